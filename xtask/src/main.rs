@@ -1,2 +1,99 @@
-//! Developer tasks.
-fn main() {}
+//! `cargo xtask`: the developer tasks of this repository.
+//!
+//! One file per task; `ci` runs them all. Nothing here is shipped, and nothing here may be needed
+//! to build or run Stepwell itself.
+
+mod ci;
+mod conformance;
+mod corpus;
+mod repo;
+mod schemas;
+mod source;
+mod tidy;
+
+use anyhow::{Result, bail};
+use repo::Repo;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Developer tasks of Stepwell.
+
+Usage: cargo xtask <TASK> [OPTIONS]
+
+Tasks:
+  ci           everything a change must pass, in order; stops at the first failure
+  tidy         rules of this repository that the compiler does not know
+  conformance  write docs/conformance.md from the tests; --check compares
+  schemas      write schemas/ from the types; --check compares
+  corpus       run `stepwell check` on real files kept beside the checkout, if there are any
+
+`cargo xtask <TASK> --help` says what a task does and how to mend what it finds.
+";
+
+/// A task takes the checkout and its own arguments.
+type Task = fn(&Repo, &[String]) -> Result<()>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    let Some((task, rest)) = args.split_first() else {
+        print!("{HELP}");
+        bail!("no task given");
+    };
+    let (help, task): (&str, Task) = match task.as_str() {
+        "ci" => (ci::HELP, ci::run),
+        "tidy" => (tidy::HELP, tidy::run),
+        "conformance" => (conformance::HELP, conformance::run),
+        "schemas" => (schemas::HELP, schemas::run),
+        "corpus" => (corpus::HELP, corpus::run),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            return Ok(());
+        }
+        other => bail!("no task `{other}`; `cargo xtask --help` lists them"),
+    };
+    if rest.iter().any(|arg| arg == "--help" || arg == "-h") {
+        print!("{help}");
+        return Ok(());
+    }
+    task(&Repo::find()?, rest)
+}
+
+/// The arguments of a task that knows `--check` and nothing else.
+fn wants_check(args: &[String]) -> Result<bool> {
+    match args {
+        [] => Ok(false),
+        [flag] if flag == "--check" => Ok(true),
+        [other, ..] => bail!("unknown argument `{other}`; try --help"),
+    }
+}
+
+/// Refuses any argument, for tasks that take none.
+fn no_arguments(args: &[String]) -> Result<()> {
+    match args {
+        [] => Ok(()),
+        [other, ..] => bail!("unknown argument `{other}`; try --help"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_is_the_only_flag_it_knows() {
+        assert!(!wants_check(&[]).unwrap());
+        assert!(wants_check(&["--check".to_owned()]).unwrap());
+        assert!(wants_check(&["--chek".to_owned()]).is_err());
+        assert!(no_arguments(&["x".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! `cargo xtask ci`: the one entry point for everything a change must pass.
+//!
+//! A machine with Rust and nothing else is enough. Each step is shown before it runs, as the
+//! command that repeats it alone.
+
+use crate::repo::Repo;
+use crate::{Task, conformance, corpus, schemas, tidy};
+use anyhow::{Result, bail};
+use std::io::Write as _;
+use std::time::Instant;
+
+pub(crate) const HELP: &str = "\
+Everything a change must pass, in order; stops at the first failure.
+
+Usage: cargo xtask ci [--list] [--from STEP]
+
+  --list       name the steps and their commands, run nothing
+  --from STEP  begin at a step, to go on after mending one
+
+Each step is printed as the command that repeats it alone, with its duration.
+Needs Rust with rustfmt and clippy, nothing else; `corpus` skips itself, loudly,
+where there is no corpus beside the checkout.
+";
+
+enum Work {
+    Cargo(&'static [&'static str]),
+    Task(Task, &'static [&'static str]),
+}
+
+struct Step {
+    name: &'static str,
+    work: Work,
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        work: Work::Cargo(&["fmt", "--all", "--check"]),
+    },
+    Step {
+        name: "clippy",
+        work: Work::Cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    },
+    Step {
+        name: "tidy",
+        work: Work::Task(tidy::run, &[]),
+    },
+    Step {
+        name: "test",
+        work: Work::Cargo(&["test", "--workspace", "--locked"]),
+    },
+    Step {
+        name: "schemas",
+        work: Work::Task(schemas::run, &["--check"]),
+    },
+    Step {
+        name: "conformance",
+        work: Work::Task(conformance::run, &["--check"]),
+    },
+    Step {
+        name: "benches",
+        work: Work::Cargo(&["check", "--workspace", "--benches", "--locked"]),
+    },
+    Step {
+        name: "corpus",
+        work: Work::Task(corpus::run, &[]),
+    },
+];
+
+impl Step {
+    fn command(&self) -> String {
+        match self.work {
+            Work::Cargo(args) => format!("cargo {}", args.join(" ")),
+            Work::Task(_, args) => {
+                let mut words = vec!["cargo", "xtask", self.name];
+                words.extend(args);
+                words.join(" ")
+            }
+        }
+    }
+
+    fn run(&self, repo: &Repo) -> Result<()> {
+        match self.work {
+            Work::Cargo(args) => {
+                let status = repo.cargo(args).status()?;
+                if !status.success() {
+                    bail!("`{}` ended with {status}", self.command());
+                }
+                Ok(())
+            }
+            Work::Task(task, args) => {
+                let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+                task(repo, &args)
+            }
+        }
+    }
+}
+
+pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
+    let steps = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => STEPS,
+        ["--list"] => {
+            for step in STEPS {
+                println!("{:<12} {}", step.name, step.command());
+            }
+            return Ok(());
+        }
+        ["--from", name] => from(name)?,
+        _ => bail!("unknown arguments {args:?}; try --help"),
+    };
+    let began = Instant::now();
+    for step in steps {
+        println!("\n==> {}: {}", step.name, step.command());
+        std::io::stdout().flush()?;
+        let step_began = Instant::now();
+        let outcome = step.run(repo);
+        let seconds = step_began.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("<== {}: ok in {seconds:.1} s", step.name),
+            Err(error) => {
+                println!("<== {}: FAILED in {seconds:.1} s", step.name);
+                std::io::stdout().flush()?;
+                bail!(
+                    "ci FAILED at `{0}`: {error:#}; mend it, then `cargo xtask ci --from {0}`",
+                    step.name
+                );
+            }
+        }
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("\nci: all {} steps ok in {seconds:.1} s", steps.len());
+    Ok(())
+}
+
+fn from(name: &str) -> Result<&'static [Step]> {
+    match STEPS.iter().position(|step| step.name == name) {
+        Some(index) => Ok(&STEPS[index..]),
+        None => bail!("no step `{name}`; `cargo xtask ci --list` names them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_shown_as_commands_that_repeat_them() {
+        let shown: Vec<String> = STEPS.iter().map(Step::command).collect();
+        assert_eq!(shown[0], "cargo fmt --all --check");
+        assert_eq!(shown[2], "cargo xtask tidy");
+        assert_eq!(shown[5], "cargo xtask conformance --check");
+    }
+
+    #[test]
+    fn from_skips_the_steps_before() {
+        assert_eq!(from("fmt").unwrap().len(), STEPS.len());
+        assert_eq!(from("corpus").unwrap().len(), 1);
+        assert!(from("nothing").is_err());
+    }
+}

@@ -1,0 +1,187 @@
+//! `cargo xtask tidy`: the rules of this repository that the compiler does not know.
+//!
+//! One file per rule. A rule takes text and returns findings, so that each is tested on strings;
+//! only this file reads the checkout.
+
+mod dead_files;
+mod doc_paths;
+mod error_codes;
+mod file_size;
+mod kernel_calls;
+mod kernel_deps;
+mod layers;
+mod machine_paths;
+mod module_doc;
+mod test_names;
+
+use crate::no_arguments;
+use crate::repo::Repo;
+use anyhow::{Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub(crate) const HELP: &str = "\
+Rules of this repository that the compiler does not know.
+
+Usage: cargo xtask tidy
+
+  module-doc     every .rs file opens with a `//!` that says what lives there
+  kernel-calls   crates/kernel/src does no I/O, awaits nothing, reads no clock, draws no randomness
+  kernel-deps    the kernel's dependency tree is on the list in xtask/src/tidy/kernel_deps.rs
+  layers         crates depend inward only; no SQL and no HTTP in dialects and engine
+  doc-paths      paths in backticks and links in README.md, ARCHITECTURE.md and docs/ exist
+  file-size      at most 800 lines in a file of crates/*/src (a warning from 600)
+  dead-files     every .rs file is reached by a `mod` from a crate root
+  machine-paths  no absolute path of somebody's machine in any file
+  test-names     tests are named after behaviour: no `test_` prefix; none is ignored
+  error-codes    each code in the code has a page docs/errors/CODE.md with `## Cause` and
+                 `## Cure`, and each page has a code
+
+Every finding is one line: path:line: what is wrong and how to mend it.
+";
+
+/// One thing a rule found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) path: String,
+    /// From 1; 0 for the file as a whole.
+    pub(crate) line: usize,
+    pub(crate) message: String,
+    pub(crate) severity: Severity,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Severity {
+    Error,
+    Warning,
+}
+
+impl Finding {
+    pub(crate) fn error(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            message: message.into(),
+            severity: Severity::Error,
+        }
+    }
+
+    pub(crate) fn warning(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(path, line, message)
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if self.severity == Severity::Warning {
+            write!(f, ": warning")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// The project's text files by path, and what cargo knows about the workspace.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) metadata: Value,
+}
+
+impl Tree {
+    fn read(repo: &Repo) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        for path in repo.files()? {
+            // A file that is no text has nothing for these rules.
+            if let Ok(text) = repo.read(&path) {
+                files.insert(path, text);
+            }
+        }
+        let metadata = repo.cargo_output(&["metadata", "--format-version=1", "--no-deps"])?;
+        Ok(Self {
+            files,
+            metadata: serde_json::from_str(&metadata)?,
+        })
+    }
+
+    /// The Rust files under a folder, or all of them for `""`.
+    pub(crate) fn rust<'a>(
+        &'a self,
+        folder: &'a str,
+    ) -> impl Iterator<Item = (&'a String, &'a String)> {
+        self.files
+            .iter()
+            .filter(move |(path, _)| path.starts_with(folder) && path.ends_with(".rs"))
+    }
+}
+
+type Rule = fn(&Repo, &Tree) -> Result<Vec<Finding>>;
+
+const RULES: &[(&str, Rule)] = &[
+    ("module-doc", |_, tree| Ok(module_doc::check(tree))),
+    ("kernel-calls", |_, tree| Ok(kernel_calls::check(tree))),
+    ("kernel-deps", |repo, _| kernel_deps::check(repo)),
+    ("layers", |_, tree| Ok(layers::check(tree))),
+    ("doc-paths", |repo, tree| Ok(doc_paths::check(repo, tree))),
+    ("file-size", |_, tree| Ok(file_size::check(tree))),
+    ("dead-files", |repo, tree| Ok(dead_files::check(repo, tree))),
+    ("machine-paths", |_, tree| Ok(machine_paths::check(tree))),
+    ("test-names", |_, tree| Ok(test_names::check(tree))),
+    ("error-codes", |_, tree| Ok(error_codes::check(tree))),
+];
+
+pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
+    no_arguments(args)?;
+    let tree = Tree::read(repo)?;
+    let mut broken = Vec::new();
+    for (name, rule) in RULES {
+        let findings = rule(repo, &tree)?;
+        let errors = findings
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error)
+            .count();
+        match (errors, findings.len() - errors) {
+            (0, 0) => println!("tidy: {name:<14} ok"),
+            (0, warnings) => println!("tidy: {name:<14} ok, {warnings} warnings"),
+            (errors, _) => {
+                println!("tidy: {name:<14} {errors} errors");
+                broken.push(*name);
+            }
+        }
+        for finding in findings {
+            println!("  {finding}");
+        }
+    }
+    if !broken.is_empty() {
+        bail!("tidy: broken rules: {}", broken.join(", "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_rule() {
+        for (name, _) in RULES {
+            assert!(HELP.contains(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_finding_is_one_line() {
+        assert_eq!(Finding::error("a.rs", 3, "no").to_string(), "a.rs:3: no");
+        assert_eq!(
+            Finding::warning("a.rs", 0, "long").to_string(),
+            "a.rs: warning: long"
+        );
+    }
+}

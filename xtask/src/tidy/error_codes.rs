@@ -1,0 +1,174 @@
+//! Each error code has a page that says how to mend it, and each page has a code.
+//!
+//! A new place where codes are born is a row in `SOURCES`; nothing else changes.
+
+use super::{Finding, Tree};
+use crate::source::Source;
+use std::collections::BTreeMap;
+
+const PAGES: &str = "docs/errors/";
+
+/// Headings that a page must have, with something below.
+const HEADINGS: &[&str] = &["## Cause", "## Cure"];
+
+/// Where codes are born.
+const SOURCES: &[(&str, Shape)] = &[
+    ("crates/kernel/src/rejection", Shape::Literals),
+    (
+        "crates/dialects/src/",
+        Shape::Arguments(&[".error(", ".warn("]),
+    ),
+];
+
+/// How a code is recognised in a file.
+#[derive(Debug, Clone, Copy)]
+enum Shape {
+    /// Every string of the form `TWO_WORDS`.
+    Literals,
+    /// The string right behind one of these.
+    Arguments(&'static [&'static str]),
+}
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut codes: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    for (place, shape) in SOURCES {
+        for (path, text) in tree.rust(place) {
+            for (line, code) in codes_in(text, *shape) {
+                codes.entry(code).or_insert((path.clone(), line));
+            }
+        }
+    }
+    let pages: BTreeMap<&str, &str> = tree
+        .files
+        .iter()
+        .filter_map(|(path, text)| {
+            let code = path.strip_prefix(PAGES)?.strip_suffix(".md")?;
+            is_code(code).then_some((code, text.as_str()))
+        })
+        .collect();
+    compare(&codes, &pages)
+}
+
+fn compare(
+    codes: &BTreeMap<String, (String, usize)>,
+    pages: &BTreeMap<&str, &str>,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if pages.is_empty() {
+        let message = "no pages: every error code needs one";
+        findings.push(Finding::error(PAGES, 0, message));
+    }
+    for (code, (path, line)) in codes {
+        if !pages.contains_key(code.as_str()) {
+            let message = format!("{code} has no page {PAGES}{code}.md");
+            findings.push(Finding::error(path, *line, message));
+        }
+    }
+    for (code, text) in pages {
+        let path = format!("{PAGES}{code}.md");
+        if !codes.contains_key(*code) {
+            findings.push(Finding::error(
+                &path,
+                0,
+                "no code gives this error any more",
+            ));
+        }
+        for heading in HEADINGS {
+            if !has_section(text, heading) {
+                let message = format!("needs a section `{heading}` with something in it");
+                findings.push(Finding::error(&path, 0, message));
+            }
+        }
+    }
+    findings
+}
+
+fn codes_in(text: &str, shape: Shape) -> Vec<(usize, String)> {
+    let source = Source::scan(text);
+    let end = source.tests_start();
+    source
+        .strings
+        .iter()
+        .filter(|literal| literal.offset < end && is_code(&literal.text))
+        .filter(|literal| match shape {
+            Shape::Literals => literal.text.contains('_'),
+            Shape::Arguments(heads) => {
+                let before = source.code[..literal.offset].trim_end();
+                heads.iter().any(|head| before.ends_with(head))
+            }
+        })
+        .map(|literal| (source.line_of(literal.offset), literal.text.clone()))
+        .collect()
+}
+
+/// `RUN_TERMINAL`: capitals, digits and underscores, from a capital. `README` is a page, not a code.
+fn is_code(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.len() > 2
+        && text != "README"
+        && text
+            .chars()
+            .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+fn has_section(text: &str, heading: &str) -> bool {
+    let mut lines = text.lines().skip_while(|line| line.trim_end() != heading);
+    lines.next().is_some()
+        && lines
+            .take_while(|line| !line.starts_with("## "))
+            .any(|line| !line.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(text: &str, shape: Shape) -> Vec<String> {
+        codes_in(text, shape)
+            .into_iter()
+            .map(|(_, it)| it)
+            .collect()
+    }
+
+    #[test]
+    fn literals_are_codes_outside_tests() {
+        let text = "match x { A => \"RUN_TERMINAL\", B => \"RUN\", C => \"not_a_CODE\" }\n#[cfg(test)]\nmod tests { const X: &str = \"ONLY_HERE\"; }";
+        assert_eq!(codes(text, Shape::Literals), ["RUN_TERMINAL"]);
+    }
+
+    #[test]
+    fn arguments_are_codes_across_lines() {
+        let text =
+            "p.error(\"CYCLE\", at);\np.warn(\n    \"UNKNOWN_KEY\",\n    at);\nother(\"NO_CODE\")";
+        let shape = Shape::Arguments(&[".error(", ".warn("]);
+        assert_eq!(codes(text, shape), ["CYCLE", "UNKNOWN_KEY"]);
+    }
+
+    #[test]
+    fn pages_and_codes_answer_each_other() {
+        let page = "# A_B\n\n## Cause\n\nx\n\n## Cure\n\ny\n";
+        let code = |name: &str| (name.to_owned(), ("a.rs".to_owned(), 1));
+        let codes = BTreeMap::from([code("A_B"), code("C_D")]);
+        let found = compare(&codes, &BTreeMap::from([("A_B", page), ("E_F", page)]));
+        let lines: Vec<String> = found.iter().map(Finding::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "a.rs:1: C_D has no page docs/errors/C_D.md",
+                "docs/errors/E_F.md: no code gives this error any more"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_section_is_none() {
+        assert!(has_section("## Cause\n\nx\n", "## Cause"));
+        assert!(!has_section("## Cause\n\n## Cure\ny\n", "## Cause"));
+        assert!(!has_section("## Causes\nx", "## Cause"));
+    }
+
+    #[test]
+    fn no_pages_at_all_is_an_error() {
+        assert_eq!(compare(&BTreeMap::new(), &BTreeMap::new()).len(), 1);
+    }
+}
