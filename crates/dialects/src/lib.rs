@@ -1,1 +1,32 @@
-//! Placeholder.
+//! The workflow languages: each front-end reads a YAML or JSON definition and
+//! compiles it to the one plan the kernel runs.
+//!
+//! This crate lives on three shared layers, used from the bottom up:
+//!
+//! 1. [`source`] holds the text and turns byte offsets into lines and columns;
+//! 2. [`tree`] parses it into nodes that remember where they stood, refusing
+//!    hostile input (bombs, deep nesting, huge scalars) with a [`problem`];
+//! 3. [`reader`] takes mappings apart field by field and collects *every*
+//!    problem instead of stopping at the first.
+//!
+//! What must not live here: running anything, touching files, the network or
+//! the clock. Reading a definition is a pure function of its bytes.
+
+mod build;
+pub mod duration;
+mod field;
+mod mapping;
+mod name;
+mod offsets;
+mod parse;
+pub mod problem;
+pub mod reader;
+mod scalar;
+pub mod source;
+pub mod tree;
+pub mod words;
+
+pub use problem::{Problem, Problems, Severity};
+pub use reader::{Field, Fields};
+pub use source::{Source, Span};
+pub use tree::{Entry, Node, Value};

@@ -1,0 +1,163 @@
+//! The text of one definition and positions in it.
+//!
+//! Here: reading bytes as text, size and encoding limits, byte offsets to
+//! lines and columns. Not here: any idea of YAML, and no reading of files;
+//! the caller brings the bytes and says what they are called.
+
+use crate::problem::{Problem, Severity};
+
+/// The largest definition that is read at all.
+pub const MAX_SOURCE_BYTES: usize = 4 * 1024 * 1024;
+
+/// A range of bytes in a [`Source`], `start..end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span {
+    /// The first byte.
+    pub start: usize,
+    /// One past the last byte.
+    pub end: usize,
+}
+
+impl Span {
+    /// The range `start..end`; an end before the start is taken as empty.
+    #[must_use]
+    pub fn new(start: usize, end: usize) -> Self {
+        Span {
+            start,
+            end: end.max(start),
+        }
+    }
+
+    /// The empty range at `offset`.
+    #[must_use]
+    pub fn at(offset: usize) -> Self {
+        Span::new(offset, offset)
+    }
+}
+
+/// One definition: its name for messages, its text, and where its lines begin.
+#[derive(Debug, Clone)]
+pub struct Source {
+    name: String,
+    text: String,
+    /// Byte offset of each line's first character, ascending; never empty.
+    line_starts: Vec<usize>,
+}
+
+impl Source {
+    /// Reads `bytes` as UTF-8, dropping a byte order mark.
+    ///
+    /// # Errors
+    /// `SOURCE_TOO_LARGE` above [`MAX_SOURCE_BYTES`], `SOURCE_NOT_UTF8` with
+    /// the offset of the first bad byte. There is then no text to show, so
+    /// render the problem against [`Source::unreadable`].
+    pub fn from_bytes(name: impl Into<String>, bytes: &[u8]) -> Result<Source, Problem> {
+        if bytes.len() > MAX_SOURCE_BYTES {
+            return Err(refuse(
+                "SOURCE_TOO_LARGE",
+                format!(
+                    "the definition is {} bytes; at most {MAX_SOURCE_BYTES} are read",
+                    bytes.len()
+                ),
+                "move large data out of the definition and refer to it",
+            ));
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(text) => {
+                let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+                Ok(Source::with_text(name.into(), text.to_owned()))
+            }
+            Err(error) => Err(refuse(
+                "SOURCE_NOT_UTF8",
+                format!("byte {} is not valid UTF-8", error.valid_up_to()),
+                "save the file as UTF-8",
+            )),
+        }
+    }
+
+    /// A stand-in without text, to render problems of a source that could not
+    /// be read.
+    #[must_use]
+    pub fn unreadable(name: impl Into<String>) -> Source {
+        Source::with_text(name.into(), String::new())
+    }
+
+    fn with_text(name: String, text: String) -> Source {
+        // YAML counts a lone carriage return as a line break too, and lines
+        // in messages must agree with what the parser saw as lines.
+        let bytes = text.as_bytes();
+        let mut line_starts = vec![0];
+        for (at, byte) in bytes.iter().enumerate() {
+            let breaks = match byte {
+                b'\n' => true,
+                b'\r' => bytes.get(at + 1) != Some(&b'\n'),
+                _ => false,
+            };
+            if breaks {
+                line_starts.push(at + 1);
+            }
+        }
+        Source {
+            name,
+            text,
+            line_starts,
+        }
+    }
+
+    /// What messages call this source, usually a file name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The text, without a byte order mark.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The text under `span`; empty if the span does not fit the text.
+    #[must_use]
+    pub fn slice(&self, span: Span) -> &str {
+        self.text.get(span.start..span.end).unwrap_or("")
+    }
+
+    /// Line and column of a byte offset, both from 1, the column in
+    /// characters. Offsets past the end or inside a character are moved back.
+    #[must_use]
+    pub fn line_col(&self, offset: usize) -> (usize, usize) {
+        let offset = self.floor(offset);
+        let line = self.line_starts.partition_point(|start| *start <= offset);
+        let start = self.line_starts.get(line.saturating_sub(1)).copied();
+        let before = self.text.get(start.unwrap_or(0)..offset).unwrap_or("");
+        (line, before.chars().count() + 1)
+    }
+
+    /// The range of the line that holds `offset`, without its line break.
+    #[must_use]
+    pub fn line_span(&self, offset: usize) -> Span {
+        let offset = self.floor(offset);
+        let line = self.line_starts.partition_point(|start| *start <= offset);
+        let start = self.line_starts.get(line.saturating_sub(1)).copied();
+        let start = start.unwrap_or(0);
+        let end = self.line_starts.get(line).copied();
+        let end = end.unwrap_or(self.text.len());
+        let text = self.text.get(start..end).unwrap_or("");
+        Span::new(start, start + text.trim_end_matches(['\n', '\r']).len())
+    }
+
+    /// The nearest character boundary at or before `offset`.
+    pub(crate) fn floor(&self, offset: usize) -> usize {
+        self.text.floor_char_boundary(offset.min(self.text.len()))
+    }
+}
+
+fn refuse(code: &'static str, message: String, help: &str) -> Problem {
+    Problem {
+        code,
+        severity: Severity::Error,
+        span: Span::default(),
+        message,
+        help: Some(help.to_owned()),
+    }
+}
