@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The pure heart of Stepwell: plans, states, commands, events, and the rules between them.
+//!
+//! Total and deterministic: the same state, command and environment give the same events. Nothing
+//! in this crate does I/O, waits, reads a clock or draws randomness, and it depends on nothing that
+//! does.
+
+pub mod command;
+pub mod effect;
+pub mod event;
+pub mod expr;
+pub mod keys;
+pub mod plan;
+pub mod rejection;
+pub mod state;
+pub mod time;

@@ -1,0 +1,125 @@
+//! From nothing to running: create, enqueue, approve, start.
+//!
+//! ```text
+//! Void ─► Created ─► (Queued) ─► Running        approval may come before or after the queue
+//! ```
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::{Decider, Handled, reject, terminal};
+use crate::command::{Actor, Command, Reply};
+use crate::event::{Body, Rollback, StepError, Verdict};
+use crate::plan::{Entry, ErrorClass};
+use crate::rejection::Code;
+use crate::scope::Boundary;
+use crate::state::Phase;
+
+impl Decider<'_> {
+    pub(super) fn create(&mut self, command: Command) -> Handled {
+        let Command::CreateRun { run_id, params, context, parent, original_run_id, start_after } = command else {
+            return reject(Code::InvalidTransition, "not a create command");
+        };
+        if self.state.phase != Phase::Void {
+            return reject(Code::RunExists, "the run exists already");
+        }
+        if run_id != self.state.run_id || !valid_run_id(&run_id) {
+            return reject(Code::InvalidId, "a run id is run_ and 1 to 200 letters, digits, - or _");
+        }
+        let params = merge(&self.plan.net().workload, params);
+        self.emit(Body::RunCreated {
+            plan_hash: self.plan.hash().to_owned(),
+            params: Arc::new(params),
+            context,
+            parent,
+            original_run_id,
+            start_after,
+        });
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn enqueue(&mut self) -> Handled {
+        match self.state.phase {
+            Phase::Created => {
+                self.emit(Body::RunQueued {});
+                Ok(Reply::Done)
+            }
+            Phase::Ended(_) => terminal(),
+            _ => reject(Code::InvalidTransition, "only a run that was just created can be queued"),
+        }
+    }
+
+    pub(super) fn approve(&mut self, actor: &Actor) -> Handled {
+        match self.state.phase {
+            Phase::Ended(_) => return terminal(),
+            Phase::Created | Phase::Queued if !self.state.approved => {}
+            _ => return reject(Code::InvalidTransition, "the run is approved already"),
+        }
+        self.check_tenant(actor)?;
+        self.check_duties(&self.plan.policy().duties, actor)?;
+        self.emit(Body::RunApproved { by: Some(actor.id.clone()) });
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn start(&mut self, engine: String, engine_run_ref: String, fetched: Option<String>) -> Handled {
+        let policy = self.plan.policy();
+        match self.state.phase {
+            Phase::Ended(_) => return terminal(),
+            Phase::Created if policy.must_queue => {
+                return reject(Code::InvalidTransition, "the run is idle: queue it before it is started");
+            }
+            Phase::Created | Phase::Queued => {}
+            _ => return reject(Code::InvalidTransition, "the run has started already"),
+        }
+        if self.state.start_after.is_some_and(|after| after > self.now) {
+            return reject(Code::InvalidTransition, "the run is not to be started yet");
+        }
+        if let Some(found) = fetched.filter(|found| *found != self.plan.net().source.sha256) {
+            let wanted = &self.plan.net().source.sha256;
+            let message = format!("the definition has sha256 {found}, the plan reference says {wanted}");
+            let error = StepError::new(ErrorClass::Validation, "PLAN_INTEGRITY_VALIDATION_FAILED", message);
+            self.emit(Body::RunFailed { error, rollback: Rollback::None, undos: Vec::new() });
+            return Ok(Reply::Done);
+        }
+        if !self.state.approved {
+            if policy.needs_approval {
+                return reject(Code::RunNotApproved, "the run needs an approval before it starts");
+            }
+            self.emit(Body::RunApproved { by: None });
+        }
+        let entry = match policy.entry {
+            // A rule that cannot be evaluated denies: the stall then names it.
+            Entry::Step(step) => self.admits(step, &Boundary::default()).unwrap_or(Verdict::Denied),
+            Entry::Roots => Verdict::Allowed,
+        };
+        let deadline = policy.timeout_ms.map(|timeout| self.now.plus(timeout));
+        self.emit(Body::RunStarted { engine, engine_run_ref, entry, deadline });
+        Ok(Reply::Done)
+    }
+}
+
+/// The contract's pattern for run ids.
+fn valid_run_id(id: &str) -> bool {
+    let Some(rest) = id.strip_prefix("run_") else { return false };
+    (1..=200).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// Deep merge: objects by key, anything else is replaced.
+pub(super) fn merge(base: &Json, over: Json) -> Json {
+    match (base, over) {
+        (Json::Object(base), Json::Object(over)) => {
+            let mut merged = base.clone();
+            for (key, value) in over {
+                let value = match merged.get(&key) {
+                    Some(before) => merge(before, value),
+                    None => value,
+                };
+                merged.insert(key, value);
+            }
+            Json::Object(merged)
+        }
+        (base, Json::Null) => base.clone(),
+        (_, over) => over,
+    }
+}

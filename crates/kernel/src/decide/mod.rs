@@ -1,0 +1,198 @@
+//! `decide`: a command against a state gives events, or a rejection that changes nothing.
+//!
+//! A handler first checks everything that can be refused, then emits. Each emitted event is folded
+//! at once, and `settle` then draws every consequence until nothing more follows by itself: due
+//! failures, routes, entries, stopping, undoing, quiescence. A decision that grows too long ends with
+//! `Effect::Proceed` and goes on in the next one, so that no plan can make the kernel spin.
+
+mod claim;
+mod compensate;
+mod enter;
+mod failure;
+mod lifecycle;
+mod outside;
+mod people;
+mod report;
+mod route;
+mod settle;
+mod signal;
+mod stop;
+mod timer;
+
+use crate::command::{Command, Env, Reply};
+use crate::effect::Effect;
+use crate::event::{Body, Event};
+use crate::evolve::evolve;
+use crate::plan::Plan;
+use crate::rejection::{Code, Rejection};
+use crate::state::{Phase, State};
+use crate::time::Time;
+
+pub use people::open_token;
+
+/// Most events that follow from one command; the rest come with `Proceed`.
+pub const MAX_CONSEQUENCES: usize = 1_000;
+/// Largest loop.
+pub const MAX_ITEMS: usize = 1_000_000;
+/// Most items of a loop that are open at a time.
+pub const MAX_PARALLEL: u32 = 1_000;
+/// Most events kept for a run that nobody has waited for yet.
+pub const MAX_INBOX: usize = 1_000;
+/// Most visits of one step in one run: a cycle that never ends fails instead.
+pub const MAX_VISITS: usize = 1_000_000;
+
+/// What came of a command. The state it was decided on has the events folded in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// What happened; empty if it had happened before.
+    pub events: Vec<Event>,
+    /// What to do once the events are committed.
+    pub effects: Vec<Effect>,
+    /// What the sender gets back.
+    pub reply: Reply,
+}
+
+/// Decides a command. On `Ok` the state has the decision's events folded in; on `Err` it is as it was.
+pub fn decide(plan: &Plan, state: &mut State, command: Command, env: &Env) -> Result<Decision, Rejection> {
+    let wake_before = next_wake(state);
+    let now = env.now.max(state.last_at);
+    let mut decider = Decider { plan, state, env, now, decision: Decision::default(), ctx_changed: false };
+    let reply = decider.handle(command)?;
+    decider.settle();
+    let mut decision = decider.decision;
+    decision.reply = reply;
+    sort_dispatches(plan, &mut decision.effects);
+    let wake = next_wake(state);
+    if wake != wake_before {
+        decision.effects.extend(wake.map(Effect::WakeAt));
+    }
+    Ok(decision)
+}
+
+/// When the run must be woken by time at the latest. While paused only the drain counts.
+#[must_use]
+pub fn next_wake(state: &State) -> Option<Time> {
+    match state.phase {
+        Phase::Created | Phase::Queued => state.start_after,
+        _ if state.pause.is_some() => state.timers.own(crate::command::TimerKind::Drain).map(|(due, _)| due),
+        _ => state.timers.next().map(|(due, _)| due),
+    }
+}
+
+struct Decider<'a> {
+    plan: &'a Plan,
+    state: &'a mut State,
+    env: &'a Env,
+    now: Time,
+    decision: Decision,
+    /// ctx has changed in this decision, so denied tokens are looked at again.
+    ctx_changed: bool,
+}
+
+type Handled = Result<Reply, Rejection>;
+
+impl Decider<'_> {
+    fn handle(&mut self, command: Command) -> Handled {
+        if let Command::CreateRun { .. } = command {
+            return self.create(command);
+        }
+        if self.state.phase == Phase::Void {
+            return reject(Code::RunUnknown, "there is no such run: create it first");
+        }
+        match command {
+            Command::CreateRun { .. } => reject(Code::RunExists, "the run exists already"),
+            Command::EnqueueRun => self.enqueue(),
+            Command::ApproveRun { actor } => self.approve(&actor),
+            Command::StartRun { engine, engine_run_ref, fetched_sha256 } => {
+                self.start(engine, engine_run_ref, fetched_sha256)
+            }
+            Command::ClaimStep { target, worker, lease_until } => self.claim(target, worker, lease_until),
+            Command::CompleteStep { claim, output, ctx, artifacts } => self.complete(&claim, output, ctx, artifacts),
+            Command::FailStep { claim, error, retryable, delay_ms } => self.fail(&claim, error, retryable, delay_ms),
+            Command::WaitStep { claim, wait, timeout_ms, outbound } => {
+                self.wait(&claim, &wait, timeout_ms, outbound)
+            }
+            Command::ConfirmKill { claim } => self.confirm_kill(&claim),
+            Command::ExpireLease { target, execution, lease_until } => {
+                self.expire_lease(target, execution, lease_until)
+            }
+            Command::FireTimer(id) => self.fire_timer(id),
+            Command::DeliverEvent { event_id, event_type, payload } => {
+                self.deliver(event_id, event_type, payload)
+            }
+            Command::CompleteManually { step, token, outcome, actor, output } => {
+                self.complete_manually(step, &token, outcome, &actor, output)
+            }
+            Command::ChildEnded { step, request_key, outcome, output, error } => {
+                self.child_ended(step, &request_key, outcome, output, error)
+            }
+            Command::PatchCtx { actor, ctx } => self.patch_from_outside(&actor, ctx),
+            Command::CancelRun { actor, reason, compensate } => self.cancel(&actor, reason, compensate),
+            Command::Signal { signal_id, signal, payload, reason, actor } => {
+                self.signal(signal_id, signal, payload, reason, &actor)
+            }
+            Command::Proceed => self.proceed(),
+        }
+    }
+
+    /// Records an event and folds it in.
+    fn emit(&mut self, body: Body) {
+        self.ctx_changed |= match &body {
+            Body::StepCompleted { ctx, routing, .. } => {
+                !ctx.is_empty() || routing.as_ref().is_some_and(|routing| !routing.set.is_empty())
+            }
+            Body::StepRouted { routing, .. } => !routing.set.is_empty(),
+            // What happened to ctx during the pause is looked at now.
+            Body::CtxPatched { .. } | Body::RunResumed { .. } => true,
+            _ => false,
+        };
+        let event = Event { seq: self.state.seq + 1, at: self.now, body };
+        evolve(self.plan, self.state, &event, &mut self.decision.effects);
+        self.decision.events.push(event);
+    }
+
+    fn proceed(&mut self) -> Handled {
+        if self.state.phase.is_ended() {
+            return terminal();
+        }
+        // A decision that was cut short may have had denied tokens still to look at.
+        self.ctx_changed = true;
+        self.settle();
+        if self.decision.events.is_empty() {
+            return reject(Code::NothingToDo, "nothing follows from the state by itself");
+        }
+        Ok(Reply::Done)
+    }
+}
+
+fn reject<T>(code: Code, message: impl Into<String>) -> Result<T, Rejection> {
+    Err(Rejection::new(code, message))
+}
+
+fn terminal<T>() -> Result<T, Rejection> {
+    reject(Code::RunTerminal, "the run has ended; start a new one, or send RETRY_RUN to repeat it")
+}
+
+/// Work that becomes ready together is offered by `order`, then by name.
+fn sort_dispatches(plan: &Plan, effects: &mut [Effect]) {
+    let is_dispatch = |effect: &Effect| matches!(effect, Effect::Dispatch { .. });
+    if effects.iter().filter(|effect| is_dispatch(effect)).count() < 2 {
+        return;
+    }
+    let places: Vec<usize> = (0..effects.len()).filter(|i| is_dispatch(&effects[*i])).collect();
+    let mut dispatches: Vec<Effect> = places.iter().map(|i| effects[*i].clone()).collect();
+    dispatches.sort_by(|a, b| match (a, b) {
+        (
+            Effect::Dispatch { target: a, visible_at: a_at, .. },
+            Effect::Dispatch { target: b, visible_at: b_at, .. },
+        ) => {
+            let (a, b) = (a.step_ref(), b.step_ref());
+            let (left, right) = (plan.step(a.step), plan.step(b.step));
+            (left.order, &left.name, a, a_at).cmp(&(right.order, &right.name, b, b_at))
+        }
+        _ => std::cmp::Ordering::Equal,
+    });
+    for (place, dispatch) in places.into_iter().zip(dispatches) {
+        effects[place] = dispatch;
+    }
+}

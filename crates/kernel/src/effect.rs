@@ -1,0 +1,118 @@
+//! Effects: the only way out of the kernel. An effect is never truth; each can be derived again from
+//! the state when a run is loaded, so losing one in a crash loses nothing.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::event::{Rollback, TaskKind};
+use crate::plan::StepRef;
+use crate::time::Time;
+
+/// The work of a step, or its undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// The step's own work.
+    Step(StepRef),
+    /// What undoes it.
+    Undo(StepRef),
+}
+
+impl Target {
+    /// The step it is about.
+    #[must_use]
+    pub fn step_ref(self) -> StepRef {
+        match self {
+            Target::Step(at) | Target::Undo(at) => at,
+        }
+    }
+}
+
+/// How urgent an alert is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Wake someone.
+    P1,
+    /// Today.
+    P2,
+    /// For the record.
+    P3,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything was done.
+    Succeeded,
+    /// As much as the policy asks for.
+    Partial,
+    /// It failed.
+    Failed(Rollback),
+    /// It was cancelled.
+    Cancelled(Rollback),
+}
+
+/// Something for the engine to do once the events are committed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// There is work to claim.
+    Dispatch {
+        /// Whose.
+        target: Target,
+        /// Not to be claimed before.
+        visible_at: Time,
+        /// Ordinary work, or a wait that ran out.
+        task: TaskKind,
+    },
+    /// Work in flight is no longer wanted: reach it and stop it.
+    CancelWork {
+        /// Whose.
+        target: Target,
+        /// Which execution.
+        execution: u32,
+    },
+    /// Wake the run at this time at the latest.
+    WakeAt(Time),
+    /// Send an event to the outside.
+    Publish(Json),
+    /// A person is needed; give them this token.
+    IssueToken {
+        /// For which step.
+        step: StepRef,
+        /// Which execution.
+        execution: u32,
+    },
+    /// Start a child run, once per key.
+    StartChild {
+        /// The step that waits.
+        step: StepRef,
+        /// Under this key.
+        request_key: String,
+        /// With these parameters.
+        input: Arc<Json>,
+    },
+    /// Pass a cancel on to a child.
+    CancelChild {
+        /// The step that waits.
+        step: StepRef,
+        /// The child's key.
+        request_key: String,
+    },
+    /// Pass a pause on to the open children.
+    PauseChildren,
+    /// Pass a resume on to the open children.
+    ResumeChildren,
+    /// Tell an operator.
+    Alert {
+        /// Which alert.
+        code: &'static str,
+        /// How urgent.
+        priority: Priority,
+        /// For people.
+        message: String,
+    },
+    /// More is to be decided than fits one decision: send `Proceed`.
+    Proceed,
+    /// The run has ended: free its slot, tell its parent.
+    RunEnded(Outcome),
+}

@@ -1,0 +1,130 @@
+//! Events about the undoing of a run. An undo is a step-run of its own that happens to a finished step.
+
+use std::sync::Arc;
+
+use super::Fold;
+use crate::command::{TimerId, TimerKind};
+use crate::effect::{Effect, Target};
+use crate::event::{Body, StepError, TaskKind, UndoOutcome, UndoResult};
+use crate::plan::{ErrorClass, StepRef, UndoMode};
+use crate::state::{Compensation, Phase, Status, StepRun, Undoing};
+
+impl Fold<'_> {
+    pub(super) fn apply_compensation(&mut self, body: &Body) {
+        match body {
+            Body::CompensationStarted { undo, not_compensable } => {
+                self.state.phase = Phase::Compensating;
+                let results = not_compensable
+                    .iter()
+                    .map(|step| UndoResult { step: *step, outcome: UndoOutcome::NotCompensable, executions: 0 })
+                    .collect();
+                for at in not_compensable {
+                    self.change(*at, |run| run.compensation = Compensation::NotCompensable);
+                }
+                for at in undo {
+                    self.change(*at, |run| run.compensation = Compensation::Due);
+                }
+                self.state.undoing = Some(Undoing {
+                    todo: undo.clone(),
+                    next: 0,
+                    run: StepRun::new(Status::Ready, self.at),
+                    results,
+                    halted: false,
+                    interrupted: None,
+                });
+                self.dispatch_undo();
+            }
+            Body::CompensationInterrupted { by, reason } => {
+                if let Some(undoing) = &mut self.state.undoing {
+                    undoing.halted = true;
+                    undoing.interrupted = Some((by.clone(), reason.clone()));
+                }
+            }
+            Body::UndoStarted { step, execution, lease } => {
+                let timeout = self.plan.step(step.step).undo.as_ref().and_then(|undo| undo.timeout_ms);
+                let timer = timeout.map(|timeout| {
+                    let id = TimerId { kind: TimerKind::Attempt, target: Some(Target::Undo(*step)), armed: self.seq };
+                    (self.at.plus(timeout), id)
+                });
+                if let Some((due, id)) = timer {
+                    self.state.timers.arm(due, id);
+                }
+                let now = self.at;
+                self.undo_run(|run| {
+                    run.status = Status::Running;
+                    run.execution = *execution;
+                    run.tries += 1;
+                    run.lease = Some(lease.clone());
+                    run.started_at.get_or_insert(now);
+                    run.timer = timer;
+                });
+                self.change(*step, |run| run.compensation = Compensation::Running);
+            }
+            Body::UndoExecutionFailed { step, execution, error, retry_at } => {
+                self.undo_ends(*step, *execution, Some(error));
+                self.undo_run(|run| {
+                    run.status = Status::Ready;
+                    run.visible_at = *retry_at;
+                });
+                self.dispatch_undo();
+            }
+            Body::UndoCompleted { step, execution } => {
+                self.undo_ends(*step, *execution, None);
+                self.next_undo(*step, UndoOutcome::Done, Compensation::Done);
+            }
+            Body::UndoFailed { step, execution, error } => {
+                self.undo_ends(*step, *execution, Some(error));
+                if self.plan.policy().undo_mode == UndoMode::Stop
+                    && let Some(undoing) = &mut self.state.undoing
+                {
+                    undoing.halted = true;
+                }
+                self.next_undo(*step, UndoOutcome::Failed, Compensation::Failed);
+            }
+            _ => {}
+        }
+    }
+
+    fn undo_run(&mut self, f: impl FnOnce(&mut StepRun)) {
+        if let Some(undoing) = &mut self.state.undoing {
+            f(&mut undoing.run);
+        }
+    }
+
+    /// An execution of an undo ends: its timer and lease end with it.
+    fn undo_ends(&mut self, at: StepRef, execution: u32, error: Option<&StepError>) {
+        let Some(undoing) = &mut self.state.undoing else { return };
+        let run = &mut undoing.run;
+        if let Some((due, id)) = run.timer.take() {
+            self.state.timers.disarm(due, id);
+        }
+        let had_lease = run.lease.take().is_some();
+        run.execution = execution;
+        run.error = error.cloned().map(Arc::new);
+        if had_lease && error.is_some_and(|error| error.class == ErrorClass::Timeout) {
+            self.effects.push(Effect::CancelWork { target: Target::Undo(at), execution });
+        }
+    }
+
+    fn next_undo(&mut self, at: StepRef, outcome: UndoOutcome, mark: Compensation) {
+        self.change(at, |run| run.compensation = mark);
+        let now = self.at;
+        if let Some(undoing) = &mut self.state.undoing {
+            undoing.results.push(UndoResult { step: at, outcome, executions: undoing.run.tries });
+            undoing.next += 1;
+            undoing.run = StepRun::new(Status::Ready, now);
+        }
+        self.dispatch_undo();
+    }
+
+    fn dispatch_undo(&mut self) {
+        let Some(undoing) = self.state.undoing.as_ref().filter(|undoing| !undoing.halted) else { return };
+        if let Some(at) = undoing.current() {
+            self.effects.push(Effect::Dispatch {
+                target: Target::Undo(at),
+                visible_at: undoing.run.visible_at,
+                task: TaskKind::ReadyStep,
+            });
+        }
+    }
+}

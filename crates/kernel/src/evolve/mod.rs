@@ -1,0 +1,177 @@
+//! `evolve`: one event changes the state. Total, and the only code that changes a `State`.
+//!
+//! Nothing is decided or evaluated here: what an event needs is in it. An event that names a step
+//! the state does not have changes nothing, so a hostile log cannot panic a reader.
+
+mod compensation;
+mod outcome;
+mod run;
+mod step;
+mod tokens;
+
+use serde_json::Value as Json;
+use std::sync::Arc;
+
+use crate::command::{TimerId, TimerKind};
+use crate::effect::{Effect, Target};
+use crate::event::{Body, Event, Patch};
+use crate::plan::{Plan, StepRef};
+use crate::state::{Due, State, StepRun};
+use crate::time::Time;
+
+/// Folds one event into the state and says what must be done once it is committed.
+pub fn evolve(plan: &Plan, state: &mut State, event: &Event, effects: &mut Vec<Effect>) {
+    state.seq = event.seq;
+    state.last_at = event.at;
+    Fold { plan, state, effects, seq: event.seq, at: event.at }.apply(&event.body);
+    if state.pause.is_some() && state.tally.running == 0 {
+        state.timers.disarm_own(TimerKind::Drain);
+    }
+}
+
+/// Folds a whole log.
+#[must_use]
+pub fn replay(plan: &Plan, run_id: &str, events: &[Event]) -> State {
+    let mut state = State::new(run_id, plan);
+    let mut effects = Vec::new();
+    for event in events {
+        evolve(plan, &mut state, event, &mut effects);
+        effects.clear();
+    }
+    state
+}
+
+struct Fold<'a> {
+    plan: &'a Plan,
+    state: &'a mut State,
+    effects: &'a mut Vec<Effect>,
+    seq: u64,
+    at: Time,
+}
+
+impl Fold<'_> {
+    fn apply(&mut self, body: &Body) {
+        match body {
+            Body::RunCreated { .. }
+            | Body::RunQueued {}
+            | Body::RunApproved { .. }
+            | Body::RunStarted { .. }
+            | Body::RunPaused { .. }
+            | Body::RunResumed { .. }
+            | Body::PauseDrainTimedOut { .. }
+            | Body::RunStalled { .. }
+            | Body::RunFinalizing { .. }
+            | Body::RunStopping { .. }
+            | Body::RunCompleted { .. }
+            | Body::RunFailed { .. }
+            | Body::RunCancelled { .. }
+            | Body::SignalAccepted { .. }
+            | Body::SignalRejected { .. }
+            | Body::CtxPatched { .. }
+            | Body::ParamsUpdated { .. }
+            | Body::OverrideInjected { .. }
+            | Body::TargetUpdated { .. }
+            | Body::EventReceived { .. } => self.apply_run(body),
+            Body::StepStarted { .. }
+            | Body::StepExecutionStarted { .. }
+            | Body::StepExecutionFailed { .. }
+            | Body::StepWaiting { .. }
+            | Body::StepApproved { .. }
+            | Body::StepWoken { .. }
+            | Body::StepHeld { .. }
+            | Body::StepRetried { .. } => self.apply_step(body),
+            Body::StepCompleted { .. }
+            | Body::StepFailed { .. }
+            | Body::StepSkipped { .. }
+            | Body::StepRouted { .. }
+            | Body::TokensAdmitted { .. } => self.apply_outcome(body),
+            Body::CompensationStarted { .. }
+            | Body::CompensationInterrupted { .. }
+            | Body::UndoStarted { .. }
+            | Body::UndoExecutionFailed { .. }
+            | Body::UndoCompleted { .. }
+            | Body::UndoFailed { .. } => self.apply_compensation(body),
+        }
+    }
+
+    fn patch_ctx(&mut self, patch: &Patch) {
+        for (key, value) in patch {
+            self.state.ctx.insert(key.clone(), Arc::new(value.clone()));
+        }
+    }
+
+    /// Changes a step-run and keeps the tally right. Returns nothing if there is no such step-run.
+    fn change<T>(&mut self, at: StepRef, f: impl FnOnce(&mut StepRun) -> T) -> Option<T> {
+        let state = &mut *self.state;
+        let visit = state.steps.get_mut(at.step.0 as usize)?.visits.get_mut((at.visit as usize).checked_sub(1)?)?;
+        let run = match at.item {
+            None => &mut visit.run,
+            Some(item) => visit.each.as_mut()?.active.get_mut(&item)?,
+        };
+        state.tally.leave(run);
+        let result = f(run);
+        state.tally.enter(run);
+        Some(result)
+    }
+
+    /// Arms a step-run's one timer, instead of the one before.
+    fn arm(&mut self, at: StepRef, kind: TimerKind, due: Time) {
+        self.disarm(at);
+        let id = TimerId { kind, target: Some(Target::Step(at)), armed: self.seq };
+        if self.change(at, |run| run.timer = Some((due, id))).is_some() {
+            self.state.timers.arm(due, id);
+        }
+    }
+
+    fn disarm(&mut self, at: StepRef) {
+        if let Some(Some((due, id))) = self.change(at, |run| run.timer.take()) {
+            self.state.timers.disarm(due, id);
+        }
+    }
+
+    /// A due item has been answered.
+    fn settle(&mut self, due: Due) {
+        if self.state.due.front() == Some(&due) {
+            self.state.due.pop_front();
+        } else {
+            self.state.due.retain(|other| *other != due);
+        }
+    }
+
+    /// The run is no longer stuck.
+    fn revive(&mut self) {
+        if self.state.stalled.take().is_some() {
+            self.state.timers.disarm_own(TimerKind::Stall);
+        }
+    }
+
+    fn dispatch(&mut self, at: StepRef) {
+        let Some(run) = self.state.run(at) else { return };
+        let (visible_at, task) = (run.visible_at, run.task);
+        self.effects.push(Effect::Dispatch { target: Target::Step(at), visible_at, task });
+    }
+
+    fn params_version(&self) -> u32 {
+        (self.state.params.len() as u32).saturating_sub(1)
+    }
+}
+
+/// The value at a path of the run's state, as expressions see it.
+pub(crate) fn at_path(plan: &Plan, state: &State, path: &[String]) -> Option<Arc<Json>> {
+    let (first, rest) = path.split_first()?;
+    // ctx is kept by key: going through it whole would copy all of it.
+    if first == "ctx"
+        && let [key] = rest
+    {
+        return state.ctx.get(key).cloned();
+    }
+    let root = crate::scope::lookup(plan, state, first)?;
+    if rest.is_empty() {
+        return Some(root);
+    }
+    let mut value: &Json = &root;
+    for part in rest {
+        value = value.get(part)?;
+    }
+    Some(Arc::new(value.clone()))
+}

@@ -1,0 +1,222 @@
+//! Events about the run as a whole.
+
+use std::sync::Arc;
+
+use super::Fold;
+use crate::command::TimerKind;
+use crate::effect::{Effect, Outcome, Priority, Target};
+use crate::event::{Body, StopCause, Success, Verdict, WaitKind};
+use crate::plan::{Entry, StepNo, StepRef};
+use crate::state::{KeptEvent, Pause, Phase, State, Status, Stop};
+
+/// How many signal times are remembered: one more than a minute allows, so the limit can be seen.
+const SIGNAL_TIMES: usize = 64;
+
+impl Fold<'_> {
+    pub(super) fn apply_run(&mut self, body: &Body) {
+        match body {
+            Body::RunCreated { params, context, parent, original_run_id, start_after, .. } => {
+                self.state.phase = Phase::Created;
+                self.state.created_at = self.at;
+                self.state.params = vec![params.clone()];
+                self.state.context = context.clone();
+                self.state.parent = parent.clone();
+                self.state.original_run_id = original_run_id.clone();
+                self.state.start_after = *start_after;
+                self.effects.extend(start_after.map(Effect::WakeAt));
+            }
+            Body::RunQueued {} => self.state.phase = Phase::Queued,
+            Body::RunApproved { .. } => self.state.approved = true,
+            Body::RunStarted { engine, entry, deadline, .. } => {
+                self.state.phase = Phase::Running;
+                self.state.started_at = Some(self.at);
+                self.state.engine = Some(engine.clone());
+                if let Some(deadline) = deadline {
+                    self.state.timers.arm_own(TimerKind::Run, *deadline, self.seq);
+                }
+                self.place_entry(*entry);
+            }
+            Body::RunPaused { ordinal, drain_deadline } => {
+                self.state.pause = Some(Pause { ordinal: *ordinal, drain_timed_out: false });
+                self.state.pauses = *ordinal;
+                if let Some(deadline) = drain_deadline {
+                    self.state.timers.arm_own(TimerKind::Drain, *deadline, self.seq);
+                }
+                self.effects.push(Effect::PauseChildren);
+            }
+            Body::RunResumed { .. } => {
+                self.state.pause = None;
+                self.state.timers.disarm_own(TimerKind::Drain);
+                self.effects.push(Effect::ResumeChildren);
+                for at in open_runs(self.state, |status| status == Status::Ready) {
+                    self.dispatch(at);
+                }
+            }
+            Body::PauseDrainTimedOut { in_flight, .. } => {
+                if let Some(pause) = &mut self.state.pause {
+                    pause.drain_timed_out = true;
+                }
+                self.state.timers.disarm_own(TimerKind::Drain);
+                self.alert(
+                    "PAUSE_DRAIN_TIMEOUT",
+                    Priority::P2,
+                    format!("{in_flight} executions are still in flight after the pause's drain timeout"),
+                );
+            }
+            Body::RunStalled { stuck, deadline } => {
+                self.state.stalled = Some(stuck.clone());
+                self.state.timers.arm_own(TimerKind::Stall, *deadline, self.seq);
+            }
+            Body::RunFinalizing { summary } => {
+                self.state.phase = Phase::Finalizing;
+                if let Some(step) = self.plan.policy().final_step {
+                    self.visit(step, Some(summary.clone()), Verdict::Allowed);
+                }
+            }
+            Body::RunStopping { cause, compensate } => self.stopping(cause, *compensate),
+            Body::RunCompleted { success } => self.ended(match success {
+                Success::Full => Outcome::Succeeded,
+                Success::Partial => Outcome::Partial,
+            }),
+            Body::RunFailed { error, rollback, undos } => {
+                if error.code == "PLAN_INTEGRITY_VALIDATION_FAILED" {
+                    self.alert("PLAN_INTEGRITY_VALIDATION_FAILED", Priority::P1, error.message.clone());
+                }
+                self.state.error = Some(error.clone());
+                self.state.undos.clone_from(undos);
+                self.ended(Outcome::Failed(*rollback));
+            }
+            Body::RunCancelled { rollback, undos, .. } => {
+                self.state.undos.clone_from(undos);
+                self.ended(Outcome::Cancelled(*rollback));
+            }
+            Body::SignalAccepted { signal_id, signal, payload, by } => {
+                self.remember_signal(signal_id, None);
+                self.announce_signal(signal, payload, by);
+            }
+            Body::SignalRejected { signal_id, code, .. } => self.remember_signal(signal_id, Some(code.clone())),
+            Body::CtxPatched { ctx, .. } => self.patch_ctx(ctx),
+            Body::ParamsUpdated { params } => self.state.params.push(params.clone()),
+            Body::OverrideInjected { step, value } => {
+                self.state.overrides.insert(*step, value.clone());
+            }
+            Body::TargetUpdated { step, target } => {
+                self.state.targets.insert(*step, target.clone());
+            }
+            Body::EventReceived { event_id, event_type, payload } => {
+                self.state.seen_events.insert(event_id.clone());
+                self.state.inbox.push_back(KeptEvent {
+                    id: event_id.clone(),
+                    event_type: event_type.clone(),
+                    payload: Arc::clone(payload),
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn place_entry(&mut self, verdict: Verdict) {
+        let plan = self.plan;
+        match plan.policy().entry {
+            Entry::Step(step) => self.visit(step, None, verdict),
+            Entry::Roots => {
+                let mut roots: Vec<StepNo> = plan.numbers().filter(|no| plan.incoming(*no).is_empty()).collect();
+                roots.retain(|no| plan.policy().final_step != Some(*no));
+                for root in roots {
+                    self.visit(root, None, Verdict::Allowed);
+                }
+            }
+        }
+    }
+
+    /// Nothing fires any more. Work in flight is asked to stop, children are cancelled; the events that
+    /// end each open step follow.
+    fn stopping(&mut self, cause: &StopCause, compensate: bool) {
+        self.state.stop = Some(Stop { cause: cause.clone(), compensate });
+        if self.state.phase == Phase::Stopping {
+            return;
+        }
+        self.state.phase = Phase::Stopping;
+        self.state.pause = None;
+        self.state.stalled = None;
+        self.state.due.clear();
+        self.state.timers.clear();
+        for at in open_runs(self.state, |status| matches!(status, Status::Running | Status::Waiting | Status::Held)) {
+            let Some(run) = self.state.run(at) else { continue };
+            if let Some(WaitKind::Child { request_key, .. }) = run.wait.as_ref().map(|wait| &wait.kind) {
+                let request_key = request_key.clone();
+                self.effects.push(Effect::CancelChild { step: at, request_key });
+            }
+            if run.lease.is_some() {
+                let (target, execution) = (Target::Step(at), run.execution);
+                self.effects.push(Effect::CancelWork { target, execution });
+            }
+            self.change(at, |run| {
+                run.timer = None;
+                // Nobody will deal with it any more.
+                if run.status == Status::Held {
+                    run.status = Status::Failed;
+                }
+            });
+        }
+    }
+
+    fn ended(&mut self, outcome: Outcome) {
+        self.state.phase = Phase::Ended(outcome);
+        self.state.ended_at = Some(self.at);
+        self.state.pause = None;
+        self.state.stalled = None;
+        self.state.timers.clear();
+        self.state.due.clear();
+        self.state.inbox.clear();
+        self.effects.push(Effect::RunEnded(outcome));
+    }
+
+    fn remember_signal(&mut self, id: &str, refused: Option<String>) {
+        self.state.signals.insert(id.to_owned(), refused);
+        self.state.signal_times.push_back(self.at);
+        while self.state.signal_times.len() > SIGNAL_TIMES {
+            self.state.signal_times.pop_front();
+        }
+    }
+
+    /// Signals that change what was planned, or that ask for it, tell an operator.
+    fn announce_signal(&mut self, signal: &str, payload: &serde_json::Value, by: &str) {
+        match signal {
+            "UPDATE_PARAMS" | "INJECT_OVERRIDE" | "UPDATE_TARGET" | "EMERGENCY_STOP" => {
+                self.alert("DESTRUCTIVE_SIGNAL", Priority::P1, format!("{signal} was sent by {by}"));
+            }
+            "ESCALATE_ALERT" => {
+                let field = |name: &str| payload.get(name).and_then(|value| value.as_str()).unwrap_or_default();
+                let priority = match field("level") {
+                    "P1" | "CRITICAL" => Priority::P1,
+                    "WARNING" => Priority::P2,
+                    _ => Priority::P3,
+                };
+                self.alert("ESCALATED", priority, format!("{by}: {}", field("note")));
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn alert(&mut self, code: &'static str, priority: Priority, message: String) {
+        self.effects.push(Effect::Alert { code, priority, message });
+    }
+}
+
+/// All step-runs in a condition, in plan order, items after their visit.
+pub(crate) fn open_runs(state: &State, wanted: impl Fn(Status) -> bool) -> Vec<StepRef> {
+    let mut found = Vec::new();
+    for (no, step) in state.steps.iter().enumerate() {
+        for (index, visit) in step.visits.iter().enumerate() {
+            let at = StepRef { step: StepNo(no as u32), visit: index as u32 + 1, item: None };
+            if wanted(visit.run.status) {
+                found.push(at);
+            }
+            if let Some(each) = &visit.each {
+                found.extend(each.active.iter().filter(|(_, run)| wanted(run.status)).map(|(item, _)| at.with_item(*item)));
+            }
+        }
+    }
+    found
+}

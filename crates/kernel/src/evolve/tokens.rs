@@ -1,0 +1,178 @@
+//! How tokens move: along edges, into joins, into visits, into the items of a loop.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::Fold;
+use crate::event::{Routing, Verdict};
+use crate::plan::{EdgeNo, Join, OnLoopFailure, StepNo, StepRef, Work};
+use crate::state::{Due, Failure, Status, StepRun, Visit};
+
+impl Fold<'_> {
+    /// A token on every outgoing edge.
+    pub(super) fn mark_all(&mut self, from: StepNo) {
+        let plan = self.plan;
+        for edge in plan.outgoing(from) {
+            self.arrive(*edge, None, Verdict::Allowed);
+        }
+    }
+
+    /// Tokens where the routing says.
+    pub(super) fn apply_routing(&mut self, at: StepRef, routing: &Routing, failed: bool) {
+        self.patch_ctx(&routing.set);
+        if let Some(error) = &routing.error {
+            self.state.failures.push(Failure { step: at, error: error.clone() });
+        } else if failed && !routing.handled {
+            let error = self.state.run(at).and_then(|run| run.error.clone());
+            if let Some(error) = error {
+                self.state.failures.push(Failure { step: at, error: error.as_ref().clone() });
+            }
+        }
+        for taken in &routing.taken {
+            self.arrive(taken.edge, taken.args.clone(), taken.verdict);
+        }
+    }
+
+    fn arrive(&mut self, edge: EdgeNo, args: Option<Arc<Json>>, verdict: Verdict) {
+        let Some(target) = self.plan.net().edges.get(edge.0 as usize).map(|edge| edge.to) else { return };
+        match self.plan.step(target).join {
+            Join::Each => self.visit(target, args, verdict),
+            Join::All => self.mark(edge, target, args),
+        }
+    }
+
+    /// One token more on an edge into a join; the join fires when none is missing.
+    fn mark(&mut self, edge: EdgeNo, target: StepNo, args: Option<Arc<Json>>) {
+        let plan = self.plan;
+        let step = &mut self.state.steps[target.0 as usize];
+        if step.absorbed {
+            return;
+        }
+        if let Some(args) = args {
+            step.joined_args = Some(merge_args(step.joined_args.take(), args));
+        }
+        let incoming = plan.incoming(target);
+        let count = &mut self.state.marks[edge.0 as usize];
+        *count += 1;
+        if *count > 1 {
+            return;
+        }
+        if step.missing == incoming.len() as u32 {
+            self.state.tally.starved += 1;
+        }
+        step.missing = step.missing.saturating_sub(1);
+        if step.missing > 0 {
+            return;
+        }
+        // Fire: take one token from every edge; what is left over waits for the next round.
+        let mut missing = 0;
+        for edge in incoming {
+            let count = &mut self.state.marks[edge.0 as usize];
+            *count = count.saturating_sub(1);
+            missing += u32::from(*count == 0);
+        }
+        step.missing = missing;
+        let args = step.joined_args.take();
+        if missing == incoming.len() as u32 {
+            self.state.tally.starved = self.state.tally.starved.saturating_sub(1);
+        }
+        self.visit(target, args, Verdict::Allowed);
+    }
+
+    /// A token has reached a step.
+    pub(super) fn visit(&mut self, step: StepNo, args: Option<Arc<Json>>, verdict: Verdict) {
+        let status = match verdict {
+            Verdict::Allowed => Status::Arrived,
+            Verdict::Denied => Status::Denied,
+            Verdict::Discarded => Status::Skipped,
+        };
+        let mut run = StepRun::new(status, self.at);
+        run.params = self.params_version();
+        if verdict == Verdict::Discarded {
+            run.skip = Some(crate::event::SkipReason::Discarded);
+            run.ended_at = Some(self.at);
+        }
+        self.state.tally.enter(&run);
+        let visits = &mut self.state.steps[step.0 as usize].visits;
+        visits.push(Visit { run, args, each: None });
+        let at = StepRef { step, visit: visits.len() as u32, item: None };
+        match verdict {
+            Verdict::Allowed => self.enter(at),
+            Verdict::Denied => self.state.denied.push(at),
+            Verdict::Discarded => {}
+        }
+    }
+
+    /// A token that may enter: either a worker can claim it or the engine itself must act.
+    pub(super) fn enter(&mut self, at: StepRef) {
+        self.revive();
+        let step = self.plan.step(at.step);
+        let gated = step.gate.is_some() && self.state.run(at).is_some_and(|run| run.answer.is_none());
+        let engine_acts = match at.item {
+            None => gated || step.each.is_some() || !is_claimable(&step.work),
+            Some(_) => !is_claimable(&step.work),
+        };
+        let now = self.at;
+        self.change(at, |run| {
+            run.status = if engine_acts { Status::Arrived } else { Status::Ready };
+            run.visible_at = now;
+        });
+        if engine_acts {
+            self.state.due.push_back(Due::Enter(at));
+        } else {
+            self.dispatch(at);
+        }
+    }
+
+    /// Opens items of a loop while its window allows, or says that the loop is over.
+    pub(super) fn advance_loop(&mut self, at: StepRef) {
+        let stop_on_failure = self
+            .plan
+            .step(at.step)
+            .each
+            .as_ref()
+            .is_some_and(|each| each.on_failure == OnLoopFailure::Fail);
+        let moving = self.state.phase.is_moving();
+        loop {
+            let Some(each) = self.state.steps[at.step.0 as usize]
+                .visits
+                .get_mut((at.visit as usize).wrapping_sub(1))
+                .and_then(|visit| visit.each.as_mut())
+            else {
+                return;
+            };
+            let draining = !moving || (stop_on_failure && each.failed > 0);
+            if each.is_over(draining) {
+                self.state.due.push_back(Due::Enter(at));
+                return;
+            }
+            if !each.can_open(draining) {
+                return;
+            }
+            let item = each.next;
+            each.next += 1;
+            let mut run = StepRun::new(Status::Arrived, self.at);
+            run.params = (self.state.params.len() as u32).saturating_sub(1);
+            self.state.tally.enter(&run);
+            each.active.insert(item, run);
+            self.enter(at.with_item(item));
+        }
+    }
+}
+
+/// Whether a worker does it.
+pub(super) fn is_claimable(work: &Work) -> bool {
+    matches!(work, Work::Task { .. } | Work::Pipeline { .. })
+}
+
+fn merge_args(before: Option<Arc<Json>>, args: Arc<Json>) -> Arc<Json> {
+    match (before.as_deref(), args.as_ref()) {
+        (Some(Json::Object(old)), Json::Object(new)) => {
+            let mut merged = old.clone();
+            merged.extend(new.iter().map(|(key, value)| (key.clone(), value.clone())));
+            Arc::new(Json::Object(merged))
+        }
+        _ => args,
+    }
+}

@@ -1,0 +1,176 @@
+//! Keys and ids derived by formula: idempotency keys of the contract, completion tokens, event ids.
+//!
+//! Nothing here draws randomness; a secret key arrives with the command that needs it.
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
+/// The secret that completion tokens are made with. Held by the engine, never logged.
+#[derive(Clone)]
+pub struct TokenKey(pub [u8; 32]);
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenKey(…)")
+    }
+}
+
+/// Lower-case hex.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        out.push(DIGITS[usize::from(byte >> 4)] as char);
+        out.push(DIGITS[usize::from(byte & 15)] as char);
+    }
+    out
+}
+
+/// SHA-256 of a text, lower-case hex.
+#[must_use]
+pub fn sha256_hex(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
+}
+
+/// The contract's idempotency key: absent stepId is `RUN`, absent logicalAttemptId is 1.
+///
+/// Returns nothing if a part contains `|`, since two different events could then share a key.
+#[must_use]
+pub fn idempotency_key(
+    run_id: &str,
+    step_id: Option<&str>,
+    logical: Option<u64>,
+    event_type: &str,
+    plan_version: &str,
+) -> Option<String> {
+    let step_id = step_id.unwrap_or("RUN");
+    if [run_id, step_id, event_type, plan_version]
+        .iter()
+        .any(|part| part.contains('|'))
+    {
+        return None;
+    }
+    Some(sha256_hex(&preimage(
+        run_id,
+        step_id,
+        logical.unwrap_or(1),
+        event_type,
+        plan_version,
+    )))
+}
+
+fn preimage(
+    run_id: &str,
+    step_id: &str,
+    logical: u64,
+    event_type: &str,
+    plan_version: &str,
+) -> String {
+    format!("{run_id}|{step_id}|{logical}|{event_type}|{plan_version}")
+}
+
+/// What an event is recorded under, once per run. `ordinal` tells apart what may happen more than
+/// once in an attempt (executions, waits, patches); the canonical events leave it at zero and so
+/// have exactly the contract's key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventKey {
+    /// The step, or the signal that a verdict is about; absent for the run itself.
+    pub step_id: Option<String>,
+    /// The logical attempt; for pauses their ordinal.
+    pub logical: u64,
+    /// The event's type.
+    pub event_type: &'static str,
+    /// Zero for canonical events.
+    pub ordinal: u64,
+}
+
+impl EventKey {
+    /// The idempotency key, lower-case hex.
+    #[must_use]
+    pub fn digest(&self, run_id: &str, plan_version: &str) -> String {
+        let step = self.step_id.as_deref().unwrap_or("RUN");
+        let mut text = preimage(run_id, step, self.logical, self.event_type, plan_version);
+        if self.ordinal > 0 {
+            text.push('|');
+            text.push_str(&self.ordinal.to_string());
+        }
+        sha256_hex(&text)
+    }
+}
+
+/// The contract's key for a start request.
+#[must_use]
+pub fn request_key(
+    tenant: &str,
+    project: &str,
+    environment: &str,
+    plan_id: &str,
+    plan_version: &str,
+    request_id: &str,
+) -> String {
+    sha256_hex(
+        &[
+            tenant,
+            project,
+            environment,
+            plan_id,
+            plan_version,
+            request_id,
+        ]
+        .join("|"),
+    )
+}
+
+/// The opaque token a person needs to complete a waiting step: an HMAC over run, step and execution,
+/// so it can be made again after a crash and need not be stored.
+#[must_use]
+pub fn completion_token(key: &TokenKey, run_id: &str, step_id: &str, execution: u32) -> String {
+    // HMAC takes keys of any length, so this cannot fail.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&key.0) else {
+        return String::new();
+    };
+    mac.update(format!("{run_id}|{step_id}|{execution}").as_bytes());
+    hex(&mac.finalize().into_bytes())
+}
+
+/// An event's id: a UUID (version 4 in form) derived from the run and the sequence number, so that
+/// replaying a log gives the same ids.
+#[must_use]
+pub fn event_id(run_id: &str, seq: u64) -> String {
+    let digest = Sha256::digest(format!("{run_id}#{seq}").as_bytes());
+    let mut bytes = [0u8; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let text = hex(&bytes);
+    format!(
+        "{}-{}-{}-{}-{}",
+        &text[..8],
+        &text[8..12],
+        &text[12..16],
+        &text[16..20],
+        &text[20..]
+    )
+}
+
+/// The run's id as a 63-bit integer: playbooks splice `execution_id` into SQL as a number.
+#[must_use]
+pub fn execution_id(run_id: &str) -> i64 {
+    let digest = Sha256::digest(run_id.as_bytes());
+    let mut bytes = [0u8; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    (u64::from_be_bytes(bytes) >> 1) as i64
+}
+
+/// The key every attempt of a compensation carries.
+#[must_use]
+pub fn undo_key(run_id: &str, step_id: &str) -> String {
+    format!("{run_id}:{step_id}:compensate")
+}
+
+/// The key every attempt of a step carries, the same across retries and restarts.
+#[must_use]
+pub fn step_key(run_id: &str, step_id: &str, logical: u32) -> String {
+    format!("{run_id}:{step_id}:{logical}")
+}

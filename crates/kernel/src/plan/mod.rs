@@ -1,0 +1,280 @@
+//! The plan: an immutable Petri net with a content hash, pinned to a run when the run is created.
+//!
+//! `Net` is what a dialect compiles to and what is stored; `Plan` is a net that was checked and
+//! indexed. A plan never changes and knows nothing of any run.
+
+mod net;
+mod policy;
+
+use std::collections::HashMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+pub use net::{
+    Admission, AdmitRule, ChildSpec, Denied, Dialect, Edge, EdgeNo, Gate, Join, Loop, LoopMode,
+    MaxInFlight, Net, Route, SourceRef, Step, StepNo, Undo, WaitOn, WaitSpec, Work,
+};
+pub use policy::{
+    Backoff, BackoffKind, Completion, Duty, Entry, ErrorClass, FinalFailure, OnFailure,
+    OnLoopFailure, Retry, RunPolicy, SideEffect, UndoMode, Unhandled, WaitTimeout,
+};
+
+/// One firing of a step: which step, which visit (1 is the first), and which item of a loop.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct StepRef {
+    /// The step's number in the plan.
+    pub step: StepNo,
+    /// Which visit of the step, counted from 1.
+    pub visit: u32,
+    /// The item of the loop that this is, counted from 0; absent for the step itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+}
+
+impl StepRef {
+    /// The first visit of a step.
+    #[must_use]
+    pub fn first(step: StepNo) -> StepRef {
+        StepRef {
+            step,
+            visit: 1,
+            item: None,
+        }
+    }
+
+    /// The visit that a loop item belongs to.
+    #[must_use]
+    pub fn visit_ref(self) -> StepRef {
+        StepRef { item: None, ..self }
+    }
+
+    /// Item `item` of this visit's loop.
+    #[must_use]
+    pub fn with_item(self, item: u32) -> StepRef {
+        StepRef {
+            item: Some(item),
+            ..self
+        }
+    }
+}
+
+/// Why a net is no plan. Dialects report the same things earlier and with a place in the file; this
+/// is the last line of defence, for nets that come from a store or over a wire.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct PlanFault {
+    /// Stable code, listed in `docs/errors`.
+    pub code: &'static str,
+    /// What is wrong, naming the step.
+    pub message: String,
+}
+
+/// A checked and indexed net.
+pub struct Plan {
+    net: Net,
+    hash: String,
+    incoming: Vec<Vec<EdgeNo>>,
+    outgoing: Vec<Vec<EdgeNo>>,
+    by_name: HashMap<String, StepNo>,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan")
+            .field("plan_id", &self.net.plan_id)
+            .field("hash", &self.hash)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Characters that identity needs for itself: `|` separates the parts of an idempotency key, `#`
+/// marks a later visit, `[` and `]` an item of a loop.
+pub const RESERVED_IN_NAMES: [char; 4] = ['|', '#', '[', ']'];
+
+/// Most steps a plan may have.
+pub const MAX_STEPS: usize = 20_000;
+/// Most edges a plan may have.
+pub const MAX_EDGES: usize = 100_000;
+
+impl Plan {
+    /// Checks a net and indexes it.
+    pub fn new(net: Net) -> Result<Plan, PlanFault> {
+        let fault = |code, message: String| Err(PlanFault { code, message });
+        if net.steps.is_empty() {
+            return fault("PLAN_EMPTY", "a plan needs at least one step".into());
+        }
+        if net.steps.len() > MAX_STEPS || net.edges.len() > MAX_EDGES {
+            return fault(
+                "PLAN_TOO_LARGE",
+                format!("a plan may have {MAX_STEPS} steps and {MAX_EDGES} edges"),
+            );
+        }
+        let mut by_name = HashMap::with_capacity(net.steps.len());
+        for (no, step) in net.steps.iter().enumerate() {
+            if step.name.is_empty() || step.name.contains(RESERVED_IN_NAMES) {
+                return fault(
+                    "NAME_INVALID",
+                    format!("step name {:?} is empty or has one of | # [ ]", step.name),
+                );
+            }
+            if by_name
+                .insert(step.name.clone(), StepNo(no as u32))
+                .is_some()
+            {
+                return fault(
+                    "NAME_DUPLICATE",
+                    format!("two steps are named {:?}", step.name),
+                );
+            }
+        }
+        if net.plan_id.contains('|') || net.plan_version.contains('|') {
+            return fault(
+                "NAME_INVALID",
+                "planId and planVersion must not contain |".into(),
+            );
+        }
+        let known = |no: StepNo| (no.0 as usize) < net.steps.len();
+        let mut incoming = vec![Vec::new(); net.steps.len()];
+        let mut outgoing = vec![Vec::new(); net.steps.len()];
+        for (no, edge) in net.edges.iter().enumerate() {
+            if !known(edge.from) || !known(edge.to) {
+                return fault(
+                    "PLAN_BROKEN_EDGE",
+                    format!("edge {no} names a step that does not exist"),
+                );
+            }
+            outgoing[edge.from.0 as usize].push(EdgeNo(no as u32));
+            incoming[edge.to.0 as usize].push(EdgeNo(no as u32));
+        }
+        let entry = match net.policy.entry {
+            Entry::Step(no) => Some(no),
+            Entry::Roots => None,
+        };
+        if entry
+            .into_iter()
+            .chain(net.policy.final_step)
+            .any(|no| !known(no))
+        {
+            return fault(
+                "PLAN_BROKEN_EDGE",
+                "the entry or final step does not exist".into(),
+            );
+        }
+        let hash = content_hash(&net)?;
+        Ok(Plan {
+            net,
+            hash,
+            incoming,
+            outgoing,
+            by_name,
+        })
+    }
+
+    /// The net itself.
+    #[must_use]
+    pub fn net(&self) -> &Net {
+        &self.net
+    }
+
+    /// The run-wide policy.
+    #[must_use]
+    pub fn policy(&self) -> &RunPolicy {
+        &self.net.policy
+    }
+
+    /// SHA-256 of the net's canonical JSON, lower-case hex.
+    #[must_use]
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// How many steps there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.net.steps.len()
+    }
+
+    /// Never: a plan has at least one step.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.net.steps.is_empty()
+    }
+
+    /// The step with this number. Numbers come from this plan, so they exist.
+    #[must_use]
+    pub fn step(&self, no: StepNo) -> &Step {
+        &self.net.steps[no.0 as usize]
+    }
+
+    /// The edge with this number.
+    #[must_use]
+    pub fn edge(&self, no: EdgeNo) -> &Edge {
+        &self.net.edges[no.0 as usize]
+    }
+
+    /// Edges that end at a step, in plan order.
+    #[must_use]
+    pub fn incoming(&self, no: StepNo) -> &[EdgeNo] {
+        &self.incoming[no.0 as usize]
+    }
+
+    /// Edges that leave a step, in plan order.
+    #[must_use]
+    pub fn outgoing(&self, no: StepNo) -> &[EdgeNo] {
+        &self.outgoing[no.0 as usize]
+    }
+
+    /// All step numbers in plan order.
+    pub fn numbers(&self) -> impl Iterator<Item = StepNo> + use<> {
+        (0..self.net.steps.len() as u32).map(StepNo)
+    }
+
+    /// The step of this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<StepNo> {
+        self.by_name.get(name).copied()
+    }
+
+    /// A step-run's id: `name`, `name#2` for the second visit, `name[3]` for item 3 of a loop.
+    #[must_use]
+    pub fn step_id(&self, at: StepRef) -> String {
+        let name = &self.step(at.step).name;
+        match (at.visit, at.item) {
+            (1, None) => name.clone(),
+            (visit, None) => format!("{name}#{visit}"),
+            (1, Some(item)) => format!("{name}[{item}]"),
+            (visit, Some(item)) => format!("{name}#{visit}[{item}]"),
+        }
+    }
+
+    /// Reads a step-run's id back.
+    #[must_use]
+    pub fn parse_step_id(&self, id: &str) -> Option<StepRef> {
+        let (rest, item) = match id.strip_suffix(']').and_then(|body| body.split_once('[')) {
+            Some((rest, item)) => (rest, Some(item.parse().ok()?)),
+            None => (id, None),
+        };
+        let (name, visit) = match rest.split_once('#') {
+            Some((name, visit)) => (name, visit.parse().ok().filter(|v| *v >= 2)?),
+            None => (rest, 1),
+        };
+        Some(StepRef {
+            step: self.find(name)?,
+            visit,
+            item,
+        })
+    }
+}
+
+fn content_hash(net: &Net) -> Result<String, PlanFault> {
+    let canonical = serde_json_canonicalizer::to_vec(net).map_err(|error| PlanFault {
+        code: "PLAN_NOT_CANONICAL",
+        message: format!("the plan has no canonical JSON form: {error}"),
+    })?;
+    Ok(crate::keys::hex(&Sha256::digest(canonical)))
+}

@@ -1,0 +1,152 @@
+//! What expressions see: the run's parameters, ctx, step outputs, and at a boundary the event, the
+//! outcome and the token's arguments. Values are looked up by name, one at a time, and not copied
+//! where they need not be.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::event::{Patch, StepError};
+use crate::expr::Scope;
+use crate::keys;
+use crate::plan::{Plan, StepNo, StepRef};
+use crate::state::{State, Status};
+
+/// What a step's boundary adds to the run's own values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Boundary {
+    /// `step.done`, `step.failed`, `loop.done`; the older names are accepted by the scope.
+    pub(crate) event: Option<&'static str>,
+    /// The step that has just ended, with the output that is not in the state yet.
+    pub(crate) this: Option<(StepNo, Arc<Json>)>,
+    /// Why it failed.
+    pub(crate) error: Option<StepError>,
+    /// The arguments of its token.
+    pub(crate) args: Option<Arc<Json>>,
+    /// Patches of ctx that are decided but not applied.
+    pub(crate) patch: Patch,
+}
+
+/// A view of a run for one evaluation.
+pub(crate) struct View<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) state: &'a State,
+    pub(crate) boundary: &'a Boundary,
+}
+
+impl Scope for View<'_> {
+    fn lookup(&self, name: &str) -> Option<Arc<Json>> {
+        let boundary = self.boundary;
+        match name {
+            "event" => {
+                let event = boundary.event?;
+                let payload = boundary.this.as_ref().map_or(Json::Null, |(_, output)| Json::clone(output));
+                // Guards in real files use either name for the same boundary.
+                let name = self.boundary_name(event);
+                Some(Arc::new(json!({ "name": name, "type": name, "payload": payload })))
+            }
+            "outcome" | "output" => {
+                boundary.event?;
+                Some(Arc::new(self.outcome()))
+            }
+            "error" => boundary.error.as_ref().map(|error| Arc::new(error_json(error))),
+            "args" | "input" => boundary.args.clone().or_else(|| Some(Arc::new(json!({})))),
+            "ctx" => {
+                let mut ctx = ctx_object(self.state);
+                ctx.extend(boundary.patch.iter().map(|(key, value)| (key.clone(), value.clone())));
+                Some(Arc::new(Json::Object(ctx)))
+            }
+            _ => {
+                if let Some((step, output)) = &boundary.this
+                    && self.plan.step(*step).name == name
+                {
+                    return Some(step_value(output));
+                }
+                lookup(self.plan, self.state, name)
+            }
+        }
+    }
+}
+
+impl View<'_> {
+    /// The name that the step's own guards use for this boundary: files say `call.done` and
+    /// `call.error` for `step.done` and `step.failed`.
+    fn boundary_name(&self, event: &'static str) -> &'static str {
+        let Some((step, _)) = &self.boundary.this else { return event };
+        let old = match event {
+            "step.done" => "call.done",
+            "step.failed" => "call.error",
+            other => return other,
+        };
+        let uses = |edge: &crate::plan::EdgeNo| {
+            let when = self.plan.edge(*edge).when.as_ref();
+            when.is_some_and(|when| when.source().contains(old))
+        };
+        if self.plan.outgoing(*step).iter().any(uses) { old } else { event }
+    }
+
+    fn outcome(&self) -> Json {
+        let data = self.boundary.this.as_ref().map_or(Json::Null, |(_, output)| Json::clone(output));
+        match &self.boundary.error {
+            Some(error) => json!({ "status": "error", "error": error_json(error), "result": null, "data": null }),
+            None => json!({ "status": "ok", "result": data.clone(), "data": data }),
+        }
+    }
+}
+
+fn error_json(error: &StepError) -> Json {
+    json!({ "kind": error.class.name(), "code": error.code, "message": error.message })
+}
+
+/// A value of the run by its name: `workload`, `ctx`, `execution_id`, a step, or a parameter.
+pub(crate) fn lookup(plan: &Plan, state: &State, name: &str) -> Option<Arc<Json>> {
+    match name {
+        "workload" => return Some(state.current_params()),
+        "ctx" => return Some(Arc::new(Json::Object(ctx_object(state)))),
+        "execution_id" => return Some(Arc::new(json!(keys::execution_id(&state.run_id)))),
+        "run_id" => return Some(Arc::new(json!(state.run_id))),
+        _ => {}
+    }
+    if let Some(value) = plan.find(name).and_then(|step| last_output(plan, state, step)) {
+        return Some(value);
+    }
+    state.params.last()?.get(name).map(|value| Arc::new(value.clone()))
+}
+
+fn ctx_object(state: &State) -> Map<String, Json> {
+    state.ctx.iter().map(|(key, value)| (key.clone(), Json::clone(value))).collect()
+}
+
+/// The output of a step's latest visit that succeeded.
+pub(crate) fn last_output(plan: &Plan, state: &State, step: StepNo) -> Option<Arc<Json>> {
+    let visits = &state.steps.get(step.0 as usize)?.visits;
+    let index = visits.iter().rposition(|visit| visit.run.status == Status::Succeeded)?;
+    let at = StepRef { step, visit: index as u32 + 1, item: None };
+    Some(step_value(&output_of(plan, state, at)))
+}
+
+/// What a step-run returned; for a loop the outputs of its items in order, and its errors.
+pub(crate) fn output_of(_plan: &Plan, state: &State, at: StepRef) -> Arc<Json> {
+    let Some(visit) = state.visit(at) else { return Arc::default() };
+    let Some(each) = &visit.each else { return visit.run.output.clone().unwrap_or_default() };
+    let outputs = each.outputs();
+    let errors: Vec<Json> = each
+        .errors()
+        .map(|(item, error)| json!({ "index": item, "error": error_json(error) }))
+        .collect();
+    let mut value = json!({ "count": each.count(), "failed": each.failed, "errors": errors });
+    value["data"] = Json::Array(outputs);
+    Arc::new(value)
+}
+
+/// A step's output as `{{ step }}`: what it returned, with `data` as another way to reach it.
+fn step_value(output: &Arc<Json>) -> Arc<Json> {
+    match output.as_ref() {
+        Json::Object(map) if !map.contains_key("data") => {
+            let mut map = map.clone();
+            map.insert("data".into(), Json::clone(output));
+            Arc::new(Json::Object(map))
+        }
+        _ => output.clone(),
+    }
+}

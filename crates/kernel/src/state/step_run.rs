@@ -1,0 +1,182 @@
+//! A step-run: one visit of a step, one item of a loop, or one undo. All three have executions,
+//! leases, waits and timers, and share this shape.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::command::{ManualOutcome, TimerId};
+use crate::event::{Lease, SkipReason, StepError, TaskKind, WaitKind};
+use crate::time::Time;
+
+/// The condition of a step-run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    /// A token is here and the engine itself must act next.
+    Arrived,
+    /// A token is here and may not enter.
+    Denied,
+    /// It can be claimed from `visible_at` on; after a failed execution that is its backoff.
+    Ready,
+    /// A worker has it.
+    Running,
+    /// It waits without a worker.
+    Waiting,
+    /// Its items run.
+    Looping,
+    /// It succeeded.
+    Succeeded,
+    /// It failed for good in this logical attempt.
+    Failed,
+    /// It failed for good and waits for an operator.
+    Held,
+    /// It will not run.
+    Skipped,
+    /// It was stopped.
+    Cancelled,
+}
+
+impl Status {
+    /// Whether it can no longer change by itself.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        matches!(
+            self,
+            Status::Succeeded | Status::Failed | Status::Skipped | Status::Cancelled
+        )
+    }
+}
+
+/// What a step-run waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaitState {
+    /// For what.
+    pub kind: WaitKind,
+    /// Until when.
+    pub deadline: Option<Time>,
+    /// Hash of the completion token.
+    pub token_hash: Option<String>,
+    /// Who has approved so far.
+    pub approvals: Vec<String>,
+}
+
+impl WaitState {
+    /// Whether something outside the engine must happen: a person or an event.
+    #[must_use]
+    pub fn is_outside(&self) -> bool {
+        matches!(
+            self.kind,
+            WaitKind::Gate | WaitKind::Approval | WaitKind::Manual | WaitKind::Event { .. }
+        )
+    }
+}
+
+/// A person's answer that was taken, so that a repeated one is recognised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Hash of the token it came with.
+    pub token_hash: String,
+    /// What it was.
+    pub outcome: ManualOutcome,
+}
+
+/// How far the undoing of a step came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compensation {
+    /// Nothing is to be undone.
+    #[default]
+    None,
+    /// It is to be undone.
+    Due,
+    /// It is being undone.
+    Running,
+    /// It is undone.
+    Done,
+    /// It could not be undone.
+    Failed,
+    /// There is no undo for it.
+    NotCompensable,
+}
+
+/// One visit, item or undo.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRun {
+    /// Its condition.
+    pub status: Status,
+    /// Logical attempt, from 1.
+    pub logical: u32,
+    /// Executions so far, over all logical attempts' claims of this one: the fence.
+    pub execution: u32,
+    /// Executions that count against the maximum: re-claims after a wait do not.
+    pub tries: u32,
+    /// Not to be claimed before.
+    pub visible_at: Time,
+    /// The next claim is the answer to a wait, so it does not count.
+    pub woken: bool,
+    /// What the next or current claim is for.
+    pub task: TaskKind,
+    /// Who works on it.
+    pub lease: Option<Lease>,
+    /// What it waits for.
+    pub wait: Option<Box<WaitState>>,
+    /// The timer that is armed for it.
+    pub timer: Option<(Time, TimerId)>,
+    /// When this logical attempt started.
+    pub started_at: Option<Time>,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+    /// Which version of the parameters it sees.
+    pub params: u32,
+    /// What it returned.
+    pub output: Option<Arc<Json>>,
+    /// Why it failed last.
+    pub error: Option<Arc<StepError>>,
+    /// The payload of the event that woke it.
+    pub payload: Option<Arc<Json>>,
+    /// Why it was skipped.
+    pub skip: Option<SkipReason>,
+    /// The person's answer that ended its wait.
+    pub answer: Option<Box<Answer>>,
+    /// How far its undoing came.
+    pub compensation: Compensation,
+}
+
+impl StepRun {
+    /// A step-run that a token has just reached.
+    #[must_use]
+    pub fn new(status: Status, visible_at: Time) -> StepRun {
+        StepRun {
+            status,
+            logical: 1,
+            execution: 0,
+            tries: 0,
+            visible_at,
+            woken: false,
+            task: TaskKind::ReadyStep,
+            lease: None,
+            wait: None,
+            timer: None,
+            started_at: None,
+            ended_at: None,
+            params: 0,
+            output: None,
+            error: None,
+            payload: None,
+            skip: None,
+            answer: None,
+            compensation: Compensation::None,
+        }
+    }
+
+    /// Whether this logical attempt has started: the contract then speaks of FAILED, else of SKIPPED.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        self.started_at.is_some()
+    }
+
+    /// Whether an execution failed and the next one is not due yet.
+    #[must_use]
+    pub fn is_backing_off(&self) -> bool {
+        self.status == Status::Ready && self.tries > 0 && !self.woken
+    }
+}
