@@ -555,7 +555,7 @@ fn deep_sources_are_errors() {
 fn what_is_kept_stays_shallow() {
     let grow = |what: &str, then: &str| {
         format!(
-            "{{% set ns = namespace(a=[1]) %}}{{% for i in range(9000) %}}\
+            "{{% set ns = namespace(a=[[1]]) %}}{{% for i in range(9000) %}}\
              {{% set ns.a = {what} %}}{{% endfor %}}{then}"
         )
     };
@@ -850,7 +850,7 @@ fn never_panics_and_repeats(source: &str) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn arbitrary_text_is_harmless(source in any::<String>()) {
