@@ -83,6 +83,8 @@ impl Fold<'_> {
                 self.arm(*step, TimerKind::Hold, *until);
             }
             Body::StepRetried { step, logical } => {
+                self.settle(Due::Failure(*step));
+                self.settle(Due::Route(*step));
                 self.disarm(*step);
                 let params = self.params_version();
                 self.change(*step, |run| {
