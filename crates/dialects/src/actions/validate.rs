@@ -59,7 +59,7 @@ fn orders(actions: &[Action], p: &mut Problems) {
     let mut taken: Vec<bool> = vec![false; count];
     let mut wrong: Vec<&At<i64>> = Vec::new();
     for order in actions.iter().filter_map(|action| action.order.as_ref()) {
-        let slot = usize::try_from(order.value - 1).ok();
+        let slot = usize::try_from(order.value.saturating_sub(1)).ok();
         match slot.and_then(|slot| taken.get_mut(slot)) {
             Some(taken) if !*taken => *taken = true,
             _ => wrong.push(order),
