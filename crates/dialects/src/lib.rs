@@ -12,9 +12,12 @@
 //! What must not live here: running anything, touching files, the network or
 //! the clock. Reading a definition is a pure function of its bytes.
 
+pub mod actions;
 mod build;
+pub mod document;
 pub mod duration;
 mod field;
+pub mod linear;
 mod mapping;
 mod name;
 mod offsets;
@@ -23,9 +26,12 @@ pub mod problem;
 pub mod reader;
 mod scalar;
 pub mod source;
+mod template;
+pub mod tools;
 pub mod tree;
 pub mod words;
 
+pub use document::Document;
 pub use problem::{Problem, Problems, Severity};
 pub use reader::{Field, Fields};
 pub use source::{Source, Span};
