@@ -1,0 +1,5 @@
+//! Everything the kernel promises, seen from outside: one binary, one module a subject.
+
+mod support;
+
+mod driver;
