@@ -20,7 +20,7 @@ fn p2_a_configured_entry_is_honoured_and_an_unknown_one_refused() {
     let body = "executor: {spec: {entry_step: b}}\nworkflow:\n- step: a\n- step: b\n  next: a\n";
     assert_eq!(net(body).policy.entry, Entry::Step(StepNo(1)));
     let unknown = format!("executor: {{spec: {{entry_step: c}}}}\n{TWO}");
-    assert_eq!(codes(&unknown), ["STEP_UNKNOWN"]);
+    assert_eq!(codes(&unknown), ["STEP_UNDEFINED"]);
     assert!(loaded(&unknown).plan.is_none());
 }
 

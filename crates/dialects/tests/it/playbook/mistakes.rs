@@ -22,7 +22,7 @@ fn an_arc_to_a_misspelt_step() {
     check(
         "workflow:\n- step: fetch\n  next: {arcs: [{step: stroe}]}\n- step: store\n",
         expect![[r#"
-            error[STEP_UNKNOWN]: there is no step `stroe`
+            error[STEP_UNDEFINED]: there is no step `stroe`
              --> t.yaml:6:24
               |
             6 |   next: {arcs: [{step: stroe}]}
@@ -38,7 +38,7 @@ fn an_unknown_entry() {
     check(
         "executor: {spec: {entry_step: begin}}\nworkflow:\n- step: fetch\n",
         expect![[r#"
-            error[STEP_UNKNOWN]: `entry_step` names `begin`, and there is no such step
+            error[STEP_UNDEFINED]: `entry_step` names `begin`, and there is no such step
              --> t.yaml:4:31
               |
             4 | executor: {spec: {entry_step: begin}}
@@ -219,16 +219,21 @@ fn a_jump_to_a_task_that_is_not_there() {
 
 #[test]
 fn a_file_in_no_language() {
-    check_file("kind: Playbok\nworkflow: []\n", expect![[r#"
-        error[LANGUAGE_UNKNOWN]: this is in none of the workflow languages
-         --> t.yaml:1:1
-          |
-        1 | kind: Playbok
-          | ^
-          |
-          = help: it looks most like playbook, since it has `kind`, `workflow`; that is recognised by `kind: Playbook` (apiVersion noetl.io/v2). languages are recognised by their content: actions by `workflowId` and `actions`; dag by `kind: Workflow` (apiVersion ioa.dev/v0.2); plan by `metadata.planId` and `steps`; playbook by `kind: Playbook` (apiVersion noetl.io/v2); linear by `workflowType` and `steps`
-    "#]]);
-    check_file("- 1\n", expect![[r#"
+    check_file(
+        "kind: Playbok\nworkflow: []\n",
+        expect![[r#"
+            error[LANGUAGE_UNKNOWN]: this is in none of the workflow languages
+             --> t.yaml:1:1
+              |
+            1 | kind: Playbok
+              | ^
+              |
+              = help: it looks most like playbook, since it has `kind`, `workflow`, but `kind: Playbook` (apiVersion noetl.io/v2) is missing; languages are recognised by their content: actions by `workflowId` and `actions`; dag by `kind: Workflow` (apiVersion ioa.dev/v0.2); plan by `metadata.planId` and `steps`; playbook by `kind: Playbook` (apiVersion noetl.io/v2); linear by `workflowType` and `steps`
+        "#]],
+    );
+    check_file(
+        "- 1\n",
+        expect![[r#"
         error[LANGUAGE_UNKNOWN]: a definition is a mapping, but this is a list
          --> t.yaml:1:1
           |
@@ -236,7 +241,8 @@ fn a_file_in_no_language() {
           | ^
           |
           = help: languages are recognised by their content: actions by `workflowId` and `actions`; dag by `kind: Workflow` (apiVersion ioa.dev/v0.2); plan by `metadata.planId` and `steps`; playbook by `kind: Playbook` (apiVersion noetl.io/v2); linear by `workflowType` and `steps`
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -293,7 +299,7 @@ fn all_problems_are_reported_at_once() {
     let body = "workflow:\n- step: a\n  next: x\n  tool: {kind: nope}\n- step: a\n  loop: {in: 5}\n- step: 'b#2'\n";
     assert_eq!(codes(body), ["TOOL_UNKNOWN", "FIELD_TYPE", "NAME_INVALID"]);
     let body = "workflow:\n- step: a\n  next: x\n- step: a\n";
-    assert_eq!(codes(body), ["STEP_UNKNOWN", "NAME_DUPLICATE"]);
+    assert_eq!(codes(body), ["STEP_UNDEFINED", "NAME_DUPLICATE"]);
 }
 
 #[test]
