@@ -98,3 +98,41 @@ fn schema_and_reader_agree() {
         assert_eq!(loaded(body).plan.is_some(), good, "reader: {body}");
     }
 }
+
+#[test]
+fn a_file_with_any_line_missing_or_broken_is_read_without_a_panic() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/playbook");
+    for entry in std::fs::read_dir(place)
+        .expect("there are examples")
+        .flatten()
+    {
+        let text = std::fs::read_to_string(entry.path()).expect("UTF-8");
+        let lines: Vec<&str> = text.lines().collect();
+        for at in 0..lines.len() {
+            for instead in [None, Some("  x: [1]"), Some("- 5"), Some("    step:")] {
+                let mut changed: Vec<&str> = lines.clone();
+                changed.remove(at);
+                if let Some(line) = instead {
+                    changed.insert(at, line);
+                }
+                let source = crate::source(&changed.join("\n"));
+                let loaded = load(&source);
+                let failed = loaded
+                    .problems
+                    .iter()
+                    .any(|it| it.severity == stepwell_dialects::Severity::Error);
+                assert_eq!(loaded.plan.is_none(), failed, "{}", source.text());
+            }
+        }
+    }
+}
+
+#[test]
+fn many_unused_keys_are_still_only_warnings() {
+    let extra: String = (0..300).map(|at| format!("zzz{at}: 1\n")).collect();
+    assert!(
+        loaded(&format!("{extra}workflow: [{{step: a}}]"))
+            .plan
+            .is_some()
+    );
+}
