@@ -5,11 +5,16 @@
 //! does.
 
 pub mod command;
+pub mod decide;
 pub mod effect;
 pub mod event;
+pub mod evolve;
+pub mod explain;
 pub mod expr;
 pub mod keys;
 pub mod plan;
 pub mod rejection;
+mod scope;
+pub mod signal;
 pub mod state;
 pub mod time;

@@ -40,20 +40,33 @@ impl Scope for View<'_> {
         match name {
             "event" => {
                 let event = boundary.event?;
-                let payload = boundary.this.as_ref().map_or(Json::Null, |(_, output)| Json::clone(output));
+                let payload = boundary
+                    .this
+                    .as_ref()
+                    .map_or(Json::Null, |(_, output)| Json::clone(output));
                 // Guards in real files use either name for the same boundary.
                 let name = self.boundary_name(event);
-                Some(Arc::new(json!({ "name": name, "type": name, "payload": payload })))
+                Some(Arc::new(
+                    json!({ "name": name, "type": name, "payload": payload }),
+                ))
             }
             "outcome" | "output" => {
                 boundary.event?;
                 Some(Arc::new(self.outcome()))
             }
-            "error" => boundary.error.as_ref().map(|error| Arc::new(error_json(error))),
+            "error" => boundary
+                .error
+                .as_ref()
+                .map(|error| Arc::new(error_json(error))),
             "args" | "input" => boundary.args.clone().or_else(|| Some(Arc::new(json!({})))),
             "ctx" => {
                 let mut ctx = ctx_object(self.state);
-                ctx.extend(boundary.patch.iter().map(|(key, value)| (key.clone(), value.clone())));
+                ctx.extend(
+                    boundary
+                        .patch
+                        .iter()
+                        .map(|(key, value)| (key.clone(), value.clone())),
+                );
                 Some(Arc::new(Json::Object(ctx)))
             }
             _ => {
@@ -72,7 +85,9 @@ impl View<'_> {
     /// The name that the step's own guards use for this boundary: files say `call.done` and
     /// `call.error` for `step.done` and `step.failed`.
     fn boundary_name(&self, event: &'static str) -> &'static str {
-        let Some((step, _)) = &self.boundary.this else { return event };
+        let Some((step, _)) = &self.boundary.this else {
+            return event;
+        };
         let old = match event {
             "step.done" => "call.done",
             "step.failed" => "call.error",
@@ -82,13 +97,23 @@ impl View<'_> {
             let when = self.plan.edge(*edge).when.as_ref();
             when.is_some_and(|when| when.source().contains(old))
         };
-        if self.plan.outgoing(*step).iter().any(uses) { old } else { event }
+        if self.plan.outgoing(*step).iter().any(uses) {
+            old
+        } else {
+            event
+        }
     }
 
     fn outcome(&self) -> Json {
-        let data = self.boundary.this.as_ref().map_or(Json::Null, |(_, output)| Json::clone(output));
+        let data = self
+            .boundary
+            .this
+            .as_ref()
+            .map_or(Json::Null, |(_, output)| Json::clone(output));
         match &self.boundary.error {
-            Some(error) => json!({ "status": "error", "error": error_json(error), "result": null, "data": null }),
+            Some(error) => {
+                json!({ "status": "error", "error": error_json(error), "result": null, "data": null })
+            }
             None => json!({ "status": "ok", "result": data.clone(), "data": data }),
         }
     }
@@ -107,28 +132,49 @@ pub(crate) fn lookup(plan: &Plan, state: &State, name: &str) -> Option<Arc<Json>
         "run_id" => return Some(Arc::new(json!(state.run_id))),
         _ => {}
     }
-    if let Some(value) = plan.find(name).and_then(|step| last_output(plan, state, step)) {
+    if let Some(value) = plan
+        .find(name)
+        .and_then(|step| last_output(plan, state, step))
+    {
         return Some(value);
     }
-    state.params.last()?.get(name).map(|value| Arc::new(value.clone()))
+    state
+        .params
+        .last()?
+        .get(name)
+        .map(|value| Arc::new(value.clone()))
 }
 
 fn ctx_object(state: &State) -> Map<String, Json> {
-    state.ctx.iter().map(|(key, value)| (key.clone(), Json::clone(value))).collect()
+    state
+        .ctx
+        .iter()
+        .map(|(key, value)| (key.clone(), Json::clone(value)))
+        .collect()
 }
 
 /// The output of a step's latest visit that succeeded.
 pub(crate) fn last_output(plan: &Plan, state: &State, step: StepNo) -> Option<Arc<Json>> {
     let visits = &state.steps.get(step.0 as usize)?.visits;
-    let index = visits.iter().rposition(|visit| visit.run.status == Status::Succeeded)?;
-    let at = StepRef { step, visit: index as u32 + 1, item: None };
+    let index = visits
+        .iter()
+        .rposition(|visit| visit.run.status == Status::Succeeded)?;
+    let at = StepRef {
+        step,
+        visit: index as u32 + 1,
+        item: None,
+    };
     Some(step_value(&output_of(plan, state, at)))
 }
 
 /// What a step-run returned; for a loop the outputs of its items in order, and its errors.
 pub(crate) fn output_of(_plan: &Plan, state: &State, at: StepRef) -> Arc<Json> {
-    let Some(visit) = state.visit(at) else { return Arc::default() };
-    let Some(each) = &visit.each else { return visit.run.output.clone().unwrap_or_default() };
+    let Some(visit) = state.visit(at) else {
+        return Arc::default();
+    };
+    let Some(each) = &visit.each else {
+        return visit.run.output.clone().unwrap_or_default();
+    };
     let outputs = each.outputs();
     let errors: Vec<Json> = each
         .errors()

@@ -14,38 +14,72 @@ use crate::time::Time;
 impl Decider<'_> {
     pub(super) fn claim(&mut self, target: Target, worker: String, lease_until: Time) -> Handled {
         if worker.is_empty() || worker.len() > 300 {
-            return reject(Code::InvalidId, "a worker needs an id of 1 to 300 characters");
+            return reject(
+                Code::InvalidId,
+                "a worker needs an id of 1 to 300 characters",
+            );
         }
         if lease_until < self.now {
-            return reject(Code::LeaseLost, "the lease would have ended before it began");
+            return reject(
+                Code::LeaseLost,
+                "the lease would have ended before it began",
+            );
         }
         match (self.state.phase, target) {
             (Phase::Ended(_), _) => return terminal(),
-            (Phase::Compensating, Target::Undo(_)) | (Phase::Running | Phase::Finalizing, Target::Step(_)) => {}
+            (Phase::Compensating, Target::Undo(_))
+            | (Phase::Running | Phase::Finalizing, Target::Step(_)) => {}
             (Phase::Stopping | Phase::Compensating, _) => {
                 return reject(Code::RunStopping, "the run is stopping: nothing new starts");
             }
             _ => return reject(Code::RunNotRunning, "the run has not started"),
         }
         if self.state.pause.is_some() {
-            return reject(Code::RunPaused, "the run is paused: nothing new starts until RESUME");
+            return reject(
+                Code::RunPaused,
+                "the run is paused: nothing new starts until RESUME",
+            );
         }
         let Some(run) = self.state.target(target) else {
             return reject(Code::StepNotEligible, "no token has reached this step");
         };
         let task = self.claimable(run, target)?;
-        let lease = Lease { worker: worker.clone(), until: lease_until };
+        let lease = Lease {
+            worker: worker.clone(),
+            until: lease_until,
+        };
         let (logical, execution, fresh) = (run.logical, run.execution + 1, !run.has_started());
         match target {
             Target::Step(step) if fresh => {
-                self.emit(Body::StepStarted { step, logical, execution, lease: Some(lease), each: None });
+                self.emit(Body::StepStarted {
+                    step,
+                    logical,
+                    execution,
+                    lease: Some(lease),
+                    each: None,
+                });
             }
             Target::Step(step) => {
-                self.emit(Body::StepExecutionStarted { step, logical, execution, lease, task });
+                self.emit(Body::StepExecutionStarted {
+                    step,
+                    logical,
+                    execution,
+                    lease,
+                    task,
+                });
             }
-            Target::Undo(step) => self.emit(Body::UndoStarted { step, execution, lease }),
+            Target::Undo(step) => self.emit(Body::UndoStarted {
+                step,
+                execution,
+                lease,
+            }),
         }
-        let claim = Claim { target, execution, worker, lease_until: Some(lease_until) };
+        let claim = Claim {
+            target,
+            execution,
+            worker,
+            lease_until: Some(lease_until),
+        };
         Ok(Reply::Claimed(Box::new(self.claimed(claim, logical, task))))
     }
 
@@ -53,26 +87,37 @@ impl Decider<'_> {
     fn claimable(&self, run: &StepRun, target: Target) -> Result<TaskKind, Rejection> {
         match run.status {
             Status::Ready if run.visible_at <= self.now => {
-                let halted = self.state.undoing.as_ref().is_some_and(|undoing| undoing.halted);
+                let halted = self
+                    .state
+                    .undoing
+                    .as_ref()
+                    .is_some_and(|undoing| undoing.halted);
                 if matches!(target, Target::Undo(_)) && halted {
                     return reject(Code::StepNotEligible, "no further undo is started");
                 }
                 Ok(run.task)
             }
-            Status::Ready => reject(Code::StepNotEligible, format!("not to be claimed before {}", run.visible_at)),
+            Status::Ready => reject(
+                Code::StepNotEligible,
+                format!("not to be claimed before {}", run.visible_at),
+            ),
             Status::Waiting => {
                 let wait = run.wait.as_deref();
-                let reruns = wait.is_some_and(|wait| matches!(wait.kind, WaitKind::Event { rerun: true, .. }));
-                let past = wait.and_then(|wait| wait.deadline).is_some_and(|deadline| deadline <= self.now);
+                let reruns = wait
+                    .is_some_and(|wait| matches!(wait.kind, WaitKind::Event { rerun: true, .. }));
+                let past = wait
+                    .and_then(|wait| wait.deadline)
+                    .is_some_and(|deadline| deadline <= self.now);
                 if reruns && past && self.plan.policy().wait_timeout == WaitTimeout::Claim {
                     return Ok(TaskKind::WaitingTimeout);
                 }
                 reject(Code::StepNotEligible, "the step waits")
             }
             Status::Running => reject(Code::StepNotEligible, "another worker has it"),
-            Status::Arrived | Status::Denied | Status::Looping | Status::Held => {
-                reject(Code::StepNotEligible, "there is nothing for a worker to do yet")
-            }
+            Status::Arrived | Status::Denied | Status::Looping | Status::Held => reject(
+                Code::StepNotEligible,
+                "there is nothing for a worker to do yet",
+            ),
             Status::Succeeded | Status::Failed | Status::Skipped | Status::Cancelled => {
                 reject(Code::StepTerminal, "the step has ended")
             }
@@ -115,7 +160,10 @@ impl Decider<'_> {
             return reject(Code::StepNotRunning, "there is no such execution");
         };
         if claim.execution != run.execution {
-            let message = format!("execution {} is no longer current, {} is", claim.execution, run.execution);
+            let message = format!(
+                "execution {} is no longer current, {} is",
+                claim.execution, run.execution
+            );
             return reject(Code::StaleExecution, message);
         }
         let Some(lease) = run.lease.as_ref().filter(|_| run.status == Status::Running) else {

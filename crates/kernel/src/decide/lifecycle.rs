@@ -18,14 +18,25 @@ use crate::state::Phase;
 
 impl Decider<'_> {
     pub(super) fn create(&mut self, command: Command) -> Handled {
-        let Command::CreateRun { run_id, params, context, parent, original_run_id, start_after } = command else {
+        let Command::CreateRun {
+            run_id,
+            params,
+            context,
+            parent,
+            original_run_id,
+            start_after,
+        } = command
+        else {
             return reject(Code::InvalidTransition, "not a create command");
         };
         if self.state.phase != Phase::Void {
             return reject(Code::RunExists, "the run exists already");
         }
         if run_id != self.state.run_id || !valid_run_id(&run_id) {
-            return reject(Code::InvalidId, "a run id is run_ and 1 to 200 letters, digits, - or _");
+            return reject(
+                Code::InvalidId,
+                "a run id is run_ and 1 to 200 letters, digits, - or _",
+            );
         }
         let params = merge(&self.plan.net().workload, params);
         self.emit(Body::RunCreated {
@@ -46,7 +57,10 @@ impl Decider<'_> {
                 Ok(Reply::Done)
             }
             Phase::Ended(_) => terminal(),
-            _ => reject(Code::InvalidTransition, "only a run that was just created can be queued"),
+            _ => reject(
+                Code::InvalidTransition,
+                "only a run that was just created can be queued",
+            ),
         }
     }
 
@@ -58,16 +72,26 @@ impl Decider<'_> {
         }
         self.check_tenant(actor)?;
         self.check_duties(&self.plan.policy().duties, actor)?;
-        self.emit(Body::RunApproved { by: Some(actor.id.clone()) });
+        self.emit(Body::RunApproved {
+            by: Some(actor.id.clone()),
+        });
         Ok(Reply::Done)
     }
 
-    pub(super) fn start(&mut self, engine: String, engine_run_ref: String, fetched: Option<String>) -> Handled {
+    pub(super) fn start(
+        &mut self,
+        engine: String,
+        engine_run_ref: String,
+        fetched: Option<String>,
+    ) -> Handled {
         let policy = self.plan.policy();
         match self.state.phase {
             Phase::Ended(_) => return terminal(),
             Phase::Created if policy.must_queue => {
-                return reject(Code::InvalidTransition, "the run is idle: queue it before it is started");
+                return reject(
+                    Code::InvalidTransition,
+                    "the run is idle: queue it before it is started",
+                );
             }
             Phase::Created | Phase::Queued => {}
             _ => return reject(Code::InvalidTransition, "the run has started already"),
@@ -77,32 +101,56 @@ impl Decider<'_> {
         }
         if let Some(found) = fetched.filter(|found| *found != self.plan.net().source.sha256) {
             let wanted = &self.plan.net().source.sha256;
-            let message = format!("the definition has sha256 {found}, the plan reference says {wanted}");
-            let error = StepError::new(ErrorClass::Validation, "PLAN_INTEGRITY_VALIDATION_FAILED", message);
-            self.emit(Body::RunFailed { error, rollback: Rollback::None, undos: Vec::new() });
+            let message =
+                format!("the definition has sha256 {found}, the plan reference says {wanted}");
+            let error = StepError::new(
+                ErrorClass::Validation,
+                "PLAN_INTEGRITY_VALIDATION_FAILED",
+                message,
+            );
+            self.emit(Body::RunFailed {
+                error,
+                rollback: Rollback::None,
+                undos: Vec::new(),
+            });
             return Ok(Reply::Done);
         }
         if !self.state.approved {
             if policy.needs_approval {
-                return reject(Code::RunNotApproved, "the run needs an approval before it starts");
+                return reject(
+                    Code::RunNotApproved,
+                    "the run needs an approval before it starts",
+                );
             }
             self.emit(Body::RunApproved { by: None });
         }
         let entry = match policy.entry {
             // A rule that cannot be evaluated denies: the stall then names it.
-            Entry::Step(step) => self.admits(step, &Boundary::default()).unwrap_or(Verdict::Denied),
+            Entry::Step(step) => self
+                .admits(step, &Boundary::default())
+                .unwrap_or(Verdict::Denied),
             Entry::Roots => Verdict::Allowed,
         };
         let deadline = policy.timeout_ms.map(|timeout| self.now.plus(timeout));
-        self.emit(Body::RunStarted { engine, engine_run_ref, entry, deadline });
+        self.emit(Body::RunStarted {
+            engine,
+            engine_run_ref,
+            entry,
+            deadline,
+        });
         Ok(Reply::Done)
     }
 }
 
 /// The contract's pattern for run ids.
 fn valid_run_id(id: &str) -> bool {
-    let Some(rest) = id.strip_prefix("run_") else { return false };
-    (1..=200).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    let Some(rest) = id.strip_prefix("run_") else {
+        return false;
+    };
+    (1..=200).contains(&rest.len())
+        && rest
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 /// Deep merge: objects by key, anything else is replaced.

@@ -53,10 +53,22 @@ pub struct Decision {
 }
 
 /// Decides a command. On `Ok` the state has the decision's events folded in; on `Err` it is as it was.
-pub fn decide(plan: &Plan, state: &mut State, command: Command, env: &Env) -> Result<Decision, Rejection> {
+pub fn decide(
+    plan: &Plan,
+    state: &mut State,
+    command: Command,
+    env: &Env,
+) -> Result<Decision, Rejection> {
     let wake_before = next_wake(state);
     let now = env.now.max(state.last_at);
-    let mut decider = Decider { plan, state, env, now, decision: Decision::default(), ctx_changed: false };
+    let mut decider = Decider {
+        plan,
+        state,
+        env,
+        now,
+        decision: Decision::default(),
+        ctx_changed: false,
+    };
     let reply = decider.handle(command)?;
     decider.settle();
     let mut decision = decider.decision;
@@ -74,7 +86,10 @@ pub fn decide(plan: &Plan, state: &mut State, command: Command, env: &Env) -> Re
 pub fn next_wake(state: &State) -> Option<Time> {
     match state.phase {
         Phase::Created | Phase::Queued => state.start_after,
-        _ if state.pause.is_some() => state.timers.own(crate::command::TimerKind::Drain).map(|(due, _)| due),
+        _ if state.pause.is_some() => state
+            .timers
+            .own(crate::command::TimerKind::Drain)
+            .map(|(due, _)| due),
         _ => state.timers.next().map(|(due, _)| due),
     }
 }
@@ -103,34 +118,73 @@ impl Decider<'_> {
             Command::CreateRun { .. } => reject(Code::RunExists, "the run exists already"),
             Command::EnqueueRun => self.enqueue(),
             Command::ApproveRun { actor } => self.approve(&actor),
-            Command::StartRun { engine, engine_run_ref, fetched_sha256 } => {
-                self.start(engine, engine_run_ref, fetched_sha256)
-            }
-            Command::ClaimStep { target, worker, lease_until } => self.claim(target, worker, lease_until),
-            Command::CompleteStep { claim, output, ctx, artifacts } => self.complete(&claim, output, ctx, artifacts),
-            Command::FailStep { claim, error, retryable, delay_ms } => self.fail(&claim, error, retryable, delay_ms),
-            Command::WaitStep { claim, wait, timeout_ms, outbound } => {
-                self.wait(&claim, &wait, timeout_ms, outbound)
-            }
+            Command::StartRun {
+                engine,
+                engine_run_ref,
+                fetched_sha256,
+            } => self.start(engine, engine_run_ref, fetched_sha256),
+            Command::ClaimStep {
+                target,
+                worker,
+                lease_until,
+            } => self.claim(target, worker, lease_until),
+            Command::CompleteStep {
+                claim,
+                output,
+                ctx,
+                artifacts,
+            } => self.complete(&claim, output, ctx, artifacts),
+            Command::FailStep {
+                claim,
+                error,
+                retryable,
+                delay_ms,
+            } => self.fail(&claim, error, retryable, delay_ms),
+            Command::WaitStep {
+                claim,
+                wait,
+                timeout_ms,
+                outbound,
+            } => self.wait(&claim, &wait, timeout_ms, outbound),
             Command::ConfirmKill { claim } => self.confirm_kill(&claim),
-            Command::ExpireLease { target, execution, lease_until } => {
-                self.expire_lease(target, execution, lease_until)
-            }
+            Command::ExpireLease {
+                target,
+                execution,
+                lease_until,
+            } => self.expire_lease(target, execution, lease_until),
             Command::FireTimer(id) => self.fire_timer(id),
-            Command::DeliverEvent { event_id, event_type, payload } => {
-                self.deliver(event_id, event_type, payload)
-            }
-            Command::CompleteManually { step, token, outcome, actor, output } => {
-                self.complete_manually(step, &token, outcome, &actor, output)
-            }
-            Command::ChildEnded { step, request_key, outcome, output, error } => {
-                self.child_ended(step, &request_key, outcome, output, error)
-            }
+            Command::DeliverEvent {
+                event_id,
+                event_type,
+                payload,
+            } => self.deliver(event_id, event_type, payload),
+            Command::CompleteManually {
+                step,
+                token,
+                outcome,
+                actor,
+                output,
+            } => self.complete_manually(step, &token, outcome, &actor, output),
+            Command::ChildEnded {
+                step,
+                request_key,
+                outcome,
+                output,
+                error,
+            } => self.child_ended(step, &request_key, outcome, output, error),
             Command::PatchCtx { actor, ctx } => self.patch_from_outside(&actor, ctx),
-            Command::CancelRun { actor, reason, compensate } => self.cancel(&actor, reason, compensate),
-            Command::Signal { signal_id, signal, payload, reason, actor } => {
-                self.signal(signal_id, signal, payload, reason, &actor)
-            }
+            Command::CancelRun {
+                actor,
+                reason,
+                compensate,
+            } => self.cancel(&actor, reason, compensate),
+            Command::Signal {
+                signal_id,
+                signal,
+                payload,
+                reason,
+                actor,
+            } => self.signal(signal_id, signal, payload, reason, &actor),
             Command::Proceed => self.proceed(),
         }
     }
@@ -139,14 +193,21 @@ impl Decider<'_> {
     fn emit(&mut self, body: Body) {
         self.ctx_changed |= match &body {
             Body::StepCompleted { ctx, routing, .. } => {
-                !ctx.is_empty() || routing.as_ref().is_some_and(|routing| !routing.set.is_empty())
+                !ctx.is_empty()
+                    || routing
+                        .as_ref()
+                        .is_some_and(|routing| !routing.set.is_empty())
             }
             Body::StepRouted { routing, .. } => !routing.set.is_empty(),
             // What happened to ctx during the pause is looked at now.
             Body::CtxPatched { .. } | Body::RunResumed { .. } => true,
             _ => false,
         };
-        let event = Event { seq: self.state.seq + 1, at: self.now, body };
+        let event = Event {
+            seq: self.state.seq + 1,
+            at: self.now,
+            body,
+        };
         evolve(self.plan, self.state, &event, &mut self.decision.effects);
         self.decision.events.push(event);
     }
@@ -159,7 +220,10 @@ impl Decider<'_> {
         self.ctx_changed = true;
         self.settle();
         if self.decision.events.is_empty() {
-            return reject(Code::NothingToDo, "nothing follows from the state by itself");
+            return reject(
+                Code::NothingToDo,
+                "nothing follows from the state by itself",
+            );
         }
         Ok(Reply::Done)
     }
@@ -170,7 +234,10 @@ fn reject<T>(code: Code, message: impl Into<String>) -> Result<T, Rejection> {
 }
 
 fn terminal<T>() -> Result<T, Rejection> {
-    reject(Code::RunTerminal, "the run has ended; start a new one, or send RETRY_RUN to repeat it")
+    reject(
+        Code::RunTerminal,
+        "the run has ended; start a new one, or send RETRY_RUN to repeat it",
+    )
 }
 
 /// Work that becomes ready together is offered by `order`, then by name.
@@ -179,12 +246,22 @@ fn sort_dispatches(plan: &Plan, effects: &mut [Effect]) {
     if effects.iter().filter(|effect| is_dispatch(effect)).count() < 2 {
         return;
     }
-    let places: Vec<usize> = (0..effects.len()).filter(|i| is_dispatch(&effects[*i])).collect();
+    let places: Vec<usize> = (0..effects.len())
+        .filter(|i| is_dispatch(&effects[*i]))
+        .collect();
     let mut dispatches: Vec<Effect> = places.iter().map(|i| effects[*i].clone()).collect();
     dispatches.sort_by(|a, b| match (a, b) {
         (
-            Effect::Dispatch { target: a, visible_at: a_at, .. },
-            Effect::Dispatch { target: b, visible_at: b_at, .. },
+            Effect::Dispatch {
+                target: a,
+                visible_at: a_at,
+                ..
+            },
+            Effect::Dispatch {
+                target: b,
+                visible_at: b_at,
+                ..
+            },
         ) => {
             let (a, b) = (a.step_ref(), b.step_ref());
             let (left, right) = (plan.step(a.step), plan.step(b.step));

@@ -12,11 +12,18 @@ use crate::state::{Compensation, Phase, Status, StepRun, Undoing};
 impl Fold<'_> {
     pub(super) fn apply_compensation(&mut self, body: &Body) {
         match body {
-            Body::CompensationStarted { undo, not_compensable } => {
+            Body::CompensationStarted {
+                undo,
+                not_compensable,
+            } => {
                 self.state.phase = Phase::Compensating;
                 let results = not_compensable
                     .iter()
-                    .map(|step| UndoResult { step: *step, outcome: UndoOutcome::NotCompensable, executions: 0 })
+                    .map(|step| UndoResult {
+                        step: *step,
+                        outcome: UndoOutcome::NotCompensable,
+                        executions: 0,
+                    })
                     .collect();
                 for at in not_compensable {
                     self.change(*at, |run| run.compensation = Compensation::NotCompensable);
@@ -40,10 +47,23 @@ impl Fold<'_> {
                     undoing.interrupted = Some((by.clone(), reason.clone()));
                 }
             }
-            Body::UndoStarted { step, execution, lease } => {
-                let timeout = self.plan.step(step.step).undo.as_ref().and_then(|undo| undo.timeout_ms);
+            Body::UndoStarted {
+                step,
+                execution,
+                lease,
+            } => {
+                let timeout = self
+                    .plan
+                    .step(step.step)
+                    .undo
+                    .as_ref()
+                    .and_then(|undo| undo.timeout_ms);
                 let timer = timeout.map(|timeout| {
-                    let id = TimerId { kind: TimerKind::Attempt, target: Some(Target::Undo(*step)), armed: self.seq };
+                    let id = TimerId {
+                        kind: TimerKind::Attempt,
+                        target: Some(Target::Undo(*step)),
+                        armed: self.seq,
+                    };
                     (self.at.plus(timeout), id)
                 });
                 if let Some((due, id)) = timer {
@@ -60,7 +80,12 @@ impl Fold<'_> {
                 });
                 self.change(*step, |run| run.compensation = Compensation::Running);
             }
-            Body::UndoExecutionFailed { step, execution, error, retry_at } => {
+            Body::UndoExecutionFailed {
+                step,
+                execution,
+                error,
+                retry_at,
+            } => {
                 self.undo_ends(*step, *execution, Some(error));
                 self.undo_run(|run| {
                     run.status = Status::Ready;
@@ -72,7 +97,11 @@ impl Fold<'_> {
                 self.undo_ends(*step, *execution, None);
                 self.next_undo(*step, UndoOutcome::Done, Compensation::Done);
             }
-            Body::UndoFailed { step, execution, error } => {
+            Body::UndoFailed {
+                step,
+                execution,
+                error,
+            } => {
                 self.undo_ends(*step, *execution, Some(error));
                 if self.plan.policy().undo_mode == UndoMode::Stop
                     && let Some(undoing) = &mut self.state.undoing
@@ -93,7 +122,9 @@ impl Fold<'_> {
 
     /// An execution of an undo ends: its timer and lease end with it.
     fn undo_ends(&mut self, at: StepRef, execution: u32, error: Option<&StepError>) {
-        let Some(undoing) = &mut self.state.undoing else { return };
+        let Some(undoing) = &mut self.state.undoing else {
+            return;
+        };
         let run = &mut undoing.run;
         if let Some((due, id)) = run.timer.take() {
             self.state.timers.disarm(due, id);
@@ -102,7 +133,10 @@ impl Fold<'_> {
         run.execution = execution;
         run.error = error.cloned().map(Arc::new);
         if had_lease && error.is_some_and(|error| error.class == ErrorClass::Timeout) {
-            self.effects.push(Effect::CancelWork { target: Target::Undo(at), execution });
+            self.effects.push(Effect::CancelWork {
+                target: Target::Undo(at),
+                execution,
+            });
         }
     }
 
@@ -110,7 +144,11 @@ impl Fold<'_> {
         self.change(at, |run| run.compensation = mark);
         let now = self.at;
         if let Some(undoing) = &mut self.state.undoing {
-            undoing.results.push(UndoResult { step: at, outcome, executions: undoing.run.tries });
+            undoing.results.push(UndoResult {
+                step: at,
+                outcome,
+                executions: undoing.run.tries,
+            });
             undoing.next += 1;
             undoing.run = StepRun::new(Status::Ready, now);
         }
@@ -118,7 +156,14 @@ impl Fold<'_> {
     }
 
     fn dispatch_undo(&mut self) {
-        let Some(undoing) = self.state.undoing.as_ref().filter(|undoing| !undoing.halted) else { return };
+        let Some(undoing) = self
+            .state
+            .undoing
+            .as_ref()
+            .filter(|undoing| !undoing.halted)
+        else {
+            return;
+        };
         if let Some(at) = undoing.current() {
             self.effects.push(Effect::Dispatch {
                 target: Target::Undo(at),

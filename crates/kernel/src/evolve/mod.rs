@@ -19,11 +19,20 @@ use crate::plan::{Plan, StepRef};
 use crate::state::{Due, State, StepRun};
 use crate::time::Time;
 
+pub(crate) use run::open_runs;
+
 /// Folds one event into the state and says what must be done once it is committed.
 pub fn evolve(plan: &Plan, state: &mut State, event: &Event, effects: &mut Vec<Effect>) {
     state.seq = event.seq;
     state.last_at = event.at;
-    Fold { plan, state, effects, seq: event.seq, at: event.at }.apply(&event.body);
+    Fold {
+        plan,
+        state,
+        effects,
+        seq: event.seq,
+        at: event.at,
+    }
+    .apply(&event.body);
     if state.pause.is_some() && state.tally.running == 0 {
         state.timers.disarm_own(TimerKind::Drain);
     }
@@ -103,7 +112,11 @@ impl Fold<'_> {
     /// Changes a step-run and keeps the tally right. Returns nothing if there is no such step-run.
     fn change<T>(&mut self, at: StepRef, f: impl FnOnce(&mut StepRun) -> T) -> Option<T> {
         let state = &mut *self.state;
-        let visit = state.steps.get_mut(at.step.0 as usize)?.visits.get_mut((at.visit as usize).checked_sub(1)?)?;
+        let visit = state
+            .steps
+            .get_mut(at.step.0 as usize)?
+            .visits
+            .get_mut((at.visit as usize).checked_sub(1)?)?;
         let run = match at.item {
             None => &mut visit.run,
             Some(item) => visit.each.as_mut()?.active.get_mut(&item)?,
@@ -117,7 +130,11 @@ impl Fold<'_> {
     /// Arms a step-run's one timer, instead of the one before.
     fn arm(&mut self, at: StepRef, kind: TimerKind, due: Time) {
         self.disarm(at);
-        let id = TimerId { kind, target: Some(Target::Step(at)), armed: self.seq };
+        let id = TimerId {
+            kind,
+            target: Some(Target::Step(at)),
+            armed: self.seq,
+        };
         if self.change(at, |run| run.timer = Some((due, id))).is_some() {
             self.state.timers.arm(due, id);
         }
@@ -146,9 +163,15 @@ impl Fold<'_> {
     }
 
     fn dispatch(&mut self, at: StepRef) {
-        let Some(run) = self.state.run(at) else { return };
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
         let (visible_at, task) = (run.visible_at, run.task);
-        self.effects.push(Effect::Dispatch { target: Target::Step(at), visible_at, task });
+        self.effects.push(Effect::Dispatch {
+            target: Target::Step(at),
+            visible_at,
+            task,
+        });
     }
 
     fn params_version(&self) -> u32 {

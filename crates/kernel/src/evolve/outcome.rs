@@ -12,7 +12,15 @@ use crate::state::{Answer, Due, ItemResult, Status, StepRun, Visit};
 impl Fold<'_> {
     pub(super) fn apply_outcome(&mut self, body: &Body) {
         match body {
-            Body::StepCompleted { step, execution, output, ctx, routing, by, .. } => {
+            Body::StepCompleted {
+                step,
+                execution,
+                output,
+                ctx,
+                routing,
+                by,
+                ..
+            } => {
                 let output = output.clone();
                 self.end(*step, Status::Succeeded, |run| {
                     run.execution = *execution;
@@ -35,14 +43,28 @@ impl Fold<'_> {
                     (_, None) => self.state.due.push_back(Due::Route(*step)),
                 }
             }
-            Body::StepFailed { step, execution, error, cancelled, by, .. } => {
+            Body::StepFailed {
+                step,
+                execution,
+                error,
+                cancelled,
+                by,
+                ..
+            } => {
                 self.failed(*step, *execution, error, *cancelled, by.as_ref());
             }
-            Body::StepSkipped { step, logical, reason } => self.skipped(*step, *logical, *reason),
+            Body::StepSkipped {
+                step,
+                logical,
+                reason,
+            } => self.skipped(*step, *logical, *reason),
             Body::StepRouted { step, routing } => {
                 self.settle(Due::Route(*step));
                 self.settle(Due::Failure(*step));
-                let failed = self.state.run(*step).is_some_and(|run| run.status == Status::Failed);
+                let failed = self
+                    .state
+                    .run(*step)
+                    .is_some_and(|run| run.status == Status::Failed);
                 self.apply_routing(*step, routing, failed);
             }
             Body::TokensAdmitted { tokens } => {
@@ -69,11 +91,21 @@ impl Fold<'_> {
         });
     }
 
-    fn failed(&mut self, at: StepRef, execution: u32, error: &StepError, cancelled: bool, by: Option<&String>) {
+    fn failed(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        error: &StepError,
+        cancelled: bool,
+        by: Option<&String>,
+    ) {
         let had_lease = self.state.run(at).is_some_and(|run| run.lease.is_some());
         let unwanted = cancelled || error.class == ErrorClass::Timeout;
         if had_lease && unwanted {
-            self.effects.push(Effect::CancelWork { target: Target::Step(at), execution });
+            self.effects.push(Effect::CancelWork {
+                target: Target::Step(at),
+                execution,
+            });
         }
         if cancelled {
             self.state.denied.retain(|denied| *denied != at);
@@ -82,8 +114,16 @@ impl Fold<'_> {
             let message = format!("{}: {}", self.plan.step_id(at), error.message);
             self.alert("GOVERNANCE_BLOCKED", Priority::P1, message);
         }
-        let status = if cancelled { Status::Cancelled } else { Status::Failed };
-        let outcome = if error.class == ErrorClass::Cancelled { ManualOutcome::Cancelled } else { ManualOutcome::Failed };
+        let status = if cancelled {
+            Status::Cancelled
+        } else {
+            Status::Failed
+        };
+        let outcome = if error.class == ErrorClass::Cancelled {
+            ManualOutcome::Cancelled
+        } else {
+            ManualOutcome::Failed
+        };
         self.end(at, status, |run| {
             run.execution = execution;
             run.error = Some(Arc::new(error.clone()));
@@ -94,14 +134,20 @@ impl Fold<'_> {
         }
         match at.item {
             Some(item) => self.close_item(at, item),
-            None if !cancelled && self.state.phase.is_moving() => self.state.due.push_back(Due::Failure(at)),
+            None if !cancelled && self.state.phase.is_moving() => {
+                self.state.due.push_back(Due::Failure(at))
+            }
             None => {}
         }
     }
 
     fn skipped(&mut self, at: StepRef, logical: u32, reason: SkipReason) {
         let satisfies = matches!(reason, SkipReason::OnFailure | SkipReason::Operator);
-        let status = if reason == SkipReason::Cancelled { Status::Cancelled } else { Status::Skipped };
+        let status = if reason == SkipReason::Cancelled {
+            Status::Cancelled
+        } else {
+            Status::Skipped
+        };
         self.settle(Due::Failure(at));
         self.state.denied.retain(|denied| *denied != at);
         if self.state.run(at).is_none() && at.item.is_none() {
@@ -129,7 +175,9 @@ impl Fold<'_> {
     fn skip_unreached(&mut self, at: StepRef) {
         let plan = self.plan;
         let incoming = plan.incoming(at.step);
-        let Some(step) = self.state.steps.get_mut(at.step.0 as usize) else { return };
+        let Some(step) = self.state.steps.get_mut(at.step.0 as usize) else {
+            return;
+        };
         if step.visits.len() + 1 != at.visit as usize {
             return;
         }
@@ -143,7 +191,11 @@ impl Fold<'_> {
         }
         let run = StepRun::new(Status::Arrived, self.at);
         self.state.tally.enter(&run);
-        step.visits.push(Visit { run, args: None, each: None });
+        step.visits.push(Visit {
+            run,
+            args: None,
+            each: None,
+        });
     }
 
     /// An item of a loop has ended: it leaves the window and the next one is opened.
@@ -153,8 +205,12 @@ impl Fold<'_> {
             .steps
             .get_mut(at.step.0 as usize)
             .and_then(|step| step.visits.get_mut((at.visit as usize).wrapping_sub(1)));
-        let Some(each) = visit.and_then(|visit| visit.each.as_mut()) else { return };
-        let Some(run) = each.active.remove(&item) else { return };
+        let Some(each) = visit.and_then(|visit| visit.each.as_mut()) else {
+            return;
+        };
+        let Some(run) = each.active.remove(&item) else {
+            return;
+        };
         let result = match run.status {
             Status::Succeeded => ItemResult::Succeeded(run.output),
             Status::Skipped => ItemResult::Skipped,
@@ -174,7 +230,11 @@ impl Fold<'_> {
     /// Remembers, in completion order, what left a mark on the world.
     fn remember_mark(&mut self, at: StepRef) {
         let step = self.plan.step(at.step);
-        let marks = step.undo.is_some() || matches!(step.side_effect, SideEffect::Compensable | SideEffect::Irreversible);
+        let marks = step.undo.is_some()
+            || matches!(
+                step.side_effect,
+                SideEffect::Compensable | SideEffect::Irreversible
+            );
         if marks {
             self.state.marked.push(at);
         }
@@ -187,6 +247,9 @@ fn answered(run: &mut StepRun, by: Option<&String>, outcome: ManualOutcome) {
         return;
     }
     if let Some(token_hash) = run.wait.as_ref().and_then(|wait| wait.token_hash.clone()) {
-        run.answer = Some(Box::new(Answer { token_hash, outcome }));
+        run.answer = Some(Box::new(Answer {
+            token_hash,
+            outcome,
+        }));
     }
 }

@@ -15,7 +15,14 @@ const SIGNAL_TIMES: usize = 64;
 impl Fold<'_> {
     pub(super) fn apply_run(&mut self, body: &Body) {
         match body {
-            Body::RunCreated { params, context, parent, original_run_id, start_after, .. } => {
+            Body::RunCreated {
+                params,
+                context,
+                parent,
+                original_run_id,
+                start_after,
+                ..
+            } => {
                 self.state.phase = Phase::Created;
                 self.state.created_at = self.at;
                 self.state.params = vec![params.clone()];
@@ -27,20 +34,35 @@ impl Fold<'_> {
             }
             Body::RunQueued {} => self.state.phase = Phase::Queued,
             Body::RunApproved { .. } => self.state.approved = true,
-            Body::RunStarted { engine, entry, deadline, .. } => {
+            Body::RunStarted {
+                engine,
+                entry,
+                deadline,
+                ..
+            } => {
                 self.state.phase = Phase::Running;
                 self.state.started_at = Some(self.at);
                 self.state.engine = Some(engine.clone());
                 if let Some(deadline) = deadline {
-                    self.state.timers.arm_own(TimerKind::Run, *deadline, self.seq);
+                    self.state
+                        .timers
+                        .arm_own(TimerKind::Run, *deadline, self.seq);
                 }
                 self.place_entry(*entry);
             }
-            Body::RunPaused { ordinal, drain_deadline } => {
-                self.state.pause = Some(Pause { ordinal: *ordinal, drain_timed_out: false });
+            Body::RunPaused {
+                ordinal,
+                drain_deadline,
+            } => {
+                self.state.pause = Some(Pause {
+                    ordinal: *ordinal,
+                    drain_timed_out: false,
+                });
                 self.state.pauses = *ordinal;
                 if let Some(deadline) = drain_deadline {
-                    self.state.timers.arm_own(TimerKind::Drain, *deadline, self.seq);
+                    self.state
+                        .timers
+                        .arm_own(TimerKind::Drain, *deadline, self.seq);
                 }
                 self.effects.push(Effect::PauseChildren);
             }
@@ -60,12 +82,16 @@ impl Fold<'_> {
                 self.alert(
                     "PAUSE_DRAIN_TIMEOUT",
                     Priority::P2,
-                    format!("{in_flight} executions are still in flight after the pause's drain timeout"),
+                    format!(
+                        "{in_flight} executions are still in flight after the pause's drain timeout"
+                    ),
                 );
             }
             Body::RunStalled { stuck, deadline } => {
                 self.state.stalled = Some(stuck.clone());
-                self.state.timers.arm_own(TimerKind::Stall, *deadline, self.seq);
+                self.state
+                    .timers
+                    .arm_own(TimerKind::Stall, *deadline, self.seq);
             }
             Body::RunFinalizing { summary } => {
                 self.state.phase = Phase::Finalizing;
@@ -78,23 +104,40 @@ impl Fold<'_> {
                 Success::Full => Outcome::Succeeded,
                 Success::Partial => Outcome::Partial,
             }),
-            Body::RunFailed { error, rollback, undos } => {
+            Body::RunFailed {
+                error,
+                rollback,
+                undos,
+            } => {
                 if error.code == "PLAN_INTEGRITY_VALIDATION_FAILED" {
-                    self.alert("PLAN_INTEGRITY_VALIDATION_FAILED", Priority::P1, error.message.clone());
+                    self.alert(
+                        "PLAN_INTEGRITY_VALIDATION_FAILED",
+                        Priority::P1,
+                        error.message.clone(),
+                    );
                 }
                 self.state.error = Some(error.clone());
                 self.state.undos.clone_from(undos);
                 self.ended(Outcome::Failed(*rollback));
             }
-            Body::RunCancelled { rollback, undos, .. } => {
+            Body::RunCancelled {
+                rollback, undos, ..
+            } => {
                 self.state.undos.clone_from(undos);
                 self.ended(Outcome::Cancelled(*rollback));
             }
-            Body::SignalAccepted { signal_id, signal, payload, by } => {
+            Body::SignalAccepted {
+                signal_id,
+                signal,
+                payload,
+                by,
+            } => {
                 self.remember_signal(signal_id, None);
                 self.announce_signal(signal, payload, by);
             }
-            Body::SignalRejected { signal_id, code, .. } => self.remember_signal(signal_id, Some(code.clone())),
+            Body::SignalRejected {
+                signal_id, code, ..
+            } => self.remember_signal(signal_id, Some(code.clone())),
             Body::CtxPatched { ctx, .. } => self.patch_ctx(ctx),
             Body::ParamsUpdated { params } => self.state.params.push(params.clone()),
             Body::OverrideInjected { step, value } => {
@@ -103,7 +146,11 @@ impl Fold<'_> {
             Body::TargetUpdated { step, target } => {
                 self.state.targets.insert(*step, target.clone());
             }
-            Body::EventReceived { event_id, event_type, payload } => {
+            Body::EventReceived {
+                event_id,
+                event_type,
+                payload,
+            } => {
                 self.state.seen_events.insert(event_id.clone());
                 self.state.inbox.push_back(KeptEvent {
                     id: event_id.clone(),
@@ -120,7 +167,10 @@ impl Fold<'_> {
         match plan.policy().entry {
             Entry::Step(step) => self.visit(step, None, verdict),
             Entry::Roots => {
-                let mut roots: Vec<StepNo> = plan.numbers().filter(|no| plan.incoming(*no).is_empty()).collect();
+                let mut roots: Vec<StepNo> = plan
+                    .numbers()
+                    .filter(|no| plan.incoming(*no).is_empty())
+                    .collect();
                 roots.retain(|no| plan.policy().final_step != Some(*no));
                 for root in roots {
                     self.visit(root, None, Verdict::Allowed);
@@ -132,7 +182,10 @@ impl Fold<'_> {
     /// Nothing fires any more. Work in flight is asked to stop, children are cancelled; the events that
     /// end each open step follow.
     fn stopping(&mut self, cause: &StopCause, compensate: bool) {
-        self.state.stop = Some(Stop { cause: cause.clone(), compensate });
+        self.state.stop = Some(Stop {
+            cause: cause.clone(),
+            compensate,
+        });
         if self.state.phase == Phase::Stopping {
             return;
         }
@@ -141,11 +194,20 @@ impl Fold<'_> {
         self.state.stalled = None;
         self.state.due.clear();
         self.state.timers.clear();
-        for at in open_runs(self.state, |status| matches!(status, Status::Running | Status::Waiting | Status::Held)) {
-            let Some(run) = self.state.run(at) else { continue };
-            if let Some(WaitKind::Child { request_key, .. }) = run.wait.as_ref().map(|wait| &wait.kind) {
+        for at in open_runs(self.state, |status| {
+            matches!(status, Status::Running | Status::Waiting | Status::Held)
+        }) {
+            let Some(run) = self.state.run(at) else {
+                continue;
+            };
+            if let Some(WaitKind::Child { request_key, .. }) =
+                run.wait.as_ref().map(|wait| &wait.kind)
+            {
                 let request_key = request_key.clone();
-                self.effects.push(Effect::CancelChild { step: at, request_key });
+                self.effects.push(Effect::CancelChild {
+                    step: at,
+                    request_key,
+                });
             }
             if run.lease.is_some() {
                 let (target, execution) = (Target::Step(at), run.execution);
@@ -184,10 +246,19 @@ impl Fold<'_> {
     fn announce_signal(&mut self, signal: &str, payload: &serde_json::Value, by: &str) {
         match signal {
             "UPDATE_PARAMS" | "INJECT_OVERRIDE" | "UPDATE_TARGET" | "EMERGENCY_STOP" => {
-                self.alert("DESTRUCTIVE_SIGNAL", Priority::P1, format!("{signal} was sent by {by}"));
+                self.alert(
+                    "DESTRUCTIVE_SIGNAL",
+                    Priority::P1,
+                    format!("{signal} was sent by {by}"),
+                );
             }
             "ESCALATE_ALERT" => {
-                let field = |name: &str| payload.get(name).and_then(|value| value.as_str()).unwrap_or_default();
+                let field = |name: &str| {
+                    payload
+                        .get(name)
+                        .and_then(|value| value.as_str())
+                        .unwrap_or_default()
+                };
                 let priority = match field("level") {
                     "P1" | "CRITICAL" => Priority::P1,
                     "WARNING" => Priority::P2,
@@ -200,7 +271,11 @@ impl Fold<'_> {
     }
 
     pub(super) fn alert(&mut self, code: &'static str, priority: Priority, message: String) {
-        self.effects.push(Effect::Alert { code, priority, message });
+        self.effects.push(Effect::Alert {
+            code,
+            priority,
+            message,
+        });
     }
 }
 
@@ -209,12 +284,21 @@ pub(crate) fn open_runs(state: &State, wanted: impl Fn(Status) -> bool) -> Vec<S
     let mut found = Vec::new();
     for (no, step) in state.steps.iter().enumerate() {
         for (index, visit) in step.visits.iter().enumerate() {
-            let at = StepRef { step: StepNo(no as u32), visit: index as u32 + 1, item: None };
+            let at = StepRef {
+                step: StepNo(no as u32),
+                visit: index as u32 + 1,
+                item: None,
+            };
             if wanted(visit.run.status) {
                 found.push(at);
             }
             if let Some(each) = &visit.each {
-                found.extend(each.active.iter().filter(|(_, run)| wanted(run.status)).map(|(item, _)| at.with_item(*item)));
+                found.extend(
+                    each.active
+                        .iter()
+                        .filter(|(_, run)| wanted(run.status))
+                        .map(|(item, _)| at.with_item(*item)),
+                );
             }
         }
     }

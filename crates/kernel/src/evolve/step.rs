@@ -12,18 +12,45 @@ use crate::time::Time;
 impl Fold<'_> {
     pub(super) fn apply_step(&mut self, body: &Body) {
         match body {
-            Body::StepStarted { step, logical, execution, lease, each } => {
+            Body::StepStarted {
+                step,
+                logical,
+                execution,
+                lease,
+                each,
+            } => {
                 self.started(*step, *logical, *execution, lease.as_ref(), each.as_ref());
             }
-            Body::StepExecutionStarted { step, execution, lease, task, .. } => {
+            Body::StepExecutionStarted {
+                step,
+                execution,
+                lease,
+                task,
+                ..
+            } => {
                 self.executing(*step, *execution, lease, *task);
             }
-            Body::StepExecutionFailed { step, execution, error, retry_at, .. } => {
+            Body::StepExecutionFailed {
+                step,
+                execution,
+                error,
+                retry_at,
+                ..
+            } => {
                 self.execution_failed(*step, *execution, error, *retry_at);
             }
-            Body::StepWaiting { step, execution, wait, deadline, token_hash, outbound, .. } => {
+            Body::StepWaiting {
+                step,
+                execution,
+                wait,
+                deadline,
+                token_hash,
+                outbound,
+                ..
+            } => {
                 self.waiting(*step, *execution, wait, *deadline, token_hash.clone());
-                self.effects.extend(outbound.iter().cloned().map(Effect::Publish));
+                self.effects
+                    .extend(outbound.iter().cloned().map(Effect::Publish));
             }
             Body::StepApproved { step, by, .. } => {
                 self.state.acted.push((step.step, by.clone()));
@@ -33,7 +60,13 @@ impl Fold<'_> {
                     }
                 });
             }
-            Body::StepWoken { step, event_id, payload, by, .. } => {
+            Body::StepWoken {
+                step,
+                event_id,
+                payload,
+                by,
+                ..
+            } => {
                 if let Some(id) = event_id {
                     self.state.inbox.retain(|kept| kept.id != *id);
                     self.state.seen_events.insert(id.clone());
@@ -62,8 +95,10 @@ impl Fold<'_> {
                     run.params = params;
                 });
                 self.state.failures.retain(|failure| failure.step != *step);
-                if let Some(visit) = self.visit_mut(*step) {
-                    visit.each = None;
+                if let Some(visit) = self.visit_mut(*step)
+                    && let Some(each) = visit.each.take()
+                {
+                    visit.run.execution = visit.run.execution.max(each.highest);
                 }
                 self.enter(*step);
             }
@@ -72,10 +107,21 @@ impl Fold<'_> {
     }
 
     fn visit_mut(&mut self, at: StepRef) -> Option<&mut crate::state::Visit> {
-        self.state.steps.get_mut(at.step.0 as usize)?.visits.get_mut((at.visit as usize).checked_sub(1)?)
+        self.state
+            .steps
+            .get_mut(at.step.0 as usize)?
+            .visits
+            .get_mut((at.visit as usize).checked_sub(1)?)
     }
 
-    fn started(&mut self, at: StepRef, logical: u32, execution: u32, lease: Option<&Lease>, each: Option<&LoopStart>) {
+    fn started(
+        &mut self,
+        at: StepRef,
+        logical: u32,
+        execution: u32,
+        lease: Option<&Lease>,
+        each: Option<&LoopStart>,
+    ) {
         let now = self.at;
         let params = self.params_version();
         self.change(at, |run| {
@@ -149,12 +195,22 @@ impl Fold<'_> {
             run.lease.take().is_some()
         });
         if had_lease == Some(true) && error.class == ErrorClass::Timeout {
-            self.effects.push(Effect::CancelWork { target: Target::Step(at), execution });
+            self.effects.push(Effect::CancelWork {
+                target: Target::Step(at),
+                execution,
+            });
         }
         self.dispatch(at);
     }
 
-    fn waiting(&mut self, at: StepRef, execution: u32, wait: &WaitKind, deadline: Option<Time>, token_hash: Option<String>) {
+    fn waiting(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        wait: &WaitKind,
+        deadline: Option<Time>,
+        token_hash: Option<String>,
+    ) {
         self.disarm(at);
         self.settle(Due::Enter(at));
         let needs_token = token_hash.is_some();
@@ -165,8 +221,12 @@ impl Fold<'_> {
             run.woken = false;
             run.task = TaskKind::ReadyStep;
             run.payload = None;
-            run.wait =
-                Some(Box::new(WaitState { kind: wait.clone(), deadline, token_hash, approvals: Vec::new() }));
+            run.wait = Some(Box::new(WaitState {
+                kind: wait.clone(),
+                deadline,
+                token_hash,
+                approvals: Vec::new(),
+            }));
         });
         let reruns = matches!(wait, WaitKind::Event { rerun: true, .. });
         if let Some(deadline) = deadline {
@@ -181,7 +241,10 @@ impl Fold<'_> {
             }
         }
         if needs_token {
-            self.effects.push(Effect::IssueToken { step: at, execution });
+            self.effects.push(Effect::IssueToken {
+                step: at,
+                execution,
+            });
         }
         if let WaitKind::Child { request_key, input } = wait {
             self.effects.push(Effect::StartChild {
@@ -200,7 +263,10 @@ impl Fold<'_> {
             set(run);
             let wait = run.wait.take();
             if let Some(token_hash) = wait.as_ref().and_then(|wait| wait.token_hash.clone()) {
-                run.answer = Some(Box::new(Answer { token_hash, outcome: ManualOutcome::Succeeded }));
+                run.answer = Some(Box::new(Answer {
+                    token_hash,
+                    outcome: ManualOutcome::Succeeded,
+                }));
             }
             wait.map(|wait| wait.kind)
         });

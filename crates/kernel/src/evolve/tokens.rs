@@ -22,11 +22,17 @@ impl Fold<'_> {
     pub(super) fn apply_routing(&mut self, at: StepRef, routing: &Routing, failed: bool) {
         self.patch_ctx(&routing.set);
         if let Some(error) = &routing.error {
-            self.state.failures.push(Failure { step: at, error: error.clone() });
+            self.state.failures.push(Failure {
+                step: at,
+                error: error.clone(),
+            });
         } else if failed && !routing.handled {
             let error = self.state.run(at).and_then(|run| run.error.clone());
             if let Some(error) = error {
-                self.state.failures.push(Failure { step: at, error: error.as_ref().clone() });
+                self.state.failures.push(Failure {
+                    step: at,
+                    error: error.as_ref().clone(),
+                });
             }
         }
         for taken in &routing.taken {
@@ -35,7 +41,15 @@ impl Fold<'_> {
     }
 
     fn arrive(&mut self, edge: EdgeNo, args: Option<Arc<Json>>, verdict: Verdict) {
-        let Some(target) = self.plan.net().edges.get(edge.0 as usize).map(|edge| edge.to) else { return };
+        let Some(target) = self
+            .plan
+            .net()
+            .edges
+            .get(edge.0 as usize)
+            .map(|edge| edge.to)
+        else {
+            return;
+        };
         match self.plan.step(target).join {
             Join::Each => self.visit(target, args, verdict),
             Join::All => self.mark(edge, target, args),
@@ -95,8 +109,16 @@ impl Fold<'_> {
         }
         self.state.tally.enter(&run);
         let visits = &mut self.state.steps[step.0 as usize].visits;
-        visits.push(Visit { run, args, each: None });
-        let at = StepRef { step, visit: visits.len() as u32, item: None };
+        visits.push(Visit {
+            run,
+            args,
+            each: None,
+        });
+        let at = StepRef {
+            step,
+            visit: visits.len() as u32,
+            item: None,
+        };
         match verdict {
             Verdict::Allowed => self.enter(at),
             Verdict::Denied => self.state.denied.push(at),
@@ -108,14 +130,19 @@ impl Fold<'_> {
     pub(super) fn enter(&mut self, at: StepRef) {
         self.revive();
         let step = self.plan.step(at.step);
-        let gated = step.gate.is_some() && self.state.run(at).is_some_and(|run| run.answer.is_none());
+        let gated =
+            step.gate.is_some() && self.state.run(at).is_some_and(|run| run.answer.is_none());
         let engine_acts = match at.item {
             None => gated || step.each.is_some() || !is_claimable(&step.work),
             Some(_) => !is_claimable(&step.work),
         };
         let now = self.at;
         self.change(at, |run| {
-            run.status = if engine_acts { Status::Arrived } else { Status::Ready };
+            run.status = if engine_acts {
+                Status::Arrived
+            } else {
+                Status::Ready
+            };
             run.visible_at = now;
         });
         if engine_acts {
@@ -134,6 +161,10 @@ impl Fold<'_> {
             .as_ref()
             .is_some_and(|each| each.on_failure == OnLoopFailure::Fail);
         let moving = self.state.phase.is_moving();
+        let Some((logical, execution)) = self.state.run(at).map(|run| (run.logical, run.execution))
+        else {
+            return;
+        };
         loop {
             let Some(each) = self.state.steps[at.step.0 as usize]
                 .visits
@@ -154,6 +185,8 @@ impl Fold<'_> {
             each.next += 1;
             let mut run = StepRun::new(Status::Arrived, self.at);
             run.params = (self.state.params.len() as u32).saturating_sub(1);
+            run.logical = logical;
+            run.execution = execution.saturating_sub(1);
             self.state.tally.enter(&run);
             each.active.insert(item, run);
             self.enter(at.with_item(item));

@@ -1,0 +1,474 @@
+//! The mock engine: real kernel, real log, pretended work. Steps succeed unless a rule says they fail;
+//! people approve and events come unless a rule says they do not.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::str::FromStr;
+
+use serde_json::{Value as Json, json};
+use stepwell_kernel::command::{Actor, Claim, Claimed, Command, ManualOutcome, Reply, Role};
+use stepwell_kernel::decide::open_token;
+use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::event::{Patch, StepError, WaitKind};
+use stepwell_kernel::plan::{ErrorClass, StepRef};
+use stepwell_kernel::state::Status;
+use stepwell_kernel::time::Time;
+
+use crate::engine::{Ask, Engine, Error};
+use crate::port::{Catalog, Clock, Store};
+
+/// How long a mock worker's lease is, in milliseconds.
+const LEASE_MS: u64 = 30_000;
+
+/// How a step is made to fail: `STEP[=CLASS][@ATTEMPT]`, with `~undo` after the step for its undo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailRule {
+    /// The step's id, or its name for every visit and item.
+    pub step: String,
+    /// Its undo fails, not the step.
+    pub undo: bool,
+    /// How.
+    pub how: Failing,
+    /// Only this execution; absent means all.
+    pub attempt: Option<u32>,
+}
+
+/// How a step is made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failing {
+    /// It reports this.
+    Class(ErrorClass),
+    /// Its worker dies, so that its lease runs out.
+    Crash,
+}
+
+/// A rule that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not STEP[=CLASS][@ATTEMPT]: {why}")]
+pub struct BadRule {
+    text: String,
+    why: String,
+}
+
+impl FromStr for FailRule {
+    type Err = BadRule;
+
+    fn from_str(text: &str) -> Result<FailRule, BadRule> {
+        let bad = |why: String| BadRule {
+            text: text.to_owned(),
+            why,
+        };
+        let (rest, attempt) = match text.rsplit_once('@') {
+            Some((rest, attempt)) => {
+                let number = attempt.parse().ok().filter(|n| *n >= 1);
+                (
+                    rest,
+                    Some(number.ok_or_else(|| {
+                        bad(format!("{attempt:?} is no attempt; the first is 1"))
+                    })?),
+                )
+            }
+            None => (text, None),
+        };
+        let (step, how) = match rest.split_once('=') {
+            Some((step, "crash")) => (step, Failing::Crash),
+            Some((step, class)) => {
+                let known = || ErrorClass::ALL.map(ErrorClass::name).join(", ");
+                let class = ErrorClass::from_name(class).ok_or_else(|| {
+                    bad(format!(
+                        "there is no class {class:?}; there are {} and crash",
+                        known()
+                    ))
+                })?;
+                (step, Failing::Class(class))
+            }
+            None => (rest, Failing::Class(ErrorClass::Unknown)),
+        };
+        let (step, undo) = match step.strip_suffix("~undo") {
+            Some(step) => (step, true),
+            None => (step, false),
+        };
+        if step.is_empty() {
+            return Err(bad("the step is missing".into()));
+        }
+        Ok(FailRule {
+            step: step.to_owned(),
+            undo,
+            how,
+            attempt,
+        })
+    }
+}
+
+/// Work that is being pretended.
+#[derive(Clone, Debug)]
+struct Pretended {
+    due: Time,
+    run_id: String,
+    claim: Claim,
+    fails: Option<Failing>,
+}
+
+/// What the mock did that the log does not show.
+pub type Note = String;
+
+/// Drives an engine with pretended work.
+#[derive(Debug)]
+pub struct Mock<S, C, F> {
+    /// The engine.
+    pub engine: Engine<S, C, F>,
+    /// How steps are made to fail.
+    pub rules: Vec<FailRule>,
+    /// How long a pretended execution takes, in milliseconds.
+    pub work_ms: u64,
+    /// How long a person or an event takes to come, in milliseconds.
+    pub answer_ms: u64,
+    /// How many executions are pretended at a time.
+    pub workers: usize,
+    in_flight: Vec<Pretended>,
+    answers: BTreeMap<(Time, u64), (String, StepRef)>,
+    answer_no: u64,
+    /// What the log does not show.
+    pub notes: VecDeque<Note>,
+}
+
+impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
+    /// A mock over an engine.
+    pub fn new(mut engine: Engine<S, C, F>) -> Mock<S, C, F> {
+        engine.engine_type = "mock";
+        Mock {
+            engine,
+            rules: Vec::new(),
+            work_ms: 0,
+            answer_ms: 1_000,
+            workers: 64,
+            in_flight: Vec::new(),
+            answers: BTreeMap::new(),
+            answer_no: 0,
+            notes: VecDeque::new(),
+        }
+    }
+
+    /// Goes on until nothing can happen any more, telling `watch` after every change which run moved.
+    pub fn run(&mut self, watch: &mut dyn FnMut(&Engine<S, C, F>)) -> Result<(), Error> {
+        while self.step()? {
+            watch(&self.engine);
+        }
+        Ok(())
+    }
+
+    /// Does one thing, or lets time pass until there is one. Says whether there was one.
+    pub fn step(&mut self) -> Result<bool, Error> {
+        if self.answer_ask()? || self.finish_work()? || self.claim_one()? || self.answer_one()? {
+            return Ok(true);
+        }
+        if self.engine.fire_due() {
+            return Ok(true);
+        }
+        let work = self.in_flight.iter().map(|work| work.due).min();
+        let answer = self.answers.keys().next().map(|(at, _)| *at);
+        let free = self.in_flight.len() < self.workers;
+        let wake = self
+            .engine
+            .next_wake()
+            .filter(|wake| free || *wake > self.engine.now());
+        match work.into_iter().chain(answer).chain(wake).min() {
+            Some(at) if at > self.engine.now() => {
+                self.engine.clock().wait_until(at);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn answer_ask(&mut self) -> Result<bool, Error> {
+        let Some((run_id, ask)) = self.engine.asks.pop_front() else {
+            return Ok(self.plan_events());
+        };
+        match ask {
+            Ask::Person(step) => self.plan_answer(run_id, step),
+            Ask::Stop { target, execution } => {
+                let ours = |work: &Pretended| {
+                    work.run_id == run_id
+                        && work.claim.target == target
+                        && work.claim.execution == execution
+                };
+                if let Some(index) = self.in_flight.iter().position(ours) {
+                    let work = self.in_flight.swap_remove(index);
+                    // Refused if the execution is no longer current, which is as good.
+                    let _ = self
+                        .engine
+                        .submit(&run_id, Command::ConfirmKill { claim: work.claim });
+                }
+            }
+            Ask::MissingChild {
+                step,
+                request_key,
+                path,
+            } => {
+                self.notes.push_back(format!(
+                    "no definition found for {path}: the child run is pretended"
+                ));
+                let fails = self.rule(&run_id, step, false, 1);
+                let outcome = match fails {
+                    Some(_) => Outcome::Failed(stepwell_kernel::event::Rollback::None),
+                    None => Outcome::Succeeded,
+                };
+                let end = Command::ChildEnded {
+                    step,
+                    request_key,
+                    outcome,
+                    output: json!({}),
+                    error: None,
+                };
+                self.engine.submit(&run_id, end)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Plans events that steps wait for and that nobody was asked for yet.
+    fn plan_events(&mut self) -> bool {
+        let mut found = Vec::new();
+        for (run_id, live) in self.engine.runs() {
+            if live.state.tally.waits_outside == 0 || live.state.pause.is_some() {
+                continue;
+            }
+            for (no, step) in live.state.steps.iter().enumerate() {
+                for (index, visit) in step.visits.iter().enumerate() {
+                    let at = StepRef {
+                        step: stepwell_kernel::plan::StepNo(no as u32),
+                        visit: index as u32 + 1,
+                        item: None,
+                    };
+                    let items = visit.each.iter().flat_map(|each| each.active.iter());
+                    let runs = std::iter::once((at, &visit.run))
+                        .chain(items.map(|(item, run)| (at.with_item(*item), run)));
+                    for (at, run) in runs {
+                        let event = run.status == Status::Waiting
+                            && run
+                                .wait
+                                .as_ref()
+                                .is_some_and(|wait| matches!(wait.kind, WaitKind::Event { .. }));
+                        if event
+                            && !self
+                                .answers
+                                .values()
+                                .any(|(id, step)| id == run_id && *step == at)
+                        {
+                            found.push((run_id.clone(), at));
+                        }
+                    }
+                }
+            }
+        }
+        let mut planned = false;
+        for (run_id, at) in found {
+            let execution = self
+                .engine
+                .run(&run_id)
+                .and_then(|live| live.state.run(at))
+                .map_or(0, |run| run.execution);
+            if self.rule(&run_id, at, false, execution).is_none() {
+                self.plan_answer(run_id, at);
+                planned = true;
+            }
+        }
+        planned
+    }
+
+    fn plan_answer(&mut self, run_id: String, step: StepRef) {
+        self.answer_no += 1;
+        let at = self.engine.now().plus(self.answer_ms);
+        self.answers.insert((at, self.answer_no), (run_id, step));
+    }
+
+    fn answer_one(&mut self) -> Result<bool, Error> {
+        let now = self.engine.now();
+        let Some(entry) = self
+            .answers
+            .first_entry()
+            .filter(|entry| entry.key().0 <= now)
+        else {
+            return Ok(false);
+        };
+        let ((_, number), (run_id, step)) = entry.remove_entry();
+        let Some(live) = self.engine.run(&run_id) else {
+            return Ok(true);
+        };
+        let Some(run) = live
+            .state
+            .run(step)
+            .filter(|run| run.status == Status::Waiting)
+        else {
+            return Ok(true);
+        };
+        let Some(wait) = run.wait.as_deref() else {
+            return Ok(true);
+        };
+        let rule = self.rule(&run_id, step, false, run.execution.max(1));
+        if let WaitKind::Event { event_type, .. } = &wait.kind {
+            let event_type = event_type.clone();
+            let event_id = format!("mock-{number}");
+            let payload = json!({ "event": event_type });
+            let _ = self.engine.submit(
+                &run_id,
+                Command::DeliverEvent {
+                    event_id,
+                    event_type,
+                    payload,
+                },
+            );
+            return Ok(true);
+        }
+        let outcome = match rule {
+            Some(Failing::Class(ErrorClass::Timeout) | Failing::Crash)
+                if wait.deadline.is_some() =>
+            {
+                return Ok(true);
+            }
+            Some(Failing::Class(ErrorClass::Cancelled)) => ManualOutcome::Cancelled,
+            Some(_) => ManualOutcome::Failed,
+            None => ManualOutcome::Succeeded,
+        };
+        let approvals = wait.approvals.len();
+        let Some(token) = open_token(&live.plan, &live.state, step, self.engine.key()) else {
+            return Ok(true);
+        };
+        let actor = Actor {
+            id: format!("mock-person-{}", approvals + 1),
+            role: Role::Operator,
+            tenant: None,
+        };
+        let command = Command::CompleteManually {
+            step,
+            token,
+            outcome,
+            actor,
+            output: Json::Null,
+        };
+        match self.engine.submit(&run_id, command) {
+            Ok(_) => {
+                // More than one person may be needed.
+                let waits = self
+                    .engine
+                    .run(&run_id)
+                    .and_then(|live| live.state.run(step));
+                if waits.is_some_and(|run| run.status == Status::Waiting) {
+                    self.plan_answer(run_id, step);
+                }
+            }
+            Err(Error::Rejected(rejection)) => self
+                .notes
+                .push_back(format!("the mock person was refused: {rejection}")),
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    fn claim_one(&mut self) -> Result<bool, Error> {
+        let now = self.engine.now();
+        if self.in_flight.len() >= self.workers {
+            return Ok(false);
+        }
+        let Some(task) = self
+            .engine
+            .tasks
+            .first()
+            .filter(|task| task.visible_at <= now)
+            .cloned()
+        else {
+            return Ok(false);
+        };
+        self.engine.tasks.remove(&task);
+        let claim = Command::ClaimStep {
+            target: task.target,
+            worker: "mock".into(),
+            lease_until: now.plus(LEASE_MS),
+        };
+        match self.engine.submit(&task.run_id, claim) {
+            Ok(Reply::Claimed(claimed)) => {
+                self.pretend(task.run_id, *claimed);
+                Ok(true)
+            }
+            // A task that is out of date is dropped: the state offers it again when it is due.
+            Ok(_) | Err(Error::Rejected(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn pretend(&mut self, run_id: String, claimed: Claimed) {
+        let target = claimed.claim.target;
+        let undo = matches!(target, Target::Undo(_));
+        let fails = self.rule(&run_id, target.step_ref(), undo, claimed.claim.execution);
+        let now = self.engine.now();
+        let live = self.engine.run(&run_id);
+        let timeout = live.and_then(|live| live.plan.step(target.step_ref().step).timeout_ms);
+        let due = match (fails, timeout) {
+            // It never reports: its own timeout ends it.
+            (Some(Failing::Class(ErrorClass::Timeout)), Some(timeout)) if !undo => {
+                now.plus(timeout).plus(LEASE_MS)
+            }
+            (Some(Failing::Crash), _) => now.plus(LEASE_MS + 1),
+            _ => now.plus(self.work_ms),
+        };
+        self.in_flight.push(Pretended {
+            due,
+            run_id,
+            claim: claimed.claim,
+            fails,
+        });
+    }
+
+    fn finish_work(&mut self) -> Result<bool, Error> {
+        let now = self.engine.now();
+        let first = (0..self.in_flight.len()).min_by_key(|index| self.in_flight[*index].due);
+        let Some(index) = first.filter(|index| self.in_flight[*index].due <= now) else {
+            return Ok(false);
+        };
+        let work = self.in_flight.remove(index);
+        // The row's lease: the mock worker renews it as long as it lives.
+        let claim = Claim {
+            lease_until: Some(now),
+            ..work.claim.clone()
+        };
+        let command = match work.fails {
+            None => Command::CompleteStep {
+                claim,
+                output: Json::Null,
+                ctx: Patch::new(),
+                artifacts: Vec::new(),
+            },
+            Some(Failing::Class(class)) => Command::FailStep {
+                claim,
+                error: StepError::new(
+                    class,
+                    class.name().to_uppercase(),
+                    format!("pretended failure ({})", class.name()),
+                ),
+                retryable: None,
+                delay_ms: None,
+            },
+            Some(Failing::Crash) => Command::ExpireLease {
+                target: work.claim.target,
+                execution: work.claim.execution,
+                lease_until: None,
+            },
+        };
+        match self.engine.submit(&work.run_id, command) {
+            Ok(_) | Err(Error::Rejected(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn rule(&self, run_id: &str, step: StepRef, undo: bool, execution: u32) -> Option<Failing> {
+        let live = self.engine.run(run_id)?;
+        let id = live.plan.step_id(step);
+        let name = &live.plan.step(step.step).name;
+        let matches = |rule: &&FailRule| {
+            (rule.step == id || rule.step == *name)
+                && rule.undo == undo
+                && rule.attempt.is_none_or(|attempt| attempt == execution)
+        };
+        self.rules.iter().find(matches).map(|rule| rule.how)
+    }
+}

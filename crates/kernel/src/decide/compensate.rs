@@ -1,0 +1,78 @@
+//! Compensation: what was done is undone, in reverse order of completion, one at a time. The step that
+//! failed is never among it.
+
+use super::Decider;
+use crate::event::{Body, Rollback, UndoOutcome, UndoResult};
+use crate::plan::StepRef;
+use crate::state::Status;
+
+impl Decider<'_> {
+    /// Starts undoing if anything left a mark. Says whether there was.
+    pub(super) fn begin_compensation(&mut self) -> bool {
+        let done = |at: &StepRef| {
+            self.state
+                .run(*at)
+                .is_some_and(|run| run.status == Status::Succeeded)
+        };
+        let marked: Vec<StepRef> = self
+            .state
+            .marked
+            .iter()
+            .rev()
+            .copied()
+            .filter(done)
+            .collect();
+        if marked.is_empty() {
+            return false;
+        }
+        let (undo, not_compensable) = marked
+            .into_iter()
+            .partition(|at| self.plan.step(at.step).undo.is_some());
+        self.emit(Body::CompensationStarted {
+            undo,
+            not_compensable,
+        });
+        true
+    }
+
+    pub(super) fn settle_compensation(&mut self) {
+        let Some(undoing) = &self.state.undoing else {
+            return;
+        };
+        let over = undoing.current().is_none();
+        let halted = undoing.halted && undoing.run.status != Status::Running;
+        if over || halted {
+            self.end_run();
+        }
+    }
+
+    /// How far the undoing came: complete only if everything that left a mark was undone.
+    pub(super) fn rollback(&self) -> (Rollback, Vec<UndoResult>) {
+        let Some(undoing) = &self.state.undoing else {
+            return (Rollback::None, Vec::new());
+        };
+        let mut results = undoing.results.clone();
+        results.extend(
+            undoing
+                .todo
+                .iter()
+                .skip(undoing.next)
+                .map(|step| UndoResult {
+                    step: *step,
+                    outcome: UndoOutcome::NotRun,
+                    executions: 0,
+                }),
+        );
+        let complete = results
+            .iter()
+            .all(|result| result.outcome == UndoOutcome::Done);
+        (
+            if complete {
+                Rollback::Complete
+            } else {
+                Rollback::Incomplete
+            },
+            results,
+        )
+    }
+}

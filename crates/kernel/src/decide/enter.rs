@@ -1,0 +1,346 @@
+//! What the engine itself does when a token reaches a step: open a gate, begin a wait, start a child,
+//! start or end a loop. No worker is involved.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::{Decider, MAX_ITEMS, MAX_PARALLEL, MAX_VISITS};
+use crate::event::{Body, LoopItems, LoopStart, Patch, StepError, WaitKind};
+use crate::keys;
+use crate::plan::{
+    ErrorClass, Loop, LoopMode, MaxInFlight, OnLoopFailure, StepRef, WaitOn, WaitSpec, Work,
+};
+use crate::scope::{Boundary, View, output_of};
+use crate::state::{Phase, Status};
+use crate::time::Time;
+
+impl Decider<'_> {
+    pub(super) fn enter(&mut self, at: StepRef) {
+        let step = self.plan.step(at.step);
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
+        let looping = run.status == Status::Looping;
+        if self.state.phase == Phase::Stopping {
+            return self.cancel_step(at, "the run is stopping");
+        }
+        if looping {
+            return self.end_loop(at);
+        }
+        if at.visit as usize > MAX_VISITS {
+            let error = StepError::new(
+                ErrorClass::Policy,
+                "TOO_MANY_VISITS",
+                format!("more than {MAX_VISITS} visits"),
+            );
+            return self.fail_unstarted(at, error, None);
+        }
+        if let Some(gate) = step
+            .gate
+            .as_ref()
+            .filter(|_| at.item.is_none() && run.answer.is_none())
+        {
+            let deadline = gate.deadline_ms.map(|deadline| self.now.plus(deadline));
+            return self.begin_wait(at, run.execution, WaitKind::Gate, deadline, Vec::new());
+        }
+        match (&step.each, &step.work) {
+            (Some(each), _) if at.item.is_none() => self.start_loop(at, each),
+            (_, Work::Wait(spec)) => self.start_wait(at, spec),
+            (_, Work::Child(child)) => {
+                let boundary = self.item_boundary(at);
+                let view = View {
+                    plan: self.plan,
+                    state: self.state,
+                    boundary: &boundary,
+                };
+                match child.input.evaluate(&view) {
+                    Ok(input) => self.start_child(at, Arc::new(input)),
+                    Err(error) => {
+                        let error = self.broken(at, "the child's input", &error);
+                        self.fail_unstarted(at, error, None);
+                    }
+                }
+            }
+            // A worker does these; they are dispatched when the token arrives.
+            (_, Work::Task { .. } | Work::Pipeline { .. }) => {}
+        }
+    }
+
+    /// The scope of an item: its value under the loop's name, in front of the token's arguments.
+    fn item_boundary(&self, at: StepRef) -> Boundary {
+        let visit = self.state.visit(at);
+        let mut args = visit.and_then(|visit| visit.args.clone());
+        let each = self.plan.step(at.step).each.as_ref();
+        let item = at
+            .item
+            .and_then(|item| visit?.each.as_ref()?.items.get(item as usize).cloned());
+        if let (Some(each), Some(item)) = (each, item) {
+            let mut map = args
+                .as_deref()
+                .and_then(Json::as_object)
+                .cloned()
+                .unwrap_or_default();
+            map.insert(each.iterator.clone(), item);
+            args = Some(Arc::new(Json::Object(map)));
+        }
+        Boundary {
+            args,
+            ..Boundary::default()
+        }
+    }
+
+    fn start_by_engine(&mut self, at: StepRef) -> u32 {
+        let Some(run) = self.state.run(at) else {
+            return 0;
+        };
+        let (logical, execution) = (run.logical, run.execution + 1);
+        if run.has_started() {
+            return run.execution;
+        }
+        self.emit(Body::StepStarted {
+            step: at,
+            logical,
+            execution,
+            lease: None,
+            each: None,
+        });
+        execution
+    }
+
+    /// A step fails before any work: it is started by the engine first, since only what has started
+    /// can fail.
+    pub(super) fn fail_unstarted(&mut self, at: StepRef, error: StepError, by: Option<String>) {
+        let execution = self.start_by_engine(at);
+        self.fail_for_good(at, execution, error, by);
+    }
+
+    fn start_wait(&mut self, at: StepRef, spec: &WaitSpec) {
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
+        if run.has_started()
+            && let Some(payload) = run.payload.clone()
+        {
+            // The event it waited for has come.
+            let execution = run.execution;
+            return self.succeed(at, execution, payload, Patch::new(), Vec::new(), None);
+        }
+        let execution = self.start_by_engine(at);
+        let (kind, deadline_ms) = match &spec.on {
+            WaitOn::Approval => (WaitKind::Approval, spec.deadline_ms),
+            WaitOn::Manual => (WaitKind::Manual, spec.deadline_ms),
+            WaitOn::Event { event_type } => (
+                WaitKind::Event {
+                    event_type: event_type.clone(),
+                    rerun: false,
+                },
+                spec.deadline_ms,
+            ),
+            WaitOn::Timer { millis } => (WaitKind::Timer { rerun: false }, Some(*millis)),
+        };
+        let deadline = deadline_ms.map(|deadline| self.now.plus(deadline));
+        self.begin_wait(at, execution, kind, deadline, Vec::new());
+    }
+
+    fn start_child(&mut self, at: StepRef, input: Arc<Json>) {
+        let execution = self.start_by_engine(at);
+        let logical = self.state.run(at).map_or(1, |run| run.logical);
+        let step_id = self.plan.step_id(at);
+        let request_key = format!("{}|{step_id}|{logical}|{execution}", self.state.run_id);
+        self.begin_wait(
+            at,
+            execution,
+            WaitKind::Child { request_key, input },
+            None,
+            Vec::new(),
+        );
+    }
+
+    /// Begins a wait; an event that came before it ends it at once.
+    pub(super) fn begin_wait(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        wait: WaitKind,
+        deadline: Option<Time>,
+        outbound: Vec<Json>,
+    ) {
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
+        let logical = run.logical;
+        let token_hash = match wait {
+            WaitKind::Gate | WaitKind::Approval | WaitKind::Manual => {
+                Some(keys::sha256_hex(&self.token(at, &wait, logical, execution)))
+            }
+            WaitKind::Event { .. } | WaitKind::Timer { .. } | WaitKind::Child { .. } => None,
+        };
+        let kept = match &wait {
+            WaitKind::Event { event_type, .. } => self
+                .state
+                .inbox
+                .iter()
+                .find(|kept| kept.event_type == *event_type)
+                .cloned(),
+            _ => None,
+        };
+        self.emit(Body::StepWaiting {
+            step: at,
+            logical,
+            execution,
+            wait,
+            deadline,
+            token_hash,
+            outbound,
+        });
+        if let Some(kept) = kept {
+            self.emit(Body::StepWoken {
+                step: at,
+                execution,
+                event_id: Some(kept.id),
+                payload: Some(kept.payload),
+                by: None,
+            });
+        }
+    }
+
+    fn start_loop(&mut self, at: StepRef, each: &Loop) {
+        let boundary = self.item_boundary(at);
+        match self.loop_start(at, each, &boundary) {
+            Ok(start) => {
+                let Some(run) = self.state.run(at) else {
+                    return;
+                };
+                let (logical, execution) = (run.logical, run.execution + 1);
+                self.emit(Body::StepStarted {
+                    step: at,
+                    logical,
+                    execution,
+                    lease: None,
+                    each: Some(start),
+                });
+            }
+            Err(error) => self.fail_unstarted(at, error, None),
+        }
+    }
+
+    fn loop_start(
+        &self,
+        at: StepRef,
+        each: &Loop,
+        boundary: &Boundary,
+    ) -> Result<LoopStart, StepError> {
+        let view = View {
+            plan: self.plan,
+            state: self.state,
+            boundary,
+        };
+        let wrong = |code: &str, message: String| {
+            Err(StepError::new(ErrorClass::Validation, code, message))
+        };
+        // A plain path is read where it is: the list may be too large to evaluate, and need not be
+        // repeated in the log.
+        let path = each
+            .items
+            .as_template()
+            .and_then(|template| template.as_path());
+        let found = path.and_then(|path| crate::evolve::at_path(self.plan, self.state, path));
+        let (count, items) = match (path, found.as_deref().and_then(Json::as_array)) {
+            (Some(path), Some(list)) => (list.len(), LoopItems::Path(path.to_vec())),
+            _ => {
+                let value = each
+                    .items
+                    .evaluate(&view)
+                    .map_err(|error| self.broken(at, "the list", &error))?;
+                match list_of(value) {
+                    Ok(list) => (list.len(), LoopItems::Inline(Arc::new(list))),
+                    Err(found) => {
+                        return wrong(
+                            "LOOP_NOT_A_LIST",
+                            format!("`in` gives {found}, a loop needs a list"),
+                        );
+                    }
+                }
+            }
+        };
+        if count > MAX_ITEMS {
+            return wrong(
+                "LOOP_TOO_LARGE",
+                format!("{count} items; at most {MAX_ITEMS} fit one loop"),
+            );
+        }
+        let most = match &each.max_in_flight {
+            MaxInFlight::Fixed(most) => i64::from(*most),
+            MaxInFlight::Computed(template) => {
+                let value = template
+                    .evaluate(&view)
+                    .map_err(|error| self.broken(at, "max_in_flight", &error))?;
+                let number = value
+                    .as_i64()
+                    .or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
+                number.unwrap_or(0)
+            }
+        };
+        if most < 1 {
+            return wrong(
+                "LOOP_BAD_LIMIT",
+                "max_in_flight must be a whole number of at least 1".into(),
+            );
+        }
+        let window = match each.mode {
+            LoopMode::Sequential => 1,
+            LoopMode::Parallel => u32::try_from(most)
+                .unwrap_or(MAX_PARALLEL)
+                .min(MAX_PARALLEL),
+        };
+        Ok(LoopStart {
+            count: count as u32,
+            window,
+            items,
+        })
+    }
+
+    /// All items of a loop have ended.
+    fn end_loop(&mut self, at: StepRef) {
+        let Some(each) = self.state.visit(at).and_then(|visit| visit.each.as_ref()) else {
+            return;
+        };
+        let fails = self
+            .plan
+            .step(at.step)
+            .each
+            .as_ref()
+            .is_some_and(|each| each.on_failure == OnLoopFailure::Fail);
+        let first = each
+            .errors()
+            .next()
+            .map(|(item, error)| (item, error.clone()));
+        let execution = self.state.run(at).map_or(0, |run| run.execution);
+        match first.filter(|_| fails) {
+            Some((item, error)) => {
+                let message = format!("item {item} failed: {}", error.message);
+                self.fail_for_good(at, execution, StepError { message, ..error }, None);
+            }
+            None => {
+                let output = output_of(self.plan, self.state, at);
+                self.succeed(at, execution, output, Patch::new(), Vec::new(), None);
+            }
+        }
+    }
+}
+
+/// A list, also where a template made text of one.
+fn list_of(value: Json) -> Result<Vec<Json>, &'static str> {
+    match value {
+        Json::Array(list) => Ok(list),
+        Json::Null => Ok(Vec::new()),
+        Json::String(text) => match serde_json::from_str(&text) {
+            Ok(Json::Array(list)) => Ok(list),
+            _ => Err("text"),
+        },
+        Json::Bool(_) => Err("a boolean"),
+        Json::Number(_) => Err("a number"),
+        Json::Object(_) => Err("a mapping"),
+    }
+}

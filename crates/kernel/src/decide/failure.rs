@@ -1,0 +1,186 @@
+//! Failures: retry or not, and what a failure for good leads to. Every language's rule is a value of
+//! `Retry` and `OnFailure`; this is the only code that reads them.
+
+use crate::effect::Target;
+use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
+use crate::plan::{ErrorClass, OnFailure, Retry, StepRef, Unhandled};
+use crate::state::{Phase, StepRun};
+use crate::time::Time;
+
+use super::Decider;
+use crate::scope::Boundary;
+
+impl Decider<'_> {
+    /// An execution failed: another follows, or the step (or undo) has failed for good.
+    pub(super) fn execution_failed(
+        &mut self,
+        target: Target,
+        execution: u32,
+        error: StepError,
+        retryable: Option<bool>,
+        delay_ms: Option<u64>,
+    ) {
+        let at = target.step_ref();
+        let Some(run) = self.state.target(target) else {
+            return;
+        };
+        let step = self.plan.step(at.step);
+        let logical = run.logical;
+        let retry = match target {
+            Target::Step(_) => Some(&step.retry),
+            Target::Undo(_) => step.undo.as_ref().map(|undo| &undo.retry),
+        };
+        let stopping = match target {
+            Target::Step(_) => !self.state.phase.is_moving(),
+            Target::Undo(_) => self
+                .state
+                .undoing
+                .as_ref()
+                .is_some_and(|undoing| undoing.halted),
+        };
+        let retry_at = retry
+            .filter(|_| !stopping)
+            .and_then(|retry| self.retry_at(retry, run, error.class, retryable, delay_ms));
+        match (target, retry_at) {
+            (Target::Step(step), Some(retry_at)) => {
+                self.emit(Body::StepExecutionFailed {
+                    step,
+                    logical,
+                    execution,
+                    error,
+                    retry_at,
+                });
+            }
+            (Target::Step(at), None) => self.fail_for_good(at, execution, error, None),
+            (Target::Undo(step), Some(retry_at)) => {
+                self.emit(Body::UndoExecutionFailed {
+                    step,
+                    execution,
+                    error,
+                    retry_at,
+                });
+            }
+            (Target::Undo(step), None) => self.emit(Body::UndoFailed {
+                step,
+                execution,
+                error,
+            }),
+        }
+    }
+
+    /// When the next execution may start; nothing if there is none.
+    fn retry_at(
+        &self,
+        retry: &Retry,
+        run: &StepRun,
+        class: ErrorClass,
+        retryable: Option<bool>,
+        delay_ms: Option<u64>,
+    ) -> Option<Time> {
+        if run.tries >= retry.max_executions || !retryable.unwrap_or_else(|| retry.covers(class)) {
+            return None;
+        }
+        // A lost lease says nothing about the other side, so there is nothing to wait for.
+        let lost = class == ErrorClass::LeaseLost;
+        let delay = delay_ms.unwrap_or_else(|| {
+            if lost {
+                0
+            } else {
+                retry.backoff.delay_ms(run.tries)
+            }
+        });
+        Some(self.now.plus(delay))
+    }
+
+    pub(super) fn fail_for_good(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        error: StepError,
+        by: Option<String>,
+    ) {
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
+        let logical = run.logical;
+        self.emit(Body::StepFailed {
+            step: at,
+            logical,
+            execution,
+            error,
+            cancelled: false,
+            by,
+        });
+        self.escalate_stop(at);
+    }
+
+    /// Compensate beats abort: a failure that arrives while the run stops may still ask for undoing.
+    fn escalate_stop(&mut self, at: StepRef) {
+        let wants = self.plan.step(at.step).on_failure == OnFailure::Stop { compensate: true };
+        if self.state.phase != Phase::Stopping || !wants {
+            return;
+        }
+        if let Some(stop) = self
+            .state
+            .stop
+            .clone()
+            .filter(|stop| !stop.compensate && !stop.cause.is_cancel())
+        {
+            self.emit(Body::RunStopping {
+                cause: stop.cause,
+                compensate: true,
+            });
+        }
+    }
+
+    /// What a failure for good leads to.
+    pub(super) fn react(&mut self, at: StepRef) {
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
+        let logical = run.logical;
+        let error = run.error.as_deref().cloned();
+        if self.state.phase == Phase::Finalizing {
+            // Only the final step is left; the run's end weighs its failure.
+            return self.emit(Body::StepRouted {
+                step: at,
+                routing: Routing::default(),
+            });
+        }
+        let stop = |compensate| Body::RunStopping {
+            cause: StopCause::StepFailed { step: at },
+            compensate,
+        };
+        match self.plan.step(at.step).on_failure {
+            OnFailure::Stop { compensate } => self.emit(stop(compensate)),
+            OnFailure::Skip => {
+                self.emit(Body::StepSkipped {
+                    step: at,
+                    logical: logical + 1,
+                    reason: SkipReason::OnFailure,
+                });
+            }
+            OnFailure::Hold { timeout_ms } => {
+                self.emit(Body::StepHeld {
+                    step: at,
+                    until: self.now.plus(timeout_ms),
+                });
+            }
+            OnFailure::Route => {
+                let boundary = Boundary {
+                    event: Some("step.failed"),
+                    this: Some((at.step, crate::scope::output_of(self.plan, self.state, at))),
+                    error,
+                    args: self.state.visit(at).and_then(|visit| visit.args.clone()),
+                    patch: crate::event::Patch::new(),
+                };
+                let routing = self.route(at, &boundary);
+                let unhandled = !routing.handled || routing.error.is_some();
+                self.emit(Body::StepRouted { step: at, routing });
+                if unhandled && self.plan.policy().unhandled == Unhandled::Stop {
+                    self.emit(stop(false));
+                }
+            }
+        }
+    }
+}

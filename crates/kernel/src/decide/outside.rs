@@ -1,0 +1,165 @@
+//! Messages from outside: events, the ends of children, patches of ctx.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::{Decider, Handled, MAX_INBOX, reject, terminal};
+use crate::command::{Actor, Already, Reply, Role};
+use crate::effect::Outcome;
+use crate::event::{Body, Patch, StepError, WaitKind};
+use crate::evolve::open_runs;
+use crate::plan::{ErrorClass, StepRef};
+use crate::rejection::Code;
+use crate::state::{Phase, Status};
+
+impl Decider<'_> {
+    /// An event wakes the oldest wait for its type, or is kept until someone waits for it.
+    pub(super) fn deliver(
+        &mut self,
+        event_id: String,
+        event_type: String,
+        payload: Json,
+    ) -> Handled {
+        let valid = |id: &str| (1..=200).contains(&id.len()) && !id.contains('|');
+        if !valid(&event_id) || event_type.is_empty() || event_type.len() > 200 {
+            return reject(
+                Code::InvalidId,
+                "an event needs an id and a type of 1 to 200 characters, the id without |",
+            );
+        }
+        if self.state.seen_events.contains(&event_id) {
+            return Ok(Reply::Already(Box::new(Already::Event)));
+        }
+        if self.state.phase.is_ended() {
+            return terminal();
+        }
+        let payload = Arc::new(payload);
+        match self.waits_for(&event_type) {
+            Some((step, execution)) if self.state.phase.is_moving() => {
+                self.emit(Body::StepWoken {
+                    step,
+                    execution,
+                    event_id: Some(event_id),
+                    payload: Some(payload),
+                    by: None,
+                });
+            }
+            _ if self.state.inbox.len() >= MAX_INBOX => {
+                return reject(
+                    Code::InboxFull,
+                    format!("{MAX_INBOX} events are kept already that nobody waits for"),
+                );
+            }
+            _ => self.emit(Body::EventReceived {
+                event_id,
+                event_type,
+                payload,
+            }),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn waits_for(&self, wanted: &str) -> Option<(StepRef, u32)> {
+        if self.state.tally.waits_outside == 0 {
+            return None;
+        }
+        let waiting = open_runs(self.state, |status| status == Status::Waiting);
+        waiting.into_iter().find_map(|at| {
+            let run = self.state.run(at)?;
+            match &run.wait.as_ref()?.kind {
+                WaitKind::Event { event_type, .. } if event_type == wanted => {
+                    Some((at, run.execution))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    pub(super) fn child_ended(
+        &mut self,
+        at: StepRef,
+        key: &str,
+        outcome: Outcome,
+        output: Json,
+        error: Option<StepError>,
+    ) -> Handled {
+        let Some(run) = self.state.run(at) else {
+            return reject(Code::StepUnknown, "there is no such step in this run");
+        };
+        let waits = run.wait.as_ref().is_some_and(
+            |wait| matches!(&wait.kind, WaitKind::Child { request_key, .. } if request_key == key),
+        );
+        if !waits {
+            let ours =
+                key.starts_with(&format!("{}|{}|", self.state.run_id, self.plan.step_id(at)));
+            if run.status.is_terminal() && ours {
+                return Ok(Reply::Already(Box::new(Already::Child)));
+            }
+            return reject(
+                Code::StepNotWaiting,
+                "the step does not wait for this child",
+            );
+        }
+        let execution = run.execution;
+        if self.state.phase == Phase::Stopping {
+            self.cancel_step(at, "the run is stopping");
+            return Ok(Reply::Done);
+        }
+        match outcome {
+            Outcome::Succeeded | Outcome::Partial => {
+                self.succeed(
+                    at,
+                    execution,
+                    Arc::new(output),
+                    Patch::new(),
+                    Vec::new(),
+                    None,
+                );
+            }
+            Outcome::Failed(_) | Outcome::Cancelled(_) => {
+                let cancelled = matches!(outcome, Outcome::Cancelled(_));
+                let code = if cancelled {
+                    "CHILD_CANCELLED"
+                } else {
+                    "CHILD_FAILED"
+                };
+                let message = error.map_or_else(
+                    || "the child run did not succeed".to_owned(),
+                    |error| error.message,
+                );
+                self.fail_for_good(
+                    at,
+                    execution,
+                    StepError::new(ErrorClass::External, code, message),
+                    None,
+                );
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn patch_from_outside(&mut self, actor: &Actor, ctx: Patch) -> Handled {
+        if self.state.phase.is_ended() {
+            return terminal();
+        }
+        if !matches!(self.state.phase, Phase::Running | Phase::Finalizing) {
+            return reject(
+                Code::RunNotRunning,
+                "ctx can be patched while the run is running or paused",
+            );
+        }
+        self.check_tenant(actor)?;
+        if actor.role < Role::Engineer {
+            return reject(Code::AuthzDenied, "patching ctx needs the role engineer");
+        }
+        if ctx.is_empty() {
+            return reject(Code::NothingToDo, "the patch is empty");
+        }
+        self.emit(Body::CtxPatched {
+            by: actor.id.clone(),
+            ctx,
+        });
+        Ok(Reply::Done)
+    }
+}

@@ -1,0 +1,244 @@
+//! Results: what a worker says about work it claimed. A result whose execution is not current, whose
+//! lease is lost or whose step has ended changes nothing.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::{Decider, Handled, reject};
+use crate::command::{Already, Claim, Reply, WaitFor};
+use crate::effect::Target;
+use crate::event::{ArtifactRef, Body, Patch, StepError, WaitKind};
+use crate::plan::{Completion, ErrorClass, Route, StepRef};
+use crate::rejection::{Code, Rejection};
+use crate::scope::Boundary;
+use crate::state::{ItemResult, Phase, Status};
+use crate::time::Time;
+
+impl Decider<'_> {
+    pub(super) fn complete(
+        &mut self,
+        claim: &Claim,
+        output: Json,
+        ctx: Patch,
+        artifacts: Vec<ArtifactRef>,
+    ) -> Handled {
+        if let Err(rejection) = self.check_claim(claim) {
+            return self.repeated(claim, true, rejection);
+        }
+        let at = match claim.target {
+            Target::Step(at) => at,
+            Target::Undo(at) => {
+                self.emit(Body::UndoCompleted {
+                    step: at,
+                    execution: claim.execution,
+                });
+                return Ok(Reply::Done);
+            }
+        };
+        let step = self.plan.step(at.step);
+        if step.completion == Completion::Manual && self.state.phase.is_moving() {
+            // The worker's part is done; a person ends it.
+            self.begin_wait(at, claim.execution, WaitKind::Manual, None, Vec::new());
+            return Ok(Reply::Done);
+        }
+        self.succeed(at, claim.execution, Arc::new(output), ctx, artifacts, None);
+        Ok(Reply::Done)
+    }
+
+    /// Records a success, with the patches and routes that follow from it. What cannot be evaluated
+    /// fails the step instead.
+    pub(super) fn succeed(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        output: Arc<Json>,
+        ctx: Patch,
+        artifacts: Vec<ArtifactRef>,
+        by: Option<String>,
+    ) {
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
+        let logical = run.logical;
+        let step = self.plan.step(at.step);
+        let event = if step.each.is_some() {
+            "loop.done"
+        } else {
+            "step.done"
+        };
+        let mut boundary = Boundary {
+            event: Some(event),
+            this: Some((at.step, output.clone())),
+            error: None,
+            args: self.state.visit(at).and_then(|visit| visit.args.clone()),
+            patch: ctx,
+        };
+        let mut routing = None;
+        if at.item.is_none() && self.state.phase.is_moving() {
+            if let Err(error) = self.patch_at_boundary(&step.set_ctx, &mut boundary) {
+                return self.fail_for_good(at, execution, error, None);
+            }
+            if step.route != Route::Edges && self.state.pause.is_none() {
+                let routed = self.route(at, &boundary);
+                match routed.error {
+                    Some(error) if error.class == ErrorClass::Expression => {
+                        return self.fail_for_good(at, execution, error, None);
+                    }
+                    _ => routing = Some(routed),
+                }
+            }
+        }
+        // A loop's output is the outputs of its items, which are in the log already.
+        let looped = at.item.is_none() && step.each.is_some();
+        let output = (!looped && !output.is_null()).then_some(output);
+        let ctx = boundary.patch;
+        self.emit(Body::StepCompleted {
+            step: at,
+            logical,
+            execution,
+            output,
+            artifacts,
+            ctx,
+            routing,
+            by,
+        });
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        claim: &Claim,
+        error: StepError,
+        retryable: Option<bool>,
+        delay_ms: Option<u64>,
+    ) -> Handled {
+        if let Err(rejection) = self.check_claim(claim) {
+            return self.repeated(claim, false, rejection);
+        }
+        self.execution_failed(claim.target, claim.execution, error, retryable, delay_ms);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn wait(
+        &mut self,
+        claim: &Claim,
+        wait: &WaitFor,
+        timeout_ms: Option<u64>,
+        outbound: Vec<Json>,
+    ) -> Handled {
+        self.check_claim(claim)?;
+        let Target::Step(at) = claim.target else {
+            return reject(Code::InvalidTransition, "an undo cannot wait");
+        };
+        let kind = match wait {
+            WaitFor::Manual if self.plan.step(at.step).completion != Completion::Manual => {
+                return reject(Code::NotManual, "the step's completion mode is not manual");
+            }
+            WaitFor::Event { event_type } if event_type.is_empty() || event_type.len() > 200 => {
+                return reject(Code::InvalidId, "an event type has 1 to 200 characters");
+            }
+            WaitFor::Timer if timeout_ms.is_none() => {
+                return reject(Code::InvalidTransition, "a wait for time needs a timeout");
+            }
+            WaitFor::Manual => WaitKind::Manual,
+            WaitFor::Event { event_type } => WaitKind::Event {
+                event_type: event_type.clone(),
+                rerun: true,
+            },
+            WaitFor::Timer => WaitKind::Timer { rerun: true },
+        };
+        if !self.state.phase.is_moving() {
+            // Nothing waits in a run that stops.
+            self.cancel_step(at, "the run is stopping");
+            return Ok(Reply::Done);
+        }
+        let deadline = timeout_ms.map(|timeout| self.now.plus(timeout));
+        self.begin_wait(at, claim.execution, kind, deadline, outbound);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn confirm_kill(&mut self, claim: &Claim) -> Handled {
+        self.check_claim(claim)?;
+        match claim.target {
+            Target::Step(at) if self.state.phase == Phase::Stopping => {
+                self.cancel_step(at, "stopped while it was running");
+            }
+            target => {
+                let error =
+                    StepError::new(ErrorClass::LeaseLost, "KILLED", "the worker was stopped");
+                self.execution_failed(target, claim.execution, error, None, None);
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn expire_lease(
+        &mut self,
+        target: Target,
+        execution: u32,
+        lease_until: Option<Time>,
+    ) -> Handled {
+        let Some(run) = self.state.target(target) else {
+            return reject(Code::StepNotRunning, "there is no such execution");
+        };
+        if run.execution != execution {
+            return reject(
+                Code::StaleExecution,
+                format!("execution {execution} is no longer current"),
+            );
+        }
+        let Some(lease) = run.lease.as_ref().filter(|_| run.status == Status::Running) else {
+            return reject(Code::StepNotRunning, "the execution has ended");
+        };
+        let until = lease_until.unwrap_or(lease.until);
+        // A lease that ends now is still alive: its owner's result may be on its way.
+        if until >= self.now {
+            return reject(Code::LeaseAlive, format!("the lease runs until {until}"));
+        }
+        let message = format!(
+            "worker {} did not renew its lease, which ended at {until}",
+            lease.worker
+        );
+        match target {
+            Target::Step(at) if self.state.phase == Phase::Stopping => {
+                self.cancel_step(at, &message)
+            }
+            _ => {
+                let error = StepError::new(ErrorClass::LeaseLost, "LEASE_EXPIRED", message);
+                self.execution_failed(target, execution, error, None, None);
+            }
+        }
+        Ok(Reply::Done)
+    }
+
+    /// A result that came before: the same kind of result of the same execution gets the first answer
+    /// back, anything else the rejection.
+    fn repeated(&self, claim: &Claim, success: bool, rejection: Rejection) -> Handled {
+        let Target::Step(at) = claim.target else {
+            return Err(rejection);
+        };
+        let closed = at.item.and_then(|item| {
+            let each = self.state.visit(at)?.each.as_ref()?;
+            each.results.get(item as usize)?.clone()
+        });
+        match (closed, self.state.run(at)) {
+            (Some(ItemResult::Succeeded(_)), _) if success => {
+                Ok(Reply::Already(Box::new(Already::Succeeded)))
+            }
+            (Some(ItemResult::Failed(error)), _) if !success => Ok(Reply::Already(Box::new(
+                Already::Failed(error.as_ref().clone()),
+            ))),
+            (None, Some(run)) if run.execution == claim.execution => match (run.status, &run.error)
+            {
+                (Status::Succeeded, _) if success => {
+                    Ok(Reply::Already(Box::new(Already::Succeeded)))
+                }
+                (Status::Failed | Status::Held, Some(error)) if !success => Ok(Reply::Already(
+                    Box::new(Already::Failed(error.as_ref().clone())),
+                )),
+                _ => Err(rejection),
+            },
+            _ => Err(rejection),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Routing and admission: guards, arguments and patches are evaluated here, once, and their results
+//! go into the event.
+
+use std::sync::Arc;
+
+use super::Decider;
+use crate::event::{Routing, StepError, Taken, Verdict};
+use crate::expr::{TemplateError, TemplateValue};
+use crate::plan::{Denied, ErrorClass, Route, StepNo, StepRef};
+use crate::scope::{Boundary, View};
+
+impl Decider<'_> {
+    /// Where the tokens of a step go at this boundary.
+    pub(super) fn route(&self, at: StepRef, boundary: &Boundary) -> Routing {
+        let mut routing = Routing::default();
+        if let Err(error) = self.try_route(at, boundary, &mut routing) {
+            return Routing {
+                error: Some(error),
+                ..Routing::default()
+            };
+        }
+        let step = self.plan.step(at.step);
+        let has_edges = !self.plan.outgoing(at.step).is_empty();
+        if routing.taken.is_empty()
+            && has_edges
+            && self.plan.policy().no_next_is_error
+            && boundary.error.is_none()
+        {
+            let message = format!(
+                "no arc of {} matched and no_next_is_error is set",
+                step.name
+            );
+            routing.error = Some(StepError::new(
+                ErrorClass::Validation,
+                "NO_NEXT_MATCHED",
+                message,
+            ));
+        }
+        routing
+    }
+
+    fn try_route(
+        &self,
+        at: StepRef,
+        boundary: &Boundary,
+        routing: &mut Routing,
+    ) -> Result<(), StepError> {
+        let plan = self.plan;
+        let exclusive = plan.step(at.step).route == Route::Exclusive;
+        let view = View {
+            plan,
+            state: self.state,
+            boundary,
+        };
+        let mut matched = Vec::new();
+        for no in plan.outgoing(at.step) {
+            let holds = match &plan.edge(*no).when {
+                Some(when) => when
+                    .truthy(&view)
+                    .map_err(|error| self.broken(at, "a guard", &error))?,
+                None => true,
+            };
+            if holds {
+                matched.push(*no);
+                if exclusive {
+                    break;
+                }
+            }
+        }
+        // Patches of the edges come after all guards, so that one edge cannot change another's.
+        let mut after = boundary.clone();
+        for no in matched {
+            let edge = plan.edge(no);
+            let view = View {
+                plan,
+                state: self.state,
+                boundary,
+            };
+            let args = match &edge.args {
+                Some(args) => Some(
+                    args.evaluate(&view)
+                        .map_err(|error| self.broken(at, "an argument", &error))?,
+                ),
+                None => None,
+            };
+            for (key, value) in &edge.set_ctx {
+                let value = value
+                    .evaluate(&view)
+                    .map_err(|error| self.broken(at, "a ctx patch", &error))?;
+                routing.set.insert(key.clone(), value.clone());
+                after.patch.insert(key.clone(), value);
+            }
+            routing.handled |= boundary.error.is_some() && edge.handles_failure();
+            routing.taken.push(Taken {
+                edge: no,
+                args: args.map(Arc::new),
+                verdict: Verdict::Allowed,
+            });
+        }
+        for taken in &mut routing.taken {
+            after.args = taken.args.clone();
+            taken.verdict = self.admits(plan.edge(taken.edge).to, &after)?;
+        }
+        Ok(())
+    }
+
+    /// What admission says about a token for a step.
+    pub(super) fn admits(&self, step: StepNo, boundary: &Boundary) -> Result<Verdict, StepError> {
+        let Some(admission) = &self.plan.step(step).admit else {
+            return Ok(Verdict::Allowed);
+        };
+        let view = View {
+            plan: self.plan,
+            state: self.state,
+            boundary,
+        };
+        for rule in &admission.rules {
+            let matches = match &rule.when {
+                Some(when) => when.truthy(&view).map_err(|error| {
+                    self.broken(StepRef::first(step), "an admission rule", &error)
+                })?,
+                None => true,
+            };
+            if matches {
+                return Ok(match (rule.allow, admission.denied) {
+                    (true, _) => Verdict::Allowed,
+                    (false, Denied::Pending) => Verdict::Denied,
+                    (false, Denied::Discard) => Verdict::Discarded,
+                });
+            }
+        }
+        Ok(Verdict::Allowed)
+    }
+
+    /// Evaluates patches that a step makes at its boundary; later ones see earlier ones.
+    pub(super) fn patch_at_boundary(
+        &self,
+        patches: &[(String, TemplateValue)],
+        boundary: &mut Boundary,
+    ) -> Result<(), StepError> {
+        for (key, value) in patches {
+            let view = View {
+                plan: self.plan,
+                state: self.state,
+                boundary,
+            };
+            let value = value.evaluate(&view).map_err(|error| {
+                StepError::new(
+                    ErrorClass::Expression,
+                    "EXPRESSION_FAILED",
+                    format!("ctx.{key}: {error}"),
+                )
+            })?;
+            boundary.patch.insert(key.clone(), value);
+        }
+        Ok(())
+    }
+
+    pub(super) fn broken(&self, at: StepRef, what: &str, error: &TemplateError) -> StepError {
+        let step = &self.plan.step(at.step).name;
+        StepError::new(
+            ErrorClass::Expression,
+            "EXPRESSION_FAILED",
+            format!("{what} of {step}: {error}"),
+        )
+    }
+
+    /// Looks at denied tokens again, oldest first. A rule that cannot be evaluated denies.
+    pub(super) fn readmit(&self) -> Vec<StepRef> {
+        let allowed = |at: &StepRef| {
+            let args = self.state.visit(*at).and_then(|visit| visit.args.clone());
+            let boundary = Boundary {
+                args,
+                ..Boundary::default()
+            };
+            self.admits(at.step, &boundary) == Ok(Verdict::Allowed)
+        };
+        self.state.denied.iter().copied().filter(allowed).collect()
+    }
+}

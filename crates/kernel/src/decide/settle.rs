@@ -1,0 +1,203 @@
+//! Consequences: whatever follows from the state by itself, one event at a time, until nothing does.
+//!
+//! ```text
+//! Stopping      open steps are ended; when none is left: undo, or end
+//! Compensating  one undo at a time; when none is left: end
+//! paused        nothing follows
+//! moving        entries, routes and failures that are due; tokens that may enter now; quiescence:
+//!               nothing left ─► final step or end, only stuck tokens left ─► stalled
+//! ```
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{Decider, MAX_CONSEQUENCES};
+use crate::effect::Effect;
+use crate::event::{Body, Rollback, StepError, Success};
+use crate::keys;
+use crate::plan::{FinalFailure, Join, StepNo, Unhandled};
+use crate::state::{Due, Failure, Phase, Status};
+
+impl Decider<'_> {
+    pub(super) fn settle(&mut self) {
+        loop {
+            if self.is_full() {
+                if !self.decision.effects.contains(&Effect::Proceed) {
+                    self.decision.effects.push(Effect::Proceed);
+                }
+                return;
+            }
+            let before = self.state.seq;
+            match self.state.phase {
+                Phase::Stopping => self.settle_stopping(),
+                Phase::Compensating => self.settle_compensation(),
+                Phase::Running | Phase::Finalizing if self.state.pause.is_none() => {
+                    self.settle_moving()
+                }
+                _ => return,
+            }
+            if self.state.seq == before {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.decision.events.len() >= MAX_CONSEQUENCES
+    }
+
+    fn settle_moving(&mut self) {
+        match self.state.due.front().copied() {
+            Some(Due::Enter(at)) => return self.enter(at),
+            Some(Due::Route(at)) => return self.route_late(at),
+            Some(Due::Failure(at)) => return self.react(at),
+            None => {}
+        }
+        if self.ctx_changed && !self.state.denied.is_empty() {
+            self.ctx_changed = false;
+            let tokens = self.readmit();
+            if !tokens.is_empty() {
+                return self.emit(Body::TokensAdmitted { tokens });
+            }
+        }
+        let tally = &self.state.tally;
+        if tally.active() > 0 {
+            return;
+        }
+        if tally.denied + tally.starved > 0 {
+            if self.state.stalled.is_none() {
+                let deadline = self.now.plus(self.plan.policy().stall_timeout_ms);
+                self.emit(Body::RunStalled {
+                    stuck: self.stuck(),
+                    deadline,
+                });
+            }
+            return;
+        }
+        if self.state.phase == Phase::Running && self.plan.policy().final_step.is_some() {
+            let summary = Arc::new(self.summary());
+            return self.emit(Body::RunFinalizing { summary });
+        }
+        self.end_quiescent();
+    }
+
+    /// Routing that was held back by a pause, or that follows an operator's skip.
+    fn route_late(&mut self, at: crate::plan::StepRef) {
+        let boundary = crate::scope::Boundary {
+            event: Some(if self.plan.step(at.step).each.is_some() {
+                "loop.done"
+            } else {
+                "step.done"
+            }),
+            this: Some((at.step, crate::scope::output_of(self.plan, self.state, at))),
+            error: None,
+            args: self.state.visit(at).and_then(|visit| visit.args.clone()),
+            patch: crate::event::Patch::new(),
+        };
+        let routing = self.route(at, &boundary);
+        self.emit(Body::StepRouted { step: at, routing });
+    }
+
+    /// Nothing is left to do: what the failures so far mean decides how the run ended.
+    fn end_quiescent(&mut self) {
+        let policy = self.plan.policy();
+        let is_final = |failure: &&Failure| policy.final_step == Some(failure.step.step);
+        let other = self
+            .state
+            .failures
+            .iter()
+            .find(|failure| !is_final(failure));
+        let last = self.state.failures.iter().find(is_final);
+        let (failure, partial) = match (other, last) {
+            (Some(failure), _) => (Some(failure), policy.unhandled == Unhandled::Partial),
+            (None, Some(failure)) => (Some(failure), policy.final_failure == FinalFailure::Partial),
+            (None, None) => (None, false),
+        };
+        let body = match failure {
+            None => Body::RunCompleted {
+                success: Success::Full,
+            },
+            Some(_) if partial => Body::RunCompleted {
+                success: Success::Partial,
+            },
+            Some(failure) => {
+                let id = self.plan.step_id(failure.step);
+                let error = StepError {
+                    message: format!("{id}: {}", failure.error.message),
+                    ..failure.error.clone()
+                };
+                Body::RunFailed {
+                    error,
+                    rollback: Rollback::None,
+                    undos: Vec::new(),
+                }
+            }
+        };
+        self.emit(body);
+    }
+
+    /// What is stuck, in words: which token waits where, which join lacks which tokens.
+    fn stuck(&self) -> Vec<String> {
+        let mut words: Vec<String> = self
+            .state
+            .denied
+            .iter()
+            .map(|at| format!("{} was not admitted", self.plan.step_id(*at)))
+            .collect();
+        for no in self.plan.numbers() {
+            let state = &self.state.steps[no.0 as usize];
+            let incoming = self.plan.incoming(no);
+            let joins = self.plan.step(no).join == Join::All;
+            if joins && state.missing > 0 && (state.missing as usize) < incoming.len() {
+                let name = |no: StepNo| self.plan.step(no).name.as_str();
+                let lacks: Vec<&str> = incoming
+                    .iter()
+                    .filter(|edge| self.state.marks[edge.0 as usize] == 0)
+                    .map(|edge| name(self.plan.edge(*edge).from))
+                    .collect();
+                words.push(format!(
+                    "{} waits for a token from {}",
+                    name(no),
+                    lacks.join(", ")
+                ));
+            }
+        }
+        words
+    }
+
+    /// What the final step gets to know about the run.
+    fn summary(&self) -> serde_json::Value {
+        let tally = &self.state.tally;
+        let failures: Vec<_> = self
+            .state
+            .failures
+            .iter()
+            .map(|failure| {
+                json!({
+                    "step": self.plan.step_id(failure.step),
+                    "code": failure.error.code,
+                    "message": failure.error.message,
+                })
+            })
+            .collect();
+        let results: Vec<String> = self
+            .plan
+            .numbers()
+            .filter(|no| {
+                let visits = &self.state.steps[no.0 as usize].visits;
+                visits
+                    .iter()
+                    .any(|visit| visit.run.status == Status::Succeeded)
+            })
+            .map(|no| self.plan.step(no).name.clone())
+            .collect();
+        json!({
+            "execution_id": keys::execution_id(&self.state.run_id),
+            "run_id": self.state.run_id,
+            "counts": { "succeeded": tally.succeeded, "failed": tally.failed, "skipped": tally.skipped },
+            "results": results,
+            "failures": failures,
+        })
+    }
+}

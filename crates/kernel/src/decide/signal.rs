@@ -1,0 +1,345 @@
+//! The signals of the contract: validated, then authorised, then recorded, then applied. A refused
+//! signal is recorded too; it changes nothing else.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::lifecycle::merge;
+use super::{Decider, Handled, reject, terminal};
+use crate::command::{Actor, Already, Reply};
+use crate::event::{Body, SkipReason, StepError, StopCause};
+use crate::evolve::open_runs;
+use crate::plan::{ErrorClass, StepNo, StepRef};
+use crate::rejection::{Code, Rejection};
+use crate::signal::{SIGNALS_PER_MINUTE, SignalKind};
+use crate::state::{Phase, Status};
+
+impl Decider<'_> {
+    pub(super) fn signal(
+        &mut self,
+        signal_id: String,
+        signal: String,
+        payload: Json,
+        reason: Option<String>,
+        actor: &Actor,
+    ) -> Handled {
+        let fits = |id: &str| (1..=200).contains(&id.len()) && !id.contains('|');
+        if !fits(&signal_id) {
+            return reject(
+                Code::InvalidId,
+                "a signal id has 1 to 200 characters and no |",
+            );
+        }
+        if let Some(refused) = self.state.signals.get(&signal_id) {
+            let first = refused
+                .clone()
+                .map_or(Already::SignalAccepted, Already::SignalRejected);
+            return Ok(Reply::Already(Box::new(first)));
+        }
+        if self.state.phase.is_ended() {
+            return self.signal_after_the_end(&signal_id, &signal, &payload, actor);
+        }
+        let minute_ago = self.now.0 - 60_000;
+        let recent = self
+            .state
+            .signal_times
+            .iter()
+            .filter(|at| at.0 > minute_ago)
+            .count();
+        if recent >= SIGNALS_PER_MINUTE {
+            return reject(
+                Code::SignalRateLimited,
+                format!("at most {SIGNALS_PER_MINUTE} signals a minute for a run"),
+            );
+        }
+        match self.examine(&signal, &payload, reason.as_deref(), actor) {
+            Err(Rejection { code, message }) => {
+                self.emit(Body::SignalRejected {
+                    signal_id,
+                    signal: signal.chars().take(100).collect(),
+                    by: actor.id.clone(),
+                    code: code.name().to_owned(),
+                    message: message.clone(),
+                });
+                Ok(Reply::Refused(Rejection { code, message }))
+            }
+            Ok((kind, step)) => {
+                let by = actor.id.clone();
+                self.emit(Body::SignalAccepted {
+                    signal_id,
+                    signal,
+                    by,
+                    payload: payload.clone(),
+                });
+                self.apply_signal(kind, step, &payload, reason, actor);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// In a run that has ended only RETRY_RUN means anything, and it leaves the log alone: what it
+    /// causes is another run.
+    fn signal_after_the_end(
+        &self,
+        id: &str,
+        signal: &str,
+        payload: &Json,
+        actor: &Actor,
+    ) -> Handled {
+        if SignalKind::from_name(signal) != Some(SignalKind::RetryRun) {
+            return terminal();
+        }
+        SignalKind::RetryRun.check(payload)?;
+        self.authorise(SignalKind::RetryRun, payload, None, actor)?;
+        Ok(Reply::RetryRun {
+            request_key: format!("{}|RETRY_RUN|{id}", self.state.run_id),
+        })
+    }
+
+    /// Everything that can be wrong with a signal.
+    fn examine(
+        &self,
+        signal: &str,
+        payload: &Json,
+        reason: Option<&str>,
+        actor: &Actor,
+    ) -> Result<(SignalKind, Option<StepRef>), Rejection> {
+        let Some(kind) = SignalKind::from_name(signal) else {
+            let known: Vec<&str> = SignalKind::ALL.iter().map(|kind| kind.name()).collect();
+            let message = format!(
+                "there is no signal {signal:.100}; there are {}",
+                known.join(", ")
+            );
+            return reject(Code::SignalNotFound, message);
+        };
+        kind.check(payload)?;
+        self.authorise(kind, payload, reason, actor)?;
+        let step = self.signal_step(payload)?;
+        self.lawful(kind, step)?;
+        Ok((kind, step))
+    }
+
+    fn authorise(
+        &self,
+        kind: SignalKind,
+        payload: &Json,
+        reason: Option<&str>,
+        actor: &Actor,
+    ) -> Result<(), Rejection> {
+        self.check_tenant(actor)?;
+        if actor.role < kind.role() {
+            let message =
+                format!("{} needs the role {:?}", kind.name(), kind.role()).to_lowercase();
+            return reject(Code::AuthzDenied, message);
+        }
+        let stated = reason.or_else(|| payload.get("reason").and_then(Json::as_str));
+        if kind.needs_reason() && stated.is_none_or(|reason| reason.trim().is_empty()) {
+            return reject(
+                Code::AuthzReasonRequired,
+                format!("{} needs a reason", kind.name()),
+            );
+        }
+        Ok(())
+    }
+
+    fn signal_step(&self, payload: &Json) -> Result<Option<StepRef>, Rejection> {
+        let Some(id) = payload.get("stepId").and_then(Json::as_str) else {
+            return Ok(None);
+        };
+        match self.plan.parse_step_id(id) {
+            Some(at) => Ok(Some(at)),
+            None => reject(Code::StepUnknown, format!("the plan has no step {id:.200}")),
+        }
+    }
+
+    /// Whether the run's state allows it.
+    fn lawful(&self, kind: SignalKind, step: Option<StepRef>) -> Result<(), Rejection> {
+        let phase = self.state.phase;
+        let stopping = matches!(phase, Phase::Stopping | Phase::Compensating);
+        match kind {
+            SignalKind::Cancel | SignalKind::EmergencyStop | SignalKind::EscalateAlert => {
+                return Ok(());
+            }
+            SignalKind::RetryRun => {
+                return reject(
+                    Code::RunNotTerminal,
+                    "the run has not ended; cancel it before it is repeated",
+                );
+            }
+            _ if stopping => {
+                return reject(
+                    Code::RunStopping,
+                    "the run is stopping; what follows is its end",
+                );
+            }
+            SignalKind::UpdateParams | SignalKind::InjectOverride | SignalKind::UpdateTarget => {
+                return Ok(());
+            }
+            _ if !phase.is_moving() => {
+                return reject(Code::RunNotRunning, "the run has not started");
+            }
+            SignalKind::Pause if self.state.pause.is_some() => {
+                return reject(Code::RunPaused, "the run is paused already");
+            }
+            SignalKind::Resume if self.state.pause.is_none() => {
+                return reject(Code::RunNotPaused, "the run is not paused");
+            }
+            SignalKind::Pause | SignalKind::Resume => return Ok(()),
+            SignalKind::RetryStep | SignalKind::SkipStep => {}
+        }
+        let Some(at) = step else {
+            return reject(Code::StepUnknown, "the signal names no step");
+        };
+        let status = self.state.run(at).map(|run| run.status);
+        match (kind, status) {
+            (SignalKind::RetryStep, Some(Status::Held)) => Ok(()),
+            (SignalKind::RetryStep, Some(Status::Failed)) if at.item.is_none() => Ok(()),
+            (
+                SignalKind::RetryStep,
+                Some(Status::Succeeded | Status::Skipped | Status::Cancelled),
+            ) => reject(Code::StepTerminal, "only a failed step can be retried"),
+            (SignalKind::RetryStep, _) => reject(Code::StepNotTerminal, "the step has not failed"),
+            (_, Some(Status::Succeeded | Status::Failed | Status::Skipped | Status::Cancelled)) => {
+                reject(Code::StepTerminal, "the step has ended")
+            }
+            (_, None)
+                if at.item.is_some()
+                    || self.state.steps[at.step.0 as usize].visits.len() + 1
+                        != at.visit as usize =>
+            {
+                reject(Code::StepUnknown, "there is no such visit or item")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn apply_signal(
+        &mut self,
+        kind: SignalKind,
+        step: Option<StepRef>,
+        payload: &Json,
+        reason: Option<String>,
+        actor: &Actor,
+    ) {
+        let stated = payload
+            .get("reason")
+            .and_then(Json::as_str)
+            .map(str::to_owned)
+            .or(reason);
+        let by = Some(actor.id.clone());
+        let value = |name: &str| Arc::new(payload.get(name).cloned().unwrap_or_default());
+        match (kind, step) {
+            (SignalKind::Pause, _) => {
+                let draining = self.state.tally.running > 0;
+                let drain_deadline =
+                    draining.then(|| self.now.plus(self.plan.policy().drain_timeout_ms));
+                self.emit(Body::RunPaused {
+                    ordinal: self.state.pauses + 1,
+                    drain_deadline,
+                });
+            }
+            (SignalKind::Resume, _) => {
+                self.emit(Body::RunResumed {
+                    ordinal: self.state.pauses,
+                });
+                self.settle();
+                self.fire_overdue();
+            }
+            (SignalKind::Cancel, _) => self.begin_cancel(by, stated, false),
+            (SignalKind::RetryStep, Some(at)) => {
+                let logical = self.state.run(at).map_or(1, |run| run.logical) + 1;
+                self.emit(Body::StepRetried { step: at, logical });
+            }
+            (SignalKind::SkipStep, Some(at)) => self.skip(at),
+            (SignalKind::UpdateParams, _) => {
+                let params = merge(
+                    &self.state.current_params(),
+                    payload.get("params").cloned().unwrap_or_default(),
+                );
+                self.emit(Body::ParamsUpdated {
+                    params: Arc::new(params),
+                });
+            }
+            (SignalKind::InjectOverride, Some(at)) => {
+                let before = self
+                    .state
+                    .overrides
+                    .get(&at.step)
+                    .map(|value| value.as_ref().clone())
+                    .unwrap_or_default();
+                let value = Arc::new(merge(&before, value("override").as_ref().clone()));
+                self.emit(Body::OverrideInjected {
+                    step: at.step,
+                    value,
+                });
+            }
+            (SignalKind::UpdateTarget, Some(at)) => {
+                let step: StepNo = at.step;
+                self.emit(Body::TargetUpdated {
+                    step,
+                    target: value("newTarget"),
+                });
+            }
+            (SignalKind::EmergencyStop, _) => {
+                let force = payload
+                    .get("forceKill")
+                    .and_then(Json::as_bool)
+                    .unwrap_or(false);
+                self.emergency(by, stated.unwrap_or_default(), force);
+            }
+            _ => {}
+        }
+    }
+
+    /// A step that has started ends as failed and its next attempt is skipped; any other is skipped.
+    fn skip(&mut self, at: StepRef) {
+        let run = self.state.run(at);
+        let (logical, execution) = run.map_or((1, 0), |run| (run.logical, run.execution));
+        let held = run.is_some_and(|run| run.status == Status::Held);
+        let started = run.is_some_and(|run| run.has_started());
+        if started && !held {
+            let error = StepError::new(
+                ErrorClass::Cancelled,
+                "SKIPPED_BY_OPERATOR",
+                "an operator skipped the step",
+            );
+            self.emit(Body::StepFailed {
+                step: at,
+                logical,
+                execution,
+                error,
+                cancelled: true,
+                by: None,
+            });
+        }
+        let logical = if started { logical + 1 } else { logical };
+        // An item that has ended has left the loop's window, so there is nothing left to skip.
+        if !(started && at.item.is_some()) {
+            self.emit(Body::StepSkipped {
+                step: at,
+                logical,
+                reason: SkipReason::Operator,
+            });
+        }
+    }
+
+    /// Everything stops and the run ends cancelled, whatever it was stopping for before.
+    fn emergency(&mut self, by: Option<String>, reason: String, force: bool) {
+        match self.state.phase {
+            Phase::Running | Phase::Finalizing | Phase::Stopping => {
+                let cause = StopCause::Emergency { by, reason };
+                self.emit(Body::RunStopping {
+                    cause,
+                    compensate: false,
+                });
+                if force {
+                    for at in open_runs(self.state, |status| status == Status::Running) {
+                        self.cancel_step(at, "killed by an emergency stop");
+                    }
+                }
+            }
+            _ => self.begin_cancel(by, Some(reason), false),
+        }
+    }
+}

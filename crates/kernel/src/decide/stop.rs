@@ -1,0 +1,264 @@
+//! Stopping: a failure that ends the run, a cancel or a timeout never jumps to the end. Open steps are
+//! ended one by one, work in flight ends by its result, a kill or its lease, children are awaited.
+
+use super::{Decider, Handled, reject, terminal};
+use crate::command::{Actor, Reply, Role};
+use crate::event::{Body, Rollback, SkipReason, StepError, StopCause, WaitKind};
+use crate::evolve::open_runs;
+use crate::plan::{ErrorClass, StepRef};
+use crate::rejection::Code;
+use crate::state::{Due, Phase, Status};
+
+impl Decider<'_> {
+    pub(super) fn cancel(
+        &mut self,
+        actor: &Actor,
+        reason: Option<String>,
+        compensate: bool,
+    ) -> Handled {
+        match self.state.phase {
+            Phase::Ended(_) => return terminal(),
+            Phase::Stopping => return reject(Code::RunStopping, "the run is stopping already"),
+            _ => {}
+        }
+        self.check_tenant(actor)?;
+        if actor.role < Role::Operator {
+            return reject(Code::AuthzDenied, "cancelling needs the role operator");
+        }
+        self.begin_cancel(Some(actor.id.clone()), reason, compensate);
+        Ok(Reply::Done)
+    }
+
+    /// Cancels from any state that is not the end. In a run that is stopping the first cause stays.
+    pub(super) fn begin_cancel(
+        &mut self,
+        by: Option<String>,
+        reason: Option<String>,
+        compensate: bool,
+    ) {
+        match self.state.phase {
+            Phase::Created | Phase::Queued => {
+                self.emit(Body::RunCancelled {
+                    by,
+                    reason,
+                    rollback: Rollback::None,
+                    undos: Vec::new(),
+                });
+            }
+            Phase::Running | Phase::Finalizing => {
+                self.emit(Body::RunStopping {
+                    cause: StopCause::Cancel { by, reason },
+                    compensate,
+                });
+            }
+            Phase::Compensating if !self.is_interrupted() => {
+                self.emit(Body::CompensationInterrupted { by, reason });
+            }
+            Phase::Void | Phase::Stopping | Phase::Compensating | Phase::Ended(_) => {}
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.state
+            .undoing
+            .as_ref()
+            .is_some_and(|undoing| undoing.interrupted.is_some())
+    }
+
+    /// Ends a step that is still open: one that had started has failed, one that had not is skipped.
+    pub(super) fn cancel_step(&mut self, at: StepRef, why: &str) {
+        let Some(run) = self.state.run(at) else {
+            return;
+        };
+        let (logical, execution) = (run.logical, run.execution);
+        if run.has_started() {
+            let error = StepError::new(ErrorClass::Cancelled, "CANCELLED", why);
+            self.emit(Body::StepFailed {
+                step: at,
+                logical,
+                execution,
+                error,
+                cancelled: true,
+                by: None,
+            });
+        } else {
+            self.emit(Body::StepSkipped {
+                step: at,
+                logical,
+                reason: SkipReason::Cancelled,
+            });
+        }
+    }
+
+    pub(super) fn settle_stopping(&mut self) {
+        if let Some(Due::Enter(at)) = self.state.due.front().copied() {
+            return self.enter(at);
+        }
+        let tally = self.state.tally;
+        let idle = tally.arrived
+            + tally.denied
+            + tally.ready
+            + tally.again
+            + tally.waits_outside
+            + tally.held;
+        if idle + tally.waits_inside > 0 && self.end_idle() {
+            return;
+        }
+        if tally.looping > 0 && self.end_empty_loops() {
+            return;
+        }
+        if tally.running + tally.waits_inside + tally.looping == 0 {
+            self.end_stopped();
+        }
+    }
+
+    /// Ends every open step that nobody works on. Children are awaited.
+    fn end_idle(&mut self) -> bool {
+        let open = open_runs(self.state, |status| {
+            matches!(
+                status,
+                Status::Arrived | Status::Denied | Status::Ready | Status::Waiting | Status::Held
+            )
+        });
+        let mut ended = false;
+        for at in open {
+            let child = self
+                .state
+                .run(at)
+                .and_then(|run| run.wait.as_deref())
+                .is_some_and(|wait| matches!(wait.kind, WaitKind::Child { .. }));
+            if child {
+                continue;
+            }
+            if self.is_full() {
+                return true;
+            }
+            ended = true;
+            self.cancel_step(at, "the run was stopped");
+        }
+        ended
+    }
+
+    /// A loop whose items have all ended and that was not told so, since the stop cleared what was due.
+    fn end_empty_loops(&mut self) -> bool {
+        let empty = open_runs(self.state, |status| status == Status::Looping)
+            .into_iter()
+            .find(|at| {
+                let each = self.state.visit(*at).and_then(|visit| visit.each.as_ref());
+                each.is_none_or(|each| each.active.is_empty())
+            });
+        match empty {
+            Some(at) => {
+                self.cancel_step(at, "the run was stopped");
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// No lease is left: what was done is undone, or the run ends.
+    fn end_stopped(&mut self) {
+        let Some(stop) = self.state.stop.clone() else {
+            return;
+        };
+        if stop.compensate && self.state.undoing.is_none() && self.begin_compensation() {
+            return;
+        }
+        self.end_run();
+    }
+
+    /// The terminal event of a run that was stopped, after the steps that were never reached.
+    pub(super) fn end_run(&mut self) {
+        let Some(stop) = self.state.stop.clone() else {
+            return;
+        };
+        let (rollback, undos) = self.rollback();
+        let interrupted = self
+            .state
+            .undoing
+            .as_ref()
+            .and_then(|undoing| undoing.interrupted.clone());
+        let cancelled = match (&stop.cause, interrupted) {
+            (_, Some((by, reason))) => Some((by, reason)),
+            (StopCause::Cancel { by, reason }, None) => Some((by.clone(), reason.clone())),
+            (StopCause::Emergency { by, reason }, None) => Some((by.clone(), Some(reason.clone()))),
+            _ => None,
+        };
+        if self.plan.policy().skip_unreached && self.skip_unreached(cancelled.is_some()) {
+            return;
+        }
+        match cancelled {
+            Some((by, reason)) => self.emit(Body::RunCancelled {
+                by,
+                reason,
+                rollback,
+                undos,
+            }),
+            None => {
+                let error = self.stop_error(&stop.cause);
+                self.emit(Body::RunFailed {
+                    error,
+                    rollback,
+                    undos,
+                });
+            }
+        }
+    }
+
+    fn skip_unreached(&mut self, cancelled: bool) -> bool {
+        let reason = if cancelled {
+            SkipReason::Cancelled
+        } else {
+            SkipReason::DependencyFailed
+        };
+        let mut skipped = false;
+        for no in self.plan.numbers() {
+            if self.state.steps[no.0 as usize].visits.is_empty() && !self.is_full() {
+                skipped = true;
+                self.emit(Body::StepSkipped {
+                    step: StepRef::first(no),
+                    logical: 1,
+                    reason,
+                });
+            }
+        }
+        skipped
+    }
+
+    fn stop_error(&self, cause: &StopCause) -> StepError {
+        match cause {
+            StopCause::StepFailed { step } => {
+                let id = self.plan.step_id(*step);
+                let error = self
+                    .state
+                    .run(*step)
+                    .and_then(|run| run.error.as_deref())
+                    .cloned();
+                match error {
+                    Some(error) => StepError {
+                        message: format!("{id}: {}", error.message),
+                        ..error
+                    },
+                    None => {
+                        StepError::new(ErrorClass::Unknown, "STEP_FAILED", format!("{id} failed"))
+                    }
+                }
+            }
+            StopCause::RunTimeout => {
+                let limit = self.plan.policy().timeout_ms.unwrap_or_default();
+                StepError::new(
+                    ErrorClass::Timeout,
+                    "RUN_TIMEOUT",
+                    format!("the run took longer than {limit} ms"),
+                )
+            }
+            StopCause::StallTimeout { stuck } => {
+                let message = format!("nothing could move for too long: {}", stuck.join("; "));
+                StepError::new(ErrorClass::Timeout, "STALL_TIMEOUT", message)
+            }
+            StopCause::Cancel { .. } | StopCause::Emergency { .. } => {
+                StepError::new(ErrorClass::Cancelled, "CANCELLED", "the run was cancelled")
+            }
+        }
+    }
+}
