@@ -169,6 +169,7 @@ fn undo(action: &Action) -> Option<Undo> {
         queue: action.port_family.clone(),
         operation: compensation.operation.clone(),
         input: compensation.input.clone(),
+        tasks: serde_json::Value::Null,
         retry: compensation.retry.clone(),
         timeout_ms: Some(compensation.timeout_ms),
     })

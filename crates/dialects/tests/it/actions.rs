@@ -420,13 +420,13 @@ actions:
            |
            = help: write a number of milliseconds, or one with a unit, such as "30s" or "1h30m"
 
-        error[TEMPLATE_INVALID]: template `{{ workload.address }` does not parse: `}` closes nothing
+        error[TEMPLATE_SYNTAX]: this template does not parse: `}` closes nothing
           --> t.yaml:22:17
            |
         22 |     input: {to: '{{ workload.address }'}
            |                 ^^^^^^^^^^^^^^^^^^^^^^^
            |
-           = help: write expressions as `{{ input.name }}`, with quotes around the whole
+           = help: templates are Jinja: `{{ ctx.page | int + 1 }}`; write `{% raw %}{{{% endraw %}` for a literal `{{`
 
         error[NAME_DUPLICATE]: two actions have the id `pay`
           --> t.yaml:23:15

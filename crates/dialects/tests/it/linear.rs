@@ -233,13 +233,13 @@ steps:
           |
           = help: remove the quotes
 
-        error[TEMPLATE_INVALID]: template `{{ workload.orderId | nope }}` does not parse: there is no filter `nope`
+        error[TEMPLATE_SYNTAX]: this template does not parse: there is no filter `nope`
          --> t.yaml:3:9
           |
         3 | bizKey: '{{ workload.orderId | nope }}'
           |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           |
-          = help: write expressions as `{{ input.name }}`, with quotes around the whole
+          = help: templates are Jinja: `{{ ctx.page | int + 1 }}`; write `{% raw %}{{{% endraw %}` for a literal `{{`
 
         error[FIELD_VALUE]: `maxAttempts` must be from 1 to 1000, but is 0
          --> t.yaml:4:25

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod actions;
+mod corpus;
 mod evidence;
 mod hostile;
 mod linear;
+mod playbook;
 mod problem;
 mod reader;
 mod source;

@@ -170,7 +170,8 @@ impl Fold<'_> {
         self.change(at, |run| {
             run.execution = execution;
             // A claim that answers a wait is not a new try of the work.
-            if !run.woken && task == TaskKind::ReadyStep {
+            let answers = run.woken || run.status == Status::Waiting;
+            if !answers {
                 run.tries += 1;
             }
             run.woken = false;

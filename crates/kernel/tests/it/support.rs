@@ -61,6 +61,7 @@ pub(crate) fn undoable(name: &str) -> Step {
         queue: "default".into(),
         operation: format!("undo-{name}"),
         input: Json::Null,
+        tasks: Json::Null,
         retry: Retry::once(),
         timeout_ms: None,
     };
