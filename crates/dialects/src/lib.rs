@@ -13,19 +13,28 @@
 //! the clock. Reading a definition is a pure function of its bytes.
 
 mod build;
+pub mod dag;
+mod delays;
+mod depends;
+pub mod document;
 pub mod duration;
 mod field;
 mod mapping;
 mod name;
 mod offsets;
 mod parse;
+pub mod plan;
 pub mod problem;
 pub mod reader;
 mod scalar;
 pub mod source;
+mod templates;
+pub mod tools;
 pub mod tree;
+mod undo;
 pub mod words;
 
+pub use document::Document;
 pub use problem::{Problem, Problems, Severity};
 pub use reader::{Field, Fields};
 pub use source::{Source, Span};
