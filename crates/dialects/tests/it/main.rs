@@ -1,7 +1,10 @@
 //! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
 
+mod dag;
+mod definition;
 mod hostile;
+mod plan;
 mod problem;
 mod reader;
 mod source;
