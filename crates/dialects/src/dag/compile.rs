@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::plan::{
-    self, Dialect, Edge, Net, Retry, RunPolicy, SideEffect, SourceRef, StepNo, Undo, UndoMode,
+    self, Dialect, Edge, Net, Retry, RunPolicy, SideEffect, SourceRef, StepNo, Undo, UndoMode, Work,
 };
 
 use super::model::{Compensation, Failure, OnFailure, Step, Workflow};
@@ -26,15 +26,12 @@ pub(crate) fn net(it: Workflow<'_>, needs: &[Vec<usize>], source: SourceRef) -> 
                 .map(|need| Edge::plain(number(*need), number(at))),
         );
     }
-    let approvers: Map<String, Json> = it
-        .steps
-        .iter()
-        .filter(|step| step.is_gate)
-        .filter_map(|step| Some((step.name.name.to_owned(), step.agent?.into())))
-        .collect();
     let mut extra = it.extra;
-    if !approvers.is_empty() {
-        extra["approvers"] = Json::Object(approvers);
+    for (key, gates) in [("approvers", true), ("agents", false)] {
+        let named = named_agents(&it.steps, gates);
+        if !named.is_empty() {
+            extra[key] = Json::Object(named);
+        }
     }
     let steps = it.steps.into_iter().enumerate().map(|(at, step)| {
         let undo = undos.remove(step.name.name);
@@ -63,6 +60,16 @@ pub(crate) fn net(it: Workflow<'_>, needs: &[Vec<usize>], source: SourceRef) -> 
             extra
         },
     }
+}
+
+/// Who is asked at the gates, or who is named beside a tool: nothing in the work says it.
+fn named_agents(steps: &[Step<'_>], gates: bool) -> Map<String, Json> {
+    let unsaid = |step: &&Step<'_>| match step.work {
+        Work::Task { .. } => false,
+        _ => step.is_gate == gates,
+    };
+    let named = |step: &Step<'_>| Some((step.name.name.to_owned(), step.agent?.into()));
+    steps.iter().filter(unsaid).filter_map(named).collect()
 }
 
 fn step(order: u32, it: Step<'_>, undo: Option<Undo>, failure: Option<Failure>) -> plan::Step {

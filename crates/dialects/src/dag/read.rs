@@ -160,6 +160,14 @@ fn spec<'n>(
     let steps_field = f.req("steps", p);
     let steps_span = steps_field.as_ref().map_or(f.span(), Field::span);
     let items = steps_field.and_then(|steps| steps.list(p));
+    if items.as_ref().is_some_and(Vec::is_empty) {
+        p.error(
+            "DAG_EMPTY",
+            steps_span,
+            "a workflow needs at least one step",
+        )
+        .help("add `- name: …` with an `agent` and an `action`, or a `tool`");
+    }
     let steps = items
         .iter()
         .flatten()
@@ -187,6 +195,7 @@ fn spec<'n>(
 
 fn trigger(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
     let mut f = field.fields(p)?;
+    let starts = f.has("event") || f.has("schedule");
     let event = f.opt("event", p).and_then(|event| event.string(p));
     let condition = f.opt("condition", p);
     if let Some(condition) = &condition {
@@ -195,7 +204,7 @@ fn trigger(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
     let condition = condition.and_then(|condition| condition.string(p));
     let schedule = f.opt("schedule", p).and_then(|field| schedule(&field, p));
     f.finish(p);
-    if event.is_none() && schedule.is_none() && !p.has_errors() {
+    if !starts {
         field
             .error("FIELD_VALUE", "starts nothing", p)
             .help("add `event: …` or `schedule: \"0 2 * * *\"`, or remove `trigger`");
@@ -241,19 +250,29 @@ fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Compensation<
     let timeout_ms = f
         .opt("timeout", p)
         .and_then(|field| field.duration(DurationRule::TEXT, p));
+    // Beside a tool these only say for people what is done and by whom.
+    let by_tool = tool.is_some();
+    let mut said = |key: &'static str, p: &mut Problems| {
+        let field = if by_tool {
+            f.opt(key, p)
+        } else {
+            f.req(key, p)
+        };
+        field.and_then(|field| field.string(p)).map(str::to_owned)
+    };
+    let (agent, action) = (said("agent", p), said("action", p));
     let (queue, operation, input) = match tool {
         Some(tool) => {
-            f.ignore(["agent", "action"]);
-            let input = undo::tool_input(&tool, input, p);
-            let queue = Some(undo::TOOL_QUEUE.to_owned());
-            let operation = input.is_some().then(|| undo::TOOL_OPERATION.to_owned());
-            (queue, operation, input.unwrap_or_default())
+            let mut input = undo::tool_input(&tool, input, p).unwrap_or_default();
+            for (key, word) in [("agent", agent), ("action", action)] {
+                if let (Some(word), Json::Object(input)) = (word, &mut input) {
+                    input.insert(key.to_owned(), word.into());
+                }
+            }
+            let (queue, operation) = (undo::TOOL_QUEUE, undo::TOOL_OPERATION);
+            (Some(queue.to_owned()), Some(operation.to_owned()), input)
         }
-        None => {
-            let agent = f.req("agent", p).and_then(|agent| agent.name(p));
-            let action = f.req("action", p).and_then(|action| action.string(p));
-            (agent.map(str::to_owned), action.map(str::to_owned), input)
-        }
+        None => (agent, action, input),
     };
     f.finish(p);
     Some(Compensation {

@@ -1,8 +1,8 @@
 //! Checks that need the whole workflow: names, the graph, compensation, and what will never happen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use stepwell_kernel::plan::MAX_STEPS;
+use stepwell_kernel::plan::{MAX_EDGES, MAX_STEPS, Work};
 
 use super::model::{Failure, OnFailure, Step, Workflow};
 use crate::depends;
@@ -11,16 +11,10 @@ use crate::words::{self, quote};
 
 /// Reports what is wrong and gives each step's dependencies as places in the file.
 pub(crate) fn workflow(it: &Workflow<'_>, p: &mut Problems) -> Vec<Vec<usize>> {
-    if it.steps.is_empty() && !p.has_errors() {
-        p.error(
-            "DAG_EMPTY",
-            it.steps_span,
-            "a workflow needs at least one step",
-        )
-        .help("add `- name: …` with an `agent` and an `action`, or a `tool`");
-    }
-    if it.steps.len() > MAX_STEPS {
-        let message = format!("a workflow may have at most {MAX_STEPS} steps");
+    let edges: usize = it.steps.iter().map(|step| step.needs.len()).sum();
+    if it.steps.len() > MAX_STEPS || edges > MAX_EDGES {
+        let message =
+            format!("a workflow may have at most {MAX_STEPS} steps and {MAX_EDGES} dependencies");
         p.error("PLAN_TOO_LARGE", it.steps_span, message)
             .help("split it into several workflows");
     }
@@ -71,8 +65,11 @@ fn needs(steps: &[Step<'_>], places: &HashMap<&str, usize>, p: &mut Problems) ->
 
 fn nearest_step(given: &str, steps: &[Step<'_>], p: &Problems) -> String {
     // Past the cap nobody sees the help, and finding it costs.
+    if p.is_full() {
+        return String::new();
+    }
     let names: Vec<&str> = steps.iter().map(|step| step.name.name).collect();
-    match words::nearest(given, &names).filter(|_| !p.is_full()) {
+    match words::nearest(given, &names) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None if names.len() <= 12 => format!("the steps are {}", words::list(&names)),
         None => "name a step of this workflow".to_owned(),
@@ -99,16 +96,15 @@ fn graph(it: &Workflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
             .iter()
             .find(|need| need.name == next_name);
         let span = mention.map_or(it.steps[first].name.span, |need| need.span);
-        let message = if cycle.len() == 1 {
-            format!("the step {} depends on itself", name(first))
+        let (message, help) = if cycle.len() == 1 {
+            let message = format!("the step {} depends on itself", name(first));
+            (message, "remove it from its own `dependsOn`")
         } else {
-            format!(
-                "these steps depend on each other: {}",
-                depends::path(cycle, |at| it.steps[at].name.name.to_owned())
-            )
+            let path = depends::path(cycle, |at| it.steps[at].name.name.to_owned());
+            let message = format!("these steps depend on each other: {path}");
+            (message, "remove one of these from its step's `dependsOn`")
         };
-        p.error("DAG_CYCLE", span, message)
-            .help("remove one of these from its step's `dependsOn`");
+        p.error("DAG_CYCLE", span, message).help(help);
     }
     for at in knots.starved {
         let message = format!(
@@ -121,7 +117,7 @@ fn graph(it: &Workflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
 }
 
 fn compensation(it: &Workflow<'_>, places: &HashMap<&str, usize>, p: &mut Problems) {
-    let mut undone: HashMap<&str, ()> = HashMap::new();
+    let mut undone = HashSet::new();
     for undo in &it.compensation {
         let name = undo.step.name;
         if !places.contains_key(name) {
@@ -129,14 +125,14 @@ fn compensation(it: &Workflow<'_>, places: &HashMap<&str, usize>, p: &mut Proble
             let help = nearest_step(name, &it.steps, p);
             p.error("DAG_COMPENSATION_UNKNOWN", undo.step.span, message)
                 .help(help);
-        } else if undone.insert(name, ()).is_some() {
+        } else if !undone.insert(name) {
             let message = format!("the step {} has a compensation already", quote(name));
             p.error("DAG_COMPENSATION_DUPLICATE", undo.step.span, message)
                 .help("keep one; a compensation may be a list of tools");
         }
     }
     for step in &it.steps {
-        let has = undone.contains_key(step.name.name);
+        let has = undone.contains(step.name.name);
         match step.compensable {
             Some((true, span)) if !has => p
                 .error(
@@ -197,7 +193,7 @@ fn timeouts(it: &Workflow<'_>, p: &mut Problems) {
         return;
     }
     let endless = |step: &&Step<'_>| {
-        let waits = matches!(&step.work, stepwell_kernel::plan::Work::Wait(wait) if wait.deadline_ms.is_some());
+        let waits = matches!(&step.work, Work::Wait(wait) if wait.deadline_ms.is_some());
         step.timeout_ms.is_none() && !waits
     };
     let mut steps = it.steps.iter().filter(endless);

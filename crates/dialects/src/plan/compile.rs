@@ -7,6 +7,9 @@ use stepwell_kernel::plan::{
 
 use super::model::{Failure, Header, Step};
 
+/// How long a held step waits for an operator: one day.
+const HOLD_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// The net of a plan whose steps depend on each other as `needs` says.
 pub(super) fn net(
     header: Header<'_>,
@@ -28,7 +31,7 @@ pub(super) fn net(
         let on_failure = match it.on_failure.unwrap_or(header.on_failure) {
             Failure::Fail => OnFailure::Stop { compensate },
             Failure::Hold => OnFailure::Hold {
-                timeout_ms: it.hold_ms.unwrap_or(header.hold_ms),
+                timeout_ms: it.hold.or(header.hold).map_or(HOLD_MS, |(hold, _)| hold),
             },
         };
         step(number(at).0, it, on_failure)

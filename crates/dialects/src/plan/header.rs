@@ -11,9 +11,6 @@ use crate::source::Span;
 use crate::tree::Value;
 use crate::words::quote;
 
-/// How long a held step waits for an operator: one day.
-const HOLD_MS: u64 = 24 * 60 * 60 * 1000;
-
 /// The engines that a plan may be written for.
 const ADAPTERS: [&str; 5] = ["native", "temporal", "conductor", "mock", "any"];
 
@@ -71,7 +68,7 @@ pub(super) fn read<'n>(root: &mut Fields<'n>, p: &mut Problems) -> Option<Header
         schema_version: schema_version.unwrap_or_default(),
         wants_parallel: None,
         on_failure: Failure::Fail,
-        hold_ms: HOLD_MS,
+        hold: None,
         needs_approval: false,
         timeout_ms: None,
         steps_span: Span::default(),
@@ -102,10 +99,7 @@ fn policies(f: &mut Places<'_, '_>, header: &mut Header<'_>, p: &mut Problems) {
     if let Some(failure) = f.opt("onStepFailure", p).and_then(|it| failure(&it, p)) {
         header.on_failure = failure;
     }
-    let hold = f.opt("holdTimeout", p);
-    if let Some(hold) = hold.and_then(|it| it.duration(DurationRule::TEXT, p)) {
-        header.hold_ms = hold;
-    }
+    header.hold = f.opt("holdTimeout", p).and_then(|it| hold(&it, p));
     if let Some(needed) = f.opt("requiresApproval", p).and_then(|it| it.bool(p)) {
         header.needs_approval = needed;
     }
@@ -140,6 +134,12 @@ pub(super) fn failure(field: &Field<'_>, p: &mut Problems) -> Option<Failure> {
         "hold" => Failure::Hold,
         _ => Failure::Fail,
     })
+}
+
+/// `holdTimeout`, of a plan or of a step, and where it stands.
+pub(super) fn hold(field: &Field<'_>, p: &mut Problems) -> Option<(u64, Span)> {
+    let millis = field.duration(DurationRule::TEXT, p)?;
+    Some((millis, field.span()))
 }
 
 /// `planVersion`, in older files also `version`. It is a part of every idempotency key.

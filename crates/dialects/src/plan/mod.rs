@@ -64,6 +64,14 @@ fn read<'n>(root: &'n Node, p: &mut Problems) -> Option<(model::Header<'n>, Vec<
     let steps = f.req("steps", p);
     let steps_span = steps.as_ref().map_or(f.span(), |it| it.span());
     let items = steps.and_then(|steps| steps.list(p));
+    if items.as_ref().is_some_and(Vec::is_empty) {
+        p.error(
+            "INVALID_PLAN_SCHEMA",
+            steps_span,
+            "a plan needs at least one step",
+        )
+        .help("add `- stepId: …` with a `kind`");
+    }
     f.finish_as("INVALID_PLAN_SCHEMA", p);
     let mut header = header?;
     header.steps_span = steps_span;

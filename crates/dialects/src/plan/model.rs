@@ -14,7 +14,7 @@ pub(super) struct Header<'n> {
     /// The capability that says steps run side by side, where the plan asks for it.
     pub(super) wants_parallel: Option<Span>,
     pub(super) on_failure: Failure,
-    pub(super) hold_ms: u64,
+    pub(super) hold: Option<(u64, Span)>,
     pub(super) needs_approval: bool,
     pub(super) timeout_ms: Option<u64>,
     pub(super) steps_span: Span,
@@ -51,7 +51,7 @@ pub(super) struct Step<'n> {
     pub(super) timeout_ms: Option<u64>,
     pub(super) retry: Option<Retry>,
     pub(super) on_failure: Option<Failure>,
-    pub(super) hold_ms: Option<u64>,
+    pub(super) hold: Option<(u64, Span)>,
     pub(super) side_effect: SideEffect,
     pub(super) undo: Option<Undo>,
 }

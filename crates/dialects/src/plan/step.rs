@@ -1,5 +1,7 @@
 //! One step of a plan, in today's words and the older ones.
 
+use std::collections::HashSet;
+
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{
     Duty, ErrorClass, Gate, Retry, SideEffect, Undo, WaitOn, WaitSpec, Work,
@@ -50,11 +52,11 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
     let needs = needs.map_or(Vec::new(), |it| self::needs(&it, p));
     let input = input(&mut f, p);
     let timeout_ms = timeout(&mut f, p);
-    let retry = f.opt("retryPolicy", p).and_then(|it| self::retry(&it, p));
+    let retry_field = f.opt("retryPolicy", p);
+    let retry = retry_field.as_ref().and_then(|it| self::retry(it, p));
     let on_failure = f.opt("onStepFailure", p);
     let on_failure = on_failure.and_then(|it| header::failure(&it, p));
-    let hold = f.opt("holdTimeout", p);
-    let hold_ms = hold.and_then(|it| it.duration(DurationRule::TEXT, p));
+    let hold = f.opt("holdTimeout", p).and_then(|it| header::hold(&it, p));
     let undo = f.opt("compensation", p);
     let has_undo = undo.is_some();
     let undo = undo.and_then(|it| compensation(&it, p));
@@ -63,6 +65,9 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
     f.finish_as("INVALID_STEP_SCHEMA", p);
     let Doing { work, gate, duties } = doing;
     let is_wait = matches!(work, Work::Wait(_));
+    if let Some(retry) = retry_field.filter(|_| is_wait) {
+        meaningless(&retry, "a step that only waits", p);
+    }
     Some(Step {
         id: id?,
         description,
@@ -74,24 +79,25 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
         timeout_ms: timeout_ms.filter(|_| !is_wait),
         retry,
         on_failure,
-        hold_ms,
+        hold,
         side_effect,
         undo,
     })
 }
 
 fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<Mention<'n>> {
-    let mut needs: Vec<Mention<'n>> = Vec::new();
+    let mut needs = Vec::new();
+    let mut seen = HashSet::new();
     for item in field.list_or_one() {
         let Some(name) = item.string(p) else { continue };
-        if needs.iter().any(|other| other.name == name) {
+        if seen.insert(name) {
+            let span = item.span();
+            needs.push(Mention { name, span });
+        } else {
             let message = format!("names {} a second time", quote(name));
             item.error("INVALID_PLAN_SCHEMA", &message, p)
                 .help("remove one of the two");
-            continue;
         }
-        let span = item.span();
-        needs.push(Mention { name, span });
     }
     needs
 }
@@ -162,18 +168,22 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Undo> {
     let mut f = field.fields(p)?;
     let tool = f.opt("tool", p);
     let input = input(&mut f, p);
-    let queue = f.opt("queue", p).and_then(|it| it.name(p));
+    let queue = f.opt("queue", p);
     let timeout_ms = timeout(&mut f, p);
     let retry = f.opt("retryPolicy", p).and_then(|it| self::retry(&it, p));
     let work = match &tool {
         Some(tool) => {
-            f.ignore(["kind", "type"]);
+            let kind = f.opt(["kind", "type"], p);
+            for other in [&kind, &queue].into_iter().flatten() {
+                meaningless(other, "a compensation by `tool`", p);
+            }
             secrets::check(tool.node, p);
             let input = undo::tool_input(tool, input, p);
             input.map(|it| (undo::TOOL_QUEUE, undo::TOOL_OPERATION, it))
         }
         None => {
             let kind = f.req(["kind", "type"], p).and_then(|it| it.string(p));
+            let queue = queue.and_then(|it| it.name(p));
             kind.map(|kind| (queue.unwrap_or(QUEUE), kind, input))
         }
     };
@@ -197,51 +207,86 @@ struct Doing {
 
 /// Work is a tool, a wait, an approval, a noop or a task, and only one of them.
 fn doing(f: &mut Fields<'_>, id: Option<&str>, timeout_ms: Option<u64>, p: &mut Problems) -> Doing {
-    let kind = f.opt(["kind", "type"], p).and_then(|it| it.string(p));
-    let queue = f.opt("queue", p).and_then(|it| it.name(p));
+    let kind = f.opt(["kind", "type"], p);
+    let queue = f.opt("queue", p);
     let tool = f.opt("tool", p);
     let wait = f.opt("waitFor", p);
     let approval = f.opt("approval", p).and_then(|it| approval(&it, p));
-    if let (Some(tool), Some(_)) = (&tool, &wait) {
-        p.error(
-            "INVALID_STEP_SCHEMA",
-            tool.span(),
-            "a step either runs a `tool` or waits (`waitFor`)",
-        )
-        .help("make two steps of it");
-    }
     let nothing = Work::Pipeline { tasks: Json::Null };
-    let work = match (tool, wait, kind) {
-        (Some(tool), _, _) => {
+    let (work, gate) = match (&tool, &wait) {
+        (Some(tool), _) => {
+            const WHAT: &str = "a step that runs a `tool`";
+            for other in [&kind, &queue, &wait].into_iter().flatten() {
+                meaningless(other, WHAT, p);
+            }
             secrets::check(tool.node, p);
-            tools::work(&tool, p).unwrap_or(nothing)
+            (tools::work(tool, p).unwrap_or(nothing), approval)
         }
-        (None, Some(wait), _) => wait_for(&wait, timeout_ms, p).map_or(nothing, Work::Wait),
-        (None, None, Some("noop")) => Work::Pipeline {
-            tasks: json!([{ "name": "task_1", "kind": "noop" }]),
-        },
-        (None, None, kind) if kind.is_none() && approval.is_some() => {
-            let gate = approval.unwrap_or_default();
-            return Doing {
-                work: Work::Wait(WaitSpec {
-                    on: WaitOn::Approval,
-                    deadline_ms: gate.deadline_ms.or(timeout_ms),
-                }),
-                gate: None,
-                duties: gate.duties,
-            };
+        (None, Some(wait)) => {
+            for other in [&kind, &queue].into_iter().flatten() {
+                meaningless(other, "a step that waits", p);
+            }
+            let wait = wait_for(wait, timeout_ms, p);
+            (wait.map_or(nothing, Work::Wait), approval)
         }
-        (None, None, kind) => Work::Task {
-            queue: queue.unwrap_or(QUEUE).to_owned(),
-            operation: kind.or(id).unwrap_or_default().to_owned(),
-            config: Json::Null,
+        (None, None) => match (kind, approval) {
+            (None, Some(gate)) => {
+                if let Some(queue) = &queue {
+                    meaningless(queue, "an approval", p);
+                }
+                return only_approval(gate, timeout_ms);
+            }
+            (kind, approval) => (task(kind, queue, id, p), approval),
         },
     };
     Doing {
         work,
-        gate: approval,
+        gate,
         duties: Vec::new(),
     }
+}
+
+/// A step whose only work is a person's decision.
+fn only_approval(gate: Gate, timeout_ms: Option<u64>) -> Doing {
+    Doing {
+        work: Work::Wait(WaitSpec {
+            on: WaitOn::Approval,
+            deadline_ms: gate.deadline_ms.or(timeout_ms),
+        }),
+        gate: None,
+        duties: gate.duties,
+    }
+}
+
+fn task(
+    kind: Option<Field<'_>>,
+    queue: Option<Field<'_>>,
+    id: Option<&str>,
+    p: &mut Problems,
+) -> Work {
+    let kind = kind.and_then(|it| it.string(p));
+    if kind == Some("noop") {
+        if let Some(queue) = &queue {
+            meaningless(queue, "a `noop`", p);
+        }
+        return Work::Pipeline {
+            tasks: json!([{ "name": "task_1", "kind": "noop" }]),
+        };
+    }
+    let queue = queue.and_then(|it| it.name(p));
+    Work::Task {
+        queue: queue.unwrap_or(QUEUE).to_owned(),
+        operation: kind.or(id).unwrap_or_default().to_owned(),
+        config: Json::Null,
+    }
+}
+
+/// Says that a field does nothing where it stands, rather than dropping it in silence.
+fn meaningless(field: &Field<'_>, what: &str, p: &mut Problems) {
+    let message = format!("has no meaning in {what}");
+    field
+        .error("INVALID_STEP_SCHEMA", &message, p)
+        .help("remove it, or make two steps of it");
 }
 
 /// `approval: true`, or who may approve and until when.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use stepwell_kernel::plan::MAX_STEPS;
+use stepwell_kernel::plan::{MAX_EDGES, MAX_STEPS};
 
-use super::model::{Header, Step};
+use super::model::{Failure, Header, Step};
 use crate::depends;
 use crate::problem::Problems;
 use crate::words::{self, quote};
@@ -12,19 +12,14 @@ use crate::words::{self, quote};
 /// Reports what is wrong and gives each step's dependencies as places in the file. A plan without
 /// any dependency is a list: each step depends on the one before it.
 pub(super) fn plan(header: &Header<'_>, steps: &[Step<'_>], p: &mut Problems) -> Vec<Vec<usize>> {
-    if steps.is_empty() && !p.has_errors() {
-        p.error(
-            "INVALID_PLAN_SCHEMA",
-            header.steps_span,
-            "a plan needs at least one step",
-        )
-        .help("add `- stepId: …` with a `kind`");
-    }
-    if steps.len() > MAX_STEPS {
-        let message = format!("a plan may have at most {MAX_STEPS} steps");
+    let edges: usize = steps.iter().map(|step| step.needs.len()).sum();
+    if steps.len() > MAX_STEPS || edges > MAX_EDGES {
+        let message =
+            format!("a plan may have at most {MAX_STEPS} steps and {MAX_EDGES} dependencies");
         p.error("PLAN_TOO_LARGE", header.steps_span, message)
             .help("split it into several plans");
     }
+    unused_holds(header, steps, p);
     let places = places(steps, p);
     if steps.iter().all(|step| step.needs.is_empty()) {
         sequential(header, steps, p);
@@ -78,10 +73,14 @@ fn needs(steps: &[Step<'_>], places: &HashMap<&str, usize>, p: &mut Problems) ->
                 known.push(*place);
                 continue;
             }
-            let help = match words::nearest(need.name, &names).filter(|_| !p.is_full()) {
-                Some(near) => format!("did you mean {}?", quote(near)),
-                None if names.len() <= 12 => format!("the steps are {}", words::list(&names)),
-                None => "name a step of this plan".to_owned(),
+            let help = if p.is_full() {
+                String::new()
+            } else if let Some(near) = words::nearest(need.name, &names) {
+                format!("did you mean {}?", quote(near))
+            } else if names.len() <= 12 {
+                format!("the steps are {}", words::list(&names))
+            } else {
+                "name a step of this plan".to_owned()
             };
             let message = format!("there is no step {}", quote(need.name));
             p.error("INVALID_PLAN_SCHEMA", need.span, message)
@@ -99,15 +98,30 @@ fn circles(steps: &[Step<'_>], needs: &[Vec<usize>], p: &mut Problems) {
         let next = steps[cycle.get(1).copied().unwrap_or(first)].id.name;
         let mention = steps[first].needs.iter().find(|need| need.name == next);
         let span = mention.map_or(steps[first].id.span, |need| need.span);
-        let message = if cycle.len() == 1 {
-            format!("the step {} depends on itself", quote(steps[first].id.name))
+        let (message, help) = if cycle.len() == 1 {
+            let message = format!("the step {} depends on itself", quote(next));
+            (message, "remove it from its own `dependsOn`")
         } else {
-            format!(
-                "these steps depend on each other: {}",
-                depends::path(cycle, |at| steps[at].id.name.to_owned())
-            )
+            let path = depends::path(cycle, |at| steps[at].id.name.to_owned());
+            let message = format!("these steps depend on each other: {path}");
+            (message, "remove one of these from its step's `dependsOn`")
         };
-        p.error("INVALID_PLAN_SCHEMA", span, message)
-            .help("remove one of these from its step's `dependsOn`");
+        p.error("INVALID_PLAN_SCHEMA", span, message).help(help);
+    }
+}
+
+/// A time to hold that nothing holds.
+fn unused_holds(header: &Header<'_>, steps: &[Step<'_>], p: &mut Problems) {
+    let holds = |step: &Step<'_>| step.on_failure.unwrap_or(header.on_failure) == Failure::Hold;
+    let by_plan = header.hold.filter(|_| !steps.iter().any(holds));
+    let by_step = steps.iter().filter(|step| !holds(step));
+    let by_step = by_step.filter_map(|step| step.hold);
+    for (_, span) in by_plan.into_iter().chain(by_step) {
+        p.warn(
+            "PLAN_HOLD_UNUSED",
+            span,
+            "nothing is held, so `holdTimeout` has no effect",
+        )
+        .help("add `onStepFailure: hold`, or remove it");
     }
 }

@@ -90,3 +90,58 @@ pub(crate) fn agree(compile: Compile, schema: &str, text: &str, accepted: bool) 
     assert_eq!(net.is_some(), accepted, "the reader on\n{text}\n{shown}");
     assert_eq!(by_schema, accepted, "the schema on\n{text}");
 }
+
+/// Puts `value` in the place of the node number `at`, counted depth first.
+fn replace(json: &mut Json, at: &mut usize, value: &Json) {
+    if *at == 0 {
+        *json = value.clone();
+    }
+    *at = at.wrapping_sub(1);
+    match json {
+        Json::Array(items) => items.iter_mut().for_each(|item| replace(item, at, value)),
+        Json::Object(fields) => fields
+            .values_mut()
+            .for_each(|item| replace(item, at, value)),
+        _ => {}
+    }
+}
+
+fn count(json: &Json) -> usize {
+    1 + match json {
+        Json::Array(items) => items.iter().map(count).sum(),
+        Json::Object(fields) => fields.values().map(count).sum(),
+        _ => 0,
+    }
+}
+
+/// Every example with any one value replaced by any of some bad ones is either refused with an error
+/// or still a sound net; nothing panics.
+pub(crate) fn survives_damage(language: &str, compile: Compile) {
+    use serde_json::json;
+    let values = [
+        json!(null),
+        json!(-1),
+        json!(1e300),
+        json!(""),
+        json!("{{ x"),
+        json!("a|b#[1]"),
+        json!(true),
+        json!([]),
+        json!([[], {}, null, "x", "x"]),
+        json!({}),
+        json!({"kind": [], "name": {}}),
+    ];
+    for (name, text) in examples(language) {
+        let whole = crate::node(&text).to_json();
+        for at in 0..count(&whole) {
+            for value in &values {
+                let mut damaged = whole.clone();
+                replace(&mut damaged, &mut at.clone(), value);
+                let (net, _, _) = compiled(compile, &damaged.to_string());
+                if let Some(net) = net {
+                    Plan::new(net).unwrap_or_else(|fault| panic!("{name} {at} {value}: {fault}"));
+                }
+            }
+        }
+    }
+}

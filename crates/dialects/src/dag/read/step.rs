@@ -1,5 +1,7 @@
 //! One step of a workflow.
 
+use std::collections::HashSet;
+
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{ErrorClass, Retry, WaitOn, WaitSpec, Work};
 
@@ -58,7 +60,8 @@ pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
     f.finish(p);
     Some(Step {
         name: name?,
-        description: description.or(action.filter(|_| is_gate)),
+        // Where no agent acts, the action still says what the step is for.
+        description: description.or(action.filter(|_| is_gate || tool.is_some())),
         agent,
         // A step without work was reported; the rest of it is still worth checking.
         work: work.unwrap_or(Work::Pipeline { tasks: Json::Null }),
@@ -110,18 +113,19 @@ fn only_waits(gate: &Field<'_>, others: [&Option<Field<'_>>; 2], p: &mut Problem
 }
 
 fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<Mention<'n>> {
-    let mut needs: Vec<Mention<'n>> = Vec::new();
+    let mut needs = Vec::new();
+    let mut seen = HashSet::new();
     for item in field.list_or_one() {
         let Some(need) = mention(&item, p) else {
             continue;
         };
-        if needs.iter().any(|other| other.name == need.name) {
+        if seen.insert(need.name) {
+            needs.push(need);
+        } else {
             let message = format!("names {} a second time", quote(need.name));
             item.error("FIELD_VALUE", &message, p)
                 .help("remove one of the two");
-            continue;
         }
-        needs.push(need);
     }
     needs
 }

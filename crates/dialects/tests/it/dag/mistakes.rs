@@ -64,7 +64,9 @@ fn an_unknown_dependency_gets_the_nearest_name() {
 
 #[test]
 fn a_step_without_work_is_told_the_three_kinds() {
-    check_spec("  steps:\n  - name: build\n    agent: a\n", expect![[r#"
+    check_spec(
+        "  steps:\n  - name: build\n    agent: a\n",
+        expect![[r#"
         error[FIELD_MISSING]: a step needs `action`
          --> t.yaml:7:5
           |
@@ -72,7 +74,8 @@ fn a_step_without_work_is_told_the_three_kinds() {
           |     ^^^^^^^^^^^
           |
           = help: add `action: …`, or a `tool` that the built-in worker runs, or `gate: approval`
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

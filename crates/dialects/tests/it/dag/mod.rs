@@ -61,7 +61,7 @@ fn a_step_is_a_task_for_its_agent() {
 }
 
 #[test]
-fn d1_every_run_must_queue() {
+fn every_run_must_queue() {
     assert!(
         plan("  steps:\n  - {name: s, agent: a, action: b}\n")
             .policy()
@@ -70,7 +70,7 @@ fn d1_every_run_must_queue() {
 }
 
 #[test]
-fn d8_a_gate_waits_for_a_person_and_keeps_its_on_failure() {
+fn a_gate_waits_for_a_person_and_keeps_its_on_failure() {
     let plan = plan(
         "  steps:\n  - {name: g, gate: approval, agent: boss, timeout: 24h, onFailure: compensate}\n  compensation: [{step: g, agent: a, action: undo}]\n",
     );
@@ -88,7 +88,7 @@ fn d8_a_gate_waits_for_a_person_and_keeps_its_on_failure() {
 }
 
 #[test]
-fn d10_d11_d12_the_steps_own_word_wins_over_the_failure_policy() {
+fn the_steps_own_word_wins_over_the_failure_policy() {
     let answers = |policy: &str, step: &str| {
         let spec = format!(
             "{policy}  steps:\n  - {{name: s, agent: a, action: b, {step} retryPolicy: {{}}}}\n  compensation: [{{step: s, agent: a, action: undo}}]\n"
@@ -115,7 +115,7 @@ fn d10_d11_d12_the_steps_own_word_wins_over_the_failure_policy() {
 }
 
 #[test]
-fn d15_d16_timeouts_validation_and_governance_are_never_retried() {
+fn timeouts_validation_and_governance_are_never_retried() {
     let retry = step("retryPolicy: {maxRetries: 3, retryOn: [agent, external, unknown]}").retry;
     for class in [
         ErrorClass::Timeout,
@@ -133,7 +133,7 @@ fn d15_d16_timeouts_validation_and_governance_are_never_retried() {
 }
 
 #[test]
-fn d17_agent_and_external_errors_are_retried_only_if_configured() {
+fn agent_and_external_errors_are_retried_only_if_configured() {
     let plain = step("retryPolicy: {maxRetries: 1}").retry;
     for class in [
         ErrorClass::Transient,
@@ -151,7 +151,7 @@ fn d17_agent_and_external_errors_are_retried_only_if_configured() {
 }
 
 #[test]
-fn d18_three_retries_are_four_executions() {
+fn three_retries_are_four_executions() {
     assert_eq!(step("retryPolicy: {maxRetries: 3}").retry.max_executions, 4);
     assert_eq!(step("retryPolicy: {}").retry.max_executions, 4);
     assert_eq!(step("retryPolicy: {maxRetries: 0}").retry.max_executions, 1);
@@ -181,7 +181,7 @@ fn d19_delays_follow_the_strategy_and_the_cap() {
 }
 
 #[test]
-fn d20_a_run_timeout_follows_the_failure_policy() {
+fn a_run_timeout_follows_the_failure_policy() {
     let run = |policy: &str| {
         let spec = format!(
             "  failurePolicy: {policy}\n  steps:\n  - {{name: s, agent: a, action: b, retryPolicy: {{}}}}\n  compensation: [{{step: s, agent: a, action: undo}}]\n"
@@ -195,7 +195,7 @@ fn d20_a_run_timeout_follows_the_failure_policy() {
 }
 
 #[test]
-fn d25_a_failed_compensation_stops_the_rest() {
+fn a_failed_compensation_stops_the_rest() {
     let plan = plan(
         "  steps:\n  - {name: s, agent: a, action: b}\n  compensation:\n  - {step: s, agent: u, action: undo, input: {x: 1}, timeout: 5s}\n",
     );
@@ -213,7 +213,7 @@ fn d25_a_failed_compensation_stops_the_rest() {
 }
 
 #[test]
-fn d27_a_step_without_a_compensation_is_passed_over() {
+fn a_step_without_a_compensation_is_passed_over() {
     assert_eq!(step("").side_effect, SideEffect::Unknown);
     assert_eq!(
         step("compensable: false").side_effect,
@@ -223,7 +223,7 @@ fn d27_a_step_without_a_compensation_is_passed_over() {
 }
 
 #[test]
-fn d28_steps_with_the_same_dependency_run_side_by_side() {
+fn steps_with_the_same_dependency_run_side_by_side() {
     let plan = plan(
         "  steps:\n  - {name: a, agent: x, action: y}\n  - {name: b, agent: x, action: y, dependsOn: [a]}\n  - {name: c, agent: x, action: y, dependsOn: a}\n  - {name: d, agent: x, action: y, dependsOn: [b, c]}\n",
     );
@@ -329,4 +329,16 @@ fn the_schema_accepts_and_refuses_what_the_reader_does() {
         "  steps: [{name: s, agent: a, action: b}]\n  compensation: [{step: s}]\n",
         false,
     );
+}
+
+#[test]
+fn a_damaged_file_is_refused_or_sound() {
+    definition::survives_damage("dag", compile);
+}
+
+#[test]
+fn agents_beside_tools_are_kept() {
+    let plan = plan("  steps: [{name: s, agent: me, action: look, tool: {kind: noop}}]\n");
+    assert_eq!(plan.net().extra["agents"]["s"], "me");
+    assert_eq!(plan.step(StepNo(0)).description.as_deref(), Some("look"));
 }

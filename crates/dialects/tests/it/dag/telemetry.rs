@@ -150,7 +150,10 @@ fn d30_every_change_of_state_emits_one_event() {
             success: Success::Full,
         },
     ]);
-    check(&plan, log, expect![[r#"
+    check(
+        &plan,
+        log,
+        expect![[r#"
         1 workflow_created: · → idle
         2 workflow_queued: idle → queued
         4 workflow_started: queued → executing
@@ -161,11 +164,12 @@ fn d30_every_change_of_state_emits_one_event() {
         9 workflow_step_started note: pending → running
         10 workflow_step_skipped note: running → skipped
         12 workflow_completed: executing → completed
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
-fn d7_a_gate_that_runs_out_under_abort_goes_from_blocked_to_failed() {
+fn a_gate_that_runs_out_under_abort_goes_from_blocked_to_failed() {
     let plan = super::plan("  steps: [{name: g, gate: approval, timeout: 1h, onFailure: abort}]\n");
     let mut log = begun(&plan);
     log.extend([
@@ -178,7 +182,10 @@ fn d7_a_gate_that_runs_out_under_abort_goes_from_blocked_to_failed() {
         },
         run_failed(),
     ]);
-    check(&plan, log, expect![[r#"
+    check(
+        &plan,
+        log,
+        expect![[r#"
         1 workflow_created: · → idle
         2 workflow_queued: idle → queued
         4 workflow_started: queued → executing
@@ -186,11 +193,12 @@ fn d7_a_gate_that_runs_out_under_abort_goes_from_blocked_to_failed() {
         6 workflow_blocked: executing → blocked
         7 workflow_step_failed g: running → failed
         9 workflow_failed: blocked → failed
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
-fn d8_a_rejection_returns_the_run_to_executing() {
+fn a_rejection_returns_the_run_to_executing() {
     let plan = super::plan("  steps: [{name: g, gate: approval, timeout: 1h, onFailure: abort}]\n");
     let mut log = begun(&plan);
     log.extend([
@@ -203,7 +211,10 @@ fn d8_a_rejection_returns_the_run_to_executing() {
         },
         run_failed(),
     ]);
-    check(&plan, log, expect![[r#"
+    check(
+        &plan,
+        log,
+        expect![[r#"
         1 workflow_created: · → idle
         2 workflow_queued: idle → queued
         4 workflow_started: queued → executing
@@ -212,7 +223,8 @@ fn d8_a_rejection_returns_the_run_to_executing() {
         7 workflow_step_failed g: running → failed
         7 workflow_resumed: blocked → executing
         9 workflow_failed: executing → failed
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -253,7 +265,10 @@ fn a_gate_that_runs_out_under_compensate_passes_through_executing() {
             undos: Vec::new(),
         },
     ]);
-    check(&plan, log, expect![[r#"
+    check(
+        &plan,
+        log,
+        expect![[r#"
         1 workflow_created: · → idle
         2 workflow_queued: idle → queued
         4 workflow_started: queued → executing
@@ -265,5 +280,6 @@ fn a_gate_that_runs_out_under_compensate_passes_through_executing() {
         9 workflow_resumed: blocked → executing
         11 workflow_compensating: executing → compensating
         14 workflow_completed: compensating → completed (rollback)
-    "#]]);
+    "#]],
+    );
 }

@@ -16,7 +16,9 @@ fn check_steps(steps: &str, expected: Expect) {
 
 #[test]
 fn an_unknown_step_field_is_an_invalid_step() {
-    check_steps("- {stepId: a, kind: x, timeoutt: 5s}\n", expect![[r#"
+    check_steps(
+        "- {stepId: a, kind: x, timeoutt: 5s}\n",
+        expect![[r#"
         error[INVALID_STEP_SCHEMA]: `steps[0]` has no field `timeoutt`
          --> t.yaml:3:24
           |
@@ -24,12 +26,15 @@ fn an_unknown_step_field_is_an_invalid_step() {
           |                        ^^^^^^^^
           |
           = help: did you mean `timeout`?
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_duplicate_id_is_an_invalid_plan() {
-    check_steps("- {stepId: a}\n- {stepId: a}\n", expect![[r#"
+    check_steps(
+        "- {stepId: a}\n- {stepId: a}\n",
+        expect![[r#"
         error[INVALID_PLAN_SCHEMA]: a step before this one has the id `a` too
          --> t.yaml:4:12
           |
@@ -37,7 +42,8 @@ fn a_duplicate_id_is_an_invalid_plan() {
           |            ^
           |
           = help: give each step an id of its own
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -75,7 +81,7 @@ fn a_circle_is_shown_as_a_path() {
             7 | - {stepId: me, dependsOn: [me]}
               |                            ^^
               |
-              = help: remove one of these from its step's `dependsOn`
+              = help: remove it from its own `dependsOn`
         "#]],
     );
 }
@@ -123,28 +129,28 @@ fn a_plan_needs_its_id_and_version() {
 #[test]
 fn an_unknown_capability_lists_or_guesses() {
     check(
-        "metadata: {planId: p, planVersion: '1', schemaVersion: v1.2, requiresCapabilities: [workflow.paralel, teleport], targetAdapter: airflow}\nsteps: [{stepId: a}]\n",
+        "metadata: {planId: p, planVersion: '1', schemaVersion: v1.2, requiresCapabilities: [workflow.fan.paralel, teleport], targetAdapter: airflow}\nsteps: [{stepId: a}]\n",
         expect![[r#"
-            error[PLAN_CAPABILITY_UNSUPPORTED]: the capability `workflow.paralel` is not known here
+            error[PLAN_CAPABILITY_UNSUPPORTED]: the capability `workflow.fan.paralel` is not known here
              --> t.yaml:1:85
               |
              ::: 
-            1 | … v1.2, requiresCapabilities: [workflow.paralel, teleport], targetAdapter: airflow}
-              |                                ^^^^^^^^^^^^^^^^
+            1 | … v1.2, requiresCapabilities: [workflow.fan.paralel, teleport], targetAdapter: airflow}
+              |                                ^^^^^^^^^^^^^^^^^^^^
               |
-              = help: did you mean `workflow.approval`?
+              = help: did you mean `workflow.fan.parallel`?
 
             error[PLAN_CAPABILITY_UNSUPPORTED]: the capability `teleport` is not known here
-             --> t.yaml:1:103
+             --> t.yaml:1:107
               |
              ::: 
-            1 | …abilities: [workflow.paralel, teleport], targetAdapter: airflow}
+            1 | …ities: [workflow.fan.paralel, teleport], targetAdapter: airflow}
               |                                ^^^^^^^^
               |
               = help: the known ones are `basic-execution`, `history.rotation`, `signal.cancel`, `signal.emergency-stop`, `signal.pause.emulated`, `signal.pause.native`, `signal.retry`, `signal.skip`, `signal.update-params`, `workflow.approval`, `workflow.artifacts`, `workflow.cancel`, `workflow.compensation`, `workflow.events`, `workflow.fan.parallel`, `workflow.pause`, `workflow.queue`, `workflow.retry`, `workflow.secrets`, `workflow.signals`, `workflow.timeout`, `workflow.timers`
 
             error[FIELD_VALUE]: `targetAdapter` must be `native`, `temporal`, `conductor`, `mock` or `any`, but is `airflow`
-             --> t.yaml:1:129
+             --> t.yaml:1:133
               |
              ::: 
             1 | …el, teleport], targetAdapter: airflow}
@@ -155,7 +161,9 @@ fn an_unknown_capability_lists_or_guesses() {
 
 #[test]
 fn a_secret_written_out_is_warned_of() {
-    check_steps("- {stepId: a, config: {password: hunter2}}\n", expect![[r#"
+    check_steps(
+        "- {stepId: a, config: {password: hunter2}}\n",
+        expect![[r#"
         warning[PLAN_SECRET_VALUE]: `password` looks like a secret written out
          --> t.yaml:3:34
           |
@@ -163,7 +171,8 @@ fn a_secret_written_out_is_warned_of() {
           |                                  ^^^^^^^
           |
           = help: keep it in a secret store and write `password: secret://…`
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -187,13 +196,13 @@ fn contradictions_in_a_step_are_refused() {
               |
               = help: remove the `compensation`, or change `sideEffect`
 
-            error[INVALID_STEP_SCHEMA]: a step either runs a `tool` or waits (`waitFor`)
-             --> t.yaml:5:21
+            error[INVALID_STEP_SCHEMA]: `waitFor` has no meaning in a step that runs a `tool`
+             --> t.yaml:5:44
               |
             5 | - {stepId: c, tool: {kind: noop}, waitFor: e}
-              |                     ^^^^^^^^^^^^
+              |                                            ^
               |
-              = help: make two steps of it
+              = help: remove it, or make two steps of it
 
             error[INVALID_STEP_SCHEMA]: `waitFor` needs one of `event` and `delay`
              --> t.yaml:6:24

@@ -201,7 +201,7 @@ fn a_declared_compensation_is_run_when_a_step_fails() {
 }
 
 #[test]
-fn c11_a_plan_can_demand_that_its_runs_are_approved() {
+fn a_plan_can_demand_that_its_runs_are_approved() {
     let text = "planId: p\nplanVersion: '1'\nrequiresApproval: true\nsteps: [{stepId: a}]\n";
     assert!(definition::plan(compile, text).policy().needs_approval);
     assert!(!plan("- {stepId: a}\n").policy().needs_approval);
@@ -254,7 +254,7 @@ fn a_step_can_wait_for_an_event_or_for_time() {
 }
 
 #[test]
-fn c28_secrets_written_out_are_warned_of() {
+fn secrets_written_out_are_warned_of() {
     let warned = |config: &str| codes(&format!("- {{stepId: s, config: {config}}}\n"));
     for bad in [
         "{password: hunter2}",
@@ -339,4 +339,30 @@ fn the_schema_accepts_and_refuses_what_the_reader_does() {
         false,
     );
     whole("planId: p\nversion: 3\nsteps: []\n", false);
+}
+
+#[test]
+fn a_damaged_file_is_refused_or_sound() {
+    definition::survives_damage("plan", compile);
+}
+
+#[test]
+fn what_has_no_meaning_is_not_dropped_in_silence() {
+    for fields in [
+        "tool: {kind: noop}, kind: x",
+        "tool: {kind: noop}, queue: q",
+        "waitFor: e, kind: x",
+        "waitFor: e, retryPolicy: {}",
+        "approval: true, queue: q",
+        "approval: true, retryPolicy: {}",
+        "kind: noop, queue: q",
+        "compensation: {tool: {kind: noop}, kind: x}",
+    ] {
+        let found = codes(&format!("- {{stepId: s, {fields}}}\n"));
+        assert_eq!(found, ["INVALID_STEP_SCHEMA"], "{fields}");
+    }
+    assert_eq!(
+        codes("- {stepId: s, holdTimeout: 5m}\n"),
+        ["PLAN_HOLD_UNUSED"]
+    );
 }
