@@ -1,38 +1,33 @@
-//! A definition that has been parsed: its text and its tree.
+//! A definition that was read: its text and its tree. What language it is in is not known here.
 
-use sha2::{Digest, Sha256};
+use stepwell_kernel::keys::sha256_hex;
 use stepwell_kernel::plan::SourceRef;
 
 use crate::source::Source;
 use crate::tree::Node;
 
-/// What a language's compiler gets.
+/// A definition that was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Document<'a> {
-    /// The text.
+    /// Its text, for positions.
     pub source: &'a Source,
-    /// The tree.
+    /// Its tree.
     pub root: &'a Node,
 }
 
 impl Document<'_> {
-    /// Where the definition came from, with the hash of its text.
+    /// Where it came from and what exactly it said.
     #[must_use]
     pub fn source_ref(&self) -> SourceRef {
         let name = self.source.name();
-        let uri = if has_scheme(name) {
+        let uri = if name.contains("://") || name.starts_with("file:") {
             name.to_owned()
         } else {
             format!("file:{name}")
         };
-        let digest = Sha256::digest(self.source.text().as_bytes());
-        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        SourceRef { uri, sha256 }
+        SourceRef {
+            uri,
+            sha256: sha256_hex(self.source.text()),
+        }
     }
-}
-
-fn has_scheme(name: &str) -> bool {
-    name.split_once(':').is_some_and(|(scheme, _)| {
-        scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphanumeric())
-    })
 }

@@ -12,6 +12,7 @@
 //! What must not live here: running anything, touching files, the network or
 //! the clock. Reading a definition is a pure function of its bytes.
 
+pub mod actions;
 mod build;
 pub mod dag;
 mod delays;
@@ -19,6 +20,7 @@ mod depends;
 pub mod document;
 pub mod duration;
 mod field;
+pub mod linear;
 mod mapping;
 mod name;
 mod offsets;
@@ -28,7 +30,7 @@ pub mod problem;
 pub mod reader;
 mod scalar;
 pub mod source;
-mod templates;
+mod template;
 pub mod tools;
 pub mod tree;
 mod undo;

@@ -1,33 +1,35 @@
-//! `tool` blocks, which all languages share.
+//! `tool` blocks: what the built-in worker runs, in every language.
+//!
+//! Here: one mapping with a `kind`, or a list of them. What each kind takes is the worker's business.
 
 use serde_json::Value as Json;
 use stepwell_kernel::plan::Work;
 
 use crate::problem::Problems;
 use crate::reader::Field;
+use crate::template;
 
-/// The work that a `tool` block describes: one mapping with a `kind`, or a list of them.
+/// Reads a `tool` block as the work of a step.
 pub fn work(field: &Field<'_>, p: &mut Problems) -> Option<Work> {
-    let mut tasks = Vec::new();
-    for (at, item) in field.list_or_one().iter().enumerate() {
-        item.map(p)?;
-        if item.node.get("kind").is_none() {
-            item.error("FIELD_MISSING", "needs `kind`", p)
-                .help("add `kind: …`, such as `kind: shell`");
-            return None;
-        }
-        let mut task = item.json();
-        if let Json::Object(task) = &mut task {
-            task.entry("name")
-                .or_insert_with(|| format!("task_{}", at + 1).into());
-        }
-        tasks.push(task);
-    }
-    if tasks.is_empty() {
-        field.error("FIELD_VALUE", "must not be empty", p);
+    let tools = field.list_or_one();
+    if tools.is_empty() {
+        field
+            .error("FIELD_VALUE", "must not be empty", p)
+            .help("write a tool such as `{kind: http, url: …}`");
         return None;
     }
-    Some(Work::Pipeline {
+    let mut tasks = Vec::new();
+    for tool in &tools {
+        tasks.extend(task(tool, p));
+    }
+    (tasks.len() == tools.len()).then_some(Work::Pipeline {
         tasks: Json::Array(tasks),
     })
+}
+
+fn task(tool: &Field<'_>, p: &mut Problems) -> Option<Json> {
+    let mut fields = tool.fields(p)?;
+    let kind = fields.req("kind", p)?.string(p);
+    let clean = template::check(tool.node, p);
+    (kind.is_some() && clean).then(|| tool.json())
 }

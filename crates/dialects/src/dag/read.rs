@@ -9,7 +9,7 @@ use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::tree::{Node, Value};
 use crate::words::quote;
-use crate::{templates, undo};
+use crate::{template, undo};
 
 mod step;
 
@@ -199,7 +199,7 @@ fn trigger(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
     let event = f.opt("event", p).and_then(|event| event.string(p));
     let condition = f.opt("condition", p);
     if let Some(condition) = &condition {
-        templates::check(condition.node, p);
+        template::check(condition.node, p);
     }
     let condition = condition.and_then(|condition| condition.string(p));
     let schedule = f.opt("schedule", p).and_then(|field| schedule(&field, p));
@@ -244,7 +244,7 @@ fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Compensation<
     let tool = f.opt("tool", p);
     let input = f.opt("input", p);
     if let Some(input) = &input {
-        templates::check(input.node, p);
+        template::check(input.node, p);
     }
     let input = input.map_or(Json::Null, |input| input.json());
     let timeout_ms = f

@@ -13,7 +13,7 @@ use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::words::quote;
-use crate::{delays, templates, tools, undo};
+use crate::{delays, template, tools, undo};
 
 /// Executions where a `retryPolicy` does not say how many.
 const MAX_ATTEMPTS: u32 = 3;
@@ -106,7 +106,7 @@ fn input(f: &mut Fields<'_>, p: &mut Problems) -> Json {
     let Some(field) = f.opt(["config", "input"], p) else {
         return Json::Null;
     };
-    templates::check(field.node, p);
+    template::check(field.node, p);
     secrets::check(field.node, p);
     field.json()
 }

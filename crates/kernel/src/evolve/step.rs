@@ -83,6 +83,8 @@ impl Fold<'_> {
                 self.arm(*step, TimerKind::Hold, *until);
             }
             Body::StepRetried { step, logical } => {
+                self.settle(Due::Failure(*step));
+                self.settle(Due::Route(*step));
                 self.disarm(*step);
                 let params = self.params_version();
                 self.change(*step, |run| {
@@ -95,8 +97,10 @@ impl Fold<'_> {
                     run.params = params;
                 });
                 self.state.failures.retain(|failure| failure.step != *step);
-                if let Some(visit) = self.visit_mut(*step) {
-                    visit.each = None;
+                if let Some(visit) = self.visit_mut(*step)
+                    && let Some(each) = visit.each.take()
+                {
+                    visit.run.execution = visit.run.execution.max(each.highest);
                 }
                 self.enter(*step);
             }

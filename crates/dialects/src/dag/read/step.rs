@@ -11,7 +11,7 @@ use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::words::quote;
-use crate::{delays, templates, tools};
+use crate::{delays, template, tools};
 
 /// Retries where a `retryPolicy` does not say how many.
 const MAX_RETRIES: u32 = 3;
@@ -37,7 +37,7 @@ pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
         .and_then(|it| it.bool(p).map(|value| (value, it.span())));
     let input = f.opt("input", p);
     if let Some(input) = &input {
-        templates::check(input.node, p);
+        template::check(input.node, p);
     }
     let gate = f
         .opt("gate", p)

@@ -245,7 +245,7 @@ fn a_bad_name_and_a_bad_trigger_are_refused() {
             6 |   trigger: {schedule: nightly, condition: '{{ event. }}'}
               |                                           ^^^^^^^^^^^^^^
               |
-              = help: write an expression such as `{{ input.name }}`
+              = help: write expressions as `{{ input.name }}`, with quotes around the whole
 
             error[DAG_STEP_DUPLICATE]: a step before this one is named `s` too
              --> t.yaml:7:50

@@ -1,0 +1,6 @@
+//! Everything the kernel promises, seen from outside: one binary, one module a subject.
+
+mod support;
+
+mod driver;
+mod laws;
