@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Fold;
 use crate::command::ManualOutcome;
 use crate::effect::{Effect, Priority, Target};
-use crate::event::{Body, SkipReason, StepError};
+use crate::event::{Body, SkipReason, StepError, WaitKind};
 use crate::plan::{ErrorClass, Route, SideEffect, StepRef};
 use crate::state::{Answer, Due, ItemResult, Status, StepRun, Visit};
 
@@ -109,6 +109,7 @@ impl Fold<'_> {
         }
         if cancelled {
             self.state.denied.retain(|denied| *denied != at);
+            self.abandon_child(at);
         }
         if error.class == ErrorClass::Governance {
             let message = format!("{}: {}", self.plan.step_id(at), error.message);
@@ -138,6 +139,20 @@ impl Fold<'_> {
                 self.state.due.push_back(Due::Failure(at))
             }
             None => {}
+        }
+    }
+
+    /// Nobody waits for the child any more. A run that stops has cancelled its children already.
+    fn abandon_child(&mut self, at: StepRef) {
+        let wait = self.state.run(at).and_then(|run| run.wait.as_deref());
+        if self.state.phase.is_moving()
+            && let Some(WaitKind::Child { request_key, .. }) = wait.map(|wait| &wait.kind)
+        {
+            let request_key = request_key.clone();
+            self.effects.push(Effect::CancelChild {
+                step: at,
+                request_key,
+            });
         }
     }
 

@@ -50,7 +50,9 @@ impl Fold<'_> {
         else {
             return;
         };
+        let absorbed = &mut self.state.steps[target.0 as usize].absorbed;
         match self.plan.step(target).join {
+            Join::Each if *absorbed => *absorbed = false,
             Join::Each => self.visit(target, args, verdict),
             Join::All => self.mark(edge, target, args),
         }

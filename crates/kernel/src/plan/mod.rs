@@ -263,11 +263,13 @@ impl Plan {
             Some((name, visit)) => (name, visit.parse().ok().filter(|v| *v >= 2)?),
             None => (rest, 1),
         };
-        Some(StepRef {
+        let at = StepRef {
             step: self.find(name)?,
             visit,
             item,
-        })
+        };
+        // A step-run has one id: `a[03]` is not `a[3]`.
+        (self.step_id(at) == id).then_some(at)
     }
 }
 

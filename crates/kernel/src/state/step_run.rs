@@ -127,6 +127,8 @@ pub struct StepRun {
     pub ended_at: Option<Time>,
     /// Which version of the parameters it sees.
     pub params: u32,
+    /// What an operator had merged over its input when this logical attempt started.
+    pub overrides: Option<Arc<Json>>,
     /// What it returned.
     pub output: Option<Arc<Json>>,
     /// Why it failed last.
@@ -159,6 +161,7 @@ impl StepRun {
             started_at: None,
             ended_at: None,
             params: 0,
+            overrides: None,
             output: None,
             error: None,
             payload: None,
