@@ -9,23 +9,33 @@
 //! 3. [`reader`] takes mappings apart field by field and collects *every*
 //!    problem instead of stopping at the first.
 //!
+//! Above them stand [`tools`], the tool blocks that all languages share, one
+//! module per language, and [`document`], which tells the language of a file
+//! and turns it into a plan: [`load`].
+//!
 //! What must not live here: running anything, touching files, the network or
 //! the clock. Reading a definition is a pure function of its bytes.
 
 mod build;
+pub mod document;
 pub mod duration;
 mod field;
+mod leftover;
 mod mapping;
 mod name;
 mod offsets;
 mod parse;
+pub mod playbook;
 pub mod problem;
 pub mod reader;
 mod scalar;
 pub mod source;
+pub mod template;
+pub mod tools;
 pub mod tree;
 pub mod words;
 
+pub use document::{Document, Loaded, detect, load};
 pub use problem::{Problem, Problems, Severity};
 pub use reader::{Field, Fields};
 pub use source::{Source, Span};

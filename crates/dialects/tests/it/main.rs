@@ -1,6 +1,7 @@
 //! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
 
+mod corpus;
 mod hostile;
 mod problem;
 mod reader;

@@ -1,0 +1,277 @@
+//! From the text of a definition to a plan: parse, tell the language, compile, check.
+//!
+//! The languages stand in one table, [`LANGUAGES`]; everything that depends on the language goes
+//! through it. A sixth language is one more line there.
+
+use sha2::{Digest, Sha256};
+use stepwell_kernel::plan::{Dialect, Net, Plan, SourceRef, StepRef};
+use stepwell_kernel::state::State;
+
+use crate::problem::{Problem, Problems};
+use crate::source::{Source, Span};
+use crate::tree::{self, Node};
+use crate::words::{list, nearest};
+
+/// A parsed definition: the text and its tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Document<'a> {
+    /// The text.
+    pub source: &'a Source,
+    /// What it says.
+    pub root: &'a Node,
+}
+
+impl Document<'_> {
+    /// Where the definition came from and the hash of its bytes.
+    #[must_use]
+    pub fn source_ref(&self) -> SourceRef {
+        let name = self.source.name();
+        let digest = Sha256::digest(self.source.text().as_bytes());
+        SourceRef {
+            uri: if has_scheme(name) {
+                name.to_owned()
+            } else {
+                format!("file:{name}")
+            },
+            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
+    }
+}
+
+/// `https:…`, but not `C:\…`: a scheme has at least two letters.
+fn has_scheme(name: &str) -> bool {
+    name.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.len() > 1
+            && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    })
+}
+
+/// What a language brings.
+struct Language {
+    dialect: Dialect,
+    detect: fn(&Node) -> bool,
+    compile: fn(&Document<'_>, &mut Problems) -> Option<Net>,
+    run_word: fn(&State) -> &'static str,
+    run_substatus: fn(&State) -> Option<&'static str>,
+    step_word: fn(&Plan, &State, StepRef) -> &'static str,
+    schema: &'static str,
+}
+
+macro_rules! language {
+    ($dialect:ident, $module:ident) => {
+        Language {
+            dialect: Dialect::$dialect,
+            detect: crate::$module::detect,
+            compile: crate::$module::compile,
+            run_word: crate::$module::words::run_word,
+            run_substatus: crate::$module::words::run_substatus,
+            step_word: crate::$module::words::step_word,
+            schema: crate::$module::SCHEMA,
+        }
+    };
+}
+
+/// The languages that can be read.
+const LANGUAGES: &[Language] = &[language!(Playbook, playbook)];
+
+fn language(dialect: Dialect) -> Option<&'static Language> {
+    LANGUAGES.iter().find(|it| it.dialect == dialect)
+}
+
+/// What became of reading a definition.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The plan; absent if there was an error.
+    pub plan: Option<Plan>,
+    /// The language, as far as it could be told.
+    pub dialect: Option<Dialect>,
+    /// Everything that is wrong, in source order; warnings alone leave a plan.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads a definition in whichever language it is written.
+#[must_use]
+pub fn load(source: &Source) -> Loaded {
+    let mut p = Problems::new();
+    let mut loaded = Loaded {
+        plan: None,
+        dialect: None,
+        problems: Vec::new(),
+    };
+    match tree::parse(source) {
+        Err(problems) => p.extend(problems),
+        Ok(root) => match detect(&root) {
+            Err(problem) => {
+                p.push(problem);
+            }
+            Ok(dialect) => {
+                loaded.dialect = Some(dialect);
+                let document = Document {
+                    source,
+                    root: &root,
+                };
+                loaded.plan = compile(dialect, &document, &mut p);
+            }
+        },
+    }
+    loaded.problems = p.into_vec();
+    loaded
+}
+
+fn compile(dialect: Dialect, document: &Document<'_>, p: &mut Problems) -> Option<Plan> {
+    let net = (language(dialect)?.compile)(document, p)?;
+    match Plan::new(net) {
+        Ok(plan) => Some(plan),
+        Err(fault) => {
+            p.error(
+                fault.code,
+                Span::at(document.root.span.start),
+                fault.message,
+            );
+            None
+        }
+    }
+}
+
+/// Tells the language from the definition's own content.
+///
+/// # Errors
+/// `LANGUAGE_UNKNOWN` if it is none of them, `LANGUAGE_AMBIGUOUS` if it could be several.
+pub fn detect(root: &Node) -> Result<Dialect, Problem> {
+    let found: Vec<Dialect> = LANGUAGES
+        .iter()
+        .filter(|language| (language.detect)(root))
+        .map(|language| language.dialect)
+        .collect();
+    let mut p = Problems::new();
+    let at = Span::new(root.span.start, root.span.start + 1);
+    match found[..] {
+        [dialect] => Ok(dialect),
+        [] => Err(p
+            .error("LANGUAGE_UNKNOWN", at, unknown_message(root))
+            .help(unknown_help(root))
+            .clone()),
+        _ => {
+            let names: Vec<&str> = found.iter().map(|dialect| dialect.name()).collect();
+            let message = format!("this could be any of {}", list(&names));
+            Err(p
+                .error("LANGUAGE_AMBIGUOUS", at, message)
+                .help(format!("keep the marks of one language only: {}", marks()))
+                .clone())
+        }
+    }
+}
+
+fn unknown_message(root: &Node) -> String {
+    if root.as_map().is_some() {
+        "this is in none of the workflow languages".to_owned()
+    } else {
+        format!("a definition is a mapping, but this is {}", root.describe())
+    }
+}
+
+/// How a language is recognised.
+fn mark(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Actions => "`workflowId` and `actions`",
+        Dialect::Dag => "`kind: Workflow` (apiVersion ioa.dev/v0.2)",
+        Dialect::Plan => "`metadata.planId` and `steps`",
+        Dialect::Playbook => "`kind: Playbook` (apiVersion noetl.io/v2)",
+        Dialect::Linear => "`workflowType` and `steps`",
+    }
+}
+
+/// Keys at the root that only this language has, or that it needs.
+fn keys(dialect: Dialect) -> &'static [&'static str] {
+    match dialect {
+        Dialect::Actions => &["workflowId", "workspaceId", "actions", "executionTier"],
+        Dialect::Dag => &["apiVersion", "kind", "metadata", "spec"],
+        Dialect::Plan => &["planId", "metadata", "steps"],
+        Dialect::Playbook => &[
+            "apiVersion",
+            "kind",
+            "metadata",
+            "workflow",
+            "workload",
+            "executor",
+            "keychain",
+            "workbook",
+        ],
+        Dialect::Linear => &["workflowType", "steps"],
+    }
+}
+
+fn marks() -> String {
+    let marks: Vec<String> = Dialect::ALL
+        .into_iter()
+        .map(|dialect| format!("{} by {}", dialect.name(), mark(dialect)))
+        .collect();
+    marks.join("; ")
+}
+
+fn unknown_help(root: &Node) -> String {
+    let known = format!("languages are recognised by their content: {}", marks());
+    match most_like(root) {
+        Some((dialect, seen)) => format!(
+            "it looks most like {}, since it has {}; that is recognised by {}. {known}",
+            dialect.name(),
+            list(&seen),
+            mark(dialect)
+        ),
+        None => known,
+    }
+}
+
+/// The language most of whose keys, or near misses of them, are there.
+fn most_like(root: &Node) -> Option<(Dialect, Vec<&str>)> {
+    let entries = root.as_map()?;
+    let mut best: Option<(Dialect, Vec<&str>)> = None;
+    for dialect in Dialect::ALL {
+        let seen: Vec<&str> = entries
+            .iter()
+            .take(64)
+            .filter(|entry| nearest(&entry.key, keys(dialect)).is_some())
+            .map(|entry| entry.key.as_str())
+            .collect();
+        if !seen.is_empty()
+            && best
+                .as_ref()
+                .is_none_or(|(_, most)| seen.len() > most.len())
+        {
+            best = Some((dialect, seen));
+        }
+    }
+    best
+}
+
+/// The JSON Schema of a language's files.
+#[must_use]
+pub fn schema(dialect: Dialect) -> Option<&'static str> {
+    language(dialect).map(|language| language.schema)
+}
+
+/// The run's state in the words of its language.
+#[must_use]
+pub fn run_word(plan: &Plan, state: &State) -> &'static str {
+    language(plan.net().dialect).map_or("unknown", |language| (language.run_word)(state))
+}
+
+/// What the language says beside the run's state: `paused`, `rollback` and the like.
+#[must_use]
+pub fn run_substatus(plan: &Plan, state: &State) -> Option<&'static str> {
+    language(plan.net().dialect).and_then(|language| (language.run_substatus)(state))
+}
+
+/// A step-run's state in the words of its language.
+#[must_use]
+pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
+    language(plan.net().dialect).map_or("unknown", |language| (language.step_word)(plan, state, at))
+}
+
+/// The text of a `kind` or `apiVersion` at the root, for `detect` of the languages.
+pub(crate) fn root_text<'n>(root: &'n Node, key: &str) -> Option<&'n str> {
+    root.get(key).and_then(Node::as_str)
+}

@@ -1,0 +1,121 @@
+//! From a checked playbook to the net.
+
+use std::collections::HashMap;
+
+use serde_json::Value as Json;
+use stepwell_kernel::expr::TemplateValue;
+use stepwell_kernel::plan::{
+    Backoff, BackoffKind, ChildSpec, Dialect, Edge, Entry, Join, Net, Retry, SourceRef, Step,
+    StepNo, Work,
+};
+
+use super::model::{Playbook, StepDef};
+use super::read;
+use crate::tools;
+
+/// A worker that dies loses its lease and the step-run starts again, this often. Failures that a
+/// tool reports are not retried here: that is for the task's own rules.
+const EXECUTIONS: u32 = 5;
+
+/// Writes the net. Names were checked, so every one of them is found.
+pub(super) fn net(playbook: Playbook, source: SourceRef) -> Net {
+    let numbers: HashMap<String, StepNo> = playbook
+        .steps
+        .iter()
+        .enumerate()
+        .map(|(at, step)| (step.name.text.clone(), StepNo(at as u32)))
+        .collect();
+    let edges = edges(&playbook, &numbers);
+    let find = |name: &super::model::Named| numbers.get(&name.text).copied();
+    let executor = playbook.executor;
+    let mut policy = executor.policy;
+    policy.entry = Entry::Step(executor.entry.as_ref().and_then(find).unwrap_or(StepNo(0)));
+    policy.final_step = executor.final_step.as_ref().and_then(find);
+    let timeout = executor.default_timeout_ms;
+    Net {
+        dialect: Dialect::Playbook,
+        plan_id: playbook.name,
+        plan_version: playbook.version,
+        schema_version: "v2.0".to_owned(),
+        source,
+        workload: playbook.workload,
+        steps: playbook
+            .steps
+            .into_iter()
+            .enumerate()
+            .map(|(at, step)| self::step(step, at as u32, timeout))
+            .collect(),
+        edges,
+        policy,
+        library: read::library_json(playbook.library),
+        extra: playbook.extra,
+    }
+}
+
+fn edges(playbook: &Playbook, numbers: &HashMap<String, StepNo>) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    for (at, step) in playbook.steps.iter().enumerate() {
+        for arc in &step.arcs {
+            let Some(to) = numbers.get(&arc.to.text) else {
+                continue;
+            };
+            edges.push(Edge {
+                from: StepNo(at as u32),
+                to: *to,
+                when: arc.when.clone(),
+                args: arc.args.clone(),
+                set_ctx: arc.set_ctx.clone(),
+            });
+        }
+    }
+    edges
+}
+
+fn step(def: StepDef, order: u32, default_timeout_ms: Option<u64>) -> Step {
+    let work = def.tasks.map_or_else(tools::nothing, tools::into_work);
+    let waits = matches!(work, Work::Wait(_) | Work::Child(_));
+    let (work, input) = give_input(work, def.input);
+    let mut step = Step::new(def.name.text, work);
+    step.description = def.description;
+    step.order = order;
+    step.join = if def.join_all.is_some() {
+        Join::All
+    } else {
+        Join::Each
+    };
+    step.route = def.route;
+    step.admit = def.admit;
+    step.input = input;
+    step.set_ctx = def.set_ctx;
+    step.each = def.each;
+    step.retry = Retry {
+        max_executions: EXECUTIONS,
+        backoff: Backoff {
+            kind: BackoffKind::Exponential,
+            initial_ms: 1_000,
+            multiplier: 2.0,
+            max_ms: 30_000,
+        },
+        classes: Vec::new(),
+    };
+    // The default is meant for work; a person may take longer.
+    step.timeout_ms = def.timeout_ms.or(default_timeout_ms.filter(|_| !waits));
+    step.on_failure = def.on_failure;
+    step
+}
+
+/// A child gets what its step was given, with the call's own input over it.
+fn give_input(work: Work, input: Json) -> (Work, Json) {
+    let Work::Child(spec) = work else {
+        return (work, input);
+    };
+    let mut merged = match input {
+        Json::Object(map) => map,
+        _ => serde_json::Map::new(),
+    };
+    if let Json::Object(own) = spec.input.to_json() {
+        merged.extend(own);
+    }
+    let input = TemplateValue::parse(&Json::Object(merged)).unwrap_or(spec.input);
+    (Work::Child(ChildSpec { input, ..spec }), Json::Null)
+}

@@ -1,0 +1,46 @@
+//! Playbooks: token routing. Steps pass tokens along guarded arcs; a run ends when no token is left.
+//!
+//! Two vocabularies are in use, v10 (`args`, `outcome`, `set_ctx`) and a later one (`input`,
+//! `output`, `set`); both are read here and compile to the same net. Keys that this engine has no
+//! use for are warnings, slips are errors; nothing is passed over in silence.
+//!
+//! `read` turns the tree into the [`model`], `validate` looks at the model as a graph, `compile`
+//! writes the net.
+
+mod compile;
+mod executor;
+mod model;
+mod next;
+mod policy;
+mod read;
+mod step;
+mod validate;
+pub mod words;
+
+use stepwell_kernel::plan::Net;
+
+use crate::document::{Document, root_text};
+use crate::problem::Problems;
+use crate::tree::Node;
+
+/// JSON Schema of playbook files.
+pub const SCHEMA: &str = include_str!("schema.json");
+
+/// Whether a file says of itself that it is a playbook.
+#[must_use]
+pub fn detect(root: &Node) -> bool {
+    root_text(root, "kind") == Some("Playbook")
+        || root_text(root, "apiVersion").is_some_and(|text| text.starts_with("noetl.io/"))
+}
+
+/// Reads, checks and compiles a playbook. `None` if there was an error.
+pub fn compile(doc: &Document<'_>, p: &mut Problems) -> Option<Net> {
+    let mut mine = Problems::new();
+    let net = read::playbook(doc.root, &mut mine).and_then(|playbook| {
+        validate::check(&playbook, &mut mine);
+        (!mine.has_errors()).then(|| compile::net(playbook, doc.source_ref()))
+    });
+    let failed = mine.has_errors();
+    p.extend(mine.into_vec());
+    net.filter(|_| !failed)
+}

@@ -1,0 +1,152 @@
+//! `spec` of a step: admission, timeout and what a failure means.
+
+use stepwell_kernel::expr::Template;
+use stepwell_kernel::plan::{Admission, AdmitRule, Denied, OnFailure, OnLoopFailure};
+
+use crate::duration::DurationRule;
+use crate::field::Field;
+use crate::leftover;
+use crate::problem::Problems;
+use crate::reader::Fields;
+use crate::template;
+
+/// What a step's `spec` says.
+#[derive(Debug, Default)]
+pub(super) struct StepPolicy {
+    pub(super) admit: Option<Admission>,
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) on_failure: Option<OnFailure>,
+    pub(super) loop_failure: Option<OnLoopFailure>,
+}
+
+/// Reads `spec`.
+pub(super) fn read(mut f: Fields<'_>, p: &mut Problems) -> StepPolicy {
+    let mut out = StepPolicy::default();
+    let timeout = f.opt(["timeout", "timeout_s"], p);
+    out.timeout_ms = timeout
+        .as_ref()
+        .and_then(|it| it.duration(DurationRule::SECONDS, p));
+    if let Some(mut policy) = f.opt("policy", p).and_then(|it| it.fields(p)) {
+        if let Some(field) = policy.opt("admit", p) {
+            out.admit = admit(&field, p);
+        }
+        if let Some(mut lifecycle) = policy.opt("lifecycle", p).and_then(|it| it.fields(p)) {
+            let inner = lifecycle.opt(["timeout_s", "timeout"], p);
+            leftover::report(
+                &lifecycle,
+                "`policy.lifecycle`",
+                &["timeout_s", "timeout"],
+                p,
+            );
+            if let Some(inner) = inner {
+                if timeout.is_some() {
+                    p.error("FIELD_CONFLICT", inner.span(), "the step has two timeouts")
+                        .help("keep `spec.timeout`");
+                }
+                out.timeout_ms = inner.duration(DurationRule::SECONDS, p);
+            }
+        }
+        if let Some(mut failure) = policy.opt("failure", p).and_then(|it| it.fields(p)) {
+            if let Some(mode) = failure.opt("mode", p) {
+                out.loop_failure = loop_failure(&mode, p);
+                out.on_failure = out.loop_failure.map(|mode| match mode {
+                    OnLoopFailure::Continue => OnFailure::Skip,
+                    OnLoopFailure::Fail => OnFailure::Stop { compensate: false },
+                });
+            }
+            leftover::report(&failure, "`policy.failure`", &["mode"], p);
+        }
+        let known = ["admit", "lifecycle", "failure"];
+        leftover::report(&policy, "the policy of a step", &known, p);
+    }
+    leftover::report(
+        &f,
+        "the `spec` of a step",
+        &["timeout", "timeout_s", "policy"],
+        p,
+    );
+    out
+}
+
+/// `failure.mode`.
+pub(super) fn loop_failure(field: &Field<'_>, p: &mut Problems) -> Option<OnLoopFailure> {
+    match field.one_of(&["fail_fast", "continue", "best_effort"], p)? {
+        "fail_fast" => Some(OnLoopFailure::Fail),
+        _ => Some(OnLoopFailure::Continue),
+    }
+}
+
+fn admit(field: &Field<'_>, p: &mut Problems) -> Option<Admission> {
+    let mut f = field.fields(p)?;
+    if let Some(mode) = f.opt("mode", p) {
+        mode.one_of(&["exclusive"], p);
+    }
+    let denied = f.opt("denied", p);
+    let denied = denied.and_then(|it| it.one_of(&["pending", "discard"], p));
+    let items = f.req("rules", p).and_then(|it| it.list(p));
+    f.finish(p);
+    let mut rules: Vec<AdmitRule> = Vec::new();
+    for item in items? {
+        if rules.last().is_some_and(|rule| rule.when.is_none()) {
+            p.warn(
+                "RULE_UNREACHABLE",
+                item.span(),
+                format!(
+                    "{} is never looked at: a rule before it always matches",
+                    item.label
+                ),
+            )
+            .help("put the rule without a condition last");
+        }
+        rules.extend(rule(&item, p));
+    }
+    Some(Admission {
+        rules,
+        denied: if denied == Some("discard") {
+            Denied::Discard
+        } else {
+            Denied::Pending
+        },
+    })
+}
+
+/// `{when, then: {allow}}` or `{else: {then: {allow}}}`; `then` may be left out below `else`.
+fn rule(item: &Field<'_>, p: &mut Problems) -> Option<AdmitRule> {
+    let mut f = item.fields(p)?;
+    let when = f.opt("when", p);
+    let otherwise = f.opt("else", p);
+    let then = f.opt("then", p);
+    let span = f.span();
+    f.finish(p);
+    let (when, body): (Option<Template>, Option<Field<'_>>) = match (when, otherwise) {
+        (Some(when), None) => (Some(template::condition(&when, p)?), then),
+        (None, Some(otherwise)) => {
+            let body = match otherwise.node.as_map() {
+                Some([entry]) if entry.key == "then" => Field::of(entry),
+                _ => otherwise,
+            };
+            (None, Some(body))
+        }
+        _ => {
+            p.error(
+                "RULE_SHAPE",
+                span,
+                "an admission rule has either `when` or `else`",
+            )
+            .help("write `when: \"{{ … }}\"` with `then: {allow: true}`, or `else: {then: {allow: false}}`");
+            return None;
+        }
+    };
+    let Some(body) = body else {
+        p.error("RULE_SHAPE", span, "this rule does not say what to do")
+            .help("add `then: {allow: true}`");
+        return None;
+    };
+    let mut f = body.fields(p)?;
+    let allow = f.req("allow", p).and_then(|it| it.bool(p));
+    f.finish(p);
+    Some(AdmitRule {
+        when,
+        allow: allow?,
+    })
+}
