@@ -54,7 +54,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         match args.output {
             Output::Human => {
                 term::print(&definition.render(paint))?;
-                let columns = columns.unwrap_or(0).min(60);
+                let columns = columns.unwrap_or(0);
                 summary.push_str(&line(path, &definition, ok, columns, paint));
             }
             Output::Json => files.push(entry(path, &definition, ok)),

@@ -91,6 +91,8 @@ impl Lines {
                     each.window
                 )
             }
+            // Nobody works on it: that it waits is the next event, and says more.
+            Body::StepStarted { lease: None, .. } => return None,
             Body::StepStarted { .. } if is_item => return None,
             Body::StepExecutionStarted { .. } if is_item => return None,
             Body::StepStarted { execution, .. } | Body::StepExecutionStarted { execution, .. } => {
