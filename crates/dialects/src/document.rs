@@ -216,7 +216,7 @@ fn unknown_help(root: &Node) -> String {
     let known = format!("languages are recognised by their content: {}", marks());
     match most_like(root) {
         Some((dialect, seen)) => format!(
-            "it looks most like {}, since it has {}; that is recognised by {}. {known}",
+            "it looks most like {}, since it has {}, but {} is missing; {known}",
             dialect.name(),
             list(&seen),
             mark(dialect)

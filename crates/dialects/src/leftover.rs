@@ -12,8 +12,9 @@ use crate::words::{list, nearest, quote};
 pub(crate) fn report(fields: &Fields<'_>, what: &str, known: &[&'static str], p: &mut Problems) {
     for entry in fields.rest() {
         let key = quote(&entry.key);
-        if p.is_full() {
-            p.error("FIELD_UNKNOWN", entry.key_span, "");
+        if p.is_full() && p.has_errors() {
+            // Nobody sees it any more, and finding the nearest word costs.
+            p.error("FIELD_UNKNOWN", entry.key_span, key);
         } else if let Some(near) = nearest(&entry.key, known) {
             p.error(
                 "FIELD_UNKNOWN",

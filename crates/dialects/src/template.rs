@@ -12,14 +12,22 @@ use crate::tree::{Node, Value};
 
 /// Checks every text below a node. True if all of them parse.
 pub fn check(node: &Node, p: &mut Problems) -> bool {
+    let mut ok = true;
     match &node.value {
-        Value::Str(text) => text_ok(text, node.span, p),
-        Value::Seq(items) => items.iter().fold(true, |ok, item| check(item, p) && ok),
-        Value::Map(entries) => entries
-            .iter()
-            .fold(true, |ok, entry| check(&entry.node, p) && ok),
-        _ => true,
+        Value::Str(text) => ok = text_ok(text, node.span, p),
+        Value::Seq(items) => {
+            for item in items {
+                ok &= check(item, p);
+            }
+        }
+        Value::Map(entries) => {
+            for entry in entries {
+                ok &= check(&entry.node, p);
+            }
+        }
+        _ => {}
     }
+    ok
 }
 
 /// A value with templates in it, which are checked.

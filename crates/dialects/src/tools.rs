@@ -7,7 +7,8 @@
 //!
 //! A normalised task is `{name, kind, …}` with the kind's own fields and, where given:
 //! `args` (mapping), `timeout_ms` (or `timeout`, a template), `auth`, `assert`, `set_ctx`,
-//! `set_iter`, `set_step` (mappings of bare names), and `rules`, a list of
+//! `set_iter`, `set_step` (mappings of bare names; `set_step` is what the tasks after it find under
+//! the bare name and as `step.name`), and `rules`, a list of
 //! `{when?, do, attempts?, backoff?, delay_ms? | delay?, to?, set_ctx?, set_iter?, set_step?}`.
 
 mod kinds;

@@ -9,6 +9,7 @@ pub mod decide;
 pub mod effect;
 pub mod event;
 pub mod evolve;
+pub mod explain;
 pub mod expr;
 pub mod keys;
 pub mod plan;

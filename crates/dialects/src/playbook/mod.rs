@@ -35,12 +35,7 @@ pub fn detect(root: &Node) -> bool {
 
 /// Reads, checks and compiles a playbook. `None` if there was an error.
 pub fn compile(doc: &Document<'_>, p: &mut Problems) -> Option<Net> {
-    let mut mine = Problems::new();
-    let net = read::playbook(doc.root, &mut mine).and_then(|playbook| {
-        validate::check(&playbook, &mut mine);
-        (!mine.has_errors()).then(|| compile::net(playbook, doc.source_ref()))
-    });
-    let failed = mine.has_errors();
-    p.extend(mine.into_vec());
-    net.filter(|_| !failed)
+    let playbook = read::playbook(doc.root, p)?;
+    validate::check(&playbook, p);
+    (!p.has_errors()).then(|| compile::net(playbook, doc.source_ref()))
 }

@@ -77,7 +77,7 @@ impl<'p> Graph<'p> {
         if found.is_none() {
             let message = format!("there is no step {}", quote(&name.text));
             let help = self.help(&name.text, p);
-            p.error("STEP_UNKNOWN", name.span, message).help(help);
+            p.error("STEP_UNDEFINED", name.span, message).help(help);
         }
         found
     }
@@ -107,7 +107,7 @@ impl<'p> Graph<'p> {
                 quote(&name.text)
             );
             let help = self.help(&name.text, p);
-            p.error("STEP_UNKNOWN", name.span, message).help(help);
+            p.error("STEP_UNDEFINED", name.span, message).help(help);
         }
         found
     }

@@ -144,6 +144,7 @@ pub(super) const KINDS: &[Kind] = &[
         keys: &[
             needed(&["path"], Shape::Text),
             key(&["return_step"], Shape::Text),
+            key(&["args", "input", "payload"], Shape::Map),
         ],
     },
     Kind {
@@ -162,6 +163,18 @@ pub(super) const KINDS: &[Kind] = &[
         keys: &[],
     },
 ];
+
+impl Kind {
+    /// All its fields: its own, and the common ones that it does not read in its own way.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        let own = self.keys;
+        let name = |key: &Key| key.names.first().copied();
+        let common = COMMON
+            .iter()
+            .filter(move |key| own.iter().all(|mine| name(mine) != name(key)));
+        own.iter().chain(common)
+    }
+}
 
 /// The names of all kinds, aliases included.
 #[must_use]

@@ -74,6 +74,10 @@ impl<'n> Sets<'n> {
                 (Some(scope), None) if entry.node.as_map().is_some() => {
                     self.bare(&Field::of(entry), scope, p);
                 }
+                // `set: {page: …}` on a task names something for the tasks after it.
+                (None, None) if allowed.contains(&Scope::Step) => {
+                    self.push(Scope::Step, &entry.key, entry, p);
+                }
                 _ => refuse(entry, scope, allowed, p),
             }
         }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::has_template;
 
-use super::kinds::{COMMON, Key, Kind, Shape};
+use super::kinds::{Key, Kind, Shape};
 use super::{Task, kinds, label, rules};
 use crate::field::Field;
 use crate::leftover;
@@ -11,7 +11,7 @@ use crate::problem::Problems;
 use crate::reader::{Fields, Names};
 use crate::source::Span;
 use crate::template;
-use crate::words::{list, nearest, quote};
+use crate::words::{list, nearest, one_of, quote};
 
 /// Names from the table of kinds.
 struct Listed(&'static [&'static str]);
@@ -44,7 +44,7 @@ fn read_into(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<Task> {
         json.insert("task".to_owned(), json!(reference));
     }
     let mut spec = f.opt("spec", p).and_then(|spec| spec.fields(p));
-    for key in kind.keys.iter().chain(COMMON) {
+    for key in kind.fields() {
         field(&mut f, spec.as_mut(), key, kind, &mut json, p);
     }
     rules::sets(&mut f, p).write(&mut json);
@@ -74,8 +74,7 @@ fn short(whole: Span, kind: Span) -> Span {
 }
 
 fn known(kind: &Kind, own: &[&'static str]) -> Vec<&'static str> {
-    let keys = kind.keys.iter().chain(COMMON);
-    let names = keys.flat_map(|key| key.names.iter().copied());
+    let names = kind.fields().flat_map(|key| key.names.iter().copied());
     names.chain(own.iter().copied()).collect()
 }
 
@@ -118,12 +117,8 @@ fn names(
         if kind.name == "playbook"
             && let Some(task) = f.opt("task", p)
         {
-            p.warn(
-                "FIELD_UNUSED",
-                task.span(),
-                "`task` of a call is not used",
-            )
-            .help("remove it; `path` says what is called");
+            p.warn("FIELD_UNUSED", task.span(), "`task` of a call is not used")
+                .help("remove it; `path` says what is called");
         }
         return None;
     }
@@ -168,7 +163,7 @@ fn field(
     match found {
         Some(found) => value(&found, name, key.shape, json, p),
         None if key.required => {
-            let what = format!("a {} task needs `{name}`", quote(kind.name));
+            let what = format!("a {} task needs {}", quote(kind.name), one_of(key.names));
             p.error("FIELD_MISSING", f.span(), what)
                 .help(format!("add `{name}: …`"));
         }

@@ -31,7 +31,12 @@ fn every_real_playbook_loads_without_errors() {
         let source = Source::from_bytes(name, &bytes).expect("UTF-8");
         let loaded = load(&source);
         let shown = render(&source, &loaded.problems, false);
-        if loaded.plan.is_none() || loaded.problems.iter().any(|it| it.severity == Severity::Error) {
+        if loaded.plan.is_none()
+            || loaded
+                .problems
+                .iter()
+                .any(|it| it.severity == Severity::Error)
+        {
             bad.push_str(&shown);
         } else if !shown.is_empty() {
             println!("{shown}");

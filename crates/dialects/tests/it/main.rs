@@ -3,6 +3,7 @@
 
 mod corpus;
 mod hostile;
+mod playbook;
 mod problem;
 mod reader;
 mod source;

@@ -95,8 +95,10 @@ impl Fold<'_> {
                     run.params = params;
                 });
                 self.state.failures.retain(|failure| failure.step != *step);
-                if let Some(visit) = self.visit_mut(*step) {
-                    visit.each = None;
+                if let Some(visit) = self.visit_mut(*step)
+                    && let Some(each) = visit.each.take()
+                {
+                    visit.run.execution = visit.run.execution.max(each.highest);
                 }
                 self.enter(*step);
             }

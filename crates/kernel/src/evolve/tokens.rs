@@ -161,6 +161,10 @@ impl Fold<'_> {
             .as_ref()
             .is_some_and(|each| each.on_failure == OnLoopFailure::Fail);
         let moving = self.state.phase.is_moving();
+        let Some((logical, execution)) = self.state.run(at).map(|run| (run.logical, run.execution))
+        else {
+            return;
+        };
         loop {
             let Some(each) = self.state.steps[at.step.0 as usize]
                 .visits
@@ -181,6 +185,8 @@ impl Fold<'_> {
             each.next += 1;
             let mut run = StepRun::new(Status::Arrived, self.at);
             run.params = (self.state.params.len() as u32).saturating_sub(1);
+            run.logical = logical;
+            run.execution = execution.saturating_sub(1);
             self.state.tally.enter(&run);
             each.active.insert(item, run);
             self.enter(at.with_item(item));

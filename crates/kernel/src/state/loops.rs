@@ -37,6 +37,9 @@ pub struct LoopState {
     pub results: Vec<Option<ItemResult>>,
     /// How many failed.
     pub failed: u32,
+    /// The highest execution of any item: a later attempt of the loop counts on from here, so that a
+    /// late result of an earlier one is never current.
+    pub highest: u32,
 }
 
 impl LoopState {
@@ -51,6 +54,7 @@ impl LoopState {
             active: BTreeMap::new(),
             results,
             failed: 0,
+            highest: 0,
         }
     }
 

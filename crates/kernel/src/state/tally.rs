@@ -53,7 +53,7 @@ impl Tally {
         Some(match run.status {
             Status::Arrived => &mut self.arrived,
             Status::Denied => &mut self.denied,
-            Status::Ready if run.execution == 0 => &mut self.ready,
+            Status::Ready if run.tries == 0 => &mut self.ready,
             Status::Ready => &mut self.again,
             Status::Running => &mut self.running,
             Status::Waiting if run.wait.as_ref().is_some_and(|wait| wait.is_outside()) => {

@@ -1,0 +1,83 @@
+//! Words for states.
+
+use stepwell_dialects::document::{run_substatus, run_word, step_word};
+use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::event::Rollback;
+use stepwell_kernel::plan::{Plan, StepNo, StepRef};
+use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit};
+use stepwell_kernel::time::Time;
+
+use super::loaded;
+
+fn plan() -> Plan {
+    loaded("workflow: [{step: a}]\n").plan.expect("a plan")
+}
+
+#[test]
+fn every_phase_has_its_word() {
+    let plan = plan();
+    let table = [
+        (Phase::Void, "pending"),
+        (Phase::Created, "pending"),
+        (Phase::Queued, "queued"),
+        (Phase::Running, "running"),
+        (Phase::Finalizing, "running"),
+        (Phase::Stopping, "running"),
+        (Phase::Compensating, "compensating"),
+        (Phase::Ended(Outcome::Succeeded), "success"),
+        (Phase::Ended(Outcome::Partial), "partial"),
+        (Phase::Ended(Outcome::Failed(Rollback::None)), "failed"),
+        (Phase::Ended(Outcome::Failed(Rollback::Complete)), "failed"),
+        (
+            Phase::Ended(Outcome::Failed(Rollback::Incomplete)),
+            "failed",
+        ),
+        (
+            Phase::Ended(Outcome::Cancelled(Rollback::None)),
+            "cancelled",
+        ),
+    ];
+    for (phase, word) in table {
+        let mut state = State::new("run_1", &plan);
+        state.phase = phase;
+        assert_eq!(run_word(&plan, &state), word, "{phase:?}");
+    }
+    let mut state = State::new("run_1", &plan);
+    state.phase = Phase::Running;
+    state.stalled = Some(vec!["a".into()]);
+    assert_eq!(run_substatus(&plan, &state), Some("stalled"));
+    state.pause = Some(Pause {
+        ordinal: 1,
+        drain_timed_out: false,
+    });
+    assert_eq!(run_word(&plan, &state), "paused");
+}
+
+#[test]
+fn every_status_has_its_word() {
+    let plan = plan();
+    let at = StepRef::first(StepNo(0));
+    let mut state = State::new("run_1", &plan);
+    assert_eq!(step_word(&plan, &state, at), "pending");
+    let table = [
+        (Status::Arrived, "ready"),
+        (Status::Denied, "pending"),
+        (Status::Ready, "ready"),
+        (Status::Running, "running"),
+        (Status::Waiting, "waiting"),
+        (Status::Looping, "running"),
+        (Status::Succeeded, "success"),
+        (Status::Failed, "failed"),
+        (Status::Held, "waiting"),
+        (Status::Skipped, "skipped"),
+        (Status::Cancelled, "cancelled"),
+    ];
+    for (status, word) in table {
+        state.steps[0].visits = vec![Visit {
+            run: StepRun::new(status, Time(0)),
+            args: None,
+            each: None,
+        }];
+        assert_eq!(step_word(&plan, &state, at), word, "{status:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Laws that hold for every plan and every sequence of commands, whatever the language.
+
+mod commands;
+mod nets;
+mod world;
+
+use proptest::prelude::*;
+
+use nets::any_net;
+use world::World;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 384, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_command_in_every_state_keeps_the_laws(
+        net in any_net(),
+        choices in prop::collection::vec(any::<u64>(), 1..90),
+    ) {
+        let mut world = World::new(net);
+        for choice in choices {
+            world.step(choice);
+        }
+        world.check_tokens();
+    }
+
+    #[test]
+    fn a_run_whose_work_is_done_always_ends(net in any_net(), seed in any::<u64>()) {
+        let mut world = World::new(net);
+        world.drive_to_the_end(seed);
+        world.check_tokens();
+    }
+
+    #[test]
+    fn any_prefix_of_the_log_continues_to_the_same_log(
+        net in any_net(),
+        choices in prop::collection::vec(any::<u64>(), 1..50),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut world = World::new(net);
+        for choice in &choices {
+            world.step(*choice);
+        }
+        world.replay_from(cut.index(world.decisions() + 1));
+    }
+}
+
+/// The generators must reach everything, or the laws say little.
+#[test]
+fn random_runs_reach_every_kind_of_event() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut seen = std::collections::BTreeMap::<&'static str, u32>::new();
+    for seed in 0..600u64 {
+        let net = any_net().new_tree(&mut runner).expect("a net").current();
+        let mut world = World::new(net);
+        let mut mixer = seed;
+        for _ in 0..80 {
+            mixer = mixer
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            world.step(mixer);
+        }
+        for kind in world.kinds() {
+            *seen.entry(kind).or_default() += 1;
+        }
+    }
+    assert_eq!(seen.len(), 39, "{seen:#?}");
+}

@@ -1,0 +1,355 @@
+//! A run under test: sends commands and checks every law after each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stepwell_kernel::command::{Command, Env, TimerKind};
+use stepwell_kernel::decide::{decide, next_wake};
+use stepwell_kernel::effect::Effect;
+use stepwell_kernel::event::{Body, Event, SkipReason};
+use stepwell_kernel::evolve::{evolve, replay};
+use stepwell_kernel::explain::wake_sources;
+use stepwell_kernel::keys::TokenKey;
+use stepwell_kernel::plan::{EdgeNo, Entry, Join, Net, Plan, Route};
+use stepwell_kernel::state::{Phase, State, Tally};
+use stepwell_kernel::time::Time;
+
+use super::commands::{Dice, lawful, wild};
+
+const RUN: &str = "run_law";
+
+pub(super) struct World {
+    plan: Plan,
+    state: State,
+    log: Vec<Event>,
+    /// Each command that was decided, with the time and where the log was before it.
+    history: Vec<(Command, Time, usize)>,
+    keys: BTreeSet<stepwell_kernel::keys::EventKey>,
+    now: Time,
+    proceed: bool,
+}
+
+impl World {
+    pub(super) fn new(net: Net) -> World {
+        let plan = Plan::new(net).expect("random nets are sound in form");
+        let state = State::new(RUN, &plan);
+        World {
+            plan,
+            state,
+            log: Vec::new(),
+            history: Vec::new(),
+            keys: BTreeSet::new(),
+            now: Time(1_000_000),
+            proceed: false,
+        }
+    }
+
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.log.iter().map(|event| event.body.kind())
+    }
+
+    pub(super) fn decisions(&self) -> usize {
+        self.history.len()
+    }
+
+    fn env(&self) -> Env {
+        Env {
+            now: self.now,
+            key: TokenKey([7; 32]),
+        }
+    }
+
+    pub(super) fn step(&mut self, choice: u64) {
+        let mut dice = Dice::new(choice);
+        // Clocks jump, also backwards.
+        match dice.roll(1 << 20) % 8 {
+            0 => self.now = Time(self.now.0 - 5_000),
+            1 | 2 => self.now = self.now.plus(dice.roll(1 << 16)),
+            3 => self.now = next_wake(&self.state).unwrap_or(self.now),
+            _ => {}
+        }
+        let key = TokenKey([7; 32]);
+        let command = match dice.one_in(4) {
+            true => Some(wild(&self.plan, &self.state, self.now, &mut dice)),
+            false => lawful(&self.plan, &self.state, self.now, &key, &mut dice),
+        };
+        if let Some(command) = command {
+            self.send(command);
+        }
+    }
+
+    pub(super) fn send(&mut self, command: Command) -> bool {
+        let before = self.state.clone();
+        let mut twin = before.clone();
+        let env = self.env();
+        let result = decide(&self.plan, &mut self.state, command.clone(), &env);
+        let again = decide(&self.plan, &mut twin, command.clone(), &env);
+        assert_eq!(result, again, "the same input gives the same output");
+        assert_eq!(self.state, twin);
+        match result {
+            Err(_) => {
+                assert_eq!(
+                    self.state, before,
+                    "a rejection changes nothing: {command:?}"
+                );
+                false
+            }
+            Ok(decision) => {
+                if before.phase.is_ended() {
+                    assert!(
+                        decision.events.is_empty(),
+                        "nothing follows the end: {command:?}"
+                    );
+                }
+                for event in &decision.events {
+                    let last = self.log.last();
+                    assert_eq!(event.seq, last.map_or(1, |last| last.seq + 1));
+                    assert!(
+                        last.is_none_or(|last| last.at <= event.at),
+                        "time never runs back in the log"
+                    );
+                    assert!(
+                        self.keys.insert(event.key(&self.plan)),
+                        "two events share a key: {event:?}"
+                    );
+                    self.log.push(event.clone());
+                }
+                self.proceed = decision.effects.contains(&Effect::Proceed);
+                self.history
+                    .push((command, self.now, self.log.len() - decision.events.len()));
+                self.check();
+                true
+            }
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(
+            replay(&self.plan, RUN, &self.log),
+            self.state,
+            "folding the log gives the state"
+        );
+        assert_eq!(self.state.tally, self.recount(), "the tally is right");
+        let terminal = self.log.iter().position(|event| event.body.is_terminal());
+        if let Some(index) = terminal {
+            assert_eq!(index + 1, self.log.len(), "the terminal event is the last");
+        }
+        if !matches!(self.state.phase, Phase::Void | Phase::Ended(_)) && !self.proceed {
+            let sources = wake_sources(&self.plan, &self.state);
+            assert!(
+                !sources.is_empty(),
+                "an open run can always move: {:#?}",
+                self.state
+            );
+        }
+        let armed: BTreeSet<_> = self.state.timers.iter().collect();
+        let mut owned: BTreeSet<_> = [TimerKind::Run, TimerKind::Drain, TimerKind::Stall]
+            .iter()
+            .filter_map(|kind| self.state.timers.own(*kind))
+            .collect();
+        for step in &self.state.steps {
+            for visit in &step.visits {
+                owned.extend(visit.run.timer);
+                owned.extend(
+                    visit
+                        .each
+                        .iter()
+                        .flat_map(|each| each.active.values())
+                        .filter_map(|run| run.timer),
+                );
+            }
+        }
+        owned.extend(
+            self.state
+                .undoing
+                .iter()
+                .filter_map(|undoing| undoing.run.timer),
+        );
+        if !self.state.phase.is_ended() {
+            assert_eq!(
+                armed, owned,
+                "every armed timer belongs to someone, and the other way round"
+            );
+        }
+    }
+
+    fn recount(&self) -> Tally {
+        let mut tally = Tally::default();
+        for (no, step) in self.state.steps.iter().enumerate() {
+            for visit in &step.visits {
+                tally.enter(&visit.run);
+                for each in visit.each.iter() {
+                    each.active.values().for_each(|run| tally.enter(run));
+                    use stepwell_kernel::state::ItemResult;
+                    for result in each.results.iter().flatten() {
+                        match result {
+                            ItemResult::Succeeded(_) => tally.succeeded += 1,
+                            ItemResult::Failed(_) => tally.failed += 1,
+                            ItemResult::Skipped => tally.skipped += 1,
+                            ItemResult::Cancelled => {}
+                        }
+                    }
+                }
+            }
+            let no = stepwell_kernel::plan::StepNo(no as u32);
+            let incoming = self.plan.incoming(no).len() as u32;
+            let joins = self.plan.step(no).join == Join::All && incoming > 0;
+            if joins && step.missing < incoming {
+                tally.starved += 1;
+            }
+        }
+        // What a retried loop had counted in earlier attempts is not in the state any more.
+        tally.succeeded = tally.succeeded.max(self.state.tally.succeeded);
+        tally.failed = tally.failed.max(self.state.tally.failed);
+        tally.skipped = tally.skipped.max(self.state.tally.skipped);
+        tally
+    }
+
+    /// Every token that arrived was produced by an event, and every one produced has arrived.
+    pub(super) fn check_tokens(&self) {
+        let mut produced: BTreeMap<EdgeNo, u32> = BTreeMap::new();
+        let mut moving = false;
+        for event in &self.log {
+            match &event.body {
+                Body::RunStarted { .. } => moving = true,
+                Body::RunStopping { .. } => moving = false,
+                Body::StepCompleted { step, routing, .. } if step.item.is_none() && moving => {
+                    match (self.plan.step(step.step).route, routing) {
+                        (Route::Edges, _) => {
+                            for edge in self.plan.outgoing(step.step) {
+                                *produced.entry(*edge).or_default() += 1;
+                            }
+                        }
+                        (_, Some(routing)) => {
+                            for taken in &routing.taken {
+                                *produced.entry(taken.edge).or_default() += 1;
+                            }
+                        }
+                        (_, None) => {}
+                    }
+                }
+                Body::StepRouted { routing, .. } => {
+                    for taken in &routing.taken {
+                        *produced.entry(taken.edge).or_default() += 1;
+                    }
+                }
+                Body::StepSkipped {
+                    step,
+                    reason: SkipReason::OnFailure | SkipReason::Operator,
+                    ..
+                } if self.plan.step(step.step).route == Route::Edges
+                    && moving
+                    && step.item.is_none() =>
+                {
+                    for edge in self.plan.outgoing(step.step) {
+                        *produced.entry(*edge).or_default() += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let started = self
+            .log
+            .iter()
+            .any(|event| matches!(event.body, Body::RunStarted { .. }));
+        for no in self.plan.numbers() {
+            let step = &self.state.steps[no.0 as usize];
+            if step.absorbed {
+                continue;
+            }
+            let incoming = self.plan.incoming(no);
+            let tokens = |edge: &EdgeNo| produced.get(edge).copied().unwrap_or(0);
+            let entry = started
+                && match self.plan.policy().entry {
+                    Entry::Step(entry) => entry == no,
+                    Entry::Roots => {
+                        incoming.is_empty() && self.plan.policy().final_step != Some(no)
+                    }
+                };
+            let finals = self.log.iter().filter(|event| {
+                matches!(event.body, Body::RunFinalizing { .. })
+                    && self.plan.policy().final_step == Some(no)
+            });
+            let given = u32::from(entry) + finals.count() as u32;
+            let expected = match self.plan.step(no).join {
+                Join::Each => given + incoming.iter().map(tokens).sum::<u32>(),
+                Join::All => given + incoming.iter().map(tokens).min().unwrap_or(0),
+            };
+            assert_eq!(
+                step.visits.len() as u32,
+                expected,
+                "visits of {}",
+                self.plan.step(no).name
+            );
+            if self.plan.step(no).join == Join::All {
+                let fired = step.visits.len() as u32 - given;
+                for edge in incoming {
+                    assert_eq!(
+                        self.state.marks[edge.0 as usize],
+                        tokens(edge) - fired,
+                        "tokens left on an edge"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Does everything that can be done, with time passing, until the run has ended.
+    pub(super) fn drive_to_the_end(&mut self, seed: u64) {
+        let mut dice = Dice::new(seed);
+        let key = TokenKey([7; 32]);
+        for _ in 0..3_000 {
+            if self.state.phase.is_ended() {
+                return;
+            }
+            if self.proceed {
+                self.proceed = false;
+                self.send(Command::Proceed);
+                continue;
+            }
+            let command = lawful(&self.plan, &self.state, self.now, &key, &mut dice)
+                .expect("an open run can always move");
+            let refused = !self.send(command);
+            if refused {
+                self.now = next_wake(&self.state)
+                    .unwrap_or(self.now)
+                    .max(self.now.plus(1_000));
+            }
+            if self.log.len() > 600 {
+                // A cycle without an end is lawful; it must still be possible to stop it.
+                self.send(Command::CancelRun {
+                    actor: super::commands::operator(),
+                    reason: None,
+                    compensate: false,
+                });
+            }
+        }
+        panic!("the run did not end: {:#?}", self.state);
+    }
+
+    /// Cuts the log before decision `cut`, folds what is left, and decides the rest again.
+    pub(super) fn replay_from(&self, cut: usize) {
+        let from = self
+            .history
+            .get(cut)
+            .map_or(self.log.len(), |(_, _, at)| *at);
+        let mut state = replay(&self.plan, RUN, &self.log[..from]);
+        let mut log = self.log[..from].to_vec();
+        for (command, now, _) in self.history.iter().skip(cut) {
+            let env = Env {
+                now: *now,
+                key: TokenKey([7; 32]),
+            };
+            let decision = decide(&self.plan, &mut state, command.clone(), &env)
+                .expect("it was decided before");
+            log.extend(decision.events);
+        }
+        assert_eq!(log, self.log, "the continuation writes the same log");
+        // Folding twice what was folded once is no different from folding it in one go.
+        let mut effects = Vec::new();
+        let mut stepwise = State::new(RUN, &self.plan);
+        for event in &log {
+            evolve(&self.plan, &mut stepwise, event, &mut effects);
+        }
+        assert_eq!(stepwise, self.state);
+    }
+}

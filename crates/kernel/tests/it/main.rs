@@ -1,0 +1,3 @@
+//! The kernel's tests: laws by property, statements by number.
+
+mod laws;
