@@ -26,7 +26,7 @@ use stepwell_engine::memory::MemoryStore;
 use stepwell_engine::mock::{FailRule, Mock};
 use stepwell_engine::port::Clock as _;
 use stepwell_kernel::command::Command;
-use stepwell_kernel::event::RunContext;
+use stepwell_kernel::event::{Patch, RunContext};
 use stepwell_kernel::keys::{TokenKey, sha256_hex};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
@@ -96,6 +96,9 @@ pub(crate) struct RunArgs {
     /// Approve the run, where the definition asks for that
     #[arg(long)]
     approve: bool,
+    /// Set a key of the run's ctx, as an operator would, once the run is stalled
+    #[arg(long, value_name = "KEY=VALUE")]
+    patch: Vec<String>,
     /// Give up after this many events: pretended results can make a workflow go round for ever
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     max_events: u64,
@@ -118,6 +121,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         return Ok(Exit::Problems);
     };
     let params = input::params(args.input_file.as_deref(), &args.input)?;
+    let patch = input::patch(&args.patch)?;
     let catalog = Files::default();
     let rules = rules::read(&args.fail, &plan, &catalog)?;
     let run_id = match &args.run_id {
@@ -135,7 +139,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let stop = interrupts()?;
     start(&mut mock, &plan, request, args.approve)?;
     let mut view = view(args, &run_id);
-    let end = drive(&mut mock, &run_id, &mut view, args, &stop)?;
+    let end = drive(&mut mock, &run_id, &mut view, args, patch, &stop)?;
     view.finish(&mock.engine)?;
     let notes: Vec<String> = mock.notes.drain(..).collect();
     let Some(live) = mock.engine.run(&run_id) else {
@@ -250,6 +254,7 @@ fn drive(
     run_id: &str,
     view: &mut View,
     args: &RunArgs,
+    mut patch: Patch,
     stop: &AtomicBool,
 ) -> Result<End> {
     view.changed(&mock.engine)?;
@@ -269,9 +274,17 @@ fn drive(
             view.changed(&mock.engine)?;
             continue;
         }
-        // Only someone who changes ctx could revive it, and nobody can reach a run in memory.
+        // Only someone who changes ctx can revive it; nobody else can reach a run in memory.
         if is(mock, run_id, |state| state.stalled.is_some()) {
-            break;
+            let ctx = std::mem::take(&mut patch);
+            if ctx.is_empty() {
+                break;
+            }
+            let actor = engine_actor();
+            mock.engine
+                .submit(run_id, Command::PatchCtx { actor, ctx })
+                .context("--patch was refused")?;
+            continue;
         }
         match mock.due().filter(|due| *due > now) {
             None => break,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use stepwell_kernel::event::{Event, Parent};
+use stepwell_kernel::event::{Body, Event, Parent, WaitKind};
 use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
@@ -29,31 +29,85 @@ pub(super) struct Follower {
     runs: BTreeMap<String, Followed>,
 }
 
+/// Who is told an event, together with its run as it is right after it.
+type Sink<'s> = dyn FnMut(&Followed, &Event) -> io::Result<()> + 's;
+
 impl Follower {
-    /// Tells `sink` every event that is new, each with its run as it is right after it.
-    pub(super) fn pull(
+    /// Tells `sink` every event that is new. Each run's in their order; a child's between the
+    /// event that started it and the one that took its end.
+    pub(super) fn pull(&mut self, engine: &RunEngine, sink: &mut Sink<'_>) -> io::Result<()> {
+        let mut fresh: BTreeMap<String, Vec<Event>> = BTreeMap::new();
+        let mut known: Vec<(usize, String)> = Vec::new();
+        for (run_id, live) in engine.runs() {
+            let seen = self.runs.get(run_id).map_or(0, |run| run.state.seq);
+            if live.state.seq <= seen {
+                continue;
+            }
+            fresh.insert(run_id.clone(), engine.events(run_id, seen));
+            if let Some(run) = self.runs.get(run_id) {
+                known.push((run.prefix.matches('/').count(), run_id.clone()));
+            }
+        }
+        // The deepest first: its end is what moves those above it.
+        known.sort_by(|one, other| other.cmp(one));
+        for (_, run_id) in known {
+            self.tell(engine, &run_id, &mut fresh, sink)?;
+        }
+        let is_root = |id: &&String| {
+            let live = engine.run(id);
+            live.is_none_or(|live| live.state.parent.is_none())
+        };
+        let roots: Vec<String> = fresh.keys().filter(is_root).cloned().collect();
+        for run_id in roots {
+            self.tell(engine, &run_id, &mut fresh, sink)?;
+        }
+        while let Some(run_id) = fresh.keys().next().cloned() {
+            self.tell(engine, &run_id, &mut fresh, sink)?;
+        }
+        Ok(())
+    }
+
+    fn tell(
         &mut self,
         engine: &RunEngine,
-        sink: &mut dyn FnMut(&Followed, &Event) -> io::Result<()>,
+        run_id: &str,
+        fresh: &mut BTreeMap<String, Vec<Event>>,
+        sink: &mut Sink<'_>,
     ) -> io::Result<()> {
-        for (run_id, live) in engine.runs() {
-            if !self.runs.contains_key(run_id) {
-                let followed = Followed {
-                    plan: live.plan.clone(),
-                    state: State::new(run_id.clone(), &live.plan),
-                    prefix: prefix(engine, live.state.parent.as_ref()),
-                };
-                self.runs.insert(run_id.clone(), followed);
+        let Some((events, live)) = fresh.remove(run_id).zip(engine.run(run_id)) else {
+            return Ok(());
+        };
+        self.runs
+            .entry(run_id.to_owned())
+            .or_insert_with(|| Followed {
+                plan: live.plan.clone(),
+                state: State::new(run_id, &live.plan),
+                prefix: prefix(engine, live.state.parent.as_ref()),
+            });
+        for event in events {
+            if let Some(run) = self.runs.get_mut(run_id) {
+                evolve(&run.plan, &mut run.state, &event, &mut Vec::new());
+                sink(run, &event)?;
             }
-            let Some(followed) = self.runs.get_mut(run_id) else {
+            let Body::StepWaiting {
+                step,
+                wait: WaitKind::Child { .. },
+                ..
+            } = event.body
+            else {
                 continue;
             };
-            if live.state.seq <= followed.state.seq {
-                continue;
-            }
-            for event in engine.events(run_id, followed.state.seq) {
-                evolve(&followed.plan, &mut followed.state, &event, &mut Vec::new());
-                sink(followed, &event)?;
+            let parent = Parent {
+                run_id: run_id.to_owned(),
+                step_id: live.plan.step_id(step),
+            };
+            let is_child = |id: &&String| {
+                let live = engine.run(id);
+                live.is_some_and(|live| live.state.parent.as_ref() == Some(&parent))
+            };
+            let children: Vec<String> = fresh.keys().filter(is_child).cloned().collect();
+            for child in children {
+                self.tell(engine, &child, fresh, sink)?;
             }
         }
         Ok(())

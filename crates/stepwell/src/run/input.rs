@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde_json::{Map, Value as Json};
 use stepwell_dialects::words::quote;
 use stepwell_dialects::{Problem, Source, problem, tree};
+use stepwell_kernel::event::Patch;
 
 use crate::definition;
 use crate::term::stderr_paint;
@@ -18,11 +19,7 @@ pub(super) fn params(file: Option<&Path>, inputs: &[String]) -> Result<Json> {
         None => Map::new(),
     };
     for input in inputs {
-        let Some((key, value)) = input.split_once('=') else {
-            return usage(format!("--input {}: write it as KEY=VALUE", quote(input)));
-        };
-        // What is no JSON is text: `name=Ada` must not need quotes.
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Json::from(value));
+        let (key, value) = pair("--input", input)?;
         let path: Vec<&str> = key.split('.').collect();
         if path.iter().any(|part| part.is_empty()) {
             return usage(format!(
@@ -39,6 +36,25 @@ pub(super) fn params(file: Option<&Path>, inputs: &[String]) -> Result<Json> {
         }
     }
     Ok(Json::Object(params))
+}
+
+/// Changes of the run's ctx: keys as they are, since ctx is flat.
+pub(super) fn patch(patches: &[String]) -> Result<Patch> {
+    let pairs = patches.iter().map(|it| pair("--patch", it));
+    pairs
+        .map(|it| it.map(|(key, value)| (key.to_owned(), value)))
+        .collect()
+}
+
+fn pair<'t>(flag: &str, text: &'t str) -> Result<(&'t str, Json)> {
+    match text.split_once('=') {
+        // What is no JSON is text: `name=Ada` must not need quotes.
+        Some((key, value)) if !key.is_empty() => Ok((
+            key,
+            serde_json::from_str(value).unwrap_or_else(|_| Json::from(value)),
+        )),
+        _ => usage(format!("{flag} {}: write it as KEY=VALUE", quote(text))),
+    }
 }
 
 fn from_file(path: &Path) -> Result<Map<String, Json>> {
