@@ -75,7 +75,11 @@ macro_rules! language {
 }
 
 /// The languages that can be read.
-const LANGUAGES: &[Language] = &[language!(Playbook, playbook)];
+const LANGUAGES: &[Language] = &[
+    language!(Actions, actions),
+    language!(Playbook, playbook),
+    language!(Linear, linear),
+];
 
 fn language(dialect: Dialect) -> Option<&'static Language> {
     LANGUAGES.iter().find(|it| it.dialect == dialect)

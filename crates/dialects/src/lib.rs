@@ -16,11 +16,13 @@
 //! What must not live here: running anything, touching files, the network or
 //! the clock. Reading a definition is a pure function of its bytes.
 
+pub mod actions;
 mod build;
 pub mod document;
 pub mod duration;
 mod field;
 mod leftover;
+pub mod linear;
 mod mapping;
 mod name;
 mod offsets;

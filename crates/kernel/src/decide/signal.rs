@@ -313,6 +313,18 @@ impl Decider<'_> {
                 by: None,
             });
         }
+        // The items of a loop end with it.
+        let each = self
+            .state
+            .visit(at)
+            .filter(|_| at.item.is_none())
+            .and_then(|visit| visit.each.as_ref());
+        let items: Vec<u32> = each
+            .map(|each| each.active.keys().copied().collect())
+            .unwrap_or_default();
+        for item in items {
+            self.cancel_step(at.with_item(item), "an operator skipped the step");
+        }
         let logical = if started { logical + 1 } else { logical };
         // An item that has ended has left the loop's window, so there is nothing left to skip.
         if !(started && at.item.is_some()) {

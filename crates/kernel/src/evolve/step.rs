@@ -83,6 +83,8 @@ impl Fold<'_> {
                 self.arm(*step, TimerKind::Hold, *until);
             }
             Body::StepRetried { step, logical } => {
+                self.settle(Due::Failure(*step));
+                self.settle(Due::Route(*step));
                 self.disarm(*step);
                 let params = self.params_version();
                 self.change(*step, |run| {
@@ -168,7 +170,8 @@ impl Fold<'_> {
         self.change(at, |run| {
             run.execution = execution;
             // A claim that answers a wait is not a new try of the work.
-            if !run.woken && task == TaskKind::ReadyStep {
+            let answers = run.woken || run.status == Status::Waiting;
+            if !answers {
                 run.tries += 1;
             }
             run.woken = false;

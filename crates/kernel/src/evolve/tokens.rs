@@ -161,8 +161,12 @@ impl Fold<'_> {
             .as_ref()
             .is_some_and(|each| each.on_failure == OnLoopFailure::Fail);
         let moving = self.state.phase.is_moving();
-        let Some((logical, execution)) = self.state.run(at).map(|run| (run.logical, run.execution))
-        else {
+        // A loop that was ended from outside opens nothing and is not told that it is over.
+        let looping = self
+            .state
+            .run(at)
+            .filter(|run| run.status == Status::Looping);
+        let Some((logical, execution)) = looping.map(|run| (run.logical, run.execution)) else {
             return;
         };
         loop {

@@ -399,6 +399,9 @@ pub struct Undo {
     /// What they get.
     #[serde(default, skip_serializing_if = "Json::is_null")]
     pub input: Json,
+    /// Tools that the built-in worker runs instead; as in `Work::Pipeline`.
+    #[serde(default, skip_serializing_if = "Json::is_null")]
+    pub tasks: Json,
     /// How often and how fast failures are retried.
     pub retry: Retry,
     /// Longest time one execution may take, in milliseconds.

@@ -1,3 +1,6 @@
-//! The kernel's tests: laws by property, statements by number.
+//! Everything the kernel promises, seen from outside: one binary, one module a subject.
 
+mod support;
+
+mod driver;
 mod laws;

@@ -110,6 +110,7 @@ fn any_undo() -> impl Strategy<Value = Option<Undo>> {
             queue: "q".into(),
             operation: "undo".into(),
             input: json!(null),
+            tasks: json!(null),
             retry,
             timeout_ms,
         },

@@ -1,0 +1,80 @@
+//! The language's words for the kernel's states. Total: every state has one.
+
+use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::event::{Rollback, WaitKind};
+use stepwell_kernel::plan::{Plan, StepRef};
+use stepwell_kernel::state::{ItemResult, Phase, State, Status, StepRun};
+
+/// The run's status.
+#[must_use]
+pub fn run_word(state: &State) -> &'static str {
+    match state.phase {
+        Phase::Void | Phase::Created | Phase::Queued => "Pending",
+        Phase::Running | Phase::Finalizing if state.pause.is_some() => "Paused",
+        Phase::Running if state.is_blocked() && waits_for_approval(state) => "WaitingForApproval",
+        Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => "Running",
+        Phase::Ended(Outcome::Succeeded | Outcome::Partial) => "Succeeded",
+        Phase::Ended(Outcome::Failed(_)) => "Failed",
+        Phase::Ended(Outcome::Cancelled(_)) => "Cancelled",
+    }
+}
+
+/// How far the undoing of a failed run came; the summary is in its evidence.
+#[must_use]
+pub fn run_substatus(state: &State) -> Option<&'static str> {
+    match state.phase {
+        Phase::Ended(Outcome::Failed(Rollback::Complete)) => Some("Compensated"),
+        Phase::Ended(Outcome::Failed(Rollback::Incomplete)) => Some("PartiallyCompensated"),
+        _ => None,
+    }
+}
+
+/// An action's status.
+#[must_use]
+pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
+    if let Some(run) = state.run(at) {
+        return word(run);
+    }
+    let closed = at
+        .item
+        .zip(state.visit(at).and_then(|visit| visit.each.as_ref()))
+        .and_then(|(item, each)| each.results.get(item as usize)?.as_ref());
+    match closed {
+        None => "Pending",
+        Some(ItemResult::Succeeded(_)) => "Succeeded",
+        Some(ItemResult::Failed(_)) => "Failed",
+        Some(ItemResult::Skipped | ItemResult::Cancelled) => "Cancelled",
+    }
+}
+
+fn word(run: &StepRun) -> &'static str {
+    match run.status {
+        // A retry is still the action that was started; a retry by an operator is a new one.
+        Status::Arrived | Status::Ready if run.has_started() => "Running",
+        Status::Arrived | Status::Ready | Status::Denied => "Pending",
+        Status::Running | Status::Looping => "Running",
+        // The approval comes before the action: it has not begun.
+        Status::Waiting if is_gate(run) => "Pending",
+        Status::Waiting => "WaitingForManualCompletion",
+        Status::Succeeded => "Succeeded",
+        Status::Failed | Status::Held => "Failed",
+        Status::Skipped | Status::Cancelled => "Cancelled",
+    }
+}
+
+fn is_gate(run: &StepRun) -> bool {
+    let wait = run.wait.as_ref();
+    wait.is_some_and(|wait| wait.kind == WaitKind::Gate)
+}
+
+fn waits_for_approval(state: &State) -> bool {
+    let approval = |run: &StepRun| {
+        let wait = run.wait.as_ref();
+        wait.is_some_and(|wait| matches!(wait.kind, WaitKind::Gate | WaitKind::Approval))
+    };
+    let mut visits = state.steps.iter().flat_map(|step| &step.visits);
+    visits.any(|visit| {
+        let mut items = visit.each.iter().flat_map(|each| each.active.values());
+        approval(&visit.run) || items.any(approval)
+    })
+}

@@ -1,0 +1,106 @@
+//! From a valid model to the net: a chain of plain edges. Cannot fail.
+
+use serde_json::{Value as Json, json};
+use stepwell_kernel::plan::{
+    Backoff, BackoffKind, Dialect, Edge, ErrorClass, Net, OnFailure, Retry, RunPolicy, SourceRef,
+    Step as NetStep, StepNo, WaitOn, WaitSpec, WaitTimeout, Work,
+};
+
+use super::model::{Does, Step, Workflow};
+
+/// What is retried. The specification leaves the choice between Retry and Dead to the handler; these
+/// are the classes of failures that trying again may mend.
+const RETRYABLE: [ErrorClass; 7] = [
+    ErrorClass::Timeout,
+    ErrorClass::RateLimit,
+    ErrorClass::Transient,
+    ErrorClass::Transport,
+    ErrorClass::Agent,
+    ErrorClass::External,
+    ErrorClass::Unknown,
+];
+
+pub(super) fn net(workflow: Workflow, source: SourceRef) -> Net {
+    let types: Vec<Json> = workflow
+        .steps
+        .iter()
+        .map(|step| json!(step.step_type))
+        .collect();
+    let extra = json!({
+        "description": workflow.description,
+        "bizKey": workflow.biz_key,
+        "leaseSeconds": workflow.defaults.lease_seconds,
+        "stepTypes": types,
+    });
+    let last = workflow.steps.len().saturating_sub(1) as u32;
+    let queue = &workflow.workflow_type;
+    let steps = workflow.steps.into_iter().zip(0..);
+    Net {
+        dialect: Dialect::Linear,
+        plan_id: workflow.workflow_type.clone(),
+        plan_version: workflow.version.to_string(),
+        schema_version: "v1.0".to_owned(),
+        source,
+        workload: Json::Null,
+        steps: steps.map(|(it, seq)| step(it, seq, queue)).collect(),
+        edges: (0..last)
+            .map(|seq| Edge::plain(StepNo(seq), StepNo(seq + 1)))
+            .collect(),
+        policy: RunPolicy {
+            wait_timeout: match workflow.timeout_claims {
+                true => WaitTimeout::Claim,
+                false => WaitTimeout::Ignore,
+            },
+            ..RunPolicy::default()
+        },
+        library: Default::default(),
+        extra,
+    }
+}
+
+fn step(step: Step, seq: u32, workflow_type: &str) -> NetStep {
+    let retry = Retry {
+        max_executions: step.max_attempts,
+        backoff: Backoff {
+            kind: BackoffKind::Exponential,
+            initial_ms: step.backoff.initial_ms,
+            multiplier: 2.0,
+            max_ms: step.backoff.max_ms,
+        },
+        classes: RETRYABLE.to_vec(),
+    };
+    let (work, retry) = match step.does {
+        Does::Tool(work) => (work, retry),
+        // A wait that ran out is over: there is no handler to try it again.
+        Does::Wait { event, timeout_ms } => (
+            Work::Wait(WaitSpec {
+                on: WaitOn::Event { event_type: event },
+                deadline_ms: timeout_ms,
+            }),
+            Retry::once(),
+        ),
+        Does::Handler {
+            queue,
+            operation,
+            wait_for,
+        } => (
+            Work::Task {
+                queue: queue.unwrap_or_else(|| workflow_type.to_owned()),
+                operation: operation.unwrap_or_else(|| step.step_type.clone()),
+                config: match wait_for {
+                    Json::Null => Json::Null,
+                    wait_for => json!({ "waitFor": wait_for }),
+                },
+            },
+            retry,
+        ),
+    };
+    let mut compiled = NetStep::new(step.name, work);
+    compiled.description = step.description;
+    compiled.order = seq;
+    compiled.input = step.input;
+    compiled.retry = retry;
+    compiled.timeout_ms = step.timeout_ms;
+    compiled.on_failure = OnFailure::Stop { compensate: false };
+    compiled
+}
