@@ -10,10 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .into();
     let folder = root.join("../../docs/errors");
     println!("cargo::rerun-if-changed=build.rs");
-    // A folder that is not there would make every build a new one.
-    if folder.is_dir() {
-        println!("cargo::rerun-if-changed={}", folder.display());
-    }
+    // Its parent, so that the folder's own coming is noticed too.
+    println!("cargo::rerun-if-changed=../../docs");
     let mut pages = Vec::new();
     for entry in fs::read_dir(&folder).into_iter().flatten() {
         let path = entry?.path().canonicalize()?;

@@ -344,12 +344,12 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
             Some(_) => ManualOutcome::Failed,
             None => ManualOutcome::Succeeded,
         };
-        let approvals = wait.approvals.len();
         let Some(token) = open_token(&live.plan, &live.state, step, self.engine.key()) else {
             return Ok(true);
         };
         let actor = Actor {
-            id: format!("mock-person-{}", approvals + 1),
+            // Somebody else each time: plans may ask that for approvals and for incompatible duties.
+            id: format!("mock-person-{number}"),
             role: Role::Operator,
             tenant: None,
         };

@@ -113,13 +113,6 @@ const UNDO_WORDS: [(&str, UndoOutcome); 4] = [
 
 /// Why it failed or was cancelled.
 fn cause(plan: &Plan, state: &State) -> Option<String> {
-    let error = state.error.as_ref().map(|error| {
-        if error.message.is_empty() {
-            error.code.clone()
-        } else {
-            format!("{}: {}", error.code, error.message)
-        }
-    });
     let from_stop = state.stop.as_ref().map(|stop| match &stop.cause {
         StopCause::StepFailed { step } => (Some(*step), "a step failed".to_owned()),
         StopCause::RunTimeout => (None, "the run took too long".to_owned()),
@@ -133,19 +126,21 @@ fn cause(plan: &Plan, state: &State) -> Option<String> {
             Some((Some(first.step), "a step failed".to_owned()))
         })
         .unwrap_or((None, String::new()));
-    let text = match (step, error) {
+    let text = match (step, &state.error) {
         (Some(step), Some(error)) => {
             let id = plan.step_id(step);
             let tries = state.run(step).map_or(0, |run| run.execution);
-            let after = if tries > 1 {
-                format!(" (after {tries} attempts)")
-            } else {
-                String::new()
+            let after = match tries {
+                0 | 1 => String::new(),
+                _ => format!(" (after {tries} attempts)"),
             };
-            format!("{id}: {error}{after}")
+            // The run's error repeats whose it is.
+            let own = error.message.strip_prefix(&format!("{id}: "));
+            let message = own.unwrap_or(&error.message);
+            format!("{id}: {}: {message}{after}", error.code)
         }
         (Some(step), None) => format!("{}: {what}", plan.step_id(step)),
-        (None, Some(error)) => error,
+        (None, Some(error)) => format!("{}: {}", error.code, error.message),
         (None, None) if what.is_empty() => return None,
         (None, None) => what,
     };

@@ -36,7 +36,26 @@ fn piped_output_is_one_plain_line_per_change() {
 fn a_failed_saga_says_what_was_undone() {
     let call = mock(SAGA, &["--fail", "ship=external"]);
     assert_eq!(call.code, 3, "{}", call.err);
-    expect![[r#""#]].assert_eq(&call.out);
+    expect![[r#"
+        00:00.000  (run)              Running
+        00:00.000  authorise-payment  Running  (attempt 1)
+        00:00.000  authorise-payment  Succeeded
+        00:00.000  reserve-stock      Running  (attempt 1)
+        00:00.000  reserve-stock      Succeeded
+        00:00.000  ship               Running  (attempt 1)
+        00:00.000  ship               Failed  (EXTERNAL: pretended failure (external))
+        00:00.000  (run)              Running  (stopping, then undoing)
+        00:00.000  (run)              Running  (undoing 2 steps)
+        00:00.000  reserve-stock      undoing  (attempt 1)
+        00:00.000  reserve-stock      undone
+        00:00.000  authorise-payment  undoing  (attempt 1)
+        00:00.000  authorise-payment  undone
+        00:00.000  (run)              Failed  (Compensated)
+
+        Failed (Compensated)  order-saga  run_d3812331e0be5d9e78cfc1c3b8ac6d84 in 0 ms of virtual time, 17 events
+          cause         ship: EXTERNAL: ship: pretended failure (external)
+          undone        reserve-stock, authorise-payment
+    "#]].assert_eq(&call.out);
 }
 
 #[test]
