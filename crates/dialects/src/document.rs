@@ -77,6 +77,8 @@ macro_rules! language {
 /// The languages that can be read.
 const LANGUAGES: &[Language] = &[
     language!(Actions, actions),
+    language!(Dag, dag),
+    language!(Plan, plan),
     language!(Playbook, playbook),
     language!(Linear, linear),
 ];

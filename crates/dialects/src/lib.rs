@@ -18,6 +18,9 @@
 
 pub mod actions;
 mod build;
+pub mod dag;
+mod delays;
+mod depends;
 pub mod document;
 pub mod duration;
 mod field;
@@ -27,6 +30,7 @@ mod mapping;
 mod name;
 mod offsets;
 mod parse;
+pub mod plan;
 pub mod playbook;
 pub mod problem;
 pub mod reader;
@@ -35,6 +39,7 @@ pub mod source;
 pub mod template;
 pub mod tools;
 pub mod tree;
+mod undo;
 pub mod words;
 
 pub use document::{Document, Loaded, detect, load};

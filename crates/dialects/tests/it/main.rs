@@ -3,9 +3,12 @@
 
 mod actions;
 mod corpus;
+mod dag;
+mod definition;
 mod evidence;
 mod hostile;
 mod linear;
+mod plan;
 mod playbook;
 mod problem;
 mod reader;

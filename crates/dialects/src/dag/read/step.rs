@@ -1,0 +1,187 @@
+//! One step of a workflow.
+
+use std::collections::HashSet;
+
+use serde_json::Value as Json;
+use stepwell_kernel::plan::{ErrorClass, Retry, WaitOn, WaitSpec, Work};
+
+use super::mention;
+use crate::dag::model::{Mention, OnFailure, Step};
+use crate::duration::DurationRule;
+use crate::problem::Problems;
+use crate::reader::{Field, Fields};
+use crate::words::quote;
+use crate::{delays, template, tools};
+
+/// Retries where a `retryPolicy` does not say how many.
+const MAX_RETRIES: u32 = 3;
+
+/// Reads a step. `None` only if it has no name, since nothing else can then be said about it.
+pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> {
+    let mut f = field.fields(p)?;
+    let name = f.req("name", p).and_then(|name| {
+        let span = name.span();
+        name.name(p).map(|name| Mention { name, span })
+    });
+    let description = f.opt("description", p).and_then(|text| text.text(p));
+    let agent = f.opt("agent", p).and_then(|agent| agent.name(p));
+    let action = f.opt("action", p).and_then(|action| action.string(p));
+    let needs = f.opt("dependsOn", p).map_or(Vec::new(), |it| needs(&it, p));
+    let timeout_ms = f
+        .opt("timeout", p)
+        .and_then(|field| field.duration(DurationRule::TEXT, p));
+    let retry_field = f.opt("retryPolicy", p);
+    let on_failure = f.opt("onFailure", p).and_then(|it| on_failure(&it, p));
+    let compensable = f
+        .opt("compensable", p)
+        .and_then(|it| it.bool(p).map(|value| (value, it.span())));
+    let input = f.opt("input", p);
+    if let Some(input) = &input {
+        template::check(input.node, p);
+    }
+    let gate = f
+        .opt("gate", p)
+        .filter(|it| it.one_of(&["approval"], p).is_some());
+    let tool = f.opt("tool", p);
+
+    let is_gate = gate.is_some();
+    if let Some(gate) = &gate {
+        only_waits(gate, [&tool, &retry_field], p);
+    }
+    let work = match (&gate, &tool) {
+        (Some(_), _) => Some(Work::Wait(WaitSpec {
+            on: WaitOn::Approval,
+            deadline_ms: timeout_ms,
+        })),
+        (None, Some(tool)) => tools::work(tool, p),
+        (None, None) => task(&f, agent, action, p),
+    };
+    let retry = retry_field.and_then(|it| retry(&it, p));
+    f.finish(p);
+    Some(Step {
+        name: name?,
+        // Where no agent acts, the action still says what the step is for.
+        description: description.or(action.filter(|_| is_gate || tool.is_some())),
+        agent,
+        // A step without work was reported; the rest of it is still worth checking.
+        work: work.unwrap_or(Work::Pipeline { tasks: Json::Null }),
+        is_gate,
+        input: input.map_or(Json::Null, |input| input.json()),
+        needs,
+        timeout_ms: timeout_ms.filter(|_| !is_gate),
+        retry,
+        on_failure,
+        compensable,
+    })
+}
+
+/// Work for an agent. Without one nobody would ever do it.
+fn task(
+    f: &Fields<'_>,
+    agent: Option<&str>,
+    action: Option<&str>,
+    p: &mut Problems,
+) -> Option<Work> {
+    for key in ["agent", "action"] {
+        if !f.has(key) {
+            p.error("FIELD_MISSING", f.span(), format!("a step needs `{key}`"))
+                .help(format!(
+                    "add `{key}: …`, or a `tool` that the built-in worker runs, or `gate: approval`"
+                ));
+        }
+    }
+    Some(Work::Task {
+        queue: agent?.to_owned(),
+        operation: action?.to_owned(),
+        config: Json::Null,
+    })
+}
+
+/// A gate waits for a person: there is nothing to run and nothing to run again.
+fn only_waits(gate: &Field<'_>, others: [&Option<Field<'_>>; 2], p: &mut Problems) {
+    for other in others.into_iter().flatten() {
+        let message = format!(
+            "{} has no meaning at a gate, which waits for a person",
+            other.label
+        );
+        p.error("FIELD_CONFLICT", other.span(), message)
+            .help(format!(
+                "remove it, or make a step of its own that depends on the {} step",
+                gate.label
+            ));
+    }
+}
+
+fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<Mention<'n>> {
+    let mut needs = Vec::new();
+    let mut seen = HashSet::new();
+    for item in field.list_or_one() {
+        let Some(need) = mention(&item, p) else {
+            continue;
+        };
+        if seen.insert(need.name) {
+            needs.push(need);
+        } else {
+            let message = format!("names {} a second time", quote(need.name));
+            item.error("FIELD_VALUE", &message, p)
+                .help("remove one of the two");
+        }
+    }
+    needs
+}
+
+fn on_failure(field: &Field<'_>, p: &mut Problems) -> Option<(OnFailure, crate::source::Span)> {
+    let word = field.one_of(&["abort", "skip", "compensate"], p)?;
+    let action = match word {
+        "abort" => OnFailure::Abort,
+        "skip" => OnFailure::Skip,
+        _ => OnFailure::Compensate,
+    };
+    Some((action, field.span()))
+}
+
+fn retry(field: &Field<'_>, p: &mut Problems) -> Option<Retry> {
+    let mut f = field.fields(p)?;
+    let retries = f.opt("maxRetries", p).map_or(Some(MAX_RETRIES), |it| {
+        it.int(0..=1_000, p).and_then(|n| u32::try_from(n).ok())
+    });
+    let backoff = delays::read(&mut f, p);
+    let mut classes = vec![
+        ErrorClass::Transient,
+        ErrorClass::Transport,
+        ErrorClass::RateLimit,
+    ];
+    if let Some(field) = f.opt("retryOn", p) {
+        for item in field.list_or_one() {
+            if let Some(class) = retried_class(&item, p)
+                && !classes.contains(&class)
+            {
+                classes.push(class);
+            }
+        }
+    }
+    f.finish(p);
+    let retries = retries?;
+    if retries == 0 {
+        return Some(Retry::once());
+    }
+    Some(Retry {
+        max_executions: retries + 1,
+        backoff,
+        classes,
+    })
+}
+
+/// A category that `retryOn` may add. Transient errors are retried anyway; three kinds never are.
+fn retried_class(field: &Field<'_>, p: &mut Problems) -> Option<ErrorClass> {
+    let word = field.text(p)?;
+    if matches!(word, "timeout" | "validation" | "governance") {
+        let message = format!("names {}, which is never retried", quote(word));
+        field
+            .error("FIELD_VALUE", &message, p)
+            .help("remove it; only `agent`, `external` and `unknown` can be added");
+        return None;
+    }
+    let word = field.one_of(&["transient", "agent", "external", "unknown"], p)?;
+    ErrorClass::from_name(word)
+}

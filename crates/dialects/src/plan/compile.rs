@@ -1,0 +1,75 @@
+//! From the model to the net. Nothing can go wrong here: all checks are done.
+
+use serde_json::Value as Json;
+use stepwell_kernel::plan::{
+    self, Dialect, Edge, Net, OnFailure, Retry, RunPolicy, SourceRef, StepNo, UndoMode,
+};
+
+use super::model::{Failure, Header, Step};
+
+/// How long a held step waits for an operator: one day.
+const HOLD_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The net of a plan whose steps depend on each other as `needs` says.
+pub(super) fn net(
+    header: Header<'_>,
+    steps: Vec<Step<'_>>,
+    needs: &[Vec<usize>],
+    source: SourceRef,
+) -> Net {
+    let number = |at: usize| StepNo(u32::try_from(at).unwrap_or(u32::MAX));
+    let compensate = steps.iter().any(|step| step.undo.is_some());
+    let mut edges = Vec::new();
+    for (at, needed) in needs.iter().enumerate() {
+        edges.extend(
+            needed
+                .iter()
+                .map(|need| Edge::plain(number(*need), number(at))),
+        );
+    }
+    let compiled = steps.into_iter().enumerate().map(|(at, it)| {
+        let on_failure = match it.on_failure.unwrap_or(header.on_failure) {
+            Failure::Fail => OnFailure::Stop { compensate },
+            Failure::Hold => OnFailure::Hold {
+                timeout_ms: it.hold.or(header.hold).map_or(HOLD_MS, |(hold, _)| hold),
+            },
+        };
+        step(number(at).0, it, on_failure)
+    });
+    Net {
+        dialect: Dialect::Plan,
+        plan_id: header.plan_id.to_owned(),
+        plan_version: header.plan_version,
+        schema_version: header.schema_version,
+        source,
+        workload: Json::Null,
+        steps: compiled.collect(),
+        edges,
+        policy: RunPolicy {
+            needs_approval: header.needs_approval,
+            timeout_ms: header.timeout_ms,
+            timeout_compensates: compensate,
+            undo_mode: UndoMode::Continue,
+            skip_unreached: true,
+            ..RunPolicy::default()
+        },
+        library: Default::default(),
+        extra: header.extra,
+    }
+}
+
+fn step(order: u32, it: Step<'_>, on_failure: OnFailure) -> plan::Step {
+    plan::Step {
+        description: it.description.map(str::to_owned),
+        order,
+        input: it.input,
+        gate: it.gate,
+        duties: it.duties,
+        retry: it.retry.unwrap_or_else(Retry::once),
+        timeout_ms: it.timeout_ms,
+        on_failure,
+        undo: it.undo,
+        side_effect: it.side_effect,
+        ..plan::Step::new(it.id.name, it.work)
+    }
+}

@@ -1,0 +1,85 @@
+//! `plan`: the execution contract's plans (`metadata{planId, planVersion, schemaVersion}`, `steps[]`),
+//! and the older shape that has these at the root.
+//!
+//! Here: from the file to the net, the contract's words for states, and references to plans. Not
+//! here: fetching anything; a reference is checked by whoever fetches, with [`reference`].
+
+mod capabilities;
+mod compile;
+mod header;
+mod model;
+pub mod reference;
+mod secrets;
+mod step;
+mod validate;
+pub mod words;
+
+use stepwell_kernel::plan::Net;
+
+use crate::document::Document;
+use crate::problem::Problems;
+use crate::reader::Fields;
+use crate::tree::Node;
+
+/// The JSON Schema of the file format, for editors.
+pub const SCHEMA: &str = include_str!("schema.json");
+
+pub use capabilities::KNOWN as CAPABILITIES;
+
+/// Whether the file has a plan's id where a plan has it.
+#[must_use]
+pub fn detect(root: &Node) -> bool {
+    let metadata = root.get("metadata");
+    let id = root
+        .get("planId")
+        .or(metadata.and_then(|it| it.get("planId")));
+    let first = root
+        .get("steps")
+        .and_then(Node::as_seq)
+        .and_then(<[Node]>::first);
+    let foreign = root.get("apiVersion").is_some();
+    !foreign && (id.is_some() || first.is_some_and(|step| step.get("stepId").is_some()))
+}
+
+/// Reads, checks and compiles a definition. `None` if and only if an error was reported.
+pub fn compile(doc: &Document<'_>, p: &mut Problems) -> Option<Net> {
+    let mut found = Problems::new();
+    let read = read(doc.root, &mut found);
+    let needs = read
+        .as_ref()
+        .map(|(header, steps)| validate::plan(header, steps, &mut found));
+    let refused = found.has_errors();
+    p.extend(found.into_vec());
+    match (read, needs) {
+        (Some((header, steps)), Some(needs)) if !refused => {
+            Some(compile::net(header, steps, &needs, doc.source_ref()))
+        }
+        _ => None,
+    }
+}
+
+fn read<'n>(root: &'n Node, p: &mut Problems) -> Option<(model::Header<'n>, Vec<model::Step<'n>>)> {
+    let mut f = Fields::open(root, "the plan", p)?;
+    let header = header::read(&mut f, p);
+    let steps = f.req("steps", p);
+    let steps_span = steps.as_ref().map_or(f.span(), |it| it.span());
+    let items = steps.and_then(|steps| steps.list(p));
+    if items.as_ref().is_some_and(Vec::is_empty) {
+        p.error(
+            "INVALID_PLAN_SCHEMA",
+            steps_span,
+            "a plan needs at least one step",
+        )
+        .help("add `- stepId: …` with a `kind`");
+    }
+    f.finish_as("INVALID_PLAN_SCHEMA", p);
+    let mut header = header?;
+    header.steps_span = steps_span;
+    let read = items
+        .iter()
+        .flatten()
+        .filter_map(|item| step::read(item, p));
+    let read = read.collect();
+    items?;
+    Some((header, read))
+}

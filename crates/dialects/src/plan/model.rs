@@ -1,0 +1,57 @@
+//! A plan as typed data. Spans are kept where checks that need the whole file point.
+
+use serde_json::Value as Json;
+use stepwell_kernel::plan::{Gate, Retry, SideEffect, Undo, Work};
+
+use crate::source::Span;
+
+/// Everything but the steps.
+#[derive(Debug)]
+pub(super) struct Header<'n> {
+    pub(super) plan_id: &'n str,
+    pub(super) plan_version: String,
+    pub(super) schema_version: String,
+    /// The capability that says steps run side by side, where the plan asks for it.
+    pub(super) wants_parallel: Option<Span>,
+    pub(super) on_failure: Failure,
+    pub(super) hold: Option<(u64, Span)>,
+    pub(super) needs_approval: bool,
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) steps_span: Span,
+    /// Adapter, capabilities, labels: for whoever runs it.
+    pub(super) extra: Json,
+}
+
+/// `onStepFailure`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The run fails.
+    #[default]
+    Fail,
+    /// The run waits for an operator.
+    Hold,
+}
+
+/// A name that points at a step, and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mention<'n> {
+    pub(super) name: &'n str,
+    pub(super) span: Span,
+}
+
+#[derive(Debug)]
+pub(super) struct Step<'n> {
+    pub(super) id: Mention<'n>,
+    pub(super) description: Option<&'n str>,
+    pub(super) needs: Vec<Mention<'n>>,
+    pub(super) work: Work,
+    pub(super) gate: Option<Gate>,
+    pub(super) duties: Vec<stepwell_kernel::plan::Duty>,
+    pub(super) input: Json,
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) retry: Option<Retry>,
+    pub(super) on_failure: Option<Failure>,
+    pub(super) hold: Option<(u64, Span)>,
+    pub(super) side_effect: SideEffect,
+    pub(super) undo: Option<Undo>,
+}

@@ -1,0 +1,180 @@
+//! References to plans: checked before anything is fetched, and again when the bytes are there.
+//!
+//! Not here: fetching. Every refusal is a [`Problem`] with a code, so that it is shown like any other.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use stepwell_kernel::plan::Net;
+
+use super::header::known_schema_version;
+use crate::problem::{Problem, Problems};
+use crate::source::Span;
+use crate::words::quote;
+
+/// A plan by reference: where it is, what it is, and the hash of its raw bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PlanRef {
+    /// Where the plan is.
+    pub uri: String,
+    /// SHA-256 of its bytes as they are, in hex.
+    pub sha256: String,
+    /// The version of its format.
+    pub schema_version: String,
+    /// Its id.
+    pub plan_id: String,
+    /// Its version.
+    pub plan_version: String,
+}
+
+impl PlanRef {
+    /// Checks everything that can be checked before fetching: the URI first, since nothing may be
+    /// fetched from elsewhere, then the reference itself.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(&self, allow: &[impl AsRef<str>]) -> Result<(), Vec<Problem>> {
+        let mut p = Problems::new();
+        if let Err(problem) = check_allowed(&self.uri, allow) {
+            p.push(problem);
+        }
+        if known_schema_version(&self.schema_version).is_none() {
+            let message = format!(
+                "the schema version {} is not known",
+                quote(&self.schema_version)
+            );
+            p.error("PLAN_SCHEMA_VERSION_UNKNOWN", Span::default(), message)
+                .help("refer to a plan of schema version `v1.x`");
+        }
+        let hex = |c: char| c.is_ascii_hexdigit();
+        if self.sha256.len() != 64 || !self.sha256.chars().all(hex) {
+            let message = format!("{} is not a SHA-256 in hex", quote(&self.sha256));
+            p.error("PLAN_REF_MISMATCH", Span::default(), message)
+                .help("write the output of `sha256sum` for the plan's file");
+        }
+        for (what, text) in [
+            ("planId", &self.plan_id),
+            ("planVersion", &self.plan_version),
+        ] {
+            if text.trim().is_empty() || text.contains('|') {
+                let message = format!("`{what}` of the reference is empty or holds `|`");
+                p.error("PLAN_REF_MISMATCH", Span::default(), message)
+                    .help(format!("write the plan's own `{what}`"));
+            }
+        }
+        done(p)
+    }
+
+    /// Whether these are the bytes that the reference means.
+    ///
+    /// # Errors
+    /// `PLAN_REF_MISMATCH` if their hash is another.
+    pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), Problem> {
+        let digest = Sha256::digest(bytes);
+        let found: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        if found.eq_ignore_ascii_case(&self.sha256) {
+            return Ok(());
+        }
+        let message = format!(
+            "the plan at {} has the hash {found}, not {}",
+            quote(&self.uri),
+            self.sha256
+        );
+        let mut p = Problems::new();
+        let problem = p.error("PLAN_REF_MISMATCH", Span::default(), message);
+        problem.help("the plan was changed after it was referred to: refer to it again");
+        Err(problem.clone())
+    }
+
+    /// Whether the compiled plan is the one that the reference names.
+    ///
+    /// # Errors
+    /// A `PLAN_REF_MISMATCH` for each of id, version and schema version that differs.
+    pub fn check_net(&self, net: &Net) -> Result<(), Vec<Problem>> {
+        let schema = known_schema_version(&self.schema_version).unwrap_or_default();
+        let pairs = [
+            ("planId", self.plan_id.as_str(), net.plan_id.as_str()),
+            (
+                "planVersion",
+                self.plan_version.as_str(),
+                net.plan_version.as_str(),
+            ),
+            (
+                "schemaVersion",
+                schema.as_str(),
+                net.schema_version.as_str(),
+            ),
+        ];
+        let mut p = Problems::new();
+        for (what, wanted, found) in pairs {
+            if wanted != found {
+                let message = format!(
+                    "the reference says `{what}` {}, the plan says {}",
+                    quote(wanted),
+                    quote(found)
+                );
+                p.error("PLAN_REF_MISMATCH", Span::default(), message)
+                    .help("refer to the plan by what it says itself");
+            }
+        }
+        done(p)
+    }
+}
+
+fn done(p: Problems) -> Result<(), Vec<Problem>> {
+    if p.has_errors() {
+        return Err(p.into_vec());
+    }
+    Ok(())
+}
+
+/// Whether a URI may be fetched: it must begin with an allowed prefix, at a boundary, and must not
+/// climb out of it.
+///
+/// A prefix names a scheme and a place: `s3://plans/`, `https://plans.example.com/`, `file:///srv/plans/`.
+/// Without an entry nothing is allowed.
+///
+/// # Errors
+/// `PLAN_URI_NOT_ALLOWED`.
+pub fn check_allowed(uri: &str, allow: &[impl AsRef<str>]) -> Result<(), Problem> {
+    let hidden = |c: char| c.is_control() || c.is_whitespace() || c == '\\';
+    let decoded = uri
+        .to_ascii_lowercase()
+        .replace("%2e", ".")
+        .replace("%2f", "/");
+    let path = decoded.split(['?', '#']).next().unwrap_or_default();
+    let climbs = path.split('/').any(|part| part == ".." || part == ".");
+    let has_scheme = uri.split_once("://").is_some_and(|(scheme, rest)| {
+        !scheme.is_empty() && !rest.is_empty() && !rest.contains("://")
+    });
+    let host_has_user = uri
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split('/').next())
+        .is_some_and(|host| host.contains('@'));
+    let sound = has_scheme && !climbs && !host_has_user && !uri.contains(hidden);
+    if sound && allow.iter().any(|prefix| covers(prefix.as_ref(), uri)) {
+        return Ok(());
+    }
+    let mut p = Problems::new();
+    let problem = p.error(
+        "PLAN_URI_NOT_ALLOWED",
+        Span::default(),
+        format!("plans may not be fetched from {}", quote(uri)),
+    );
+    problem.help("add the place to the list of allowed plan URIs, with its scheme and a final `/`");
+    Err(problem.clone())
+}
+
+/// Whether `uri` is the prefix or lies below it: `s3://plans` covers `s3://plans/a.json`, not
+/// `s3://plans-of-others/a.json`.
+fn covers(prefix: &str, uri: &str) -> bool {
+    // A prefix without a place would allow everything.
+    let Some((_, place)) = prefix.split_once("://") else {
+        return false;
+    };
+    if place.is_empty() {
+        return false;
+    }
+    uri.strip_prefix(prefix)
+        .is_some_and(|rest| prefix.ends_with('/') || rest.is_empty() || rest.starts_with('/'))
+}
