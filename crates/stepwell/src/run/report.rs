@@ -95,8 +95,12 @@ pub(super) fn summary(
             fact(name, &steps.join(", "));
         }
     }
+    let label = match end {
+        End::Interrupted => "was at",
+        End::Over | End::GaveUp(_) => "stuck",
+    };
     for reason in stuck(plan, state, end) {
-        fact("stuck", &reason);
+        fact(label, &reason);
     }
     for note in notes {
         fact("note", note);

@@ -1,5 +1,7 @@
 //! The real binary, as people and scripts call it.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
+
 mod check;
 mod examples;
 mod hostile;

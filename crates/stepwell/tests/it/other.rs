@@ -67,3 +67,28 @@ fn a_reader_that_goes_away_is_no_panic() {
     assert_eq!(child.wait().unwrap().code(), Some(141));
     assert_eq!(err, "");
 }
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_says_where_the_run_was() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stepwell"))
+        .args(["run", "examples/playbook/nightly-load.yaml"])
+        .args(["--engine", "mock", "--work-ms", "60000"])
+        .current_dir(root())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    // Once it shows a running step it listens for the signal.
+    while !text.contains("prepare") {
+        let read = std::io::BufRead::read_line(&mut out, &mut text).unwrap();
+        assert!(read > 0, "{text}");
+    }
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(sent.success());
+    out.read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(text.contains("was at        prepare: running"), "{text}");
+}

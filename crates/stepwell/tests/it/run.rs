@@ -53,7 +53,7 @@ fn a_failed_saga_says_what_was_undone() {
         00:00.000  (run)              Failed  (Compensated)
 
         Failed (Compensated)  order-saga  run_d3812331e0be5d9e78cfc1c3b8ac6d84 in 0 ms of virtual time, 17 events
-          cause         ship: EXTERNAL: ship: pretended failure (external)
+          cause         ship: EXTERNAL: pretended failure (external)
           undone        reserve-stock, authorise-payment
     "#]].assert_eq(&call.out);
 }
