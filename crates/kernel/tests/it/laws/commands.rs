@@ -242,7 +242,7 @@ fn outside(
                 ])
                 .expect("outcomes"),
             actor: Actor {
-                id: format!("q{}", dice.roll(1 << 20) % 4),
+                id: format!("q{}", dice.roll(5_000)),
                 role: Role::Operator,
                 tenant: None,
             },
