@@ -15,5 +15,6 @@ pub mod plan;
 pub mod rejection;
 mod scope;
 pub mod signal;
+pub mod snapshot;
 pub mod state;
 pub mod time;
