@@ -4,7 +4,9 @@
 //! in this crate does I/O, waits, reads a clock or draws randomness, and it depends on nothing that
 //! does.
 
+pub mod chain;
 pub mod command;
+pub mod contract;
 pub mod decide;
 pub mod effect;
 pub mod event;
