@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
+use crate::canonical;
 use crate::contract::Record;
 use crate::keys;
 
@@ -78,37 +78,31 @@ impl Head {
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Hashed<'a> {
-    contract: &'a Json,
-    ext: &'a Json,
-    prev_hash: &'a str,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    exact: BTreeMap<String, String>,
-}
-
 /// The hash of a record.
 #[must_use]
 pub fn link(contract: &Json, ext: &Json, prev_hash: &str) -> String {
+    let mut bytes = Vec::with_capacity(2048);
+    bytes.extend_from_slice(b"{\"contract\":");
+    canonical::write(contract, &mut bytes);
     let mut exact = BTreeMap::new();
     for (name, part) in [("/contract", contract), ("/ext", ext)] {
         if has_large_integer(part) {
             large_integers(part, name, &mut exact);
         }
     }
-    let hashed = Hashed {
-        contract,
-        ext,
-        prev_hash,
-        exact,
-    };
-    // A JSON value always has a canonical form; an empty hash would never verify.
-    serde_json_canonicalizer::to_vec(&hashed)
-        .map(|bytes| keys::hex(&Sha256::digest(bytes)))
-        .unwrap_or_default()
+    if !exact.is_empty() {
+        bytes.extend_from_slice(b",\"exact\":");
+        canonical::write(&exact.into_iter().collect(), &mut bytes);
+    }
+    bytes.extend_from_slice(b",\"ext\":");
+    canonical::write(ext, &mut bytes);
+    bytes.extend_from_slice(b",\"prevHash\":");
+    canonical::write_text(prev_hash, &mut bytes);
+    bytes.push(b'}');
+    keys::hex(&Sha256::digest(bytes))
 }
 
+/// Integers that canonical JSON would round.
 fn is_large(number: &serde_json::Number) -> bool {
     number
         .as_u64()
@@ -125,10 +119,10 @@ fn has_large_integer(value: &Json) -> bool {
     }
 }
 
-fn large_integers(value: &Json, pointer: &str, found: &mut BTreeMap<String, String>) {
+fn large_integers(value: &Json, pointer: &str, found: &mut BTreeMap<String, Json>) {
     match value {
         Json::Number(number) if is_large(number) => {
-            found.insert(pointer.to_owned(), number.to_string());
+            found.insert(pointer.to_owned(), number.to_string().into());
         }
         Json::Array(list) => {
             for (place, value) in list.iter().enumerate() {

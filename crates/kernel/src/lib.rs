@@ -4,6 +4,7 @@
 //! in this crate does I/O, waits, reads a clock or draws randomness, and it depends on nothing that
 //! does.
 
+mod canonical;
 pub mod chain;
 pub mod command;
 pub mod contract;
