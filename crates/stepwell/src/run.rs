@@ -146,7 +146,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         anyhow::bail!("the run {run_id} has vanished");
     };
     if args.output == Output::Json {
-        let snapshot = wire::snapshot(&plan, &live.state, &end, &notes);
+        let events = mock.engine.events(&run_id, 0);
+        let snapshot = wire::snapshot(&plan, &live.state, &events, &end, &notes)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
     } else if args.events {
         let text = report::summary(&plan, &live.state, &end, &notes, args, term::stderr_paint());

@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::Value as Json;
 use stepwell_dialects::document;
 use stepwell_dialects::words::{nearest, quote};
+use stepwell_kernel::contract;
 use stepwell_kernel::plan::Dialect;
 
 use crate::exit::Exit;
@@ -56,7 +57,10 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<Exit> {
 
 /// Every schema by its name: its path below `schemas/` without the ending.
 fn schemas() -> Result<BTreeMap<String, Json>> {
-    let mut all = BTreeMap::new();
+    let mut all: BTreeMap<String, Json> = contract::schemas()
+        .into_iter()
+        .map(|(path, schema)| (path.trim_end_matches(".schema.json").to_owned(), schema))
+        .collect();
     for dialect in Dialect::ALL {
         let Some(text) = document::schema(dialect) else {
             continue;

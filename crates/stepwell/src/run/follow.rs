@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::{Body, Event, Parent, WaitKind};
 use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::plan::Plan;
@@ -19,6 +20,8 @@ use super::RunEngine;
 pub(super) struct Followed {
     pub(super) plan: Arc<Plan>,
     pub(super) state: State,
+    /// The run's log as records, as far as it was followed.
+    pub(super) recorder: Recorder,
     /// The steps that lead to a child: `pay/`; empty for the run itself.
     pub(super) prefix: String,
 }
@@ -30,7 +33,7 @@ pub(super) struct Follower {
 }
 
 /// Who is told an event, together with its run as it is right after it.
-type Sink<'s> = dyn FnMut(&Followed, &Event) -> io::Result<()> + 's;
+type Sink<'s> = dyn FnMut(&mut Followed, &Event) -> io::Result<()> + 's;
 
 impl Follower {
     /// Tells `sink` every event that is new. Each run's in their order; a child's between the
@@ -82,6 +85,7 @@ impl Follower {
             .or_insert_with(|| Followed {
                 plan: live.plan.clone(),
                 state: State::new(run_id, &live.plan),
+                recorder: Recorder::new(run_id),
                 prefix: prefix(engine, live.state.parent.as_ref()),
             });
         for event in events {

@@ -39,7 +39,7 @@ impl View {
             View::Events(follower) => {
                 let mut out = io::stdout().lock();
                 follower.pull(engine, &mut |followed, event| {
-                    let line = wire::event(&followed.plan, &followed.state, event);
+                    let line = wire::event(followed, event).map_err(io::Error::other)?;
                     writeln!(out, "{line}")
                 })?;
             }

@@ -1,66 +1,72 @@
 //! The run for programs: its state and its log as JSON.
 
+use anyhow::Result;
 use serde_json::{Value as Json, json};
 use stepwell_dialects::document::{run_substatus, run_word, step_word};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::Event;
 use stepwell_kernel::plan::{Plan, StepRef};
-use stepwell_kernel::state::{Compensation, Phase, State, Status, Visit};
+use stepwell_kernel::snapshot::{ContractEvent, project};
+use stepwell_kernel::state::{Compensation, State, Visit};
 
+use super::follow::Followed;
 use super::report::{self, End};
 
-/// One entry of a run's log.
-pub(super) fn event(_plan: &Plan, state: &State, event: &Event) -> Json {
-    let mut value = serde_json::to_value(event).unwrap_or_default();
-    value["runId"] = Json::from(state.run_id.as_str());
-    value
+/// One entry of a run's log: the contract's event, and beside it `ext` and the hash chain.
+pub(super) fn event(followed: &mut Followed, event: &Event) -> Result<Json> {
+    let record = followed.recorder.record(&followed.plan, event)?;
+    let mut line = record.contract;
+    line["ext"] = record.ext;
+    line["prevHash"] = record.prev_hash.into();
+    line["hash"] = record.hash.into();
+    Ok(line)
 }
 
-/// The run as it is.
-pub(super) fn snapshot(plan: &Plan, state: &State, end: &End, notes: &[String]) -> Json {
-    let net = plan.net();
-    let steps: Vec<Json> = plan
-        .numbers()
-        .flat_map(|no| {
-            let visits = &state.steps[no.0 as usize].visits;
-            let first = StepRef::first(no);
-            let mut rows: Vec<Json> = visits
-                .iter()
-                .zip(1..)
-                .map(|(visit, number)| {
-                    let at = StepRef {
-                        visit: number,
-                        ..first
-                    };
-                    step(plan, state, at, Some(visit))
-                })
-                .collect();
-            if rows.is_empty() {
-                rows.push(step(plan, state, first, None));
-            }
-            rows
-        })
+/// The run as the contract's snapshot, projected from its events, and beside it `ext`: what the
+/// contract has no field for.
+pub(super) fn snapshot(
+    plan: &Plan,
+    state: &State,
+    events: &[Event],
+    end: &End,
+    notes: &[String],
+) -> Result<Json> {
+    let records = Recorder::new(&state.run_id).record_all(plan, events)?;
+    let events: Vec<ContractEvent> = records
+        .iter()
+        .filter_map(|record| ContractEvent::read(&record.contract))
         .collect();
-    json!({
-        "runId": state.run_id,
+    let mut value = serde_json::to_value(project(&state.run_id, &events))?;
+    let net = plan.net();
+    value["ext"] = json!({
         "planId": net.plan_id,
         "planVersion": net.plan_version,
         "planHash": plan.hash(),
         "dialect": net.dialect.name(),
-        "engineType": "mock",
-        "status": run_status(state),
         "word": run_word(plan, state),
         "substatus": run_substatus(plan, state),
-        "lastEventSeq": state.seq,
-        "createdAt": state.created_at.to_rfc3339(),
-        "startedAt": state.started_at.map(|at| at.to_rfc3339()),
-        "endedAt": state.ended_at.map(|at| at.to_rfc3339()),
-        "steps": steps,
-        "error": state.error,
+        "steps": steps(plan, state),
         "compensation": report::undone(plan, state),
         "stuck": report::stuck(plan, state, end),
         "notes": notes,
-    })
+    });
+    Ok(value)
+}
+
+/// Every step of the plan in the language's own words, also those that no token has reached.
+fn steps(plan: &Plan, state: &State) -> Vec<Json> {
+    let mut rows = Vec::new();
+    for no in plan.numbers() {
+        let visits = &state.steps[no.0 as usize].visits;
+        for visit in 1..=visits.len().max(1) {
+            let at = StepRef {
+                visit: visit as u32,
+                ..StepRef::first(no)
+            };
+            rows.push(step(plan, state, at, visits.get(visit - 1)));
+        }
+    }
+    rows
 }
 
 fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> Json {
@@ -71,12 +77,8 @@ fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> Json 
     });
     json!({
         "stepId": plan.step_id(at),
-        "status": run.map_or("PENDING", |run| step_status(run.status, run.has_started())),
         "word": step_word(plan, state, at),
-        "attempt": run.map_or(1, |run| run.logical),
         "executions": run.map_or(0, |run| run.execution),
-        "startedAt": run.and_then(|run| run.started_at).map(|at| at.to_rfc3339()),
-        "endedAt": run.and_then(|run| run.ended_at).map(|at| at.to_rfc3339()),
         "output": run.and_then(|run| run.output.as_deref()),
         "error": run.and_then(|run| run.error.as_deref()),
         "items": items,
@@ -92,32 +94,5 @@ fn compensation(compensation: Compensation) -> &'static str {
         Compensation::Done => "done",
         Compensation::Failed => "failed",
         Compensation::NotCompensable => "not_compensable",
-    }
-}
-
-fn run_status(state: &State) -> &'static str {
-    match state.phase {
-        Phase::Void | Phase::Created | Phase::Queued => "PENDING",
-        _ if state.pause.is_some() => "PAUSED",
-        Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => "RUNNING",
-        Phase::Ended(Outcome::Succeeded | Outcome::Partial) => "COMPLETED",
-        Phase::Ended(Outcome::Failed(_)) => "FAILED",
-        Phase::Ended(Outcome::Cancelled(_)) => "CANCELLED",
-    }
-}
-
-fn step_status(status: Status, started: bool) -> &'static str {
-    match status {
-        Status::Arrived | Status::Denied | Status::Ready if !started => "PENDING",
-        Status::Arrived
-        | Status::Denied
-        | Status::Ready
-        | Status::Running
-        | Status::Waiting
-        | Status::Looping => "RUNNING",
-        Status::Succeeded => "SUCCESS",
-        Status::Failed | Status::Held => "FAILED",
-        Status::Cancelled if started => "FAILED",
-        Status::Skipped | Status::Cancelled => "SKIPPED",
     }
 }

@@ -80,6 +80,37 @@ fn every_example_has_a_log_without_gaps() {
 }
 
 #[test]
+fn every_event_of_every_example_fits_its_published_schema() {
+    let schema = |name: &str| {
+        let text = stepwell(&["schema", name]).out;
+        let schema: serde_json::Value = serde_json::from_str(&text).unwrap();
+        jsonschema::validator_for(&schema).unwrap()
+    };
+    let mut schemas = std::collections::HashMap::new();
+    let ext = schema("events/ext");
+    for file in examples() {
+        let call = mock(&file, &[&needs(&file)[..], &["--events"]].concat());
+        for line in call.out.lines() {
+            let mut event: serde_json::Value = serde_json::from_str(line).unwrap();
+            let fields = event.as_object_mut().unwrap();
+            let body = fields.remove("ext").unwrap();
+            fields.remove("prevHash").unwrap();
+            fields.remove("hash").unwrap();
+            assert!(ext.is_valid(&body), "{file}: {body}");
+            let kind = event["eventType"].as_str().unwrap().to_owned();
+            let validator = schemas
+                .entry(kind.clone())
+                .or_insert_with(|| schema(&format!("events/{kind}")));
+            assert!(validator.is_valid(&event), "{file}: {event}");
+        }
+    }
+    let snapshot = schema("snapshot/RunSnapshot");
+    let mut run = mock(&examples()[0], &["--approve", "-o", "json"]).json();
+    run.as_object_mut().unwrap().remove("ext").unwrap();
+    assert!(snapshot.is_valid(&run), "{run}");
+}
+
+#[test]
 fn every_example_can_be_drawn() {
     for file in examples() {
         for how in [&["--dot"][..], &["--mermaid"], &["-o", "json"], &[]] {

@@ -179,7 +179,7 @@ fn a_workflow_that_goes_round_for_ever_is_given_up() {
     assert_eq!(call.code, 5, "{}", call.err);
     let json = call.json();
     assert!(
-        json["stuck"][0]
+        json["ext"]["stuck"][0]
             .as_str()
             .unwrap()
             .contains("gave up after 2000 events")
