@@ -123,7 +123,7 @@ fn a_start_that_was_refused_does_not_use_up_its_request() {
 }
 
 #[test]
-fn c30_a_run_without_a_slot_is_queued_and_starts_later() {
+fn a_run_without_a_slot_is_queued_and_starts_later() {
     let mut engine = engine();
     engine.slots = Some(1);
     for id in ["run_1", "run_2", "run_3"] {
@@ -162,7 +162,7 @@ fn c30_a_run_without_a_slot_is_queued_and_starts_later() {
 }
 
 #[test]
-fn c30_a_delayed_run_is_accepted_and_starts_at_its_time() {
+fn a_delayed_run_is_accepted_and_starts_at_its_time() {
     let mut engine = engine();
     let delayed = StartRequest {
         start_after: Some(START.plus(60_000)),

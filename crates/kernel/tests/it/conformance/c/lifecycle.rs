@@ -54,7 +54,6 @@ fn c11_a_run_without_an_approver_is_approved_when_it_starts() {
     .assert_eq(&sim.log());
 }
 
-// also proves: C30
 #[test]
 fn an_approval_before_the_queue_is_not_repeated_after_it() {
     let mut sim = Sim::new(needing_approval());
