@@ -70,8 +70,12 @@ impl Fold<'_> {
                 self.state.pause = None;
                 self.state.timers.disarm_own(TimerKind::Drain);
                 self.effects.push(Effect::ResumeChildren);
+                // Who was offered work before the pause may have been refused during it.
                 for at in open_runs(self.state, |status| status == Status::Ready) {
                     self.dispatch(at);
+                }
+                for at in open_runs(self.state, |status| status == Status::Waiting) {
+                    self.offer_timeout(at);
                 }
             }
             Body::PauseDrainTimedOut { in_flight, .. } => {

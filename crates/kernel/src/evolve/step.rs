@@ -234,11 +234,7 @@ impl Fold<'_> {
         let reruns = matches!(wait, WaitKind::Event { rerun: true, .. });
         if let Some(deadline) = deadline {
             match self.plan.policy().wait_timeout {
-                WaitTimeout::Claim if reruns => self.effects.push(Effect::Dispatch {
-                    target: Target::Step(at),
-                    visible_at: deadline,
-                    task: TaskKind::WaitingTimeout,
-                }),
+                WaitTimeout::Claim if reruns => self.offer_timeout(at),
                 WaitTimeout::Ignore if reruns => {}
                 _ => self.arm(at, TimerKind::Wait, deadline),
             }
@@ -254,6 +250,22 @@ impl Fold<'_> {
                 step: at,
                 request_key: request_key.clone(),
                 input: input.clone(),
+            });
+        }
+    }
+
+    /// A handler's wait that may be claimed once its deadline has passed is offered for then.
+    pub(super) fn offer_timeout(&mut self, at: StepRef) {
+        if self.plan.policy().wait_timeout != WaitTimeout::Claim {
+            return;
+        }
+        let wait = self.state.run(at).and_then(|run| run.wait.as_deref());
+        let reruns = |wait: &&WaitState| matches!(wait.kind, WaitKind::Event { rerun: true, .. });
+        if let Some(deadline) = wait.filter(reruns).and_then(|wait| wait.deadline) {
+            self.effects.push(Effect::Dispatch {
+                target: Target::Step(at),
+                visible_at: deadline,
+                task: TaskKind::WaitingTimeout,
             });
         }
     }
