@@ -77,7 +77,12 @@ impl Decider<'_> {
         retryable: Option<bool>,
         delay_ms: Option<u64>,
     ) -> Option<Time> {
-        if run.tries >= retry.max_executions || !retryable.unwrap_or_else(|| retry.covers(class)) {
+        let again = match retryable {
+            Some(false) => false,
+            Some(true) => retry.covers(class) || !class.is_final(),
+            None => retry.covers(class),
+        };
+        if run.tries >= retry.max_executions || !again {
             return None;
         }
         // A lost lease says nothing about the other side, so there is nothing to wait for.

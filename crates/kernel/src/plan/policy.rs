@@ -92,6 +92,21 @@ impl ErrorClass {
         }
     }
 
+    /// Whether trying again cannot mend it, whatever the worker that reports it thinks.
+    #[must_use]
+    pub fn is_final(self) -> bool {
+        matches!(
+            self,
+            ErrorClass::Validation
+                | ErrorClass::Policy
+                | ErrorClass::Auth
+                | ErrorClass::Conflict
+                | ErrorClass::Governance
+                | ErrorClass::Rejected
+                | ErrorClass::Cancelled
+        )
+    }
+
     /// The class of that name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<ErrorClass> {
