@@ -4,7 +4,7 @@
 use crate::effect::Target;
 use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
 use crate::plan::{ErrorClass, OnFailure, Retry, StepRef, Unhandled};
-use crate::state::{Phase, StepRun};
+use crate::state::{Due, Phase, StepRun};
 use crate::time::Time;
 
 use super::Decider;
@@ -121,8 +121,7 @@ impl Decider<'_> {
 
     /// Compensate beats abort: a failure that arrives while the run stops may still ask for undoing.
     fn escalate_stop(&mut self, at: StepRef) {
-        let wants = self.plan.step(at.step).on_failure == OnFailure::Stop { compensate: true };
-        if self.state.phase != Phase::Stopping || !wants {
+        if self.state.phase != Phase::Stopping || !self.undoes(at) {
             return;
         }
         if let Some(stop) = self
@@ -136,6 +135,11 @@ impl Decider<'_> {
                 compensate: true,
             });
         }
+    }
+
+    /// Whether a step's failure asks for what was done to be undone.
+    fn undoes(&self, at: StepRef) -> bool {
+        self.plan.step(at.step).on_failure == OnFailure::Stop { compensate: true }
     }
 
     /// What a failure for good leads to.
@@ -152,9 +156,14 @@ impl Decider<'_> {
                 routing: Routing::default(),
             });
         }
+        // Stopping drops what else is due: a failure that a pause held back may ask for undoing.
+        let other = self.state.due.iter().any(|due| match due {
+            Due::Failure(other) => self.undoes(*other),
+            Due::Enter(_) | Due::Route(_) => false,
+        });
         let stop = |compensate| Body::RunStopping {
             cause: StopCause::StepFailed { step: at },
-            compensate,
+            compensate: compensate || other,
         };
         match self.plan.step(at.step).on_failure {
             OnFailure::Stop { compensate } => self.emit(stop(compensate)),

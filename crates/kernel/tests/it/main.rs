@@ -2,5 +2,6 @@
 
 mod support;
 
+mod conformance;
 mod driver;
 mod laws;
