@@ -2,6 +2,10 @@
 
 mod support;
 
+mod chain;
 mod conformance;
+mod contract;
 mod driver;
+mod histories;
 mod laws;
+mod snapshot;
