@@ -1,4 +1,5 @@
 //! Everything the kernel promises, seen from outside: one binary, one module a subject.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
