@@ -1,25 +1,15 @@
 //! L: linear.md. What must hold is read off the specification's own two tables, row by row.
 
-use std::sync::Arc;
-
 use expect_test::{Expect, expect};
 use serde_json::json;
 use stepwell_dialects::linear::rows::{InstanceRow, StepRow, instance_row, step_rows};
-use stepwell_engine::clock::VirtualClock;
-use stepwell_engine::memory::MemoryStore;
-use stepwell_engine::port::{AppendError, NoCatalog, Store};
-use stepwell_engine::{Engine, Error, StartRequest};
 use stepwell_kernel::command::{Claim, Claimed, Command, Reply, WaitFor};
-use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::{Effect, Outcome, Target};
-use stepwell_kernel::event::{Body, Event, Rollback, StepError, TaskKind};
-use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::{ErrorClass, Plan, StepNo, StepRef};
+use stepwell_kernel::event::{Body, Rollback, StepError, TaskKind};
+use stepwell_kernel::plan::{ErrorClass, StepNo, StepRef};
 use stepwell_kernel::rejection::Code;
-use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
-use super::plan;
 use crate::support::{LEASE_MS, START, Sent, Sim, WORKER, code};
 
 const CHAIN: &str = "\
@@ -31,12 +21,8 @@ steps: [{stepType: VALIDATE}, {stepType: PAY}, {stepType: SHIP}]
 
 /// Both tables, times in milliseconds since the start. Columns that are NULL are left out.
 fn tables(sim: &Sim) -> String {
-    table(&sim.plan, &sim.state)
-}
-
-fn table(plan: &Plan, state: &State) -> String {
-    let mut text = shown_instance(&instance_row(plan, state, None));
-    for row in step_rows(plan, state) {
+    let mut text = shown_instance(&instance_row(&sim.plan, &sim.state, None));
+    for row in step_rows(&sim.plan, &sim.state) {
         text.push_str(&shown_step(&row));
     }
     text
@@ -136,39 +122,6 @@ fn l2_after_start_the_first_step_is_ready_and_the_others_are_pending() {
 }
 
 #[test]
-fn l3_a_changed_definition_does_not_change_a_run_that_has_started() {
-    let mut engine = engine(MemoryStore::default());
-    let first = trigger(&mut engine, CHAIN, "run_first");
-    let shorter = CHAIN.replace(", {stepType: PAY}, {stepType: SHIP}", "");
-    let second = trigger(&mut engine, &shorter, "run_second");
-    for run_id in [&first, &second] {
-        while let Some(task) = next_task(&mut engine, run_id) {
-            let reply = engine.submit(run_id, claim_of(task)).unwrap();
-            let claim = claimed(Ok(reply)).claim;
-            engine.submit(run_id, completion(claim)).unwrap();
-        }
-    }
-    let statuses = |run_id: &str| {
-        let live = engine.run(run_id).unwrap();
-        let rows = step_rows(&live.plan, &live.state);
-        let status = instance_row(&live.plan, &live.state, None).status;
-        (
-            status,
-            rows.iter().map(|row| row.status).collect::<Vec<_>>(),
-        )
-    };
-    assert_eq!(statuses(&first), ("COMPLETED", vec!["DONE"; 3]));
-    assert_eq!(statuses(&second), ("COMPLETED", vec!["DONE"]));
-    // The log says what it was started with.
-    let pinned = |run_id: &str| match &engine.events(run_id, 0)[0].body {
-        Body::RunCreated { plan_hash, .. } => plan_hash.clone(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(pinned(&first), plan(CHAIN).hash());
-    assert_eq!(pinned(&second), plan(&shorter).hash());
-}
-
-#[test]
 fn l4_a_lost_lease_makes_the_step_ready_or_dead() {
     let mut sim = Sim::start_of(CHAIN);
     sim.claim("VALIDATE").unwrap();
@@ -260,41 +213,6 @@ fn l6_only_ready_steps_whose_time_has_come_can_be_claimed() {
     sim.claim("PAY").unwrap();
     dead(&mut sim, "PAY", "no money").unwrap();
     assert_eq!(code(sim.claim("PAY")), Code::RunTerminal, "DEAD");
-}
-
-#[test]
-fn l7_of_two_claimers_exactly_one_gets_the_step() {
-    let plan = Arc::new(plan(CHAIN));
-    let mut sim = Sim::start_of(CHAIN);
-    let mut store = MemoryStore::default();
-    store
-        .append(&plan, &sim.state.run_id, 0, sim.events())
-        .unwrap();
-    let seq = sim.state.seq;
-    // Both decide on what they have read before either commits.
-    let claims = ["one", "two"].map(|worker| {
-        let mut state = sim.state.clone();
-        let claim = Command::ClaimStep {
-            target: target(0),
-            worker: worker.into(),
-            lease_until: START.plus(LEASE_MS),
-        };
-        decide(&plan, &mut state, claim, &sim.env).unwrap().events
-    });
-    store
-        .append(&plan, &sim.state.run_id, seq, &claims[0])
-        .unwrap();
-    assert_eq!(
-        store.append(&plan, &sim.state.run_id, seq, &claims[1]),
-        Err(AppendError::Moved {
-            expected: seq,
-            actual: seq + 1
-        })
-    );
-    // The loser reads what is new and is refused.
-    sim.claim_as(target(0), "one").unwrap();
-    assert_eq!(code(sim.claim_as(target(0), "two")), Code::StepNotEligible);
-    assert_eq!(store.events(&sim.state.run_id, 0), sim.events());
 }
 
 #[test]
@@ -519,41 +437,6 @@ fn l13_waiting_sets_event_and_deadline_and_leaves_the_instance_alone() {
           2 SHIP PENDING 0/3
     "#]],
     );
-}
-
-#[test]
-fn l14_what_a_wait_announces_is_committed_with_it_or_not_at_all() {
-    let mut engine = engine(Flaky::default());
-    let run_id = trigger(&mut engine, CHAIN, "run_flaky");
-    let task = next_task(&mut engine, &run_id).unwrap();
-    let claim = claimed(engine.submit(&run_id, claim_of(task)).map_err(rejected)).claim;
-    let before = table(
-        &engine.run(&run_id).unwrap().plan,
-        &engine.run(&run_id).unwrap().state,
-    );
-    // The commit fails: no row, no announcement.
-    engine.store().refuse.set(true);
-    let sent = engine.submit(&run_id, announcing_wait(claim.clone()));
-    assert!(matches!(sent, Err(Error::Append { .. })), "{sent:?}");
-    let live = engine.run(&run_id).unwrap();
-    assert_eq!(table(&live.plan, &live.state), before);
-    assert!(engine.published.is_empty());
-    // It succeeds: both, in one event.
-    engine.store().refuse.set(false);
-    let seq = live.state.seq;
-    engine.submit(&run_id, announcing_wait(claim)).unwrap();
-    let events = engine.events(&run_id, seq);
-    let [
-        Event {
-            body: Body::StepWaiting { outbound, .. },
-            ..
-        },
-    ] = &events[..]
-    else {
-        panic!("{events:?}");
-    };
-    assert_eq!(*outbound, [json!({ "type": "ask-bank" })]);
-    assert_eq!(engine.published, [(run_id, json!({ "type": "ask-bank" }))]);
 }
 
 #[test]
@@ -825,30 +708,6 @@ fn l21_no_step_of_an_instance_that_is_no_longer_running_can_be_claimed() {
 }
 
 #[test]
-fn l1_instance_and_steps_are_inserted_together_or_not_at_all() {
-    let plan = Arc::new(plan(CHAIN));
-    let mut engine = engine(Flaky::default());
-    let request = || StartRequest {
-        run_id: "run_all".into(),
-        ..StartRequest::default()
-    };
-    engine.store().refuse.set(true);
-    assert!(engine.trigger(&plan, request()).is_err());
-    assert!(engine.run("run_all").is_none());
-    assert_eq!(engine.events("run_all", 0), []);
-    engine.store().refuse.set(false);
-    // From the first commit on the instance and all its steps are there.
-    engine.create(&plan, request()).unwrap();
-    assert_eq!(engine.events("run_all", 0).len(), 1);
-    let live = engine.run("run_all").unwrap();
-    assert_eq!(
-        instance_row(&live.plan, &live.state, None).status,
-        "RUNNING"
-    );
-    assert_eq!(step_rows(&live.plan, &live.state).len(), 3);
-}
-
-#[test]
 fn a_step_that_kills_its_worker_is_dead_in_the_end_also_when_it_was_woken() {
     let mut sim = Sim::start_of(CHAIN);
     sim.claim("VALIDATE").unwrap();
@@ -872,82 +731,8 @@ fn a_step_that_kills_its_worker_is_dead_in_the_end_also_when_it_was_woken() {
     );
 }
 
-// The engine over a store whose commits can be made to fail.
-
-#[derive(Debug, Default)]
-struct Flaky {
-    store: MemoryStore,
-    refuse: std::cell::Cell<bool>,
-}
-
-impl Store for Flaky {
-    fn append(
-        &mut self,
-        plan: &Plan,
-        run_id: &str,
-        expected: u64,
-        events: &[Event],
-    ) -> Result<(), AppendError> {
-        if self.refuse.get() {
-            let actual = expected + 1;
-            return Err(AppendError::Moved { expected, actual });
-        }
-        self.store.append(plan, run_id, expected, events)
-    }
-
-    fn events(&self, run_id: &str, after: u64) -> Vec<Event> {
-        self.store.events(run_id, after)
-    }
-
-    fn claim_request(&mut self, key: &str, run_id: &str) -> Option<String> {
-        self.store.claim_request(key, run_id)
-    }
-}
-
-fn engine<S: Store>(store: S) -> Engine<S, VirtualClock, NoCatalog> {
-    let clock = VirtualClock::at(START);
-    Engine::new(store, clock, NoCatalog, TokenKey([7; 32]))
-}
-
-fn trigger<S: Store>(
-    engine: &mut Engine<S, VirtualClock, NoCatalog>,
-    text: &str,
-    run_id: &str,
-) -> String {
-    let request = StartRequest {
-        run_id: run_id.into(),
-        ..StartRequest::default()
-    };
-    engine.trigger(&Arc::new(plan(text)), request).unwrap()
-}
-
-fn next_task<S: Store>(
-    engine: &mut Engine<S, VirtualClock, NoCatalog>,
-    run_id: &str,
-) -> Option<Target> {
-    let task = engine.tasks.iter().find(|task| task.run_id == run_id);
-    let task = task.cloned()?;
-    engine.tasks.remove(&task);
-    Some(task.target)
-}
-
-fn rejected(error: Error) -> stepwell_kernel::rejection::Rejection {
-    match error {
-        Error::Rejected(rejection) => rejection,
-        other => panic!("{other}"),
-    }
-}
-
 fn target(step: u32) -> Target {
     Target::Step(StepRef::first(StepNo(step)))
-}
-
-fn claim_of(target: Target) -> Command {
-    Command::ClaimStep {
-        target,
-        worker: WORKER.into(),
-        lease_until: START.plus(LEASE_MS),
-    }
 }
 
 fn completion(claim: Claim) -> Command {

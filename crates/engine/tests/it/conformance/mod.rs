@@ -1,0 +1,3 @@
+//! The numbered statements that the memory store and the engine can decide, one module a subject.
+
+mod linear;
