@@ -77,12 +77,12 @@ impl Decider<'_> {
         retryable: Option<bool>,
         delay_ms: Option<u64>,
     ) -> Option<Time> {
-        let again = match retryable {
+        let allowed = match retryable {
+            Some(true) if self.plan.policy().handler_may_retry => true,
             Some(false) => false,
-            Some(true) => retry.covers(class) || !class.is_final(),
-            None => retry.covers(class),
+            Some(true) | None => retry.covers(class),
         };
-        if run.tries >= retry.max_executions || !again {
+        if run.tries >= retry.max_executions || !allowed {
             return None;
         }
         // A lost lease says nothing about the other side, so there is nothing to wait for.

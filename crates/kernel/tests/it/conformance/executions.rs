@@ -184,15 +184,16 @@ fn of_a_result_and_a_lost_lease_exactly_one_is_recorded() {
 }
 
 #[test]
-fn a_worker_cannot_make_a_final_error_retryable_but_can_make_any_error_final() {
-    let fail = |class, retryable| {
-        let mut sim = Sim::started(chain(vec![Step {
-            retry: Retry {
-                max_executions: 3,
-                ..Retry::once()
-            },
-            ..task("a")
-        }]));
+fn a_workers_yes_counts_only_where_the_plan_leaves_it_the_choice() {
+    let fail = |class, retryable, choice| {
+        let retry = Retry {
+            max_executions: 3,
+            classes: vec![ErrorClass::Transient],
+            ..Retry::once()
+        };
+        let mut plan = chain(vec![Step { retry, ..task("a") }]);
+        plan.policy.handler_may_retry = choice;
+        let mut sim = Sim::started(plan);
         sim.claim("a").unwrap();
         let claim = sim.claim_on("a");
         sim.send(Command::FailStep {
@@ -202,16 +203,16 @@ fn a_worker_cannot_make_a_final_error_retryable_but_can_make_any_error_final() {
             delay_ms: None,
         })
         .unwrap();
-        sim.status("a")
+        sim.status("a") == Some(Status::Ready)
     };
     for class in ErrorClass::ALL {
-        let expected = if class.is_final() {
-            Status::Failed
-        } else {
-            Status::Ready
-        };
-        assert_eq!(fail(class, Some(true)), Some(expected), "{class:?}");
-        assert_eq!(fail(class, Some(false)), Some(Status::Failed), "{class:?}");
+        let covered = matches!(class, ErrorClass::Transient | ErrorClass::LeaseLost);
+        for choice in [false, true] {
+            assert_eq!(fail(class, None, choice), covered, "{class:?}");
+            assert!(!fail(class, Some(false), choice), "{class:?}");
+        }
+        assert_eq!(fail(class, Some(true), false), covered, "{class:?}");
+        assert!(fail(class, Some(true), true), "{class:?}");
     }
 }
 
