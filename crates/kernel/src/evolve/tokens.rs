@@ -109,6 +109,10 @@ impl Fold<'_> {
         }
         self.state.tally.enter(&run);
         let visits = &mut self.state.steps[step.0 as usize].visits;
+        if visits.is_empty() {
+            // Most steps are visited once, and a visit is large.
+            visits.reserve_exact(1);
+        }
         visits.push(Visit {
             run,
             args,

@@ -272,9 +272,11 @@ impl Plan {
 }
 
 fn content_hash(net: &Net) -> Result<String, PlanFault> {
-    let canonical = serde_json_canonicalizer::to_vec(net).map_err(|error| PlanFault {
+    let value = serde_json::to_value(net).map_err(|error| PlanFault {
         code: "PLAN_NOT_CANONICAL",
         message: format!("the plan has no canonical JSON form: {error}"),
     })?;
+    let mut canonical = Vec::with_capacity(4096);
+    crate::canonical::write(&value, &mut canonical);
     Ok(crate::keys::hex(&Sha256::digest(canonical)))
 }
