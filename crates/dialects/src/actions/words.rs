@@ -2,7 +2,7 @@
 
 use stepwell_kernel::effect::Outcome;
 use stepwell_kernel::event::{Rollback, WaitKind};
-use stepwell_kernel::plan::{Plan, StepRef};
+use stepwell_kernel::plan::{ErrorClass, Plan, StepRef};
 use stepwell_kernel::state::{ItemResult, Phase, State, Status, StepRun};
 
 /// The run's status.
@@ -54,23 +54,37 @@ fn word(run: &StepRun) -> &'static str {
         Status::Arrived | Status::Ready | Status::Denied => "Pending",
         Status::Running | Status::Looping => "Running",
         // The approval comes before the action: it has not begun.
-        Status::Waiting if is_gate(run) => "Pending",
-        Status::Waiting => "WaitingForManualCompletion",
+        Status::Waiting if waits_for(run, |kind| *kind == WaitKind::Gate) => "Pending",
+        Status::Waiting if waits_for(run, is_person) => "WaitingForManualCompletion",
+        // An event, time or a child: no person is asked for anything.
+        Status::Waiting => "Running",
         Status::Succeeded => "Succeeded",
+        // A person withdrew it: a failure for the run, but not what they said.
+        Status::Failed | Status::Held if is_withdrawn(run) => "Cancelled",
         Status::Failed | Status::Held => "Failed",
         Status::Skipped | Status::Cancelled => "Cancelled",
     }
 }
 
-fn is_gate(run: &StepRun) -> bool {
+fn waits_for(run: &StepRun, wanted: impl FnOnce(&WaitKind) -> bool) -> bool {
     let wait = run.wait.as_ref();
-    wait.is_some_and(|wait| wait.kind == WaitKind::Gate)
+    wait.is_some_and(|wait| wanted(&wait.kind))
+}
+
+fn is_person(kind: &WaitKind) -> bool {
+    matches!(kind, WaitKind::Approval | WaitKind::Manual)
+}
+
+fn is_withdrawn(run: &StepRun) -> bool {
+    let error = run.error.as_ref();
+    error.is_some_and(|error| error.class == ErrorClass::Cancelled)
 }
 
 fn waits_for_approval(state: &State) -> bool {
     let approval = |run: &StepRun| {
-        let wait = run.wait.as_ref();
-        wait.is_some_and(|wait| matches!(wait.kind, WaitKind::Gate | WaitKind::Approval))
+        waits_for(run, |kind| {
+            matches!(kind, WaitKind::Gate | WaitKind::Approval)
+        })
     };
     let mut visits = state.steps.iter().flat_map(|step| &step.visits);
     visits.any(|visit| {

@@ -1,7 +1,11 @@
 //! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../kernel/tests/it/support.rs"]
+mod support;
+
 mod actions;
+mod conformance;
 mod corpus;
 mod dag;
 mod definition;

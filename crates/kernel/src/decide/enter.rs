@@ -39,7 +39,7 @@ impl Decider<'_> {
         if let Some(gate) = step
             .gate
             .as_ref()
-            .filter(|_| at.item.is_none() && run.answer.is_none())
+            .filter(|_| at.item.is_none() && !run.is_answered())
         {
             let deadline = gate.deadline_ms.map(|deadline| self.now.plus(deadline));
             return self.begin_wait(at, run.execution, WaitKind::Gate, deadline, Vec::new());

@@ -4,7 +4,7 @@
 use crate::effect::Target;
 use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
 use crate::plan::{ErrorClass, OnFailure, Retry, StepRef, Unhandled};
-use crate::state::{Phase, StepRun};
+use crate::state::{Due, Phase, StepRun};
 use crate::time::Time;
 
 use super::Decider;
@@ -77,7 +77,12 @@ impl Decider<'_> {
         retryable: Option<bool>,
         delay_ms: Option<u64>,
     ) -> Option<Time> {
-        if run.tries >= retry.max_executions || !retryable.unwrap_or_else(|| retry.covers(class)) {
+        let allowed = match retryable {
+            Some(true) if self.plan.policy().handler_may_retry => true,
+            Some(false) => false,
+            Some(true) | None => retry.covers(class),
+        };
+        if run.tries >= retry.max_executions || !allowed {
             return None;
         }
         // A lost lease says nothing about the other side, so there is nothing to wait for.
@@ -116,8 +121,7 @@ impl Decider<'_> {
 
     /// Compensate beats abort: a failure that arrives while the run stops may still ask for undoing.
     fn escalate_stop(&mut self, at: StepRef) {
-        let wants = self.plan.step(at.step).on_failure == OnFailure::Stop { compensate: true };
-        if self.state.phase != Phase::Stopping || !wants {
+        if self.state.phase != Phase::Stopping || !self.undoes(at) {
             return;
         }
         if let Some(stop) = self
@@ -131,6 +135,11 @@ impl Decider<'_> {
                 compensate: true,
             });
         }
+    }
+
+    /// Whether a step's failure asks for what was done to be undone.
+    fn undoes(&self, at: StepRef) -> bool {
+        self.plan.step(at.step).on_failure == OnFailure::Stop { compensate: true }
     }
 
     /// What a failure for good leads to.
@@ -147,9 +156,14 @@ impl Decider<'_> {
                 routing: Routing::default(),
             });
         }
+        // Stopping drops what else is due: a failure that a pause held back may ask for undoing.
+        let other = self.state.due.iter().any(|due| match due {
+            Due::Failure(other) => self.undoes(*other),
+            Due::Enter(_) | Due::Route(_) => false,
+        });
         let stop = |compensate| Body::RunStopping {
             cause: StopCause::StepFailed { step: at },
-            compensate,
+            compensate: compensate || other,
         };
         match self.plan.step(at.step).on_failure {
             OnFailure::Stop { compensate } => self.emit(stop(compensate)),

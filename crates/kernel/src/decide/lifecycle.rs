@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, Handled, reject, terminal};
-use crate::command::{Actor, Command, Reply};
+use crate::command::{Actor, Command, Reply, Role};
 use crate::event::{Body, Rollback, StepError, Verdict};
 use crate::plan::{Entry, ErrorClass};
 use crate::rejection::Code;
@@ -71,6 +71,9 @@ impl Decider<'_> {
             _ => return reject(Code::InvalidTransition, "the run is approved already"),
         }
         self.check_tenant(actor)?;
+        if actor.role < Role::Operator {
+            return reject(Code::AuthzDenied, "approving needs the role operator");
+        }
         self.check_duties(&self.plan.policy().duties, actor)?;
         self.emit(Body::RunApproved {
             by: Some(actor.id.clone()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, Handled, reject, terminal};
-use crate::command::{Actor, Already, ManualOutcome, Reply};
+use crate::command::{Actor, Already, ManualOutcome, Reply, Role};
 use crate::event::{Body, Patch, StepError, WaitKind};
 use crate::keys::{self, TokenKey};
 use crate::plan::{Duty, ErrorClass, Plan, StepRef};
@@ -82,11 +82,7 @@ impl Decider<'_> {
         };
         let hash = keys::sha256_hex(token);
         // A repeated answer is recognised by its token, also when the run has gone on or ended.
-        if let Some(answer) = run
-            .answer
-            .as_ref()
-            .filter(|answer| answer.token_hash == hash)
-        {
+        if let Some(answer) = run.answers.iter().find(|it| it.token_hash == hash) {
             return Ok(Reply::Already(Box::new(Already::Manual(answer.outcome))));
         }
         if self.state.phase.is_ended() {
@@ -116,6 +112,9 @@ impl Decider<'_> {
             ))));
         }
         self.check_tenant(actor)?;
+        if actor.role < Role::Operator {
+            return reject(Code::AuthzDenied, "answering needs the role operator");
+        }
         self.check_duties(duties, actor)?;
         let execution = run.execution;
         let needed = duties

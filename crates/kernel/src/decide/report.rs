@@ -37,9 +37,13 @@ impl Decider<'_> {
             }
         };
         let step = self.plan.step(at.step);
-        if step.completion == Completion::Manual && self.state.phase.is_moving() {
-            // The worker's part is done; a person ends it.
-            self.begin_wait(at, claim.execution, WaitKind::Manual, None, Vec::new());
+        if step.completion == Completion::Manual {
+            // The worker's part is done; only a person can say that the step has succeeded.
+            if self.state.phase.is_moving() {
+                self.begin_wait(at, claim.execution, WaitKind::Manual, None, Vec::new());
+            } else {
+                self.cancel_step(at, "the run is stopping");
+            }
             return Ok(Reply::Done);
         }
         self.succeed(at, claim.execution, Arc::new(output), ctx, artifacts, None);

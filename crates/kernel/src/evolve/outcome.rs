@@ -7,7 +7,7 @@ use crate::command::ManualOutcome;
 use crate::effect::{Effect, Priority, Target};
 use crate::event::{Body, SkipReason, StepError, WaitKind};
 use crate::plan::{ErrorClass, Route, SideEffect, StepRef};
-use crate::state::{Answer, Due, ItemResult, Status, StepRun, Visit};
+use crate::state::{Due, ItemResult, Status, StepRun, Visit};
 
 impl Fold<'_> {
     pub(super) fn apply_outcome(&mut self, body: &Body) {
@@ -26,7 +26,9 @@ impl Fold<'_> {
                     run.execution = *execution;
                     run.output = output;
                     run.error = None;
-                    answered(run, by.as_ref(), ManualOutcome::Succeeded);
+                    if by.is_some() {
+                        run.remember_answer(ManualOutcome::Succeeded);
+                    }
                 });
                 if let Some(by) = by {
                     self.state.acted.push((step.step, by.clone()));
@@ -128,7 +130,9 @@ impl Fold<'_> {
         self.end(at, status, |run| {
             run.execution = execution;
             run.error = Some(Arc::new(error.clone()));
-            answered(run, by, outcome);
+            if by.is_some() {
+                run.remember_answer(outcome);
+            }
         });
         if let Some(by) = by {
             self.state.acted.push((at.step, by.clone()));
@@ -253,18 +257,5 @@ impl Fold<'_> {
         if marks {
             self.state.marked.push(at);
         }
-    }
-}
-
-/// Remembers a person's answer together with the token it came with.
-fn answered(run: &mut StepRun, by: Option<&String>, outcome: ManualOutcome) {
-    if by.is_none() {
-        return;
-    }
-    if let Some(token_hash) = run.wait.as_ref().and_then(|wait| wait.token_hash.clone()) {
-        run.answer = Some(Box::new(Answer {
-            token_hash,
-            outcome,
-        }));
     }
 }

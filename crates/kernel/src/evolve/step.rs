@@ -6,7 +6,7 @@ use crate::command::{ManualOutcome, TimerKind};
 use crate::effect::{Effect, Target};
 use crate::event::{Body, Lease, LoopItems, LoopStart, StepError, TaskKind, WaitKind};
 use crate::plan::{ErrorClass, StepRef, WaitTimeout};
-use crate::state::{Answer, Due, LoopState, Status, WaitState};
+use crate::state::{Due, LoopState, Status, WaitState};
 use crate::time::Time;
 
 impl Fold<'_> {
@@ -92,7 +92,6 @@ impl Fold<'_> {
                     run.tries = 0;
                     run.started_at = None;
                     run.ended_at = None;
-                    run.answer = None;
                     run.task = TaskKind::ReadyStep;
                     run.params = params;
                 });
@@ -262,14 +261,8 @@ impl Fold<'_> {
         let now = self.at;
         let kind = self.change(at, |run| {
             set(run);
-            let wait = run.wait.take();
-            if let Some(token_hash) = wait.as_ref().and_then(|wait| wait.token_hash.clone()) {
-                run.answer = Some(Box::new(Answer {
-                    token_hash,
-                    outcome: ManualOutcome::Succeeded,
-                }));
-            }
-            wait.map(|wait| wait.kind)
+            run.remember_answer(ManualOutcome::Succeeded);
+            run.wait.take().map(|wait| wait.kind)
         });
         match kind.flatten() {
             Some(WaitKind::Event { rerun: true, .. } | WaitKind::Timer { rerun: true }) => {

@@ -136,8 +136,7 @@ impl Fold<'_> {
     pub(super) fn enter(&mut self, at: StepRef) {
         self.revive();
         let step = self.plan.step(at.step);
-        let gated =
-            step.gate.is_some() && self.state.run(at).is_some_and(|run| run.answer.is_none());
+        let gated = step.gate.is_some() && self.state.run(at).is_some_and(|run| !run.is_answered());
         let engine_acts = match at.item {
             None => gated || step.each.is_some() || !is_claimable(&step.work),
             Some(_) => !is_claimable(&step.work),

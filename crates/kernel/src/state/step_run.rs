@@ -74,6 +74,8 @@ impl WaitState {
 /// A person's answer that was taken, so that a repeated one is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
+    /// The logical attempt that it was given to.
+    pub logical: u32,
     /// Hash of the token it came with.
     pub token_hash: String,
     /// What it was.
@@ -137,8 +139,8 @@ pub struct StepRun {
     pub payload: Option<Arc<Json>>,
     /// Why it was skipped.
     pub skip: Option<SkipReason>,
-    /// The person's answer that ended its wait.
-    pub answer: Option<Box<Answer>>,
+    /// What people have answered, an approval before a completion.
+    pub answers: Vec<Answer>,
     /// How far its undoing came.
     pub compensation: Compensation,
 }
@@ -166,7 +168,7 @@ impl StepRun {
             error: None,
             payload: None,
             skip: None,
-            answer: None,
+            answers: Vec::new(),
             compensation: Compensation::None,
         }
     }
@@ -175,6 +177,25 @@ impl StepRun {
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.started_at.is_some()
+    }
+
+    /// Whether a person has answered in this logical attempt, so that its gate is open.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        let mut answers = self.answers.iter();
+        answers.any(|answer| answer.logical == self.logical)
+    }
+
+    /// Remembers that a person ended the open wait like this, by the token the wait had.
+    pub fn remember_answer(&mut self, outcome: ManualOutcome) {
+        let wait = self.wait.as_ref();
+        if let Some(token_hash) = wait.and_then(|wait| wait.token_hash.clone()) {
+            self.answers.push(Answer {
+                logical: self.logical,
+                token_hash,
+                outcome,
+            });
+        }
     }
 
     /// Whether an execution failed and the next one is not due yet.

@@ -1,3 +1,7 @@
-//! The numbered statements that the kernel alone can decide, one module a letter.
+//! The rules that the kernel alone can decide: the contract's numbered statements, and what every
+//! language shares, named after the behaviour it promises.
 
 mod c;
+mod executions;
+mod people;
+mod stopping;
