@@ -171,7 +171,8 @@ pub enum Command {
         claim: Claim,
         /// Why.
         error: StepError,
-        /// The handler's own word on whether to retry; absent leaves it to the class.
+        /// The handler's own word on whether to retry; absent leaves it to the class. Yes counts only
+        /// where the plan leaves the choice to handlers.
         retryable: Option<bool>,
         /// The handler's own word on how long to wait.
         delay_ms: Option<u64>,

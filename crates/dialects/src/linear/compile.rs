@@ -51,6 +51,7 @@ pub(super) fn net(workflow: Workflow, source: SourceRef) -> Net {
                 true => WaitTimeout::Claim,
                 false => WaitTimeout::Ignore,
             },
+            handler_may_retry: true,
             ..RunPolicy::default()
         },
         library: Default::default(),

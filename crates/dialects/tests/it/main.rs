@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod actions;
+mod conformance;
 mod corpus;
 mod dag;
 mod definition;
@@ -14,6 +15,9 @@ mod problem;
 mod reader;
 mod source;
 mod tree;
+
+#[path = "../../../kernel/tests/it/support.rs"]
+mod support;
 
 use stepwell_dialects::{Node, Problem, Problems, Source, problem::render, tree::parse};
 use stepwell_kernel::plan::Net;

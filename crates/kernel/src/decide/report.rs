@@ -73,6 +73,7 @@ impl Decider<'_> {
             error: None,
             args: self.state.visit(at).and_then(|visit| visit.args.clone()),
             patch: ctx,
+            item: None,
         };
         let mut routing = None;
         if at.item.is_none() && self.state.phase.is_moving() {
@@ -93,6 +94,7 @@ impl Decider<'_> {
         let looped = at.item.is_none() && step.each.is_some();
         let output = (!looped && !output.is_null()).then_some(output);
         let ctx = boundary.patch;
+        let unrouted = routing.as_ref().is_some_and(|it| it.error.is_some());
         self.emit(Body::StepCompleted {
             step: at,
             logical,
@@ -103,6 +105,9 @@ impl Decider<'_> {
             routing,
             by,
         });
+        if unrouted {
+            self.stop_if_unhandled(at);
+        }
     }
 
     pub(super) fn fail(

@@ -10,7 +10,7 @@ use super::{Decider, Handled, reject, terminal};
 use crate::command::{Actor, Already, Reply};
 use crate::event::{Body, SkipReason, StepError, StopCause};
 use crate::evolve::open_runs;
-use crate::plan::{ErrorClass, StepNo, StepRef};
+use crate::plan::{ErrorClass, Join, StepNo, StepRef};
 use crate::rejection::{Code, Rejection};
 use crate::signal::{SIGNALS_PER_MINUTE, SignalKind};
 use crate::state::{Phase, Status};
@@ -191,6 +191,12 @@ impl Decider<'_> {
         let Some(at) = step else {
             return reject(Code::StepUnknown, "the signal names no step");
         };
+        if self.state.has_closed(at) {
+            return reject(
+                Code::StepTerminal,
+                "the item has ended; its loop as a whole can be retried",
+            );
+        }
         let status = self.state.run(at).map(|run| run.status);
         match (kind, status) {
             (SignalKind::RetryStep, Some(Status::Held)) => Ok(()),
@@ -210,6 +216,11 @@ impl Decider<'_> {
             {
                 reject(Code::StepUnknown, "there is no such visit or item")
             }
+            // Where every token counts, a skip would make one out of nothing.
+            (_, None) if self.plan.step(at.step).join == Join::Each => reject(
+                Code::StepNotEligible,
+                "no token has reached this step; skip it when one has",
+            ),
             _ => Ok(()),
         }
     }

@@ -107,6 +107,15 @@ impl Fold<'_> {
                 execution,
             });
         }
+        // A run that stops has cancelled its children and awaits them.
+        if unwanted && self.state.phase.is_moving() {
+            let child = self.state.run(at).and_then(StepRun::child).cloned();
+            self.effects
+                .extend(child.map(|request_key| Effect::CancelChild {
+                    step: at,
+                    request_key,
+                }));
+        }
         if cancelled {
             self.state.denied.retain(|denied| *denied != at);
         }
@@ -211,6 +220,7 @@ impl Fold<'_> {
         let Some(run) = each.active.remove(&item) else {
             return;
         };
+        each.highest = each.highest.max(run.execution);
         let result = match run.status {
             Status::Succeeded => ItemResult::Succeeded(run.output),
             Status::Skipped => ItemResult::Skipped,

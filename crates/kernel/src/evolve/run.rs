@@ -93,10 +93,10 @@ impl Fold<'_> {
                     .timers
                     .arm_own(TimerKind::Stall, *deadline, self.seq);
             }
-            Body::RunFinalizing { summary } => {
+            Body::RunFinalizing { summary, entry } => {
                 self.state.phase = Phase::Finalizing;
                 if let Some(step) = self.plan.policy().final_step {
-                    self.visit(step, Some(summary.clone()), Verdict::Allowed);
+                    self.visit(step, Some(summary.clone()), *entry);
                 }
             }
             Body::RunStopping { cause, compensate } => self.stopping(cause, *compensate),

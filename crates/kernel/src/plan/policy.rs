@@ -350,9 +350,21 @@ pub struct RunPolicy {
     pub skip_unreached: bool,
     /// What becomes of a handler's wait for an event when its deadline passes.
     pub wait_timeout: WaitTimeout,
+    /// A handler's word that an error may be retried counts for every class (linear). Elsewhere a
+    /// handler can only say no: some classes must never be retried.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub handler_may_retry: bool,
     /// Checks on anyone who approves the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duties: Vec<super::Duty>,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde's skip_serializing_if passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl RunPolicy {
@@ -379,6 +391,7 @@ impl Default for RunPolicy {
             undo_mode: UndoMode::Continue,
             skip_unreached: false,
             wait_timeout: WaitTimeout::Fail,
+            handler_may_retry: false,
             duties: Vec::new(),
         }
     }
