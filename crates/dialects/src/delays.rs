@@ -17,6 +17,16 @@ pub(crate) const MAX_MS: u64 = 60_000;
 
 const STRATEGIES: [&str; 3] = ["constant", "linear", "exponential"];
 
+/// The wait where a file says nothing.
+pub(crate) fn default() -> Backoff {
+    Backoff {
+        kind: BackoffKind::Exponential,
+        initial_ms: INITIAL_MS,
+        multiplier: 2.0,
+        max_ms: MAX_MS,
+    }
+}
+
 /// Reads the three fields.
 pub(crate) fn read(f: &mut Fields<'_>, p: &mut Problems) -> Backoff {
     let strategy = f.opt("backoff", p);

@@ -8,15 +8,18 @@ use serde_json::Value as Json;
 use stepwell_kernel::command::{Actor, Command, Env, Reply, Role};
 use stepwell_kernel::decide::{decide, next_wake};
 use stepwell_kernel::effect::{Effect, Outcome, Priority, Target};
-use stepwell_kernel::event::{Event, Parent, RunContext};
+use stepwell_kernel::event::{Event, Parent, Rollback, RunContext, StepError};
 use stepwell_kernel::evolve::replay;
 use stepwell_kernel::keys::{self, TokenKey};
-use stepwell_kernel::plan::{Plan, StepRef, Work};
+use stepwell_kernel::plan::{ErrorClass, Plan, StepRef, Work};
 use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
 use crate::port::{AppendError, Catalog, Clock, Store};
+
+/// How deep runs may start runs: a definition that calls itself for ever ends here.
+pub const MAX_CHILD_DEPTH: usize = 16;
 
 /// Why a command did not go through.
 #[derive(Debug, thiserror::Error)]
@@ -414,6 +417,22 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         let Work::Child(spec) = &live.plan.step(step.step).work else {
             return;
         };
+        if self.depth(run_id) >= MAX_CHILD_DEPTH {
+            let message = format!(
+                "runs may start runs {MAX_CHILD_DEPTH} deep; {:?} would be one more",
+                spec.path
+            );
+            let error = StepError::new(ErrorClass::Validation, "CHILD_TOO_DEEP", message);
+            let end = Command::ChildEnded {
+                step,
+                request_key,
+                outcome: Outcome::Failed(Rollback::None),
+                output: Json::Null,
+                error: Some(error),
+            };
+            self.messages.push_back((run_id.to_owned(), end));
+            return;
+        }
         let Some(plan) = self.catalog.find(&live.plan, &spec.path) else {
             let path = spec.path.clone();
             self.asks.push_back((
@@ -442,6 +461,15 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
             ..StartRequest::default()
         };
         let _ = self.trigger(&plan, request);
+    }
+
+    /// How many runs are above this one.
+    fn depth(&self, run_id: &str) -> usize {
+        let above = |id: &&str| {
+            let parent = self.runs.get(*id)?.state.parent.as_ref()?;
+            Some(parent.run_id.as_str())
+        };
+        std::iter::successors(Some(run_id), above).count() - 1
     }
 
     fn signal_children(&mut self, run_id: &str, signal: &str) {

@@ -158,12 +158,32 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
 
     /// Does one thing, or lets time pass until there is one. Says whether there was one.
     pub fn step(&mut self) -> Result<bool, Error> {
-        if self.answer_ask()? || self.finish_work()? || self.claim_one()? || self.answer_one()? {
+        // Read before anything is done: what falls due meanwhile is then later than this, and is
+        // waited for instead of being taken for something that nobody can do.
+        let now = self.engine.now();
+        if self.act()? {
             return Ok(true);
         }
-        if self.engine.fire_due() {
-            return Ok(true);
+        match self.due().filter(|due| *due > now) {
+            Some(due) => {
+                self.engine.clock().wait_until(due);
+                Ok(true)
+            }
+            None => Ok(false),
         }
+    }
+
+    /// Does one thing that is due now, without letting time pass. Says whether there was one.
+    pub fn act(&mut self) -> Result<bool, Error> {
+        Ok(self.answer_ask()?
+            || self.finish_work()?
+            || self.claim_one()?
+            || self.answer_one()?
+            || self.engine.fire_due())
+    }
+
+    /// When there is something to do next.
+    pub fn due(&self) -> Option<Time> {
         let work = self.in_flight.iter().map(|work| work.due).min();
         let answer = self.answers.keys().next().map(|(at, _)| *at);
         let free = self.in_flight.len() < self.workers;
@@ -171,13 +191,7 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
             .engine
             .next_wake()
             .filter(|wake| free || *wake > self.engine.now());
-        match work.into_iter().chain(answer).chain(wake).min() {
-            Some(at) if at > self.engine.now() => {
-                self.engine.clock().wait_until(at);
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
+        work.into_iter().chain(answer).chain(wake).min()
     }
 
     fn answer_ask(&mut self) -> Result<bool, Error> {
@@ -330,12 +344,12 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
             Some(_) => ManualOutcome::Failed,
             None => ManualOutcome::Succeeded,
         };
-        let approvals = wait.approvals.len();
         let Some(token) = open_token(&live.plan, &live.state, step, self.engine.key()) else {
             return Ok(true);
         };
         let actor = Actor {
-            id: format!("mock-person-{}", approvals + 1),
+            // Somebody else each time: plans may ask that for approvals and for incompatible duties.
+            id: format!("mock-person-{number}"),
             role: Role::Operator,
             tenant: None,
         };

@@ -89,17 +89,18 @@ struct Bench<'a> {
     plan: &'a Plan,
     state: State,
     env: Env,
-    events: Vec<Event>,
+    /// What was decided, if anyone wants it: keeping a long log costs more than deciding it.
+    events: Option<Vec<Event>>,
     ready: std::collections::VecDeque<Target>,
 }
 
 impl<'a> Bench<'a> {
-    fn started(plan: &'a Plan) -> Bench<'a> {
+    fn started(plan: &'a Plan, log: bool) -> Bench<'a> {
         let mut bench = Bench {
             plan,
             state: State::new(RUN, plan),
             env: env(),
-            events: vec![],
+            events: log.then(Vec::new),
             ready: Default::default(),
         };
         bench.send(Command::CreateRun {
@@ -121,7 +122,9 @@ impl<'a> Bench<'a> {
     fn send(&mut self, command: Command) -> Reply {
         let decision = decide(self.plan, &mut self.state, command, &self.env)
             .expect("the bench sends what is lawful");
-        self.events.extend(decision.events);
+        if let Some(events) = &mut self.events {
+            events.extend(decision.events);
+        }
         self.ready
             .extend(decision.effects.iter().filter_map(|effect| match effect {
                 Effect::Dispatch { target, .. } => Some(*target),
@@ -165,7 +168,7 @@ fn step(criterion: &mut Criterion) {
                     let mut spent = Duration::ZERO;
                     let mut left = iterations;
                     while left > 0 {
-                        let mut bench = Bench::started(&plan);
+                        let mut bench = Bench::started(&plan, false);
                         let begin = Instant::now();
                         while left > 0 && bench.one_step() {
                             left -= 1;
@@ -183,9 +186,9 @@ fn step(criterion: &mut Criterion) {
 
 fn hydrate(criterion: &mut Criterion) {
     let plan = chain(5_000);
-    let mut bench = Bench::started(&plan);
+    let mut bench = Bench::started(&plan, true);
     while bench.one_step() {}
-    let events = bench.events;
+    let events = bench.events.unwrap_or_default();
     let mut group = criterion.benchmark_group("hydrate");
     group.throughput(Throughput::Elements(events.len() as u64));
     group.bench_function(BenchmarkId::new("events", events.len()), |bencher| {
@@ -206,7 +209,7 @@ fn wide_loop(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(items as u64));
         group.bench_function(BenchmarkId::new("items", items), |bencher| {
             bencher.iter_batched(
-                || Bench::started(&plan),
+                || Bench::started(&plan, false),
                 |mut bench| {
                     while bench.one_step() {}
                     assert!(bench.state.phase.is_ended());

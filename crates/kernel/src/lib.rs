@@ -4,7 +4,10 @@
 //! in this crate does I/O, waits, reads a clock or draws randomness, and it depends on nothing that
 //! does.
 
+mod canonical;
+pub mod chain;
 pub mod command;
+pub mod contract;
 pub mod decide;
 pub mod effect;
 pub mod event;
@@ -16,5 +19,6 @@ pub mod plan;
 pub mod rejection;
 mod scope;
 pub mod signal;
+pub mod snapshot;
 pub mod state;
 pub mod time;

@@ -8,6 +8,7 @@ use stepwell_kernel::plan::{
 };
 
 use super::model::{Compensation, Failure, OnFailure, Step, Workflow};
+use super::read::default_retry;
 
 /// The net of a workflow whose steps depend on each other as `needs` says.
 pub(crate) fn net(it: Workflow<'_>, needs: &[Vec<usize>], source: SourceRef) -> Net {
@@ -83,7 +84,11 @@ fn step(order: u32, it: Step<'_>, undo: Option<Undo>, failure: Option<Failure>) 
         description: it.description.map(str::to_owned),
         order,
         input: it.input,
-        retry: it.retry.unwrap_or_else(Retry::once),
+        retry: match (&it.work, it.retry) {
+            (_, Some(retry)) => retry,
+            (Work::Task { .. } | Work::Pipeline { .. }, None) => default_retry(),
+            (Work::Wait(_) | Work::Child(_), None) => Retry::once(),
+        },
         timeout_ms: it.timeout_ms,
         on_failure: answer(on_failure, failure),
         undo,

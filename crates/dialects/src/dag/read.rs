@@ -13,6 +13,8 @@ use crate::{template, undo};
 
 mod step;
 
+pub(super) use step::default_retry;
+
 /// Reads the whole file; what cannot be read is reported and left out.
 pub(crate) fn workflow<'n>(root: &'n Node, p: &mut Problems) -> Option<Workflow<'n>> {
     let mut f = Fields::open(root, "the workflow", p)?;

@@ -1,7 +1,7 @@
 //! `next`: the arcs out of a step, as `{spec: {mode}, arcs: […]}`, as a list, or as one name.
 
 use serde_json::{Map, Value as Json};
-use stepwell_kernel::expr::TemplateValue;
+use stepwell_kernel::expr::{Template, TemplateValue};
 use stepwell_kernel::plan::Route;
 
 use super::model::{ArcDef, Named};
@@ -103,8 +103,9 @@ fn arc(item: &Field<'_>, p: &mut Problems) -> Option<ArcDef> {
     let span = to.span();
     Some(ArcDef {
         to: Named { text, span },
+        // A guard that was refused stays a guard, so that the rest of the file is still checked.
         when: match when {
-            Some(given) => Some(given?),
+            Some(given) => Some(given.or_else(|| Template::parse("{{ false }}").ok())?),
             None => None,
         },
         args,

@@ -2,5 +2,9 @@
 
 mod support;
 
+mod chain;
+mod contract;
 mod driver;
+mod histories;
 mod laws;
+mod snapshot;

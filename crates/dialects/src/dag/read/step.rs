@@ -15,6 +15,12 @@ use crate::{delays, template, tools};
 
 /// Retries where a `retryPolicy` does not say how many.
 const MAX_RETRIES: u32 = 3;
+/// Errors that pass by themselves.
+const TRANSIENT: [ErrorClass; 3] = [
+    ErrorClass::Transient,
+    ErrorClass::Transport,
+    ErrorClass::RateLimit,
+];
 
 /// Reads a step. `None` only if it has no name, since nothing else can then be said about it.
 pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> {
@@ -140,17 +146,22 @@ fn on_failure(field: &Field<'_>, p: &mut Problems) -> Option<(OnFailure, crate::
     Some((action, field.span()))
 }
 
+/// Errors that pass are retried also where a step says nothing; only `maxRetries: 0` forbids it.
+pub(in crate::dag) fn default_retry() -> Retry {
+    Retry {
+        max_executions: MAX_RETRIES + 1,
+        backoff: delays::default(),
+        classes: TRANSIENT.to_vec(),
+    }
+}
+
 fn retry(field: &Field<'_>, p: &mut Problems) -> Option<Retry> {
     let mut f = field.fields(p)?;
     let retries = f.opt("maxRetries", p).map_or(Some(MAX_RETRIES), |it| {
         it.int(0..=1_000, p).and_then(|n| u32::try_from(n).ok())
     });
     let backoff = delays::read(&mut f, p);
-    let mut classes = vec![
-        ErrorClass::Transient,
-        ErrorClass::Transport,
-        ErrorClass::RateLimit,
-    ];
+    let mut classes = TRANSIENT.to_vec();
     if let Some(field) = f.opt("retryOn", p) {
         for item in field.list_or_one() {
             if let Some(class) = retried_class(&item, p)

@@ -1,0 +1,126 @@
+//! Canonical JSON (RFC 8785) of a value, an order of magnitude faster than by way of a serializer: every
+//! event is hashed, so this is on the path of every step. Only the rare number goes the long way.
+
+use serde_json::{Map, Value as Json};
+
+/// Largest integer that is written as it is; beyond it canonical JSON writes what a double holds.
+const LARGEST_EXACT: u64 = 1 << 53;
+
+/// Appends the canonical form.
+pub(crate) fn write(value: &Json, out: &mut Vec<u8>) {
+    match value {
+        Json::Null => out.extend_from_slice(b"null"),
+        Json::Bool(true) => out.extend_from_slice(b"true"),
+        Json::Bool(false) => out.extend_from_slice(b"false"),
+        Json::String(text) => write_text(text, out),
+        Json::Number(number) => {
+            let exact = number
+                .as_u64()
+                .or_else(|| number.as_i64().map(i64::unsigned_abs))
+                .is_some_and(|size| size <= LARGEST_EXACT);
+            if exact {
+                out.extend_from_slice(number.to_string().as_bytes());
+            } else {
+                // A JSON number is finite, so it has a canonical form.
+                let form = serde_json_canonicalizer::to_vec(number);
+                out.extend_from_slice(&form.unwrap_or_default());
+            }
+        }
+        Json::Array(list) => {
+            out.push(b'[');
+            for (place, value) in list.iter().enumerate() {
+                if place > 0 {
+                    out.push(b',');
+                }
+                write(value, out);
+            }
+            out.push(b']');
+        }
+        Json::Object(map) => write_map(map, out),
+    }
+}
+
+fn write_map(map: &Map<String, Json>, out: &mut Vec<u8>) {
+    let mut entries: Vec<(&String, &Json)> = map.iter().collect();
+    // By UTF-16 code units, which for the usual keys is the order they are in already.
+    if !map.keys().all(|key| key.is_ascii()) {
+        entries.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
+    } else if !entries.is_sorted_by_key(|(key, _)| *key) {
+        entries.sort_by_key(|(key, _)| *key);
+    }
+    out.push(b'{');
+    for (place, (key, value)) in entries.into_iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        write_text(key, out);
+        out.push(b':');
+        write(value, out);
+    }
+    out.push(b'}');
+}
+
+/// Appends a text as JSON.
+pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    let bytes = text.as_bytes();
+    let mut done = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        let escape: &[u8] = match byte {
+            b'"' => b"\\\"",
+            b'\\' => b"\\\\",
+            b'\n' => b"\\n",
+            b'\r' => b"\\r",
+            b'\t' => b"\\t",
+            0x08 => b"\\b",
+            0x0c => b"\\f",
+            0x00..0x20 => b"\\u00",
+            _ => continue,
+        };
+        out.extend_from_slice(&bytes[done..at]);
+        out.extend_from_slice(escape);
+        if escape.len() == 4 {
+            out.extend_from_slice(crate::keys::hex(&[*byte]).as_bytes());
+        }
+        done = at + 1;
+    }
+    out.extend_from_slice(&bytes[done..]);
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn json() -> impl Strategy<Value = Json> {
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            any::<i64>().prop_map(Json::from),
+            any::<u64>().prop_map(Json::from),
+            (-1000..1000i64).prop_map(Json::from),
+            any::<f64>().prop_map(Json::from),
+            any::<String>().prop_map(Json::from),
+            "[\\x00-\\x7f]{0,20}".prop_map(Json::from),
+        ];
+        let key = prop_oneof!["[a-z]{0,4}", any::<String>(), "[\u{e000}\u{1f600}é]{1,2}"];
+        leaf.prop_recursive(4, 64, 6, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Json::from),
+                prop::collection::vec((key.clone(), inner), 0..6)
+                    .prop_map(|fields| Json::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_value_has_the_form_that_the_standard_gives_it(value in json()) {
+            let mut ours = Vec::new();
+            write(&value, &mut ours);
+            let theirs = serde_json_canonicalizer::to_vec(&value).unwrap();
+            prop_assert_eq!(String::from_utf8(ours), String::from_utf8(theirs));
+        }
+    }
+}

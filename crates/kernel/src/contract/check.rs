@@ -1,0 +1,162 @@
+//! The check every event passes before it is written: the same table as the published schemas, read
+//! by hand, because the kernel carries no validator.
+
+use serde_json::{Map, Value as Json};
+
+use super::fields::{ENVELOPE, Field, Shape, kind};
+use crate::time::Time;
+
+/// The code of an event that does not fit its schema.
+pub const SCHEMA_VALIDATION_FAILED: &str = "SCHEMA_VALIDATION_FAILED";
+
+/// An event that does not fit its schema, and so must not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{SCHEMA_VALIDATION_FAILED}: {0}")]
+pub struct SchemaFault(pub String);
+
+/// Whether an event has every field it needs, each of its shape, and no other.
+pub fn check_envelope(event: &Json) -> Result<(), SchemaFault> {
+    let Json::Object(given) = event else {
+        return fault("an event is a JSON object");
+    };
+    let Some(name) = given.get("eventType").and_then(Json::as_str) else {
+        return fault("eventType is missing or no text");
+    };
+    let Some(kind) = kind(name) else {
+        return fault(format!("there is no event type {name:.100}"));
+    };
+    let unknown = given.keys().find(|key| {
+        let named = |fields: &[Field]| fields.iter().any(|field| field.name == **key);
+        *key != "eventType" && !named(ENVELOPE) && !named(kind.fields)
+    });
+    if let Some(unknown) = unknown {
+        return fault(format!("{name} has no field {unknown:.100}"));
+    }
+    check_fields(given, ENVELOPE, name)?;
+    check_fields(given, kind.fields, name)
+}
+
+fn fault<T>(message: impl Into<String>) -> Result<T, SchemaFault> {
+    Err(SchemaFault(message.into()))
+}
+
+fn check_fields(
+    given: &Map<String, Json>,
+    fields: &'static [Field],
+    of: &str,
+) -> Result<(), SchemaFault> {
+    for field in fields {
+        match given.get(field.name) {
+            None if field.required => return fault(format!("{of} needs {}", field.name)),
+            None => {}
+            Some(value) => check_value(value, field)?,
+        }
+    }
+    Ok(())
+}
+
+fn check_closed(value: &Json, fields: &'static [Field], of: &str) -> Result<(), SchemaFault> {
+    let Json::Object(given) = value else {
+        return fault(format!("{of} must be an object"));
+    };
+    let unknown = given
+        .keys()
+        .find(|key| fields.iter().all(|field| field.name != **key));
+    if let Some(unknown) = unknown {
+        return fault(format!("{of} has no field {unknown:.100}"));
+    }
+    check_fields(given, fields, of)
+}
+
+fn check_value(value: &Json, field: &Field) -> Result<(), SchemaFault> {
+    let text = value.as_str();
+    let fits = match field.shape {
+        Shape::Word(word) => text == Some(word),
+        Shape::Words(words) => text.is_some_and(|text| words.contains(&text)),
+        Shape::Text => text.is_some(),
+        Shape::Uuid => text.is_some_and(is_uuid),
+        Shape::RunId => text.is_some_and(is_run_id),
+        Shape::Hash => text.is_some_and(is_hash),
+        Shape::Moment => text.is_some_and(|text| Time::from_rfc3339(text).is_some()),
+        Shape::Uri => text.is_some_and(is_uri),
+        Shape::Version => text.is_some_and(is_version),
+        Shape::Number(least) => value.as_u64().is_some_and(|number| number >= least),
+        Shape::Flag => value.is_boolean(),
+        Shape::Texts => value
+            .as_array()
+            .is_some_and(|list| list.iter().all(Json::is_string)),
+        Shape::Object(fields) => return check_closed(value, fields, field.name),
+        Shape::Objects(fields) => {
+            let Json::Array(list) = value else {
+                return fault(format!("{} must be a list", field.name));
+            };
+            return list
+                .iter()
+                .try_for_each(|value| check_closed(value, fields, field.name));
+        }
+    };
+    if fits {
+        return Ok(());
+    }
+    fault(format!(
+        "{} does not fit: {:.200}",
+        field.name,
+        value.to_string()
+    ))
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+fn is_run_id(text: &str) -> bool {
+    text.strip_prefix("run_").is_some_and(|rest| {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        !rest.is_empty() && rest.bytes().all(allowed)
+    })
+}
+
+/// 64 lower-case hex digits.
+pub(crate) fn is_hash(text: &str) -> bool {
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// `v1.2`.
+pub(crate) fn is_version(text: &str) -> bool {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.strip_prefix('v')
+        .and_then(|rest| rest.split_once('.'))
+        .is_some_and(|(major, minor)| digits(major) && digits(minor))
+}
+
+/// A scheme, a colon, and only characters that a URI may have.
+pub(crate) fn is_uri(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return false;
+    };
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+        && rest.bytes().all(|byte| is_uri_byte(byte) || byte == b'#')
+        && rest.bytes().filter(|byte| *byte == b'#').count() <= 1
+        && escapes_are_whole(rest)
+}
+
+/// Whether a byte may stand in a URI behind its scheme.
+pub(crate) fn is_uri_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=%".contains(&byte)
+}
+
+fn escapes_are_whole(text: &str) -> bool {
+    text.split('%')
+        .skip(1)
+        .all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
+}

@@ -1,0 +1,113 @@
+//! `stepwell check`: every problem of every file, with its place.
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde_json::{Value as Json, json};
+use stepwell_dialects::problem;
+
+use crate::definition::Definition;
+use crate::exit::Exit;
+use crate::term::{self, Paint, Tone, count, one_line, pad};
+
+/// Check definitions without running them
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell check workflow.yaml
+  stepwell check examples/*.yaml --deny-warnings
+  generate-workflow | stepwell check -
+  stepwell check workflow.yaml -o json | jq '.files[].problems'
+
+Exit codes: 0 no errors, 1 errors (or warnings with --deny-warnings), 2 wrong usage.
+`stepwell explain CODE` says more about a code.")]
+pub(crate) struct CheckArgs {
+    /// The definitions; `-` reads standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t = Output::Human)]
+    output: Output,
+    /// Take warnings as errors
+    #[arg(long)]
+    deny_warnings: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Human,
+    /// For programs
+    Json,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
+    let paint = term::stdout_paint();
+    let columns = args.files.iter().map(|file| term::width(file)).max();
+    let mut good = true;
+    let mut summary = String::new();
+    let mut files = Vec::new();
+    for path in &args.files {
+        let definition = Definition::open(path);
+        let (errors, warnings) = definition.counts();
+        let ok = errors == 0 && !(args.deny_warnings && warnings > 0);
+        good &= ok;
+        match args.output {
+            Output::Human => {
+                term::print(&definition.render(paint))?;
+                let columns = columns.unwrap_or(0);
+                summary.push_str(&line(path, &definition, ok, columns, paint));
+            }
+            Output::Json => files.push(entry(path, &definition, ok)),
+        }
+    }
+    match args.output {
+        Output::Human => term::print(&summary)?,
+        Output::Json => {
+            let text = serde_json::to_string_pretty(&json!({ "files": files }))?;
+            term::print(&format!("{text}\n"))?;
+        }
+    }
+    Ok(if good { Exit::Ok } else { Exit::Problems })
+}
+
+/// `ok  examples/x.yaml  playbook  7 steps`, or what is wrong instead of the steps.
+fn line(path: &str, definition: &Definition, ok: bool, columns: usize, paint: Paint) -> String {
+    let (errors, warnings) = definition.counts();
+    let mark = match (ok, warnings) {
+        (true, 0) => paint.tone(Tone::Good, "ok  "),
+        (true, _) => paint.tone(Tone::Warn, "ok  "),
+        _ => paint.tone(Tone::Bad, "bad "),
+    };
+    let dialect = definition.loaded.dialect.map_or("-", |it| it.name());
+    let mut facts = Vec::new();
+    if let Some(plan) = definition.loaded.plan.as_ref().filter(|_| errors == 0) {
+        facts.push(count(plan.len(), "step"));
+    }
+    if errors > 0 {
+        facts.push(count(errors, "error"));
+    }
+    if warnings > 0 {
+        facts.push(count(warnings, "warning"));
+    }
+    let path = pad(&one_line(path), columns);
+    format!(
+        "{mark}  {path}  {}  {}\n",
+        pad(dialect, 8),
+        facts.join(", ")
+    )
+}
+
+fn entry(path: &str, definition: &Definition, ok: bool) -> Json {
+    let loaded = &definition.loaded;
+    let (errors, _) = definition.counts();
+    let plan = loaded.plan.as_ref().filter(|_| errors == 0);
+    json!({
+        "file": path,
+        "ok": ok,
+        "dialect": loaded.dialect.map(|it| it.name()),
+        "planId": plan.map(|plan| &plan.net().plan_id),
+        "steps": plan.map(|plan| plan.len()),
+        "sha256": definition.sha256(),
+        "problems": problem::to_json(&definition.source, &loaded.problems),
+    })
+}

@@ -1,0 +1,252 @@
+//! One line per change, for pipes and logs: `00:00.000  reserve-stock  running  (attempt 1)`.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use stepwell_dialects::document::{run_substatus, run_word, step_word};
+use stepwell_kernel::event::{Body, Event, SkipReason, Verdict};
+use stepwell_kernel::plan::StepRef;
+use stepwell_kernel::time::Time;
+
+use super::follow::Followed;
+use super::report::waits_for;
+use crate::term::{count, duration, one_line, pad, stamp, width};
+
+/// The widest column of names.
+const WIDEST: usize = 40;
+
+/// Writes one line per change.
+#[derive(Debug)]
+pub(super) struct Lines {
+    run_id: String,
+    start: Option<Time>,
+    columns: usize,
+    /// How many tenths of a loop were reported, by run and visit.
+    tenths: HashMap<(String, StepRef), usize>,
+}
+
+/// What a line says: whose it is, the word, the detail.
+type Said = (String, String, String);
+
+impl Lines {
+    pub(super) fn new(run_id: &str) -> Lines {
+        Lines {
+            run_id: run_id.to_owned(),
+            start: None,
+            columns: 0,
+            tenths: HashMap::new(),
+        }
+    }
+
+    /// Writes what there is to say about an event.
+    pub(super) fn write(
+        &mut self,
+        out: &mut dyn Write,
+        followed: &Followed,
+        event: &Event,
+    ) -> io::Result<()> {
+        let start = *self.start.get_or_insert(event.at);
+        if self.columns == 0 && followed.state.run_id == self.run_id {
+            let steps = followed.plan.net().steps.iter();
+            let widest = steps.map(|step| width(&one_line(&step.name))).max();
+            self.columns = widest.unwrap_or(0).clamp(5, WIDEST);
+        }
+        for (name, word, detail) in self.say(followed, event) {
+            let name = pad(&one_line(&name), self.columns);
+            let detail = match detail.as_str() {
+                "" => String::new(),
+                _ => format!("  ({})", one_line(&detail)),
+            };
+            writeln!(
+                out,
+                "{}  {name}  {word}{detail}",
+                stamp(event.at.since(start))
+            )?;
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, followed: &Followed, event: &Event) -> Vec<Said> {
+        let mut said: Vec<Said> = match event.body.step() {
+            Some(at) => self.of_step(followed, event, at).into_iter().collect(),
+            None => of_run(followed, &event.body).into_iter().collect(),
+        };
+        said.extend(refused(followed, &event.body));
+        said
+    }
+
+    fn of_step(&mut self, followed: &Followed, event: &Event, at: StepRef) -> Option<Said> {
+        let (plan, state) = (&followed.plan, &followed.state);
+        let mut word = step_word(plan, state, at).to_owned();
+        let mut name = format!("{}{}", followed.prefix, plan.step_id(at));
+        let is_item = at.item.is_some();
+        let until = |later: Time| duration(later.since(event.at));
+        let detail = match &event.body {
+            Body::StepStarted {
+                each: Some(each), ..
+            } => {
+                format!(
+                    "{}, {} at a time",
+                    count(each.count as usize, "item"),
+                    each.window
+                )
+            }
+            // Nobody works on it: that it waits is the next event, and says more.
+            Body::StepStarted { lease: None, .. } => return None,
+            Body::StepStarted { .. } if is_item => return None,
+            Body::StepExecutionStarted { .. } if is_item => return None,
+            Body::StepStarted { execution, .. } | Body::StepExecutionStarted { execution, .. } => {
+                match execution {
+                    0 => String::new(),
+                    _ => format!("attempt {execution}"),
+                }
+            }
+            Body::StepCompleted { .. } if is_item => {
+                name = format!("{}{}", followed.prefix, plan.step_id(at.visit_ref()));
+                word = step_word(plan, state, at.visit_ref()).to_owned();
+                self.progress(followed, at)?
+            }
+            Body::StepCompleted { by, .. } => {
+                let run = state.run(at);
+                let took = run.and_then(|run| Some(run.ended_at?.since(run.started_at?)));
+                let took = took.filter(|took| *took > 0).map(duration);
+                let by = by.as_ref().map(|by| format!("by {by}"));
+                took.into_iter().chain(by).collect::<Vec<_>>().join(", ")
+            }
+            Body::StepFailed { error, .. } => format!("{}: {}", error.code, error.message),
+            Body::StepExecutionFailed {
+                execution,
+                error,
+                retry_at,
+                ..
+            } => format!(
+                "attempt {execution} failed: {}: {}; again in {}",
+                error.code,
+                error.message,
+                until(*retry_at)
+            ),
+            Body::StepSkipped { reason, .. } => skipped(*reason).to_owned(),
+            Body::StepWaiting { wait, deadline, .. } => {
+                let most = deadline.map(|deadline| format!(", at most {}", until(deadline)));
+                format!("{}{}", waits_for(wait), most.unwrap_or_default())
+            }
+            Body::StepApproved { by, .. } => format!("approved by {by}"),
+            Body::StepWoken { by: Some(by), .. } => format!("approved by {by}"),
+            Body::StepWoken {
+                event_id: Some(_), ..
+            } => "its event came".to_owned(),
+            Body::StepHeld { until: held, .. } => {
+                format!("held for an operator, at most {}", until(*held))
+            }
+            Body::StepRetried { logical, .. } => format!("retried, logical attempt {logical}"),
+            Body::StepRouted { routing, .. } if routing.handled => {
+                let to = routing.taken.iter();
+                let to = to.map(|taken| plan.step(plan.edge(taken.edge).to).name.clone());
+                format!("failure handled by {}", to.collect::<Vec<_>>().join(", "))
+            }
+            Body::UndoStarted { execution, .. } => {
+                word = "undoing".to_owned();
+                format!("attempt {execution}")
+            }
+            Body::UndoExecutionFailed {
+                execution,
+                error,
+                retry_at,
+                ..
+            } => {
+                word = "undoing".to_owned();
+                let again = until(*retry_at);
+                format!(
+                    "attempt {execution} failed: {}; again in {again}",
+                    error.message
+                )
+            }
+            Body::UndoCompleted { .. } => {
+                word = "undone".to_owned();
+                String::new()
+            }
+            Body::UndoFailed { error, .. } => {
+                word = "undo failed".to_owned();
+                format!("{}: {}", error.code, error.message)
+            }
+            _ => return None,
+        };
+        Some((name, word, detail))
+    }
+
+    /// How far a loop is, if it is worth a line: each item of a short one, each tenth of a long one.
+    fn progress(&mut self, followed: &Followed, at: StepRef) -> Option<String> {
+        let at = at.visit_ref();
+        let each = followed.state.visit(at)?.each.as_ref()?;
+        let (done, all) = (each.results.iter().flatten().count(), each.results.len());
+        let tenth = if all <= 10 { done } else { done * 10 / all };
+        let key = (followed.state.run_id.clone(), at);
+        let last = self.tenths.insert(key, tenth).unwrap_or(0);
+        let failed = match each.failed {
+            0 => String::new(),
+            failed => format!(", {failed} failed"),
+        };
+        (tenth > last).then(|| format!("{done}/{all}{failed}"))
+    }
+}
+
+/// Tokens that were not let in.
+fn refused(followed: &Followed, body: &Body) -> Vec<Said> {
+    let routing = match body {
+        Body::StepCompleted { routing, .. } => routing.as_ref(),
+        Body::StepRouted { routing, .. } => Some(routing),
+        _ => None,
+    };
+    let taken = routing.map(|routing| routing.taken.as_slice());
+    let mut said = Vec::new();
+    for taken in taken.unwrap_or_default() {
+        let word = match taken.verdict {
+            Verdict::Allowed => continue,
+            Verdict::Denied => "denied",
+            Verdict::Discarded => "discarded",
+        };
+        let to = &followed.plan.step(followed.plan.edge(taken.edge).to).name;
+        let name = format!("{}{to}", followed.prefix);
+        said.push((name, word.to_owned(), "by its admission rules".to_owned()));
+    }
+    said
+}
+
+fn of_run(followed: &Followed, body: &Body) -> Option<Said> {
+    let (plan, state) = (&followed.plan, &followed.state);
+    let detail = match body {
+        Body::RunStarted { .. } => match plan.net().plan_id.as_str() {
+            _ if followed.prefix.is_empty() => String::new(),
+            id => id.to_owned(),
+        },
+        Body::RunPaused { .. } | Body::RunResumed { .. } => String::new(),
+        Body::RunStalled { stuck, .. } => format!("stalled: {}", stuck.join("; ")),
+        Body::RunFinalizing { .. } => "final step".to_owned(),
+        Body::RunStopping { compensate, .. } => match compensate {
+            true => "stopping, then undoing".to_owned(),
+            false => "stopping".to_owned(),
+        },
+        Body::CompensationStarted { undo, .. } => {
+            format!("undoing {}", count(undo.len(), "step"))
+        }
+        Body::RunCompleted { .. } | Body::RunFailed { .. } | Body::RunCancelled { .. } => {
+            run_substatus(plan, state).unwrap_or("").to_owned()
+        }
+        _ => return None,
+    };
+    let name = match followed.prefix.as_str() {
+        "" => "(run)".to_owned(),
+        prefix => prefix.to_owned(),
+    };
+    Some((name, run_word(plan, state).to_owned(), detail))
+}
+
+fn skipped(reason: SkipReason) -> &'static str {
+    match reason {
+        SkipReason::OnFailure => "skipped after its failure",
+        SkipReason::Operator => "skipped by an operator",
+        SkipReason::DependencyFailed => "a step before it failed",
+        SkipReason::Cancelled => "cancelled",
+        SkipReason::Discarded => "discarded by its admission rules",
+    }
+}

@@ -1,0 +1,90 @@
+//! `stepwell schema`: the published JSON Schemas. Hidden: people find them under `schemas/`, which
+//! `cargo xtask schemas` writes with this command.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::Value as Json;
+use stepwell_dialects::document;
+use stepwell_dialects::words::{nearest, quote};
+use stepwell_kernel::contract;
+use stepwell_kernel::plan::Dialect;
+
+use crate::exit::Exit;
+use crate::{term, usage};
+
+/// Print or write the published JSON Schemas
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell schema                          lists them
+  stepwell schema definitions/playbook     prints one
+  stepwell schema --all schemas            writes all of them")]
+pub(crate) struct SchemaArgs {
+    /// Which one, as `definitions/playbook`
+    #[arg(conflicts_with = "all")]
+    name: Option<String>,
+    /// Write every schema below this directory
+    #[arg(long, value_name = "DIR")]
+    all: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &SchemaArgs) -> Result<Exit> {
+    let schemas = schemas()?;
+    match (&args.all, &args.name) {
+        (Some(folder), _) => write_all(&schemas, folder)?,
+        (None, None) => {
+            let list: String = schemas.keys().map(|name| format!("{name}\n")).collect();
+            term::print(&list)?;
+        }
+        (None, Some(name)) => {
+            let short = name.trim_end_matches(".schema.json");
+            let Some(schema) = schemas.get(short) else {
+                let known: Vec<&str> = schemas.keys().map(String::as_str).collect();
+                let hint = nearest(short, &known).map_or_else(String::new, |near| {
+                    format!("; did you mean {}?", quote(near))
+                });
+                return usage(format!("there is no schema {}{hint}", quote(name)));
+            };
+            term::print(&pretty(schema)?)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Every schema by its name: its path below `schemas/` without the ending.
+fn schemas() -> Result<BTreeMap<String, Json>> {
+    let mut all: BTreeMap<String, Json> = contract::schemas()
+        .into_iter()
+        .map(|(path, schema)| (path.trim_end_matches(".schema.json").to_owned(), schema))
+        .collect();
+    for dialect in Dialect::ALL {
+        let Some(text) = document::schema(dialect) else {
+            continue;
+        };
+        let name = format!("definitions/{}", dialect.name());
+        let schema = serde_json::from_str(text).with_context(|| format!("schema {name}"))?;
+        all.insert(name, schema);
+    }
+    Ok(all)
+}
+
+fn write_all(schemas: &BTreeMap<String, Json>, folder: &Path) -> Result<()> {
+    for (name, schema) in schemas {
+        let path = folder.join(format!("{name}.schema.json"));
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)
+                .with_context(|| format!("cannot make the directory {}", parent.display()))?;
+        }
+        fs::write(&path, pretty(schema)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn pretty(schema: &Json) -> Result<String> {
+    Ok(format!("{}\n", serde_json::to_string_pretty(schema)?))
+}

@@ -1,0 +1,190 @@
+//! Where output goes and how it looks there: colours, widths, text made harmless.
+//!
+//! Colours only on a terminal, and not if `NO_COLOR` is set. Everything is written through
+//! `io::Write` and never `println!`, so that a closed pipe is an error and not a panic.
+
+use std::io::{self, IsTerminal, Write};
+
+use unicode_width::UnicodeWidthChar;
+
+/// How a piece of text is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Done, succeeded.
+    Good,
+    /// Failed.
+    Bad,
+    /// Wants a look.
+    Warn,
+    /// Happens right now.
+    Busy,
+    /// Beside the point.
+    Dim,
+    /// The point.
+    Strong,
+    /// As it is.
+    Plain,
+}
+
+/// Paints text, or leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Paint(pub(crate) bool);
+
+impl Paint {
+    /// `text` in a tone.
+    pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Bad => "31",
+            Tone::Warn => "33",
+            Tone::Busy => "36",
+            Tone::Dim => "2",
+            Tone::Strong => "1",
+            Tone::Plain => return text.to_owned(),
+        };
+        if self.0 {
+            format!("\u{1b}[{code}m{text}\u{1b}[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+fn colors_wanted() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// How to paint what goes to standard output.
+pub(crate) fn stdout_paint() -> Paint {
+    Paint(io::stdout().is_terminal() && colors_wanted())
+}
+
+/// How to paint what goes to standard error.
+pub(crate) fn stderr_paint() -> Paint {
+    Paint(io::stderr().is_terminal() && colors_wanted())
+}
+
+/// Whether lines can be drawn over: a terminal that understands the escapes.
+pub(crate) fn is_live() -> bool {
+    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Columns and rows of the terminal.
+pub(crate) fn size() -> (usize, usize) {
+    terminal_size::terminal_size().map_or((80, 24), |(width, height)| {
+        (usize::from(width.0), usize::from(height.0))
+    })
+}
+
+/// Writes text to standard output.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Text that came from a file, on one line and without anything that moves a cursor.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let hidden = c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+        match c {
+            '\n' | '\r' | '\t' => out.push(' '),
+            _ if hidden => out.extend(c.escape_default()),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// How many columns a text takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.chars().filter_map(char::width).sum()
+}
+
+/// `text` padded to `columns`.
+pub(crate) fn pad(text: &str, columns: usize) -> String {
+    let missing = columns.saturating_sub(width(text));
+    format!("{text}{}", " ".repeat(missing))
+}
+
+/// `text` cut to `columns`, with a mark where it was cut.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut used = 1;
+    for c in text.chars() {
+        used += c.width().unwrap_or(0);
+        if used > columns {
+            break;
+        }
+        out.push(c);
+    }
+    out.push('…');
+    out
+}
+
+/// A duration for people: `120 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`.
+pub(crate) fn duration(millis: u64) -> String {
+    let (seconds, minutes, hours) = (millis / 1000, millis / 60_000, millis / 3_600_000);
+    let two = |big: u64, unit: &str, small: u64, smaller: &str| match small {
+        0 => format!("{big} {unit}"),
+        _ => format!("{big} {unit} {small} {smaller}"),
+    };
+    match millis {
+        0..1000 => format!("{millis} ms"),
+        1000..60_000 if millis.is_multiple_of(1000) => format!("{seconds} s"),
+        1000..60_000 => format!("{seconds}.{} s", millis % 1000 / 100),
+        60_000..3_600_000 => two(minutes, "min", seconds % 60, "s"),
+        3_600_000..86_400_000 => two(hours, "h", minutes % 60, "min"),
+        _ => two(hours / 24, "d", hours % 24, "h"),
+    }
+}
+
+/// Time since the start, for the margin: `00:00.000`, `1:02:03.000`.
+pub(crate) fn stamp(millis: u64) -> String {
+    let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
+    let (seconds, milli) = (millis / 1000 % 60, millis % 1000);
+    match hours {
+        0 => format!("{minutes:02}:{seconds:02}.{milli:03}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}.{milli:03}"),
+    }
+}
+
+/// `1 step`, `7 steps`.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        let all: Vec<String> = [0, 999, 1000, 4_230, 60_000, 200_000, 7_500_000, 90_000_000]
+            .map(duration)
+            .into();
+        assert_eq!(
+            all.join(", "),
+            "0 ms, 999 ms, 1 s, 4.2 s, 1 min, 3 min 20 s, 2 h 5 min, 1 d 1 h"
+        );
+        assert_eq!(stamp(0), "00:00.000");
+        assert_eq!(stamp(3_723_004), "1:02:03.004");
+    }
+
+    #[test]
+    fn hostile_text_stays_on_its_line() {
+        assert_eq!(one_line("a\nb\u{1b}[2J"), "a b\\u{1b}[2J");
+        assert_eq!(cut("reserve-stock", 8), "reserve…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(pad("日", 4), "日  ");
+    }
+}
