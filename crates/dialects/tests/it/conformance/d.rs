@@ -562,10 +562,18 @@ fn d17_transient_errors_are_retried_and_others_only_if_configured() {
         sim.run_failing("a", class).unwrap();
         assert_eq!(path(&sim), "idle queued executing failed", "{class:?}");
     }
-    // Without a policy nothing is retried.
-    let mut sim = started(CHAIN);
-    sim.run_failing("a", ErrorClass::Transient).unwrap();
-    assert_eq!(path(&sim), "idle queued executing failed");
+    // Where a step says nothing, errors that pass are retried and others are not.
+    let mut silent = started(CHAIN);
+    silent.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(silent.count("StepExecutionFailed"), 1);
+    silent.advance(1_000).run("a").unwrap();
+    let mut external = started(CHAIN);
+    external.run_failing("a", ErrorClass::External).unwrap();
+    assert_eq!(path(&external), "idle queued executing failed");
+    let none = CHAIN.replace("a, agent: x,", "a, agent: x, retryPolicy: {maxRetries: 0},");
+    let mut never = started(&none);
+    never.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(path(&never), "idle queued executing failed");
 }
 
 #[test]

@@ -246,6 +246,7 @@ fn any_policy(steps: usize, routed: bool) -> impl Strategy<Value = RunPolicy> {
             wait_timeout: [WaitTimeout::Fail, WaitTimeout::Claim, WaitTimeout::Ignore]
                 [wait as usize],
             duties,
+            ..RunPolicy::default()
         }
     })
 }
