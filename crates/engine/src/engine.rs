@@ -122,7 +122,7 @@ pub enum Ask {
 /// The engine over one store.
 #[derive(Debug)]
 pub struct Engine<S, C, F> {
-    store: S,
+    pub(crate) store: S,
     clock: C,
     catalog: F,
     key: TokenKey,
@@ -130,10 +130,10 @@ pub struct Engine<S, C, F> {
     pub engine_type: &'static str,
     /// How many runs may run at a time; children run in their parent's slot.
     pub slots: Option<usize>,
-    runs: BTreeMap<String, Live>,
+    pub(crate) runs: BTreeMap<String, Live>,
     plans: HashMap<String, Arc<Plan>>,
-    queue: VecDeque<String>,
-    running: BTreeSet<String>,
+    pub(crate) queue: VecDeque<String>,
+    pub(crate) running: BTreeSet<String>,
     messages: VecDeque<(String, Command)>,
     children: BTreeMap<String, String>,
     /// Work that can be claimed.
@@ -202,20 +202,14 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
     /// Creates a run and puts it into the queue; it starts when a slot is free. Two requests with the
     /// same request id create one run, whose id both get.
     pub fn trigger(&mut self, plan: &Arc<Plan>, request: StartRequest) -> Result<String, Error> {
-        let child = request.parent.is_some();
         let run_id = self.create(plan, request)?;
         if self
             .run(&run_id)
             .is_some_and(|live| live.state.phase == Phase::Created)
         {
             self.submit(&run_id, Command::EnqueueRun)?;
-            if child {
-                // A child runs in its parent's slot, or the two could wait for each other.
-                self.start(&run_id)?;
-            } else {
-                self.queue.push_back(run_id.clone());
-                self.dequeue_and_start();
-            }
+            self.queue.push_back(run_id.clone());
+            self.dequeue_and_start();
         }
         Ok(run_id)
     }
@@ -274,8 +268,12 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         let mut started = Vec::new();
         let mut waiting = VecDeque::new();
         while let Some(run_id) = self.queue.pop_front() {
+            // A child runs in its parent's slot, or the two could wait for each other.
+            let child = self
+                .run(&run_id)
+                .is_some_and(|it| it.state.parent.is_some());
             let free = self.slots.is_none_or(|slots| self.running.len() < slots);
-            if !free {
+            if !child && !free {
                 waiting.push_back(run_id);
                 continue;
             }
@@ -317,14 +315,19 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
     /// Decides a command, commits what came of it, and does what follows.
     pub fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
         let reply = self.commit(run_id, command)?;
+        self.deliver_messages();
         if let Reply::RetryRun { request_key } = &reply {
             self.repeat(run_id, request_key)?;
         }
+        Ok(reply)
+    }
+
+    /// Passes on what runs have to say to each other.
+    pub(crate) fn deliver_messages(&mut self) {
         while let Some((to, message)) = self.messages.pop_front() {
             // A message to a run that has moved on is lawfully refused; there is nobody to tell.
             let _ = self.commit(&to, message);
         }
-        Ok(reply)
     }
 
     /// Starts the run that RETRY_RUN asked for: what was asked for then, once more.
@@ -387,7 +390,7 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         Ok(decision.reply)
     }
 
-    fn perform(&mut self, run_id: &str, effect: Effect) {
+    pub(crate) fn perform(&mut self, run_id: &str, effect: Effect) {
         let to = run_id.to_owned();
         match effect {
             Effect::Dispatch {
@@ -493,6 +496,11 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         let context = live.state.context.clone();
         let child = run_id_for(&request_key);
         self.children.insert(request_key, child.clone());
+        if !self.store.events(&child, 0).is_empty() {
+            // It was started before a crash.
+            let _ = self.load(&plan, &child);
+            return;
+        }
         let request = StartRequest {
             run_id: child,
             params: input,

@@ -25,6 +25,26 @@ pub(crate) struct Boundary {
     pub(crate) args: Option<Arc<Json>>,
     /// Patches of ctx that are decided but not applied.
     pub(crate) patch: Patch,
+    /// The item of a loop that begins.
+    pub(crate) item: Option<Item>,
+}
+
+/// An item of a loop, as `iter.name`, `iter.index` and under its bare name.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) value: Arc<Json>,
+}
+
+impl Boundary {
+    /// Whether a name means something at the boundary, whatever the run's own values are.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        const NAMES: [&str; 7] = [
+            "event", "outcome", "output", "error", "args", "input", "iter",
+        ];
+        NAMES.contains(&name) || self.item.as_ref().is_some_and(|item| item.name == name)
+    }
 }
 
 /// A view of a run for one evaluation.
@@ -58,6 +78,12 @@ impl Scope for View<'_> {
                 .error
                 .as_ref()
                 .map(|error| Arc::new(error_json(error))),
+            "iter" => {
+                let item = boundary.item.as_ref()?;
+                let mut iter = json!({ "index": item.index });
+                iter[&item.name] = Json::clone(&item.value);
+                Some(Arc::new(iter))
+            }
             "args" | "input" => boundary.args.clone().or_else(|| Some(Arc::new(json!({})))),
             "ctx" => {
                 let mut ctx = ctx_object(self.state);
@@ -70,6 +96,9 @@ impl Scope for View<'_> {
                 Some(Arc::new(Json::Object(ctx)))
             }
             _ => {
+                if let Some(item) = boundary.item.as_ref().filter(|item| item.name == name) {
+                    return Some(item.value.clone());
+                }
                 if let Some((step, output)) = &boundary.this
                     && self.plan.step(*step).name == name
                 {

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::{
     Backoff, BackoffKind, ChildSpec, Dialect, Edge, Entry, Join, Net, Retry, SourceRef, Step,
-    StepNo, Work,
+    StepNo, WaitOn, WaitSpec, Work,
 };
 
 use super::model::{Playbook, StepDef};
@@ -74,7 +74,7 @@ fn edges(playbook: &Playbook, numbers: &HashMap<String, StepNo>) -> Vec<Edge> {
 fn step(def: StepDef, order: u32, default_timeout_ms: Option<u64>) -> Step {
     let work = def.tasks.map_or_else(tools::nothing, tools::into_work);
     let waits = matches!(work, Work::Wait(_) | Work::Child(_));
-    let (work, input) = give_input(work, def.input);
+    let (work, input) = give_input(limit_wait(work, def.timeout_ms), def.input);
     let mut step = Step::new(def.name.text, work);
     step.description = def.description;
     step.order = order;
@@ -102,6 +102,17 @@ fn step(def: StepDef, order: u32, default_timeout_ms: Option<u64>) -> Step {
     step.timeout_ms = def.timeout_ms.or(default_timeout_ms.filter(|_| !waits));
     step.on_failure = def.on_failure;
     step
+}
+
+/// A wait has its tool's timeout and its step's: the shorter one ends it.
+fn limit_wait(work: Work, timeout_ms: Option<u64>) -> Work {
+    match work {
+        Work::Wait(WaitSpec { on, deadline_ms }) if !matches!(on, WaitOn::Timer { .. }) => {
+            let deadline_ms = deadline_ms.into_iter().chain(timeout_ms).min();
+            Work::Wait(WaitSpec { on, deadline_ms })
+        }
+        work => work,
+    }
 }
 
 /// A child gets what its step was given, with the call's own input over it.

@@ -25,7 +25,7 @@ pub fn run_word(state: &State) -> &'static str {
 pub fn run_substatus(state: &State) -> Option<&'static str> {
     match state.phase {
         Phase::Running | Phase::Finalizing if state.is_draining() => Some("draining"),
-        Phase::Running if state.stalled.is_some() => Some("stalled"),
+        Phase::Running | Phase::Finalizing if state.stalled.is_some() => Some("stalled"),
         Phase::Running if state.is_blocked() => Some("waiting"),
         Phase::Finalizing => Some("final_step"),
         Phase::Stopping => Some("stopping"),

@@ -1,7 +1,10 @@
 //! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
 
+mod children;
 mod conformance;
+mod slots;
+mod support;
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::keys;
 use crate::plan::{
     ErrorClass, Loop, LoopMode, MaxInFlight, OnLoopFailure, StepRef, WaitOn, WaitSpec, Work,
 };
-use crate::scope::{Boundary, View, output_of};
+use crate::scope::{Boundary, Item, View, output_of};
 use crate::state::{Phase, Status};
 use crate::time::Time;
 
@@ -67,25 +67,21 @@ impl Decider<'_> {
         }
     }
 
-    /// The scope of an item: its value under the loop's name, in front of the token's arguments.
+    /// The scope of a step that begins: its token's arguments, and in a loop the item.
     fn item_boundary(&self, at: StepRef) -> Boundary {
         let visit = self.state.visit(at);
-        let mut args = visit.and_then(|visit| visit.args.clone());
-        let each = self.plan.step(at.step).each.as_ref();
-        let item = at
-            .item
-            .and_then(|item| visit?.each.as_ref()?.items.get(item as usize).cloned());
-        if let (Some(each), Some(item)) = (each, item) {
-            let mut map = args
-                .as_deref()
-                .and_then(Json::as_object)
-                .cloned()
-                .unwrap_or_default();
-            map.insert(each.iterator.clone(), item);
-            args = Some(Arc::new(Json::Object(map)));
-        }
+        let item = at.item.and_then(|index| {
+            let each = self.plan.step(at.step).each.as_ref()?;
+            let items = &visit?.each.as_ref()?.items;
+            Some(Item {
+                name: each.iterator.clone(),
+                index,
+                value: Arc::new(items.get(index as usize)?.clone()),
+            })
+        });
         Boundary {
-            args,
+            args: visit.and_then(|visit| visit.args.clone()),
+            item,
             ..Boundary::default()
         }
     }
@@ -148,13 +144,11 @@ impl Decider<'_> {
         let logical = self.state.run(at).map_or(1, |run| run.logical);
         let step_id = self.plan.step_id(at);
         let request_key = format!("{}|{step_id}|{logical}|{execution}", self.state.run_id);
-        self.begin_wait(
-            at,
-            execution,
-            WaitKind::Child { request_key, input },
-            None,
-            Vec::new(),
-        );
+        // The child does the step's work, so the step's timeout is the child's.
+        let timeout = self.plan.step(at.step).timeout_ms;
+        let deadline = timeout.map(|timeout| self.now.plus(timeout));
+        let wait = WaitKind::Child { request_key, input };
+        self.begin_wait(at, execution, wait, deadline, Vec::new());
     }
 
     /// Begins a wait; an event that came before it ends it at once.
@@ -244,7 +238,8 @@ impl Decider<'_> {
         let path = each
             .items
             .as_template()
-            .and_then(|template| template.as_path());
+            .and_then(|template| template.as_path())
+            .filter(|path| !boundary.names(&path[0]));
         let found = path.and_then(|path| crate::evolve::at_path(self.plan, self.state, path));
         let (count, items) = match (path, found.as_deref().and_then(Json::as_array)) {
             (Some(path), Some(list)) => (list.len(), LoopItems::Path(path.to_vec())),

@@ -3,7 +3,7 @@
 
 use crate::effect::Target;
 use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
-use crate::plan::{ErrorClass, OnFailure, Retry, StepRef, Unhandled};
+use crate::plan::{ErrorClass, Loop, OnFailure, OnLoopFailure, Retry, StepRef, Unhandled};
 use crate::state::{Due, Phase, StepRun};
 use crate::time::Time;
 
@@ -117,6 +117,31 @@ impl Decider<'_> {
             by,
         });
         self.escalate_stop(at);
+        self.drain_loop(at);
+    }
+
+    /// After a failed item no other is started: those that a worker could still claim are ended. What
+    /// has started goes on.
+    fn drain_loop(&mut self, failed: StepRef) {
+        let step = self.plan.step(failed.step);
+        let fails = |each: &Loop| each.on_failure == OnLoopFailure::Fail;
+        if failed.item.is_none()
+            || !self.state.phase.is_moving()
+            || !step.each.as_ref().is_some_and(fails)
+        {
+            return;
+        }
+        let visit = self.state.visit(failed);
+        let active = visit.and_then(|it| it.each.as_ref()).map(|it| &it.active);
+        let unstarted: Vec<u32> = active
+            .into_iter()
+            .flatten()
+            .filter(|(_, run)| !run.has_started())
+            .map(|(item, _)| *item)
+            .collect();
+        for item in unstarted {
+            self.cancel_step(failed.with_item(item), "another item failed");
+        }
     }
 
     /// Compensate beats abort: a failure that arrives while the run stops may still ask for undoing.
@@ -186,15 +211,25 @@ impl Decider<'_> {
                     this: Some((at.step, crate::scope::output_of(self.plan, self.state, at))),
                     error,
                     args: self.state.visit(at).and_then(|visit| visit.args.clone()),
-                    patch: crate::event::Patch::new(),
+                    ..Boundary::default()
                 };
                 let routing = self.route(at, &boundary);
                 let unhandled = !routing.handled || routing.error.is_some();
                 self.emit(Body::StepRouted { step: at, routing });
-                if unhandled && self.plan.policy().unhandled == Unhandled::Stop {
-                    self.emit(stop(false));
+                if unhandled {
+                    self.stop_if_unhandled(at);
                 }
             }
+        }
+    }
+
+    /// No edge handles what went wrong at this step: the run stops, where the plan says so.
+    pub(super) fn stop_if_unhandled(&mut self, step: StepRef) {
+        if self.plan.policy().unhandled == Unhandled::Stop {
+            self.emit(Body::RunStopping {
+                cause: StopCause::StepFailed { step },
+                compensate: false,
+            });
         }
     }
 }

@@ -84,6 +84,10 @@ impl Decider<'_> {
         output: Json,
         error: Option<StepError>,
     ) -> Handled {
+        let ours = key.starts_with(&format!("{}|{}|", self.state.run_id, self.plan.step_id(at)));
+        if ours && self.state.has_closed(at) {
+            return Ok(Reply::Already(Box::new(Already::Child)));
+        }
         let Some(run) = self.state.run(at) else {
             return reject(Code::StepUnknown, "there is no such step in this run");
         };
@@ -91,8 +95,6 @@ impl Decider<'_> {
             |wait| matches!(&wait.kind, WaitKind::Child { request_key, .. } if request_key == key),
         );
         if !waits {
-            let ours =
-                key.starts_with(&format!("{}|{}|", self.state.run_id, self.plan.step_id(at)));
             if run.status.is_terminal() && ours {
                 return Ok(Reply::Already(Box::new(Already::Child)));
             }

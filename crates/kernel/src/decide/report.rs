@@ -77,6 +77,7 @@ impl Decider<'_> {
             error: None,
             args: self.state.visit(at).and_then(|visit| visit.args.clone()),
             patch: ctx,
+            item: None,
         };
         let mut routing = None;
         if at.item.is_none() && self.state.phase.is_moving() {
@@ -97,6 +98,7 @@ impl Decider<'_> {
         let looped = at.item.is_none() && step.each.is_some();
         let output = (!looped && !output.is_null()).then_some(output);
         let ctx = boundary.patch;
+        let unrouted = routing.as_ref().is_some_and(|it| it.error.is_some());
         self.emit(Body::StepCompleted {
             step: at,
             logical,
@@ -107,6 +109,9 @@ impl Decider<'_> {
             routing,
             by,
         });
+        if unrouted {
+            self.stop_if_unhandled(at);
+        }
     }
 
     pub(super) fn fail(

@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use super::Decider;
 use crate::event::{Routing, StepError, Taken, Verdict};
+use crate::evolve::merge_args;
 use crate::expr::{TemplateError, TemplateValue};
-use crate::plan::{Denied, ErrorClass, Route, StepNo, StepRef};
+use crate::plan::{Denied, ErrorClass, Join, Route, StepNo, StepRef};
 use crate::scope::{Boundary, View};
 
 impl Decider<'_> {
@@ -97,11 +100,39 @@ impl Decider<'_> {
                 verdict: Verdict::Allowed,
             });
         }
-        for taken in &mut routing.taken {
-            after.args = taken.args.clone();
-            taken.verdict = self.admits(plan.edge(taken.edge).to, &after)?;
+        for index in 0..routing.taken.len() {
+            if let Some(args) = self.visit_args(&routing.taken[..=index]) {
+                after.args = args;
+                let target = plan.edge(routing.taken[index].edge).to;
+                routing.taken[index].verdict = self.admits(target, &after)?;
+            }
         }
         Ok(())
+    }
+
+    /// The arguments of the visit that the last of these tokens starts; nothing if it starts none,
+    /// since its join waits for more.
+    fn visit_args(&self, taken: &[Taken]) -> Option<Option<Arc<Json>>> {
+        let last = taken.last()?;
+        let target = self.plan.edge(last.edge).to;
+        if self.plan.step(target).join == Join::Each {
+            return Some(last.args.clone());
+        }
+        let state = &self.state.steps[target.0 as usize];
+        let mut missing = state.missing;
+        let mut args = state.joined_args.clone();
+        for token in taken
+            .iter()
+            .filter(|it| self.plan.edge(it.edge).to == target)
+        {
+            if self.state.marks[token.edge.0 as usize] == 0 {
+                missing = missing.saturating_sub(1);
+            }
+            if let Some(given) = &token.args {
+                args = Some(merge_args(args, given.clone()));
+            }
+        }
+        (missing == 0).then_some(args)
     }
 
     /// What admission says about a token for a step.

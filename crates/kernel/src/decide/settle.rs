@@ -8,15 +8,17 @@
 //!               nothing left ─► final step or end, only stuck tokens left ─► stalled
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::json;
 
 use super::{Decider, MAX_CONSEQUENCES};
 use crate::effect::Effect;
-use crate::event::{Body, Rollback, StepError, Success};
+use crate::event::{Body, Rollback, StepError, Success, Verdict};
 use crate::keys;
-use crate::plan::{FinalFailure, Join, StepNo, Unhandled};
+use crate::plan::{FinalFailure, Join, StepNo, StepRef, Unhandled};
+use crate::scope::Boundary;
 use crate::state::{Due, Failure, Phase, Status};
 
 impl Decider<'_> {
@@ -75,16 +77,24 @@ impl Decider<'_> {
             }
             return;
         }
-        if self.state.phase == Phase::Running && self.plan.policy().final_step.is_some() {
+        if self.state.phase == Phase::Running
+            && let Some(step) = self.plan.policy().final_step
+        {
             let summary = Arc::new(self.summary());
-            return self.emit(Body::RunFinalizing { summary });
+            let boundary = Boundary {
+                args: Some(summary.clone()),
+                ..Boundary::default()
+            };
+            // A rule that cannot be evaluated denies: the stall then names it.
+            let entry = self.admits(step, &boundary).unwrap_or(Verdict::Denied);
+            return self.emit(Body::RunFinalizing { summary, entry });
         }
         self.end_quiescent();
     }
 
     /// Routing that was held back by a pause, or that follows an operator's skip.
-    fn route_late(&mut self, at: crate::plan::StepRef) {
-        let boundary = crate::scope::Boundary {
+    fn route_late(&mut self, at: StepRef) {
+        let boundary = Boundary {
             event: Some(if self.plan.step(at.step).each.is_some() {
                 "loop.done"
             } else {
@@ -93,10 +103,14 @@ impl Decider<'_> {
             this: Some((at.step, crate::scope::output_of(self.plan, self.state, at))),
             error: None,
             args: self.state.visit(at).and_then(|visit| visit.args.clone()),
-            patch: crate::event::Patch::new(),
+            ..Boundary::default()
         };
         let routing = self.route(at, &boundary);
+        let unrouted = routing.error.is_some();
         self.emit(Body::StepRouted { step: at, routing });
+        if unrouted {
+            self.stop_if_unhandled(at);
+        }
     }
 
     /// Nothing is left to do: what the failures so far mean decides how the run ended.
@@ -143,7 +157,7 @@ impl Decider<'_> {
             .state
             .denied
             .iter()
-            .map(|at| format!("{} was not admitted", self.plan.step_id(*at)))
+            .map(|at| self.not_admitted(*at))
             .collect();
         for no in self.plan.numbers() {
             let state = &self.state.steps[no.0 as usize];
@@ -164,6 +178,22 @@ impl Decider<'_> {
             }
         }
         words
+    }
+
+    /// Which token may not enter, and what could change that.
+    fn not_admitted(&self, at: StepRef) -> String {
+        let admission = self.plan.step(at.step).admit.iter();
+        let rules = admission.flat_map(|admission| &admission.rules);
+        let reads: BTreeSet<&str> = rules
+            .filter_map(|rule| rule.when.as_ref())
+            .flat_map(|when| when.reads().iter().map(String::as_str))
+            .collect();
+        let id = self.plan.step_id(at);
+        if reads.is_empty() {
+            return format!("{id} is not admitted");
+        }
+        let reads: Vec<&str> = reads.into_iter().collect();
+        format!("{id} is not admitted: its rules read {}", reads.join(", "))
     }
 
     /// What the final step gets to know about the run.

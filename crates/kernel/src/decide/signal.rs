@@ -10,7 +10,7 @@ use super::{Decider, Handled, reject, terminal};
 use crate::command::{Actor, Already, Reply};
 use crate::event::{Body, SkipReason, StepError, StopCause};
 use crate::evolve::open_runs;
-use crate::plan::{ErrorClass, StepNo, StepRef};
+use crate::plan::{ErrorClass, Join, StepNo, StepRef};
 use crate::rejection::{Code, Rejection};
 use crate::signal::{SIGNALS_PER_MINUTE, SignalKind};
 use crate::state::{ItemResult, Phase, Status};
@@ -209,6 +209,16 @@ impl Decider<'_> {
             (SignalKind::RetryStep, _) => reject(Code::StepNotTerminal, "the step has not failed"),
             (_, Some(Status::Succeeded | Status::Failed | Status::Skipped | Status::Cancelled)) => {
                 reject(Code::StepTerminal, "the step has ended")
+            }
+            // Where every token counts, a skip would make one out of nothing.
+            (_, None)
+                if self.plan.step(at.step).join == Join::Each
+                    && self.plan.policy().final_step != Some(at.step) =>
+            {
+                reject(
+                    Code::StepNotEligible,
+                    "no token has reached this step; skip it when one has",
+                )
             }
             _ => Ok(()),
         }

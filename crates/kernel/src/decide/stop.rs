@@ -229,12 +229,11 @@ impl Decider<'_> {
         match cause {
             StopCause::StepFailed { step } => {
                 let id = self.plan.step_id(*step);
-                let error = self
-                    .state
-                    .run(*step)
-                    .and_then(|run| run.error.as_deref())
-                    .cloned();
-                match error {
+                let own = self.state.run(*step).and_then(|run| run.error.as_deref());
+                // A step that succeeded and could not be routed has no error of its own.
+                let mut failures = self.state.failures.iter();
+                let unrouted = || failures.find(|it| it.step == *step).map(|it| &it.error);
+                match own.or_else(unrouted).cloned() {
                     Some(error) => StepError {
                         message: format!("{id}: {}", error.message),
                         ..error

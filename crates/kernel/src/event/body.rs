@@ -349,6 +349,9 @@ pub enum Body {
     RunFinalizing {
         /// The summary that the final step gets.
         summary: Arc<Json>,
+        /// What admission said about the final step's token.
+        #[serde(default, skip_serializing_if = "Verdict::is_allowed")]
+        entry: Verdict,
     },
     /// Nothing fires and nothing retries any more.
     RunStopping {

@@ -20,6 +20,7 @@ use crate::state::{Due, State, StepRun};
 use crate::time::Time;
 
 pub(crate) use run::open_runs;
+pub(crate) use tokens::merge_args;
 
 /// Folds one event into the state and says what must be done once it is committed.
 pub fn evolve(plan: &Plan, state: &mut State, event: &Event, effects: &mut Vec<Effect>) {

@@ -109,9 +109,11 @@ impl Fold<'_> {
                 execution,
             });
         }
+        if unwanted {
+            self.abandon_child(at);
+        }
         if cancelled {
             self.state.denied.retain(|denied| *denied != at);
-            self.abandon_child(at);
         }
         if error.class == ErrorClass::Governance {
             let message = format!("{}: {}", self.plan.step_id(at), error.message);
@@ -148,11 +150,8 @@ impl Fold<'_> {
 
     /// Nobody waits for the child any more. A run that stops has cancelled its children already.
     fn abandon_child(&mut self, at: StepRef) {
-        let wait = self.state.run(at).and_then(|run| run.wait.as_deref());
-        if self.state.phase.is_moving()
-            && let Some(WaitKind::Child { request_key, .. }) = wait.map(|wait| &wait.kind)
-        {
-            let request_key = request_key.clone();
+        let child = self.state.run(at).and_then(StepRun::child).cloned();
+        if let Some(request_key) = child.filter(|_| self.state.phase.is_moving()) {
             self.effects.push(Effect::CancelChild {
                 step: at,
                 request_key,
@@ -230,6 +229,7 @@ impl Fold<'_> {
         let Some(run) = each.active.remove(&item) else {
             return;
         };
+        each.highest = each.highest.max(run.execution);
         let result = match run.status {
             Status::Succeeded => ItemResult::Succeeded(run.output),
             Status::Skipped => ItemResult::Skipped,

@@ -91,12 +91,12 @@ impl Fold<'_> {
                     .timers
                     .arm_own(TimerKind::Stall, *deadline, self.seq);
             }
-            Body::RunFinalizing { summary } => {
+            Body::RunFinalizing { summary, entry } => {
                 self.state.phase = Phase::Finalizing;
                 let last = self.plan.policy().final_step;
                 let skipped = |no: &StepNo| self.state.steps[no.0 as usize].absorbed;
                 if let Some(step) = last.filter(|no| !skipped(no)) {
-                    self.visit(step, Some(summary.clone()), Verdict::Allowed);
+                    self.visit(step, Some(summary.clone()), *entry);
                 }
             }
             Body::RunStopping { cause, compensate } => self.stopping(cause, *compensate),

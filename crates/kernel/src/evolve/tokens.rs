@@ -50,16 +50,15 @@ impl Fold<'_> {
         else {
             return;
         };
-        let absorbed = &mut self.state.steps[target.0 as usize].absorbed;
         match self.plan.step(target).join {
-            Join::Each if *absorbed => *absorbed = false,
             Join::Each => self.visit(target, args, verdict),
-            Join::All => self.mark(edge, target, args),
+            Join::All => self.mark(edge, target, args, verdict),
         }
     }
 
-    /// One token more on an edge into a join; the join fires when none is missing.
-    fn mark(&mut self, edge: EdgeNo, target: StepNo, args: Option<Arc<Json>>) {
+    /// One token more on an edge into a join; the join fires when none is missing, with what admission
+    /// said about the token that made it fire.
+    fn mark(&mut self, edge: EdgeNo, target: StepNo, args: Option<Arc<Json>>, verdict: Verdict) {
         let plan = self.plan;
         let step = &mut self.state.steps[target.0 as usize];
         if step.absorbed {
@@ -93,7 +92,7 @@ impl Fold<'_> {
         if missing == incoming.len() as u32 {
             self.state.tally.starved = self.state.tally.starved.saturating_sub(1);
         }
-        self.visit(target, args, Verdict::Allowed);
+        self.visit(target, args, verdict);
     }
 
     /// A token has reached a step.
@@ -208,7 +207,8 @@ pub(super) fn is_claimable(work: &Work) -> bool {
     matches!(work, Work::Task { .. } | Work::Pipeline { .. })
 }
 
-fn merge_args(before: Option<Arc<Json>>, args: Arc<Json>) -> Arc<Json> {
+/// The arguments of a join: those of all its tokens, the latest last.
+pub(crate) fn merge_args(before: Option<Arc<Json>>, args: Arc<Json>) -> Arc<Json> {
     match (before.as_deref(), args.as_ref()) {
         (Some(Json::Object(old)), Json::Object(new)) => {
             let mut merged = old.clone();

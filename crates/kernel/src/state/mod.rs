@@ -278,6 +278,14 @@ impl State {
         }
     }
 
+    /// Whether a reference names an item of a loop that has ended: it has a result, no step-run.
+    #[must_use]
+    pub fn has_closed(&self, at: StepRef) -> bool {
+        let each = self.visit(at).and_then(|visit| visit.each.as_ref());
+        let result = at.item.and_then(|item| each?.results.get(item as usize));
+        result.is_some_and(Option::is_some)
+    }
+
     /// The executions that a target names.
     #[must_use]
     pub fn target(&self, target: Target) -> Option<&StepRun> {

@@ -198,6 +198,15 @@ impl StepRun {
         }
     }
 
+    /// The key of the child that it waits for.
+    #[must_use]
+    pub fn child(&self) -> Option<&String> {
+        match &self.wait.as_ref()?.kind {
+            WaitKind::Child { request_key, .. } => Some(request_key),
+            _ => None,
+        }
+    }
+
     /// Whether an execution failed and the next one is not due yet.
     #[must_use]
     pub fn is_backing_off(&self) -> bool {

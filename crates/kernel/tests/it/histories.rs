@@ -392,7 +392,10 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             stuck: vec!["x".into()],
             deadline: START,
         },
-        Body::RunFinalizing { summary: value },
+        Body::RunFinalizing {
+            summary: value,
+            entry: Default::default(),
+        },
         Body::RunStopping {
             cause: StopCause::Emergency {
                 by: by.clone(),

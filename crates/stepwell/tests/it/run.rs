@@ -23,7 +23,7 @@ fn piped_output_is_one_plain_line_per_change() {
         00:03.000  ready     running  (attempt 1)
         00:04.500  ready     success  (1.5 s)
         00:04.500  deploy    denied  (by its admission rules)
-        00:04.500  (run)     running  (stalled: deploy was not admitted)
+        00:04.500  (run)     running  (stalled: deploy is not admitted: its rules read ctx.approved)
         00:04.500  deploy    running  (attempt 1)
         00:06.000  deploy    success  (1.5 s)
         00:06.000  (run)     success
@@ -73,7 +73,7 @@ fn a_run_that_nobody_admits_is_stuck() {
     let call = mock(GATE, &[]);
     assert_eq!(call.code, 5);
     assert!(
-        call.out.contains("stalled: deploy was not admitted"),
+        call.out.contains("stalled: deploy is not admitted"),
         "{}",
         call.out
     );

@@ -1,8 +1,11 @@
-//! The numbered statements, one module a specification, each test starting from a definition in the
-//! language itself.
+//! The numbered statements, one module a specification, from a definition in its own language to the
+//! last event of its runs.
 
 mod a;
+mod d;
 mod l;
+mod loops;
+mod p;
 
 use stepwell_dialects::{load, problem::render};
 use stepwell_kernel::plan::Plan;
@@ -32,4 +35,24 @@ impl Sim {
     fn start_of(text: &str) -> Sim {
         Sim::started(plan(text).net().clone())
     }
+}
+
+/// A run of a definition that does not exist yet. Warnings are allowed: some statements are about
+/// what they warn of.
+#[track_caller]
+fn defined(text: &str) -> Sim {
+    let source = source(text);
+    let loaded = load(&source);
+    let Some(plan) = loaded.plan else {
+        panic!("{}", render(&source, &loaded.problems, false));
+    };
+    Sim::new(plan.net().clone())
+}
+
+/// A run of a definition that has started.
+#[track_caller]
+fn started(text: &str) -> Sim {
+    let mut sim = defined(text);
+    sim.start().expect("the run starts");
+    sim
 }

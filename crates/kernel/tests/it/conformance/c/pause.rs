@@ -604,7 +604,7 @@ fn a_stall_that_runs_out_in_a_pause_ends_the_run_at_resume() {
     };
     assert_eq!(error.code, "STALL_TIMEOUT");
     assert!(
-        error.message.contains("c was not admitted"),
+        error.message.contains("c is not admitted"),
         "{}",
         error.message
     );
