@@ -12,7 +12,7 @@ use stepwell_kernel::event::{Event, Parent, Rollback, RunContext, StepError};
 use stepwell_kernel::evolve::replay;
 use stepwell_kernel::keys::{self, TokenKey};
 use stepwell_kernel::plan::{ErrorClass, Plan, StepRef, Work};
-use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
@@ -217,7 +217,18 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
     /// Creates a run; it stays as it is.
     pub fn create(&mut self, plan: &Arc<Plan>, request: StartRequest) -> Result<String, Error> {
         let net = plan.net();
-        let run_id = request.run_id;
+        let run_id = request.run_id.clone();
+        let create = Command::CreateRun {
+            run_id: run_id.clone(),
+            params: request.params,
+            context: request.context.clone(),
+            parent: request.parent,
+            original_run_id: request.original_run_id,
+            start_after: request.start_after,
+        };
+        // What the kernel refuses must not use up the request's key.
+        let mut state = State::new(run_id.clone(), plan);
+        decide(plan, &mut state, create.clone(), &self.env())?;
         if let Some(id) = &request.request_id {
             let context = &request.context;
             let key = keys::request_key(
@@ -232,6 +243,10 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
                 return Ok(existing);
             }
         }
+        if self.runs.contains_key(&run_id) {
+            let message = format!("there is a run {run_id} already");
+            return Err(Rejection::new(Code::RunExists, message).into());
+        }
         let state = State::new(run_id.clone(), plan);
         self.plans.insert(plan.hash().to_owned(), plan.clone());
         self.runs.insert(
@@ -241,14 +256,6 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
                 state,
             },
         );
-        let create = Command::CreateRun {
-            run_id: run_id.clone(),
-            params: request.params,
-            context: request.context,
-            parent: request.parent,
-            original_run_id: request.original_run_id,
-            start_after: request.start_after,
-        };
         if let Err(error) = self.submit(&run_id, create) {
             self.runs.remove(&run_id);
             return Err(error);
@@ -308,6 +315,9 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
     /// Decides a command, commits what came of it, and does what follows.
     pub fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
         let reply = self.commit(run_id, command)?;
+        if let Reply::RetryRun { request_key } = &reply {
+            self.repeat(run_id, request_key)?;
+        }
         self.deliver_messages();
         Ok(reply)
     }
@@ -320,11 +330,42 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         }
     }
 
-    fn commit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
-        let env = Env {
+    /// Starts the run that RETRY_RUN asked for: what was asked for then, once more.
+    fn repeat(&mut self, run_id: &str, request_key: &str) -> Result<(), Error> {
+        let repeated = run_id_for(request_key);
+        let Some(live) = self.runs.get(run_id) else {
+            return Err(Error::UnknownRun(run_id.to_owned()));
+        };
+        if self.runs.contains_key(&repeated) {
+            return Ok(());
+        }
+        let plan = live.plan.clone();
+        let first = live.state.original_run_id.as_deref().unwrap_or(run_id);
+        let request = StartRequest {
+            run_id: repeated,
+            params: live
+                .state
+                .params
+                .first()
+                .map(|it| Json::clone(it))
+                .unwrap_or_default(),
+            context: live.state.context.clone(),
+            original_run_id: Some(first.to_owned()),
+            ..StartRequest::default()
+        };
+        self.trigger(&plan, request)?;
+        Ok(())
+    }
+
+    fn env(&self) -> Env {
+        Env {
             now: self.clock.now(),
             key: self.key.clone(),
-        };
+        }
+    }
+
+    fn commit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
+        let env = self.env();
         let Some(live) = self.runs.get_mut(run_id) else {
             return Err(Error::UnknownRun(run_id.to_owned()));
         };
@@ -453,8 +494,7 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
             step_id: live.plan.step_id(step),
         };
         let context = live.state.context.clone();
-        // The child's id follows from its key, so that a crash between the two cannot make two.
-        let child = format!("run_{}", &keys::sha256_hex(&request_key)[..32]);
+        let child = run_id_for(&request_key);
         self.children.insert(request_key, child.clone());
         if !self.store.events(&child, 0).is_empty() {
             // It was started before a crash.
@@ -599,14 +639,26 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
 
     /// When something happens next by itself.
     pub fn next_wake(&self) -> Option<Time> {
+        let now = self.now();
+        // A run whose start time has passed waits for a slot or an approval, not for time.
+        let waits = |state: &State| matches!(state.phase, Phase::Created | Phase::Queued);
         let timers = self
             .runs
             .values()
-            .filter_map(|live| next_wake(&live.state))
+            .filter_map(|live| {
+                next_wake(&live.state).filter(|wake| *wake > now || !waits(&live.state))
+            })
             .min();
         let task = self.tasks.first().map(|task| task.visible_at);
         timers.into_iter().chain(task).min()
     }
+}
+
+/// The id of a run that is asked for under a key: a child, or the repetition of a run. It follows from
+/// the key, so that a crash between the request and the run cannot make two.
+#[must_use]
+pub fn run_id_for(request_key: &str) -> String {
+    format!("run_{}", &keys::sha256_hex(request_key)[..32])
 }
 
 /// The engine itself, as the sender of what it passes on.

@@ -14,9 +14,19 @@ const HEADINGS: &[&str] = &["## Cause", "## Cure"];
 /// Where codes are born.
 const SOURCES: &[(&str, Shape)] = &[
     ("crates/kernel/src/rejection", Shape::Literals),
+    // What a net that is no plan is told, and what a value that is no event.
+    ("crates/kernel/src/plan/", Shape::Literals),
+    ("crates/kernel/src/contract/check", Shape::Literals),
+    // Errors that the kernel itself writes into events. It speaks of nothing else in capitals.
+    ("crates/kernel/src/decide/", Shape::Capitals),
+    // Alerts.
+    ("crates/kernel/src/evolve/", Shape::Arguments(&[".alert("])),
+    ("crates/kernel/src/snapshot/", Shape::Arguments(&["code:"])),
+    ("crates/engine/src/", Shape::Literals),
+    // `finish_as` reports fields that nobody asked for, `refuse` a file that cannot be read at all.
     (
         "crates/dialects/src/",
-        Shape::Arguments(&[".error(", ".warn("]),
+        Shape::Arguments(&[".error(", ".warn(", ".finish_as(", "refuse("]),
     ),
 ];
 
@@ -25,6 +35,8 @@ const SOURCES: &[(&str, Shape)] = &[
 enum Shape {
     /// Every string of the form `TWO_WORDS`.
     Literals,
+    /// Every string in capitals, of one word too.
+    Capitals,
     /// The string right behind one of these.
     Arguments(&'static [&'static str]),
 }
@@ -92,6 +104,7 @@ fn codes_in(text: &str, shape: Shape) -> Vec<(usize, String)> {
         .filter(|literal| literal.offset < end && is_code(&literal.text))
         .filter(|literal| match shape {
             Shape::Literals => literal.text.contains('_'),
+            Shape::Capitals => true,
             Shape::Arguments(heads) => {
                 let before = source.code[..literal.offset].trim_end();
                 heads.iter().any(|head| before.ends_with(head))
@@ -134,6 +147,12 @@ mod tests {
     fn literals_are_codes_outside_tests() {
         let text = "match x { A => \"RUN_TERMINAL\", B => \"RUN\", C => \"not_a_CODE\" }\n#[cfg(test)]\nmod tests { const X: &str = \"ONLY_HERE\"; }";
         assert_eq!(codes(text, Shape::Literals), ["RUN_TERMINAL"]);
+    }
+
+    #[test]
+    fn capitals_are_codes_of_one_word_too() {
+        let text = "StepError::new(Timeout, \"TIMEOUT\", \"took too long\"); \"TWO_WORDS\"";
+        assert_eq!(codes(text, Shape::Capitals), ["TIMEOUT", "TWO_WORDS"]);
     }
 
     #[test]

@@ -1,7 +1,101 @@
-//! What the engine promises over the memory store: slots, and runs that start runs.
+//! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 mod children;
+mod conformance;
+mod definitions;
 mod slots;
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use stepwell_engine::Engine;
+use stepwell_engine::clock::VirtualClock;
+use stepwell_engine::engine::StartRequest;
+use stepwell_engine::memory::MemoryStore;
+use stepwell_engine::mock::Mock;
+use stepwell_engine::port::{Catalog, NoCatalog};
+use stepwell_kernel::event::RunContext;
+use stepwell_kernel::keys::TokenKey;
+use stepwell_kernel::plan::{Dialect, Edge, Net, Plan, RunPolicy, SourceRef, Step, StepNo, Work};
+use stepwell_kernel::time::Time;
+
+/// 2026-02-11T10:30:00.000Z
+const START: Time = Time(1_770_805_800_000);
+
+type MemoryEngine<F = NoCatalog> = Engine<MemoryStore, VirtualClock, F>;
+
+fn task(name: &str) -> Step {
+    let work = Work::Task {
+        queue: "default".into(),
+        operation: name.into(),
+        config: Json::Null,
+    };
+    Step::new(name, work)
+}
+
+/// Steps one after the other.
+fn chain(steps: Vec<Step>) -> Net {
+    let edges = (1..steps.len() as u32).map(|to| Edge::plain(StepNo(to - 1), StepNo(to)));
+    Net {
+        dialect: Dialect::Plan,
+        plan_id: "plan_engine".into(),
+        plan_version: "1".into(),
+        schema_version: "v1.2".into(),
+        source: SourceRef::default(),
+        workload: Json::Null,
+        edges: edges.collect(),
+        steps,
+        policy: RunPolicy::default(),
+        library: std::collections::BTreeMap::new(),
+        extra: Json::Null,
+    }
+}
+
+fn plan(net: Net) -> Arc<Plan> {
+    Arc::new(Plan::new(net).expect("the test's net is a plan"))
+}
+
+fn engine_with<F: Catalog>(catalog: F) -> MemoryEngine<F> {
+    Engine::new(
+        MemoryStore::default(),
+        VirtualClock::at(START),
+        catalog,
+        TokenKey([7; 32]),
+    )
+}
+
+fn engine() -> MemoryEngine {
+    engine_with(NoCatalog)
+}
+
+fn request(run_id: &str) -> StartRequest {
+    StartRequest {
+        run_id: run_id.into(),
+        context: RunContext {
+            tenant_id: "tenant".into(),
+            project_id: "project".into(),
+            environment_id: "test".into(),
+            ..RunContext::default()
+        },
+        ..StartRequest::default()
+    }
+}
+
+/// Pretends all work until nothing can happen any more.
+fn run_to_the_end<F: Catalog>(engine: MemoryEngine<F>, work_ms: u64) -> MemoryEngine<F> {
+    let mut mock = Mock::new(engine);
+    mock.work_ms = work_ms;
+    mock.run(&mut |_| {}).expect("the mock runs");
+    mock.engine
+}
+
+/// The log for people: one line an event, its type and its step.
+fn log<F: Catalog>(engine: &MemoryEngine<F>, run_id: &str) -> String {
+    let plan = &engine.run(run_id).expect("the run exists").plan;
+    let line = |event: &stepwell_kernel::event::Event| match event.body.step() {
+        Some(at) => format!("{} {}\n", event.body.kind(), plan.step_id(at)),
+        None => format!("{}\n", event.body.kind()),
+    };
+    engine.events(run_id, 0).iter().map(line).collect()
+}

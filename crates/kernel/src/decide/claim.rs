@@ -131,8 +131,9 @@ impl Decider<'_> {
             Target::Step(_) => keys::step_key(&self.state.run_id, &step_id, logical),
             Target::Undo(_) => keys::undo_key(&self.state.run_id, &step_id),
         };
-        let run = self.state.target(claim.target);
-        let version = run.map_or(0, |run| run.params as usize);
+        // An undo sees what the step saw that it undoes.
+        let seen = self.state.run(at);
+        let version = seen.map_or(0, |run| run.params as usize);
         Claimed {
             step: at.step,
             logical,
@@ -140,8 +141,11 @@ impl Decider<'_> {
             task,
             args: self.state.visit(at).and_then(|visit| visit.args.clone()),
             item: self.item(at),
-            payload: run.and_then(|run| run.payload.clone()),
-            overrides: self.state.overrides.get(&at.step).cloned(),
+            payload: self
+                .state
+                .target(claim.target)
+                .and_then(|run| run.payload.clone()),
+            overrides: seen.and_then(|run| run.overrides.clone()),
             target: self.state.targets.get(&at.step).cloned(),
             params: self.state.params.get(version).cloned().unwrap_or_default(),
             step_id,

@@ -203,6 +203,10 @@ impl Decider<'_> {
             Body::CtxPatched { .. } | Body::RunResumed { .. } => true,
             _ => false,
         };
+        if self.decision.events.is_empty() {
+            // Most commands are one event, and an event is large.
+            self.decision.events.reserve_exact(1);
+        }
         let event = Event {
             seq: self.state.seq + 1,
             at: self.now,

@@ -10,10 +10,10 @@ use super::{Decider, Handled, reject, terminal};
 use crate::command::{Actor, Already, Reply};
 use crate::event::{Body, SkipReason, StepError, StopCause};
 use crate::evolve::open_runs;
-use crate::plan::{ErrorClass, Join, StepNo, StepRef};
+use crate::plan::{ErrorClass, StepNo, StepRef};
 use crate::rejection::{Code, Rejection};
 use crate::signal::{SIGNALS_PER_MINUTE, SignalKind};
-use crate::state::{Phase, Status};
+use crate::state::{ItemResult, Phase, Status};
 
 impl Decider<'_> {
     pub(super) fn signal(
@@ -32,13 +32,14 @@ impl Decider<'_> {
             );
         }
         if let Some(refused) = self.state.signals.get(&signal_id) {
+            self.check_tenant(actor)?;
             let first = refused
                 .clone()
                 .map_or(Already::SignalAccepted, Already::SignalRejected);
             return Ok(Reply::Already(Box::new(first)));
         }
         if self.state.phase.is_ended() {
-            return self.signal_after_the_end(&signal_id, &signal, &payload, actor);
+            return self.signal_after_the_end(&signal_id, &signal, &payload, reason, actor);
         }
         let minute_ago = self.now.0 - 60_000;
         let recent = self
@@ -53,6 +54,7 @@ impl Decider<'_> {
                 format!("at most {SIGNALS_PER_MINUTE} signals a minute for a run"),
             );
         }
+        let reason = stated(reason, &payload);
         match self.examine(&signal, &payload, reason.as_deref(), actor) {
             Err(Rejection { code, message }) => {
                 self.emit(Body::SignalRejected {
@@ -70,6 +72,7 @@ impl Decider<'_> {
                     signal_id,
                     signal,
                     by,
+                    reason: reason.clone(),
                     payload: payload.clone(),
                 });
                 self.apply_signal(kind, step, &payload, reason, actor);
@@ -85,13 +88,14 @@ impl Decider<'_> {
         id: &str,
         signal: &str,
         payload: &Json,
+        reason: Option<String>,
         actor: &Actor,
     ) -> Handled {
-        if SignalKind::from_name(signal) != Some(SignalKind::RetryRun) {
+        let reason = stated(reason, payload);
+        // Who may not ask is not told how the run is.
+        if self.authentic(signal, payload, reason.as_deref(), actor)? != SignalKind::RetryRun {
             return terminal();
         }
-        SignalKind::RetryRun.check(payload)?;
-        self.authorise(SignalKind::RetryRun, payload, None, actor)?;
         Ok(Reply::RetryRun {
             request_key: format!("{}|RETRY_RUN|{id}", self.state.run_id),
         })
@@ -105,6 +109,20 @@ impl Decider<'_> {
         reason: Option<&str>,
         actor: &Actor,
     ) -> Result<(SignalKind, Option<StepRef>), Rejection> {
+        let kind = self.authentic(signal, payload, reason, actor)?;
+        let step = self.signal_step(payload)?;
+        self.lawful(kind, step)?;
+        Ok((kind, step))
+    }
+
+    /// Validated, then authorised.
+    fn authentic(
+        &self,
+        signal: &str,
+        payload: &Json,
+        reason: Option<&str>,
+        actor: &Actor,
+    ) -> Result<SignalKind, Rejection> {
         let Some(kind) = SignalKind::from_name(signal) else {
             let known: Vec<&str> = SignalKind::ALL.iter().map(|kind| kind.name()).collect();
             let message = format!(
@@ -114,33 +132,19 @@ impl Decider<'_> {
             return reject(Code::SignalNotFound, message);
         };
         kind.check(payload)?;
-        self.authorise(kind, payload, reason, actor)?;
-        let step = self.signal_step(payload)?;
-        self.lawful(kind, step)?;
-        Ok((kind, step))
-    }
-
-    fn authorise(
-        &self,
-        kind: SignalKind,
-        payload: &Json,
-        reason: Option<&str>,
-        actor: &Actor,
-    ) -> Result<(), Rejection> {
         self.check_tenant(actor)?;
         if actor.role < kind.role() {
             let message =
                 format!("{} needs the role {:?}", kind.name(), kind.role()).to_lowercase();
             return reject(Code::AuthzDenied, message);
         }
-        let stated = reason.or_else(|| payload.get("reason").and_then(Json::as_str));
-        if kind.needs_reason() && stated.is_none_or(|reason| reason.trim().is_empty()) {
+        if kind.needs_reason() && reason.is_none() {
             return reject(
                 Code::AuthzReasonRequired,
                 format!("{} needs a reason", kind.name()),
             );
         }
-        Ok(())
+        Ok(kind)
     }
 
     fn signal_step(&self, payload: &Json) -> Result<Option<StepRef>, Rejection> {
@@ -191,16 +195,13 @@ impl Decider<'_> {
         let Some(at) = step else {
             return reject(Code::StepUnknown, "the signal names no step");
         };
-        if self.state.has_closed(at) {
-            return reject(
-                Code::StepTerminal,
-                "the item has ended; its loop as a whole can be retried",
-            );
-        }
-        let status = self.state.run(at).map(|run| run.status);
-        match (kind, status) {
+        match (kind, self.status_of(at)?) {
             (SignalKind::RetryStep, Some(Status::Held)) => Ok(()),
             (SignalKind::RetryStep, Some(Status::Failed)) if at.item.is_none() => Ok(()),
+            (SignalKind::RetryStep, Some(Status::Failed)) => reject(
+                Code::StepTerminal,
+                "an item is retried with its loop: name the step itself",
+            ),
             (
                 SignalKind::RetryStep,
                 Some(Status::Succeeded | Status::Skipped | Status::Cancelled),
@@ -209,19 +210,28 @@ impl Decider<'_> {
             (_, Some(Status::Succeeded | Status::Failed | Status::Skipped | Status::Cancelled)) => {
                 reject(Code::StepTerminal, "the step has ended")
             }
-            (_, None)
-                if at.item.is_some()
-                    || self.state.steps[at.step.0 as usize].visits.len() + 1
-                        != at.visit as usize =>
-            {
-                reject(Code::StepUnknown, "there is no such visit or item")
-            }
-            // Where every token counts, a skip would make one out of nothing.
-            (_, None) if self.plan.step(at.step).join == Join::Each => reject(
-                Code::StepNotEligible,
-                "no token has reached this step; skip it when one has",
-            ),
             _ => Ok(()),
+        }
+    }
+
+    /// A step-run's condition; absent for a step that no token has reached yet. A later visit exists
+    /// only once a token has made it: skipping one ahead would make tokens out of nothing.
+    fn status_of(&self, at: StepRef) -> Result<Option<Status>, Rejection> {
+        if let Some(run) = self.state.run(at) {
+            return Ok(Some(run.status));
+        }
+        let visits = &self.state.steps[at.step.0 as usize].visits;
+        let closed = at.item.and_then(|item| {
+            let each = self.state.visit(at)?.each.as_ref()?;
+            each.results.get(item as usize)?.as_ref()
+        });
+        match (at.item, closed) {
+            (None, _) if at.visit == 1 && visits.is_empty() => Ok(None),
+            (_, Some(ItemResult::Succeeded(_))) => Ok(Some(Status::Succeeded)),
+            (_, Some(ItemResult::Failed(_))) => Ok(Some(Status::Failed)),
+            (_, Some(ItemResult::Skipped)) => Ok(Some(Status::Skipped)),
+            (_, Some(ItemResult::Cancelled)) => Ok(Some(Status::Cancelled)),
+            _ => reject(Code::StepUnknown, "there is no such visit or item"),
         }
     }
 
@@ -233,11 +243,6 @@ impl Decider<'_> {
         reason: Option<String>,
         actor: &Actor,
     ) {
-        let stated = payload
-            .get("reason")
-            .and_then(Json::as_str)
-            .map(str::to_owned)
-            .or(reason);
         let by = Some(actor.id.clone());
         let value = |name: &str| Arc::new(payload.get(name).cloned().unwrap_or_default());
         match (kind, step) {
@@ -257,7 +262,7 @@ impl Decider<'_> {
                 self.settle();
                 self.fire_overdue();
             }
-            (SignalKind::Cancel, _) => self.begin_cancel(by, stated, false),
+            (SignalKind::Cancel, _) => self.begin_cancel(by, reason, false),
             (SignalKind::RetryStep, Some(at)) => {
                 let logical = self.state.run(at).map_or(1, |run| run.logical) + 1;
                 self.emit(Body::StepRetried { step: at, logical });
@@ -297,7 +302,7 @@ impl Decider<'_> {
                     .get("forceKill")
                     .and_then(Json::as_bool)
                     .unwrap_or(false);
-                self.emergency(by, stated.unwrap_or_default(), force);
+                self.emergency(by, reason.unwrap_or_default(), force);
             }
             _ => {}
         }
@@ -362,7 +367,37 @@ impl Decider<'_> {
                     }
                 }
             }
-            _ => self.begin_cancel(by, Some(reason), false),
+            phase => {
+                self.begin_cancel(by, Some(reason), false);
+                if force && phase == Phase::Compensating {
+                    self.kill_undo();
+                }
+            }
         }
     }
+
+    /// The undo in flight is given up; it may have happened or not, so it counts as failed.
+    fn kill_undo(&mut self) {
+        let undoing = self.state.undoing.as_ref();
+        let Some(undoing) = undoing.filter(|undoing| undoing.run.status == Status::Running) else {
+            return;
+        };
+        let execution = undoing.run.execution;
+        if let Some(step) = undoing.current() {
+            let message = "killed by an emergency stop";
+            self.emit(Body::UndoFailed {
+                step,
+                execution,
+                error: StepError::new(ErrorClass::Cancelled, "KILLED", message),
+            });
+        }
+    }
+}
+
+/// Why a signal was sent: the sender's own word, or the payload's. A blank one says nothing.
+fn stated(reason: Option<String>, payload: &Json) -> Option<String> {
+    let written = payload.get("reason").and_then(Json::as_str);
+    let says = |reason: &String| !reason.trim().is_empty();
+    let written = written.map(str::to_owned).filter(says);
+    written.or_else(|| reason.filter(says))
 }

@@ -130,6 +130,9 @@ pub enum Body {
         signal: String,
         /// Who sent it.
         by: String,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
         /// What it says.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         payload: Json,

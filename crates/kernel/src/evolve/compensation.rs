@@ -132,7 +132,9 @@ impl Fold<'_> {
         let had_lease = run.lease.take().is_some();
         run.execution = execution;
         run.error = error.cloned().map(Arc::new);
-        if had_lease && error.is_some_and(|error| error.class == ErrorClass::Timeout) {
+        let unwanted =
+            |error: &StepError| matches!(error.class, ErrorClass::Timeout | ErrorClass::Cancelled);
+        if had_lease && error.is_some_and(unwanted) {
             self.effects.push(Effect::CancelWork {
                 target: Target::Undo(at),
                 execution,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::command::{TimerId, TimerKind};
 use crate::effect::{Effect, Target};
-use crate::event::{Body, Event, Patch};
-use crate::plan::{Plan, StepRef};
+use crate::event::{Body, Event, Patch, TaskKind, WaitKind};
+use crate::plan::{Plan, StepRef, WaitTimeout};
 use crate::state::{Due, State, StepRun};
 use crate::time::Time;
 
@@ -164,15 +164,28 @@ impl Fold<'_> {
     }
 
     fn dispatch(&mut self, at: StepRef) {
-        let Some(run) = self.state.run(at) else {
-            return;
-        };
-        let (visible_at, task) = (run.visible_at, run.task);
-        self.effects.push(Effect::Dispatch {
-            target: Target::Step(at),
-            visible_at,
-            task,
-        });
+        if let Some(run) = self.state.run(at) {
+            self.offer(at, run.visible_at, run.task);
+        }
+    }
+
+    /// Offers work to workers. A paused run offers nothing; its resume makes up for it.
+    fn offer(&mut self, at: StepRef, visible_at: Time, task: TaskKind) {
+        if self.state.pause.is_none() {
+            self.effects.push(Effect::Dispatch {
+                target: Target::Step(at),
+                visible_at,
+                task,
+            });
+        }
+    }
+
+    /// When a worker is to be told that a wait ran out; absent for waits that no worker answers.
+    fn claimable_deadline(&self, run: &StepRun) -> Option<Time> {
+        let wait = run.wait.as_deref()?;
+        let reruns = matches!(wait.kind, WaitKind::Event { rerun: true, .. });
+        let claims = self.plan.policy().wait_timeout == WaitTimeout::Claim;
+        wait.deadline.filter(|_| reruns && claims)
     }
 
     fn params_version(&self) -> u32 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Fold;
 use crate::command::ManualOutcome;
 use crate::effect::{Effect, Priority, Target};
-use crate::event::{Body, SkipReason, StepError};
+use crate::event::{Body, SkipReason, StepError, WaitKind};
 use crate::plan::{ErrorClass, Route, SideEffect, StepRef};
 use crate::state::{Answer, Due, ItemResult, Status, StepRun, Visit};
 
@@ -107,14 +107,8 @@ impl Fold<'_> {
                 execution,
             });
         }
-        // A run that stops has cancelled its children and awaits them.
-        if unwanted && self.state.phase.is_moving() {
-            let child = self.state.run(at).and_then(StepRun::child).cloned();
-            self.effects
-                .extend(child.map(|request_key| Effect::CancelChild {
-                    step: at,
-                    request_key,
-                }));
+        if unwanted {
+            self.abandon_child(at);
         }
         if cancelled {
             self.state.denied.retain(|denied| *denied != at);
@@ -147,6 +141,20 @@ impl Fold<'_> {
                 self.state.due.push_back(Due::Failure(at))
             }
             None => {}
+        }
+    }
+
+    /// Nobody waits for the child any more. A run that stops has cancelled its children already.
+    fn abandon_child(&mut self, at: StepRef) {
+        let wait = self.state.run(at).and_then(|run| run.wait.as_deref());
+        if self.state.phase.is_moving()
+            && let Some(WaitKind::Child { request_key, .. }) = wait.map(|wait| &wait.kind)
+        {
+            let request_key = request_key.clone();
+            self.effects.push(Effect::CancelChild {
+                step: at,
+                request_key,
+            });
         }
     }
 

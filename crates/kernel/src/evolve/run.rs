@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Fold;
 use crate::command::TimerKind;
 use crate::effect::{Effect, Outcome, Priority, Target};
-use crate::event::{Body, StopCause, Success, Verdict, WaitKind};
+use crate::event::{Body, StopCause, Success, TaskKind, Verdict, WaitKind};
 use crate::plan::{Entry, StepNo, StepRef};
 use crate::state::{KeptEvent, Pause, Phase, State, Status, Stop};
 
@@ -70,9 +70,7 @@ impl Fold<'_> {
                 self.state.pause = None;
                 self.state.timers.disarm_own(TimerKind::Drain);
                 self.effects.push(Effect::ResumeChildren);
-                for at in open_runs(self.state, |status| status == Status::Ready) {
-                    self.dispatch(at);
-                }
+                self.offer_everything();
             }
             Body::PauseDrainTimedOut { in_flight, .. } => {
                 if let Some(pause) = &mut self.state.pause {
@@ -95,7 +93,9 @@ impl Fold<'_> {
             }
             Body::RunFinalizing { summary, entry } => {
                 self.state.phase = Phase::Finalizing;
-                if let Some(step) = self.plan.policy().final_step {
+                let last = self.plan.policy().final_step;
+                let skipped = |no: &StepNo| self.state.steps[no.0 as usize].absorbed;
+                if let Some(step) = last.filter(|no| !skipped(no)) {
                     self.visit(step, Some(summary.clone()), *entry);
                 }
             }
@@ -131,6 +131,7 @@ impl Fold<'_> {
                 signal,
                 payload,
                 by,
+                ..
             } => {
                 self.remember_signal(signal_id, None);
                 self.announce_signal(signal, payload, by);
@@ -159,6 +160,21 @@ impl Fold<'_> {
                 });
             }
             _ => {}
+        }
+    }
+
+    /// What a pause held back from the workers.
+    fn offer_everything(&mut self) {
+        let offered = |status| matches!(status, Status::Ready | Status::Waiting);
+        for at in open_runs(self.state, offered) {
+            let Some(run) = self.state.run(at) else {
+                continue;
+            };
+            match self.claimable_deadline(run) {
+                Some(deadline) => self.offer(at, deadline, TaskKind::WaitingTimeout),
+                None if run.status == Status::Ready => self.dispatch(at),
+                None => {}
+            }
         }
     }
 

@@ -126,12 +126,14 @@ impl Fold<'_> {
     ) {
         let now = self.at;
         let params = self.params_version();
+        let overrides = self.state.overrides.get(&at.step).cloned();
         self.change(at, |run| {
             run.logical = logical;
             run.execution = execution;
             run.tries += 1;
             run.started_at = Some(now);
             run.params = params;
+            run.overrides = overrides;
             run.lease = lease.cloned();
             run.status = match (lease, each) {
                 (Some(_), _) => Status::Running,
@@ -234,11 +236,7 @@ impl Fold<'_> {
         let reruns = matches!(wait, WaitKind::Event { rerun: true, .. });
         if let Some(deadline) = deadline {
             match self.plan.policy().wait_timeout {
-                WaitTimeout::Claim if reruns => self.effects.push(Effect::Dispatch {
-                    target: Target::Step(at),
-                    visible_at: deadline,
-                    task: TaskKind::WaitingTimeout,
-                }),
+                WaitTimeout::Claim if reruns => self.offer(at, deadline, TaskKind::WaitingTimeout),
                 WaitTimeout::Ignore if reruns => {}
                 _ => self.arm(at, TimerKind::Wait, deadline),
             }

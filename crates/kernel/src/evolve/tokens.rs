@@ -50,7 +50,9 @@ impl Fold<'_> {
         else {
             return;
         };
+        let absorbed = &mut self.state.steps[target.0 as usize].absorbed;
         match self.plan.step(target).join {
+            Join::Each if *absorbed => *absorbed = false,
             Join::Each => self.visit(target, args, verdict),
             Join::All => self.mark(edge, target, args, verdict),
         }
@@ -110,6 +112,10 @@ impl Fold<'_> {
         }
         self.state.tally.enter(&run);
         let visits = &mut self.state.steps[step.0 as usize].visits;
+        if visits.is_empty() {
+            // Most steps are visited once, and a visit is large.
+            visits.reserve_exact(1);
+        }
         visits.push(Visit {
             run,
             args,

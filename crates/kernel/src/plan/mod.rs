@@ -263,18 +263,22 @@ impl Plan {
             Some((name, visit)) => (name, visit.parse().ok().filter(|v| *v >= 2)?),
             None => (rest, 1),
         };
-        Some(StepRef {
+        let at = StepRef {
             step: self.find(name)?,
             visit,
             item,
-        })
+        };
+        // A step-run has one id: `a[03]` is not `a[3]`.
+        (self.step_id(at) == id).then_some(at)
     }
 }
 
 fn content_hash(net: &Net) -> Result<String, PlanFault> {
-    let canonical = serde_json_canonicalizer::to_vec(net).map_err(|error| PlanFault {
+    let value = serde_json::to_value(net).map_err(|error| PlanFault {
         code: "PLAN_NOT_CANONICAL",
         message: format!("the plan has no canonical JSON form: {error}"),
     })?;
+    let mut canonical = Vec::with_capacity(4096);
+    crate::canonical::write(&value, &mut canonical);
     Ok(crate::keys::hex(&Sha256::digest(canonical)))
 }

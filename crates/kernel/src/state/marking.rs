@@ -17,7 +17,8 @@ pub struct StepState {
     pub visits: Vec<Visit>,
     /// Arguments of tokens that wait at the join.
     pub joined_args: Option<Arc<Json>>,
-    /// An operator skipped it before its tokens came: they are absorbed.
+    /// An operator skipped it before its tokens came: a join absorbs them all, a step that fires for
+    /// each token the next one.
     pub absorbed: bool,
 }
 

@@ -127,6 +127,8 @@ pub struct StepRun {
     pub ended_at: Option<Time>,
     /// Which version of the parameters it sees.
     pub params: u32,
+    /// What an operator had merged over its input when this logical attempt started.
+    pub overrides: Option<Arc<Json>>,
     /// What it returned.
     pub output: Option<Arc<Json>>,
     /// Why it failed last.
@@ -159,6 +161,7 @@ impl StepRun {
             started_at: None,
             ended_at: None,
             params: 0,
+            overrides: None,
             output: None,
             error: None,
             payload: None,
@@ -172,15 +175,6 @@ impl StepRun {
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.started_at.is_some()
-    }
-
-    /// The key of the child that it waits for.
-    #[must_use]
-    pub fn child(&self) -> Option<&String> {
-        match &self.wait.as_ref()?.kind {
-            WaitKind::Child { request_key, .. } => Some(request_key),
-            _ => None,
-        }
     }
 
     /// Whether an execution failed and the next one is not due yet.

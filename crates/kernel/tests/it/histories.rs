@@ -295,6 +295,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             signal_id: "s".into(),
             signal: "PAUSE".into(),
             by: "someone".into(),
+            reason: Some("x".into()),
             payload: json!({ "reason": "x" }),
         },
         Body::SignalRejected {

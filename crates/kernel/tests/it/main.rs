@@ -1,8 +1,10 @@
 //! Everything the kernel promises, seen from outside: one binary, one module a subject.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
 mod chain;
+mod conformance;
 mod contract;
 mod driver;
 mod histories;

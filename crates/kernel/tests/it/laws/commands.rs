@@ -37,7 +37,7 @@ impl Dice {
     }
 
     pub(super) fn one_in(&mut self, n: u64) -> bool {
-        self.roll(1 << 31) % n == 0
+        self.roll(1 << 31).is_multiple_of(n)
     }
 }
 

@@ -1,0 +1,3 @@
+//! The numbered statements that the kernel alone can decide, one module a letter.
+
+mod c;
