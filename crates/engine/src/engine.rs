@@ -315,10 +315,10 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
     /// Decides a command, commits what came of it, and does what follows.
     pub fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
         let reply = self.commit(run_id, command)?;
-        self.deliver_messages();
         if let Reply::RetryRun { request_key } = &reply {
             self.repeat(run_id, request_key)?;
         }
+        self.deliver_messages();
         Ok(reply)
     }
 

@@ -8,7 +8,7 @@ use stepwell_kernel::effect::Outcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::state::{Phase, Status};
 
-use crate::support::{Named, Test, cancel, engine, phase, plan, run, signal, trigger};
+use crate::definitions::{Named, Test, cancel, engine, phase, plan, run, signal, trigger};
 
 const PARENT: &str = r#"
 apiVersion: noetl.io/v2
@@ -110,7 +110,7 @@ fn p32_a_child_is_started_once_whenever_the_crash_comes() {
     finish(engine);
 
     // Between the parent's commit and the child's first: the catalog has nothing, so none is made.
-    let mut lost = crate::support::engine(MemoryStore::default(), Named::default());
+    let mut lost = crate::definitions::engine(MemoryStore::default(), Named::default());
     trigger(&mut lost, &plan(PARENT), "run_parent");
     run(&mut lost, "run_parent", "before", json!(null));
     assert!(lost.runs().all(|(_, live)| live.state.parent.is_none()));
@@ -128,7 +128,7 @@ fn a_childs_end_reaches_a_parent_that_was_not_told_before_the_crash() {
     // The child's own log, as it would be had the crash come before the parent's commit.
     let mut store = engine.into_store();
     let plan_of_child = plan(CHILD);
-    let mut alone = crate::support::engine(std::mem::take(&mut store), Named::default());
+    let mut alone = crate::definitions::engine(std::mem::take(&mut store), Named::default());
     alone.load(&plan_of_child, &id).unwrap();
     run(&mut alone, &id, "tidy", json!(null));
     assert_eq!(phase(&alone, &id), Phase::Ended(Outcome::Succeeded));

@@ -3,8 +3,8 @@
 
 mod children;
 mod conformance;
+mod definitions;
 mod slots;
-mod support;
 
 use std::sync::Arc;
 

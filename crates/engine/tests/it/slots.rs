@@ -4,7 +4,7 @@ use serde_json::json;
 use stepwell_dialects::dag::words::run_word;
 use stepwell_engine::memory::MemoryStore;
 
-use crate::support::{Named, Test, cancel, engine, plan, run, trigger};
+use crate::definitions::{Named, Test, cancel, engine, plan, run, trigger};
 
 const WORKFLOW: &str = "
 apiVersion: ioa.dev/v0.2

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Fold;
 use crate::command::ManualOutcome;
 use crate::effect::{Effect, Priority, Target};
-use crate::event::{Body, SkipReason, StepError, WaitKind};
+use crate::event::{Body, SkipReason, StepError};
 use crate::plan::{ErrorClass, Route, SideEffect, StepRef};
 use crate::state::{Due, ItemResult, Status, StepRun, Visit};
 

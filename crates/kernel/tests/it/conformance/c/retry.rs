@@ -252,6 +252,7 @@ fn a_finished_item_of_a_loop_is_neither_skipped_nor_retried() {
     }
     assert_eq!(refused(retry_step(&mut sim, "a[2]")), Code::StepNotTerminal);
     assert_eq!(refused(skip_step(&mut sim, "a[9]")), Code::StepUnknown);
+    // Another item in flight keeps the loop open.
     sim.claim("a[3]").unwrap();
     sim.run_failing("a[2]", ErrorClass::Policy).unwrap();
     assert_eq!(refused(retry_step(&mut sim, "a[2]")), Code::StepTerminal);
