@@ -5,6 +5,7 @@ mod support;
 mod chain;
 mod contract;
 mod driver;
+mod expr;
 mod histories;
 mod laws;
 mod snapshot;
