@@ -24,9 +24,6 @@ mod library;
 mod scan;
 mod value;
 
-#[cfg(test)]
-mod tests;
-
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
