@@ -7,6 +7,7 @@ mod chain;
 mod conformance;
 mod contract;
 mod driver;
+mod golden;
 mod expr;
 mod histories;
 mod laws;
