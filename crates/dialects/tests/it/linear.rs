@@ -295,14 +295,6 @@ steps:
            |
            = help: did you mean `stepType`?
 
-        error[FIELD_MISSING]: `steps[2]` needs `stepType`
-          --> t.yaml:10:5
-           |
-        10 |   - steptype: SHIP
-           |     ^^^^^^^^^^^^^^
-           |
-           = help: add `stepType: …`
-
         error[FIELD_MISSING]: `waitFor` needs `event`
           --> t.yaml:12:14
            |
