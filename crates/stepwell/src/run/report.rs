@@ -102,7 +102,12 @@ pub(super) fn summary(
     for reason in stuck(plan, state, end) {
         fact(label, &reason);
     }
-    if state.stalled.is_some() {
+    // A token that was not let in is looked at again when ctx changes; a starved join is not.
+    let has_denied = || {
+        let mut visits = state.steps.iter().flat_map(|step| &step.visits);
+        visits.any(|visit| visit.run.status == Status::Denied)
+    };
+    if state.stalled.is_some() && has_denied() {
         fact("cure", "--patch KEY=VALUE sets ctx, as an operator would");
     }
     for note in notes {
