@@ -256,6 +256,7 @@ pub(crate) fn wrong_type(what: &str, expected: &str, node: &Node, p: &mut Proble
         (Value::Str(text), "a number" | "a whole number") if text.trim().parse::<f64>().is_ok() => {
             Some("remove the quotes".to_owned())
         }
+        (Value::Map(_), "a list") => Some("begin each entry with `- `".to_owned()),
         _ => None,
     };
     p.error(

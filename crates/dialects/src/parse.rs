@@ -208,7 +208,8 @@ fn core_tag(
     match CoreTag::from_name(&format!("{}{}", tag.handle, tag.suffix)) {
         Some(core) => Ok(Some(core)),
         None => {
-            let name = words::quote(&tag.to_string());
+            // The parser's own way to write a tag repeats the `!` of its short form.
+            let name = words::quote(&format!("{}{}", tag.handle, tag.suffix));
             problems
                 .error(
                     "SOURCE_BAD_TAG",

@@ -315,3 +315,13 @@ fn names_say_what_to_write_instead() {
         NAME_INVALID: the name `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…` is longer than 200 characters (write a name such as `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…`)
         FIELD_TYPE: a name must be text, but is the number 5 (put it in quotes)"#]].assert_eq(&lines.join("\n"));
 }
+
+#[test]
+fn a_mapping_in_the_place_of_a_list_is_told_the_dash() {
+    let node = node("steps: {name: a}");
+    let mut p = Problems::new();
+    let mut f = Fields::open(&node, "it", &mut p).unwrap();
+    assert!(f.req("steps", &mut p).unwrap().list(&mut p).is_none());
+    let help = p.into_vec()[0].help.clone();
+    assert_eq!(help.as_deref(), Some("begin each entry with `- `"));
+}

@@ -270,3 +270,10 @@ fn control_characters_are_refused_before_they_can_hide_text() {
     "#]]
     .assert_eq(&shown("a: 1\0\nb: 2\n"));
 }
+
+#[test]
+fn an_unknown_tag_is_named_as_it_resolves() {
+    let text = shown("a: !!binary x\n");
+    assert!(text.contains("`tag:yaml.org,2002:binary`"), "{text}");
+    assert!(shown("a: !mine x\n").contains("`!mine`"));
+}
