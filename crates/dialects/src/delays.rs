@@ -70,6 +70,11 @@ pub(crate) fn read(f: &mut Fields<'_>, p: &mut Problems) -> Backoff {
 /// A strategy, or a duration that is the same each time.
 fn shape(field: &Field<'_>, p: &mut Problems) -> (BackoffKind, Option<u64>) {
     let default = (BackoffKind::Exponential, None);
+    if field.node.as_str().is_none() {
+        // A number is meant as a duration, and lacks its unit.
+        field.duration(DurationRule::TEXT, p);
+        return default;
+    }
     let Some(text) = field.text(p) else {
         return default;
     };

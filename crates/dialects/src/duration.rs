@@ -130,6 +130,34 @@ pub fn parse_text(text: &str) -> Option<f64> {
     }
 }
 
+/// How to write what was probably meant: `5m` for "5 minutes" or "5 min".
+pub(crate) fn suggest(text: &str) -> Option<String> {
+    const WORDS: [(&str, &[&str]); 6] = [
+        (
+            "ms",
+            &[
+                "ms",
+                "msec",
+                "msecs",
+                "millisecond",
+                "milliseconds",
+                "millis",
+            ],
+        ),
+        ("s", &["s", "sec", "secs", "second", "seconds"]),
+        ("m", &["m", "min", "mins", "minute", "minutes"]),
+        ("h", &["h", "hr", "hrs", "hour", "hours"]),
+        ("d", &["d", "day", "days"]),
+        ("w", &["w", "week", "weeks"]),
+    ];
+    let (_, rest) = take_number(text.trim())?;
+    let number = text.trim().strip_suffix(rest)?;
+    let word = rest.trim().to_ascii_lowercase();
+    let unit = WORDS.iter().find(|(_, words)| words.contains(&&*word))?.0;
+    let written = format!("{number}{unit}");
+    parse_text(&written).is_some().then_some(written)
+}
+
 /// `1h30m`: each unit at most once, the largest first.
 fn parse_units(mut text: &str) -> Option<f64> {
     let mut total = 0.0;
@@ -188,4 +216,34 @@ fn take_number(text: &str) -> Option<(f64, &str)> {
         return None;
     }
     Some((digits.parse().ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_for_units_get_the_unit() {
+        let all = [
+            "5 minutes",
+            "5 min",
+            "1.5 Hours",
+            "30S",
+            "2 weeks",
+            "10 msec",
+        ]
+        .map(suggest);
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        assert_eq!(all, ["5m", "5m", "1.5h", "30s", "2w", "10ms"]);
+        for text in [
+            "",
+            "5",
+            "minutes",
+            "5 fortnights",
+            "1e9h",
+            "5 minutes or so",
+        ] {
+            assert_eq!(suggest(text), None, "{text}");
+        }
+    }
 }

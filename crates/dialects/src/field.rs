@@ -153,7 +153,14 @@ impl<'n> Field<'n> {
         match result {
             Ok(millis) => Some(millis),
             Err(why) => {
-                self.error("FIELD_DURATION", why, p).help(rule.help());
+                let meant = self.node.as_str().and_then(duration::suggest);
+                // What reads as a duration is wrong for another reason, which the suggestion shares.
+                let meant = meant.filter(|it| self.node.as_str() != Some(it));
+                let help = meant.map_or_else(
+                    || rule.help().to_owned(),
+                    |meant| format!("write {}", quote(&meant)),
+                );
+                self.error("FIELD_DURATION", why, p).help(help);
                 None
             }
         }
@@ -249,6 +256,7 @@ pub(crate) fn wrong_type(what: &str, expected: &str, node: &Node, p: &mut Proble
         (Value::Str(text), "a number" | "a whole number") if text.trim().parse::<f64>().is_ok() => {
             Some("remove the quotes".to_owned())
         }
+        (Value::Map(_), "a list") => Some("begin each entry with `- `".to_owned()),
         _ => None,
     };
     p.error(

@@ -16,6 +16,7 @@ pub(crate) fn report(fields: &Fields<'_>, what: &str, known: &[&'static str], p:
             // Nobody sees it any more, and finding the nearest word costs.
             p.error("FIELD_UNKNOWN", entry.key_span, key);
         } else if let Some(near) = nearest(&entry.key, known) {
+            p.slipped(fields.span(), near);
             p.error(
                 "FIELD_UNKNOWN",
                 entry.key_span,

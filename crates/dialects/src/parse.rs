@@ -139,24 +139,61 @@ fn syntax_error(error: &ScanError, spans: &Spans<'_>, problems: &mut Problems) -
                 "define it first with `&name`, or put the text in quotes if `*` is meant literally",
             );
     } else {
-        let help = if words.contains("tab") {
-            Some("indent with spaces")
-        } else if words.contains("mapping values are not allowed") {
-            Some("check the indentation; put a text that holds `: ` in quotes")
-        } else if words.contains("Unicode character escape") {
-            Some("write the character itself instead of a surrogate escape")
-        } else if words.contains("unknown escape") {
-            Some("in double quotes write `\\\\` for a backslash, or use single quotes")
-        } else if words.contains("simple key expect") {
-            Some("a key must be followed by `: ` on the same line")
-        } else {
-            None
-        };
+        let tab = is_tab(words).then(|| spans.tab_near(span)).flatten();
         problems
-            .error("SOURCE_SYNTAX", span, words)
-            .maybe_help(help.map(str::to_owned));
+            .error("SOURCE_SYNTAX", tab.unwrap_or(span), words)
+            .maybe_help(syntax_help(words).map(str::to_owned));
     }
     Stop
+}
+
+/// Whether the parser stumbled over a tab; "unprintable" is another matter.
+fn is_tab(words: &str) -> bool {
+    words.split(' ').any(|word| matches!(word, "tab" | "tabs"))
+}
+
+/// What to do about a syntax error, by a piece of the parser's message.
+fn syntax_help(words: &str) -> Option<&'static str> {
+    const INDENT: &str =
+        "check the indentation: what belongs to one list or mapping begins in the same column";
+    const HELP: [(&str, &str); 10] = [
+        (
+            "mapping values are not allowed",
+            "check the indentation; put a text that holds `: ` in quotes",
+        ),
+        (
+            "Unicode character escape",
+            "write the character itself instead of a surrogate escape",
+        ),
+        (
+            "unknown escape",
+            "in double quotes write `\\\\` for a backslash, or use single quotes",
+        ),
+        (
+            "simple key expect",
+            "a key must be followed by `: ` on the same line",
+        ),
+        (
+            "',' or '}'",
+            "before this a `,` or the closing `}` is missing",
+        ),
+        (
+            "',' or ']'",
+            "before this a `,` or the closing `]` is missing",
+        ),
+        ("expected '-' indicator", INDENT),
+        ("expected key", INDENT),
+        (
+            "expected <document start>",
+            "remove this: nothing may follow the end of the definition",
+        ),
+        ("quoted scalar, found unexpected", "close the quote"),
+    ];
+    if is_tab(words) {
+        return Some("indent with spaces");
+    }
+    let found = HELP.iter().find(|(piece, _)| words.contains(piece));
+    found.map(|(_, help)| *help)
 }
 
 /// The core tag, or the end: a tag asks for a meaning we do not have.
@@ -171,7 +208,8 @@ fn core_tag(
     match CoreTag::from_name(&format!("{}{}", tag.handle, tag.suffix)) {
         Some(core) => Ok(Some(core)),
         None => {
-            let name = words::quote(&tag.to_string());
+            // The parser's own way to write a tag repeats the `!` of its short form.
+            let name = words::quote(&format!("{}{}", tag.handle, tag.suffix));
             problems
                 .error(
                     "SOURCE_BAD_TAG",
@@ -228,6 +266,17 @@ impl Spans<'_> {
             Some(c) => c.len_utf8(),
         };
         Span::new(start, start + width)
+    }
+
+    /// The tab that the parser stumbled over: it names what comes after it, or the end of what
+    /// came before.
+    fn tab_near(&self, span: Span) -> Option<Span> {
+        let (before, after) = self.source.text().split_at_checked(span.start)?;
+        let start = match before.ends_with('\t') {
+            true => span.start - 1,
+            false => span.start + after.find('\t')?,
+        };
+        Some(Span::new(start, start + 1))
     }
 
     /// Flow collections end with a bracket, whose token reaches to the next

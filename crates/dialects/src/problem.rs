@@ -5,6 +5,8 @@
 //! what is wrong. Codes are stable names that tests and users rely on;
 //! messages may be reworded.
 
+use std::collections::HashSet;
+
 use annotate_snippets::{
     AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str,
 };
@@ -80,6 +82,10 @@ pub struct Problems {
     errors: usize,
     /// Takes what comes after the cap, so that callers can go on building.
     overflow: Option<Problem>,
+    /// Misspelt keys: the mapping, and the field that was meant.
+    slips: Vec<(Span, &'static str)>,
+    /// Missing fields: which of the kept, the mapping, and the names that would do.
+    owed: Vec<(usize, Span, Vec<&'static str>)>,
 }
 
 impl Problems {
@@ -135,6 +141,48 @@ impl Problems {
         &mut self.kept[at]
     }
 
+    /// Remembers that a key of `mapping` is a slip of `meant`, which was reported as an error.
+    pub(crate) fn slipped(&mut self, mapping: Span, meant: &'static str) {
+        if !self.is_full() {
+            self.slips.push((mapping, meant));
+        }
+    }
+
+    /// Adds an error about a field that `mapping` lacks. It is left out if the field is there under
+    /// a misspelt name: that is one mistake, and the slip's message has the cure.
+    pub(crate) fn missing(
+        &mut self,
+        code: &'static str,
+        mapping: Span,
+        names: &[&'static str],
+        message: impl Into<String>,
+    ) -> &mut Problem {
+        if !self.is_full() {
+            self.owed.push((self.kept.len(), mapping, names.to_vec()));
+        }
+        self.error(code, mapping, message)
+    }
+
+    /// What is kept, without missing fields that are there under a misspelt name.
+    fn without_follow_ups(&mut self) -> Vec<Problem> {
+        let slips = &self.slips;
+        let is_slip = |mapping: Span, names: &[&'static str]| {
+            let same =
+                |(place, meant): &(Span, &'static str)| *place == mapping && names.contains(meant);
+            slips.iter().any(same)
+        };
+        let follow_ups: HashSet<usize> = self
+            .owed
+            .iter()
+            .filter(|(_, mapping, names)| is_slip(*mapping, names))
+            .map(|(at, ..)| *at)
+            .collect();
+        let kept = std::mem::take(&mut self.kept).into_iter().enumerate();
+        kept.filter(|(at, _)| !follow_ups.contains(at))
+            .map(|(_, problem)| problem)
+            .collect()
+    }
+
     /// Whether anything was an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
@@ -156,8 +204,8 @@ impl Problems {
     /// The problems in source order, each once; if some were only counted, a
     /// last `TOO_MANY_PROBLEMS` says how many.
     #[must_use]
-    pub fn into_vec(self) -> Vec<Problem> {
-        let mut problems = self.kept;
+    pub fn into_vec(mut self) -> Vec<Problem> {
+        let mut problems = self.without_follow_ups();
         problems.sort_by(|a, b| {
             let key = |it: &Problem| (it.span, it.severity, it.code);
             (key(a), &a.message).cmp(&(key(b), &b.message))
@@ -174,8 +222,9 @@ impl Problems {
                     Severity::Warning
                 },
                 span: Span::at(span.start),
-                message: format!("and {} more", self.dropped),
-                help: None,
+                // Readers may stop looking once it is full.
+                message: format!("and at least {} more", self.dropped),
+                help: Some("mend these first".to_owned()),
             });
         }
         problems
@@ -203,10 +252,24 @@ pub fn render(source: &Source, problems: &[Problem], color: bool) -> String {
         if !out.is_empty() {
             out.push('\n');
         }
-        out.push_str(&renderer.render(&[group(source, problem)]));
-        out.push('\n');
+        for line in renderer.render(&[group(source, problem)]).lines() {
+            if !is_gap(line) {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
     }
     out
+}
+
+/// The renderer's line for another file, which it draws without a name where a cut line's position
+/// stands above it already.
+fn is_gap(line: &str) -> bool {
+    let mut pieces = line.split('\u{1b}');
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.split_once('m').map_or(piece, |(_, text)| text));
+    let text: String = std::iter::once(first).chain(rest).collect();
+    text.trim() == ":::"
 }
 
 fn group<'a>(source: &'a Source, problem: &'a Problem) -> Group<'a> {

@@ -141,9 +141,10 @@ impl<'n> Fields<'n> {
                     )
                     .help("write its value after the `:`"),
                 None => p
-                    .error(
+                    .missing(
                         "FIELD_MISSING",
                         self.span,
+                        names.names(),
                         format!("{what} needs {}", words::one_of(names.names())),
                     )
                     .help(format!("add `{first}: …`")),
@@ -180,6 +181,7 @@ impl<'n> Fields<'n> {
             let help = if p.is_full() {
                 None
             } else if let Some(near) = words::nearest(&entry.key, &known) {
+                p.slipped(self.span, near);
                 Some(format!("did you mean {}?", quote(near)))
             } else if known.is_empty() {
                 Some("remove it".to_owned())

@@ -55,10 +55,8 @@ impl Source {
         if bytes.len() > MAX_SOURCE_BYTES {
             return Err(refuse(
                 "SOURCE_TOO_LARGE",
-                format!(
-                    "the definition is {} bytes; at most {MAX_SOURCE_BYTES} are read",
-                    bytes.len()
-                ),
+                // Callers stop reading above the limit, so its length is not known.
+                format!("the definition is longer than {MAX_SOURCE_BYTES} bytes"),
                 "move large data out of the definition and refer to it",
             ));
         }
@@ -66,6 +64,13 @@ impl Source {
             Ok(text) => {
                 let text = text.strip_prefix('\u{feff}').unwrap_or(text);
                 Ok(Source::with_text(name.into(), text.to_owned()))
+            }
+            Err(_) if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) => {
+                Err(refuse(
+                    "SOURCE_NOT_UTF8",
+                    "the file is UTF-16, not UTF-8".to_owned(),
+                    "save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`",
+                ))
             }
             Err(error) => Err(refuse(
                 "SOURCE_NOT_UTF8",

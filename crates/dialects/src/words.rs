@@ -53,7 +53,10 @@ pub fn one_of(words: &[&str]) -> String {
 /// "`a`, `b`, `c`".
 #[must_use]
 pub fn list(words: &[&str]) -> String {
-    let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
+    // What the author wrote twice need not be read twice.
+    let fresh = |(at, word): &(usize, &&str)| !words[..*at].contains(word);
+    let fresh = words.iter().enumerate().filter(fresh);
+    let words: Vec<String> = fresh.map(|(_, word)| quote(word)).collect();
     words.join(", ")
 }
 

@@ -60,6 +60,10 @@ Examples:
 The mock engine runs the real kernel and log in memory and pretends the work: steps succeed
 with an empty result unless --fail says otherwise, people approve, events come, after a second.
 
+Classes of --fail: timeout, rate_limit, transient, transport, validation, policy, auth, conflict,
+agent, external, governance, lease_lost, expression, rejected, cancelled, unknown (the default),
+and crash: the worker dies. STEP is a name, or one visit or item of it: `fetch#2`, `load[3]`.
+
 Exit codes: 0 the run succeeded (or partially), 1 the definition has errors, 2 wrong usage,
 3 the run failed, 4 the run was cancelled, 5 the run did not end and cannot go on by itself,
 130 interrupted.")]
@@ -76,7 +80,7 @@ pub(crate) struct RunArgs {
     /// Parameters from a YAML or JSON file; `--input` goes over them
     #[arg(long, value_name = "FILE")]
     input_file: Option<PathBuf>,
-    /// Make a step fail; CLASS as `timeout`, `external` or `crash`
+    /// Make a step fail, or with `STEP~undo` its undo; CLASS is one of those below
     #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
     fail: Vec<String>,
     /// Do not wait: jump to when something happens next, from 2026-01-01T00:00:00Z

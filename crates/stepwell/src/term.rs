@@ -115,6 +115,9 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
     }
+    if columns == 0 {
+        return String::new();
+    }
     let mut out = String::new();
     let mut used = 1;
     for c in text.chars() {
@@ -185,6 +188,7 @@ mod tests {
         assert_eq!(one_line("a\nb\u{1b}[2J"), "a b\\u{1b}[2J");
         assert_eq!(cut("reserve-stock", 8), "reserve…");
         assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("日本語", 0), "");
         assert_eq!(pad("日", 4), "日  ");
     }
 }

@@ -26,7 +26,19 @@ const SOURCES: &[(&str, Shape)] = &[
     // `finish_as` reports fields that nobody asked for, `refuse` a file that cannot be read at all.
     (
         "crates/dialects/src/",
-        Shape::Arguments(&[".error(", ".warn(", ".finish_as(", "refuse("]),
+        Shape::Arguments(&[
+            ".error(",
+            ".warn(",
+            ".missing(",
+            ".finish_as(",
+            "refuse(",
+            "code:",
+        ]),
+    ),
+    // What the command itself says about a file.
+    (
+        "crates/stepwell/src/definition",
+        Shape::Arguments(&["error("]),
     ),
 ];
 

@@ -202,7 +202,7 @@ fn people(action: &Action, workflow: Tier, p: &mut Problems) {
         p.warn(
             "DUTY_UNUSED",
             duty.span,
-            format!("no person has a part in {}", quote(action.id())),
+            "no person has a part in this action",
         )
         .help("choose the tier `HumanApprove` or `ManualOnly`, or `completionMode: manual`");
     }

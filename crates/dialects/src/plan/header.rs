@@ -42,12 +42,9 @@ impl<'n> Places<'_, 'n> {
                 .metadata
                 .as_ref()
                 .map_or(self.root.span(), Fields::span);
-            p.error(
-                "INVALID_PLAN_SCHEMA",
-                span,
-                format!("the plan needs `{name}`"),
-            )
-            .help(format!("add `{name}: …` to `metadata`"));
+            let message = format!("the plan needs `{name}`");
+            p.missing("INVALID_PLAN_SCHEMA", span, &[name], message)
+                .help(format!("add `{name}: …` to `metadata`"));
         }
         found
     }

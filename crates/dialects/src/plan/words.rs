@@ -41,7 +41,12 @@ pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
         return "PENDING";
     };
     match run.status {
-        Status::Arrived | Status::Denied | Status::Ready if !run.has_started() => "PENDING",
+        // At its gate too: the approval comes before StepStarted, and the snapshot says the same.
+        Status::Arrived | Status::Denied | Status::Ready | Status::Waiting
+            if !run.has_started() =>
+        {
+            "PENDING"
+        }
         Status::Arrived
         | Status::Denied
         | Status::Ready

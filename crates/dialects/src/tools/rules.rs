@@ -68,7 +68,8 @@ fn rule(item: &Field<'_>, p: &mut Problems) -> Option<Map<String, Json>> {
             return None;
         }
         (Some(when), _) => {
-            template::condition(when, p)?;
+            // What is wrong with the condition is reported; the rest of the rule is still read.
+            template::condition(when, p);
             let text = when.node.as_str().map(str::to_owned);
             let text = text.unwrap_or_else(|| format!("{{{{ {} }}}}", when.json()));
             out.insert("when".to_owned(), json!(text));
@@ -107,7 +108,11 @@ fn action(
     let mut f = body.fields(p)?;
     let given = f.opt("do", p);
     let action = match &given {
-        Some(field) => field.one_of(ACTIONS, p)?,
+        Some(field) => match field.one_of(ACTIONS, p) {
+            Some(action) => action,
+            // Reported; the rest is read as what was probably meant.
+            None => nearest(field.node.as_str()?, ACTIONS)?,
+        },
         None => "continue",
     };
     out.insert("do".to_owned(), json!(action));

@@ -164,7 +164,7 @@ fn field(
         Some(found) => value(&found, name, key.shape, json, p),
         None if key.required => {
             let what = format!("a {} task needs {}", quote(kind.name), one_of(key.names));
-            p.error("FIELD_MISSING", f.span(), what)
+            p.missing("FIELD_MISSING", f.span(), key.names, what)
                 .help(format!("add `{name}: …`"));
         }
         None => {}

@@ -295,14 +295,6 @@ steps:
            |
            = help: did you mean `stepType`?
 
-        error[FIELD_MISSING]: `steps[2]` needs `stepType`
-          --> t.yaml:10:5
-           |
-        10 |   - steptype: SHIP
-           |     ^^^^^^^^^^^^^^
-           |
-           = help: add `stepType: …`
-
         error[FIELD_MISSING]: `waitFor` needs `event`
           --> t.yaml:12:14
            |
@@ -370,7 +362,10 @@ fn reader_and_schema_agree() {
         ("handler: h, waitFor: {event: e, outbound: []}", true),
         ("maxAttempts: 1001", false),
         ("backoff: {first: 1s}", false),
+        ("timeout: PT5M", true),
         ("timeout: 0", false),
+        ("timeout: 5 minutes", false),
+        ("timeout: -5s", false),
         ("waitFor: {}", false),
         ("waitFor: {event: e}, timeout: 5s", false),
         ("waitFor: {event: e, outbound: []}", false),

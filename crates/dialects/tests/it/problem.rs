@@ -33,7 +33,7 @@ fn past_the_cap_problems_are_counted() {
     }
     let problems = p.into_vec();
     assert_eq!(problems.len(), MAX_PROBLEMS + 1);
-    assert_eq!(problems.last().unwrap().message, "and 7 more");
+    assert_eq!(problems.last().unwrap().message, "and at least 7 more");
 }
 
 #[test]
@@ -73,7 +73,6 @@ fn long_lines_are_cut_around_the_problem() {
         error[E]: at the end
          --> t.yaml:1:400007
           |
-         ::: 
         1 | …ääääääääääääääääääääääääääää" x
           |                                ^
     "#]]
@@ -90,6 +89,23 @@ fn a_source_that_cannot_be_read_is_still_named() {
          = help: save the file as UTF-8
     "#]]
     .assert_eq(&render(&source, &[problem], false));
+}
+
+#[test]
+fn utf_16_is_called_by_its_name() {
+    for bytes in [&b"\xff\xfea\0"[..], b"\xfe\xff\0a"] {
+        let problem = Source::from_bytes("bad.yaml", bytes).unwrap_err();
+        assert_eq!(problem.message, "the file is UTF-16, not UTF-8");
+    }
+}
+
+#[test]
+fn a_cut_line_looks_the_same_in_colour() {
+    let source = source(&format!("{} x\n", "a".repeat(400)));
+    let mut p = Problems::new();
+    p.error("E", Span::new(401, 402), "at the end");
+    let text = render(&source, &p.into_vec(), true);
+    assert!(text.contains("\x1b[") && !text.contains(":::"), "{text}");
 }
 
 #[test]

@@ -45,14 +45,6 @@ fn every_problem_of_a_mapping_is_reported_at_once() {
           |
           = help: did you mean `name`?
 
-        error[FIELD_MISSING]: a step needs `name`
-         --> t.yaml:1:1
-          |
-        1 | nmae: x
-          | ^^^^^^^
-          |
-          = help: add `name: …`
-
         error[FIELD_TYPE]: `retries` must be a whole number, but is the text `many`
          --> t.yaml:2:10
           |
@@ -92,6 +84,29 @@ fn every_problem_of_a_mapping_is_reported_at_once() {
           = help: the known fields are `name`, `on_error`, `retries`, `timeout`, `timeoutMs`
     "#]]
     .assert_eq(&render(&source, &p.into_vec(), false));
+}
+
+#[test]
+fn a_misspelt_required_field_is_one_mistake() {
+    let node = node("nam: a\ninner: {kind: x}\n");
+    let mut p = Problems::new();
+    let mut f = Fields::open(&node, "a step", &mut p).unwrap();
+    assert!(f.req("name", &mut p).is_none());
+    assert!(f.req("kind", &mut p).is_none());
+    let mut inner = f.req("inner", &mut p).unwrap().fields(&mut p).unwrap();
+    inner.req("kind", &mut p).unwrap();
+    assert!(inner.req("name", &mut p).is_none());
+    inner.finish(&mut p);
+    f.finish(&mut p);
+    let messages: Vec<_> = p.into_vec().into_iter().map(|it| it.message).collect();
+    assert_eq!(
+        messages,
+        [
+            "a step has no field `nam`",
+            "a step needs `kind`",
+            "`inner` needs `name`"
+        ]
+    );
 }
 
 #[test]
@@ -299,4 +314,14 @@ fn names_say_what_to_write_instead() {
         NAME_INVALID: the name `a\tb` holds `\t` (write a name such as `a-b`)
         NAME_INVALID: the name `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…` is longer than 200 characters (write a name such as `nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…`)
         FIELD_TYPE: a name must be text, but is the number 5 (put it in quotes)"#]].assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn a_mapping_in_the_place_of_a_list_is_told_the_dash() {
+    let node = node("steps: {name: a}");
+    let mut p = Problems::new();
+    let mut f = Fields::open(&node, "it", &mut p).unwrap();
+    assert!(f.req("steps", &mut p).unwrap().list(&mut p).is_none());
+    let help = p.into_vec()[0].help.clone();
+    assert_eq!(help.as_deref(), Some("begin each entry with `- `"));
 }

@@ -218,10 +218,10 @@ fn syntax_errors_have_a_position_and_the_parsers_words() {
     .assert_eq(&shown("a: 1\nb: c: d\n"));
     expect![[r#"
         error[SOURCE_SYNTAX]: tabs disallowed within this context (block indentation)
-         --> t.yaml:2:2
+         --> t.yaml:2:1
           |
         2 |     - 1
-          |     ^
+          | ^^^^
           |
           = help: indent with spaces
     "#]]
@@ -232,8 +232,29 @@ fn syntax_errors_have_a_position_and_the_parsers_words() {
           |
         2 |
           | ^
+          |
+          = help: before this a `,` or the closing `]` is missing
     "#]]
     .assert_eq(&shown("a: [1, 2\n"));
+    expect![[r#"
+        error[SOURCE_SYNTAX]: while scanning a plain scalar, found a tab
+         --> t.yaml:2:1
+          |
+        2 |     b: 2
+          | ^^^^
+          |
+          = help: indent with spaces
+    "#]]
+    .assert_eq(&shown("a: 1\n\tb: 2\n"));
+    expect![[r#"
+        error[SOURCE_SYNTAX]: while parsing a block collection, did not find expected '-' indicator
+         --> t.yaml:3:3
+          |
+        3 |   kind: b
+          |   ^
+          |
+          = help: check the indentation: what belongs to one list or mapping begins in the same column
+    "#]].assert_eq(&shown("steps:\n - name: a\n  kind: b\n"));
 }
 
 #[test]
@@ -248,4 +269,11 @@ fn control_characters_are_refused_before_they_can_hide_text() {
           = help: remove it, or write "\x00" in double quotes
     "#]]
     .assert_eq(&shown("a: 1\0\nb: 2\n"));
+}
+
+#[test]
+fn an_unknown_tag_is_named_as_it_resolves() {
+    let text = shown("a: !!binary x\n");
+    assert!(text.contains("`tag:yaml.org,2002:binary`"), "{text}");
+    assert!(shown("a: !mine x\n").contains("`!mine`"));
 }

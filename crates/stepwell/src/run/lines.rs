@@ -23,6 +23,8 @@ pub(super) struct Lines {
     columns: usize,
     /// How many tenths of a loop were reported, by run and visit.
     tenths: HashMap<(String, StepRef), usize>,
+    /// The word that was last said about each run.
+    words: HashMap<String, &'static str>,
 }
 
 /// What a line says: whose it is, the word, the detail.
@@ -35,6 +37,7 @@ impl Lines {
             start: None,
             columns: 0,
             tenths: HashMap::new(),
+            words: HashMap::new(),
         }
     }
 
@@ -72,7 +75,16 @@ impl Lines {
             None => of_run(followed, &event.body).into_iter().collect(),
         };
         said.extend(refused(followed, &event.body));
+        said.extend(self.turned(followed, &event.body));
         said
+    }
+
+    /// The run's word where a step's event changed it: `blocked`, `WaitingForApproval`.
+    fn turned(&mut self, followed: &Followed, body: &Body) -> Option<Said> {
+        let word = run_word(&followed.plan, &followed.state);
+        let last = self.words.insert(followed.state.run_id.clone(), word);
+        let is_news = last.is_some_and(|last| last != word) && body.step().is_some();
+        is_news.then(|| (run_name(followed), word.to_owned(), String::new()))
     }
 
     fn of_step(&mut self, followed: &Followed, event: &Event, at: StepRef) -> Option<Said> {
@@ -234,11 +246,14 @@ fn of_run(followed: &Followed, body: &Body) -> Option<Said> {
         }
         _ => return None,
     };
-    let name = match followed.prefix.as_str() {
+    Some((run_name(followed), run_word(plan, state).to_owned(), detail))
+}
+
+fn run_name(followed: &Followed) -> String {
+    match followed.prefix.as_str() {
         "" => "(run)".to_owned(),
         prefix => prefix.to_owned(),
-    };
-    Some((name, run_word(plan, state).to_owned(), detail))
+    }
 }
 
 fn skipped(reason: SkipReason) -> &'static str {

@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 use stepwell_dialects::document::{run_substatus, run_word};
 use stepwell_kernel::effect::Outcome;
-use stepwell_kernel::event::{StopCause, UndoOutcome, WaitKind};
+use stepwell_kernel::event::{StopCause, UndoOutcome, UndoResult, WaitKind};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{Phase, State, Status, StepRun};
 
@@ -89,7 +89,7 @@ pub(super) fn summary(
             .undos
             .iter()
             .filter(|undo| undo.outcome == outcome)
-            .map(|undo| plan.step_id(undo.step))
+            .map(|undo| undo_line(plan, undo))
             .collect();
         if !steps.is_empty() {
             fact(name, &steps.join(", "));
@@ -102,10 +102,30 @@ pub(super) fn summary(
     for reason in stuck(plan, state, end) {
         fact(label, &reason);
     }
+    // A token that was not let in is looked at again when ctx changes; a starved join is not.
+    let has_denied = || {
+        let mut visits = state.steps.iter().flat_map(|step| &step.visits);
+        visits.any(|visit| visit.run.status == Status::Denied)
+    };
+    if state.stalled.is_some() && has_denied() {
+        fact("cure", "--patch KEY=VALUE sets ctx, as an operator would");
+    }
     for note in notes {
         fact("note", note);
     }
     text
+}
+
+/// The step, and where its undo failed how often: somebody must now do it by hand.
+fn undo_line(plan: &Plan, undo: &UndoResult) -> String {
+    let step = plan.step_id(undo.step);
+    match undo.outcome {
+        UndoOutcome::Failed => format!(
+            "{step} (after {})",
+            count(undo.executions as usize, "attempt")
+        ),
+        _ => step,
+    }
 }
 
 const UNDO_WORDS: [(&str, UndoOutcome); 4] = [

@@ -21,6 +21,10 @@ const PACE: Duration = Duration::from_millis(100);
 const FRAMES: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠇", "⠏", "⠛"];
 /// The widest column of names.
 const WIDEST: usize = 48;
+/// What names keep on a terminal that has no room for all.
+const NARROWEST: usize = 8;
+/// The columns of a line that are neither name, word nor detail.
+const BETWEEN: usize = 8;
 
 /// Draws the tree.
 #[derive(Debug)]
@@ -95,29 +99,39 @@ impl Tree {
     fn lines(&self, engine: &RunEngine, live: &Live, most: usize, columns: usize) -> Vec<String> {
         let rows = fit(rows(engine, live, FRAMES[self.frame]), most);
         let name = |row: &Row| width(&row.name) + row.depth * 2;
-        let names = rows.iter().map(name).max().unwrap_or(0).min(WIDEST);
+        let names = rows.iter().map(name).max().unwrap_or(0);
         let words = rows.iter().map(|row| width(row.word)).max().unwrap_or(0);
-        let title = format!(
-            "{}  {}",
-            self.paint
-                .tone(Tone::Strong, &one_line(&live.plan.net().plan_id)),
-            run_word(&live.plan, &live.state)
-        );
-        let mut lines = vec![title];
+        let (names, words, details) = share(columns, names, words);
+        let run_word = run_word(&live.plan, &live.state);
+        let id = one_line(&live.plan.net().plan_id);
+        let id = cut(&id, columns.saturating_sub(width(run_word) + 2));
+        let mut lines = vec![format!(
+            "{}  {run_word}",
+            self.paint.tone(Tone::Strong, &id)
+        )];
         for row in rows {
             let indent = "  ".repeat(row.depth);
             let name = pad(&cut(&format!("{indent}{}", row.name), names), names);
-            let room = columns.saturating_sub(names + words + 8);
+            let word = pad(&cut(row.word, words), words);
+            let detail = cut(&one_line(&row.detail), details);
             lines.push(format!(
                 "  {} {name}  {}  {}",
                 self.paint.tone(row.tone, row.icon),
-                self.paint.tone(row.tone, &pad(row.word, words)),
-                self.paint
-                    .tone(Tone::Dim, &cut(&one_line(&row.detail), room)),
+                self.paint.tone(row.tone, &word),
+                self.paint.tone(Tone::Dim, &detail),
             ));
         }
         lines
     }
+}
+
+/// How wide names, words and details may be. A line that wraps counts as two on the screen, and the
+/// next drawing would start too low: so together with what stands between them they never do.
+fn share(columns: usize, names: usize, words: usize) -> (usize, usize, usize) {
+    let room = columns.saturating_sub(BETWEEN);
+    let words = words.min(room.saturating_sub(names.min(NARROWEST)));
+    let names = names.min(WIDEST).min(room.saturating_sub(words));
+    (names, words, room.saturating_sub(names + words))
 }
 
 fn rows(engine: &RunEngine, live: &Live, frame: &'static str) -> Vec<Row> {
@@ -288,4 +302,26 @@ fn fit(rows: Vec<Row>, most: usize) -> Vec<Row> {
         busy: false,
     });
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_never_wraps_however_narrow_the_terminal() {
+        for columns in 0..200 {
+            for (names, words) in [(0, 0), (5, 7), (60, 26), (8, 26)] {
+                let (names, words, details) = share(columns, names, words);
+                let whole = names + words + details;
+                assert!(
+                    whole <= columns.saturating_sub(BETWEEN),
+                    "{columns} columns"
+                );
+            }
+        }
+        assert_eq!(share(80, 13, 9), (13, 9, 50));
+        assert_eq!(share(40, 30, 9), (23, 9, 0));
+        assert_eq!(share(30, 30, 26), (8, 14, 0));
+    }
 }

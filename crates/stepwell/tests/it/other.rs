@@ -10,6 +10,9 @@ fn codes_are_explained() {
     let call = stepwell(&["explain", "field-missing"]);
     assert_eq!(call.code, 0, "{}", call.err);
     assert!(call.out.contains("## Cure"), "{}", call.out);
+    for code in ["SOURCE_UNREADABLE", "TOO_MANY_PROBLEMS"] {
+        assert_eq!(stepwell(&["explain", code]).code, 0, "{code}");
+    }
     let call = stepwell(&["explain", "FIELD_MISING"]);
     assert_eq!(call.code, 2);
     assert!(call.err.contains("FIELD_MISSING"), "{}", call.err);

@@ -185,3 +185,27 @@ fn a_workflow_that_goes_round_for_ever_is_given_up() {
             .contains("gave up after 2000 events")
     );
 }
+
+#[test]
+fn a_run_that_only_waits_says_so_in_the_words_of_its_language() {
+    for (file, word) in [
+        ("examples/dag/customer-onboarding.yaml", "blocked"),
+        ("examples/actions/onboarding.yaml", "WaitingForApproval"),
+    ] {
+        let call = mock(file, &[]);
+        let mut lines = call.out.lines().filter(|line| line.contains("(run)"));
+        assert!(lines.any(|line| line.ends_with(word)), "{}", call.out);
+    }
+}
+
+#[test]
+fn the_end_says_what_to_do_by_hand() {
+    let call = mock(
+        SAGA,
+        &["--fail", "ship=auth", "--fail", "reserve-stock~undo=auth"],
+    );
+    let end = "undo failed   reserve-stock (after 1 attempt)";
+    assert!(call.out.contains(end), "{}", call.out);
+    let call = mock(GATE, &[]);
+    assert!(call.out.contains("--patch KEY=VALUE"), "{}", call.out);
+}

@@ -60,6 +60,8 @@ pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
             deadline_ms: timeout_ms,
         })),
         (None, Some(tool)) => tools::work(tool, p),
+        // A gate that cannot be read was reported; nobody asked for a task.
+        (None, None) if f.has("gate") => None,
         (None, None) => task(&f, agent, action, p),
     };
     let retry = retry_field.and_then(|it| retry(&it, p));
@@ -90,7 +92,10 @@ fn task(
 ) -> Option<Work> {
     for key in ["agent", "action"] {
         if !f.has(key) {
-            p.error("FIELD_MISSING", f.span(), format!("a step needs `{key}`"))
+            let message = format!("a step needs `{key}`");
+            // Whichever of these was misspelt, the step is not without work.
+            let names = [key, "tool", "gate"];
+            p.missing("FIELD_MISSING", f.span(), &names, message)
                 .help(format!(
                     "add `{key}: …`, or a `tool` that the built-in worker runs, or `gate: approval`"
                 ));

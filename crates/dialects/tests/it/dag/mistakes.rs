@@ -272,3 +272,35 @@ fn an_empty_or_shapeless_file_is_refused() {
         ["DAG_EMPTY"]
     );
 }
+
+#[test]
+fn a_misspelt_gate_or_field_is_one_mistake() {
+    check_spec(
+        "  steps:\n  - {name: go, gate: aproval, timeout: 1h}\n  - {name: ship, agnt: a, action: b, timeout: 1h}\n  - {name: send, agent: a, action: b, timeout: 1h, retryPolicy: {backoff: 30}}\n",
+        expect![[r#"
+            error[FIELD_VALUE]: `gate` must be `approval`, but is `aproval`
+             --> t.yaml:7:22
+              |
+            7 |   - {name: go, gate: aproval, timeout: 1h}
+              |                      ^^^^^^^
+              |
+              = help: did you mean `approval`?
+
+            error[FIELD_UNKNOWN]: `steps[1]` has no field `agnt`
+             --> t.yaml:8:18
+              |
+            8 |   - {name: ship, agnt: a, action: b, timeout: 1h}
+              |                  ^^^^
+              |
+              = help: did you mean `agent`?
+
+            error[FIELD_DURATION]: `backoff` needs a unit
+             --> t.yaml:9:75
+              |
+            9 |   - {name: send, agent: a, action: b, timeout: 1h, retryPolicy: {backoff: 30}}
+              |                                                                           ^^
+              |
+              = help: write a number with a unit, such as "500ms", "30s", "5m" or "1h30m"
+        "#]],
+    );
+}

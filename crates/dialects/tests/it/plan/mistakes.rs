@@ -134,7 +134,6 @@ fn an_unknown_capability_lists_or_guesses() {
             error[PLAN_CAPABILITY_UNSUPPORTED]: the capability `workflow.fan.paralel` is not known here
              --> t.yaml:1:85
               |
-             ::: 
             1 | … v1.2, requiresCapabilities: [workflow.fan.paralel, teleport], targetAdapter: airflow}
               |                                ^^^^^^^^^^^^^^^^^^^^
               |
@@ -143,7 +142,6 @@ fn an_unknown_capability_lists_or_guesses() {
             error[PLAN_CAPABILITY_UNSUPPORTED]: the capability `teleport` is not known here
              --> t.yaml:1:107
               |
-             ::: 
             1 | …ities: [workflow.fan.paralel, teleport], targetAdapter: airflow}
               |                                ^^^^^^^^
               |
@@ -152,7 +150,6 @@ fn an_unknown_capability_lists_or_guesses() {
             error[FIELD_VALUE]: `targetAdapter` must be `native`, `temporal`, `conductor`, `mock` or `any`, but is `airflow`
              --> t.yaml:1:133
               |
-             ::: 
             1 | …el, teleport], targetAdapter: airflow}
               |                                ^^^^^^^
         "#]],

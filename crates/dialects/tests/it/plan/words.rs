@@ -91,6 +91,7 @@ fn every_step_state_has_a_word() {
     assert_eq!(said(Status::Ready, false), "PENDING");
     assert_eq!(said(Status::Ready, true), "RUNNING");
     assert_eq!(said(Status::Running, true), "RUNNING");
+    assert_eq!(said(Status::Waiting, false), "PENDING", "at its gate");
     assert_eq!(said(Status::Waiting, true), "RUNNING");
     assert_eq!(said(Status::Looping, true), "RUNNING");
     assert_eq!(said(Status::Succeeded, true), "SUCCESS");

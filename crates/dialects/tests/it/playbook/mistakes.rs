@@ -309,3 +309,36 @@ fn steps_that_no_token_reaches_are_warnings() {
     assert_eq!(loaded.problems[0].code, "STEP_UNREACHABLE");
     assert_eq!(loaded.problems[0].severity, Severity::Warning);
 }
+
+#[test]
+fn every_mistake_of_a_rule_is_found_at_once() {
+    let rule = r#"{when: "{{ 1", then: {do: retri, attempts: 0}}"#;
+    check(
+        &format!(
+            "workflow:\n- step: a\n  tool:\n    kind: noop\n    spec: {{policy: {{rules: [{rule}]}}}}\n"
+        ),
+        expect![[r#"
+            error[TEMPLATE_SYNTAX]: this template does not parse: the tag has no closing `}}`
+             --> t.yaml:8:36
+              |
+            8 |     spec: {policy: {rules: [{when: "{{ 1", then: {do: retri, attempts: 0}}]}}
+              |                                    ^^^^^^
+              |
+              = help: templates are Jinja: `{{ ctx.page | int + 1 }}`; write `{% raw %}{{{% endraw %}` for a literal `{{`
+
+            error[FIELD_VALUE]: `do` must be `retry`, `jump`, `break`, `fail` or `continue`, but is `retri`
+             --> t.yaml:8:55
+              |
+            8 |     spec: {policy: {rules: [{when: "{{ 1", then: {do: retri, attempts: 0}}]}}
+              |                                                       ^^^^^
+              |
+              = help: did you mean `retry`?
+
+            error[FIELD_VALUE]: `attempts` must be from 1 to 1000, but is 0
+             --> t.yaml:8:72
+              |
+            8 |     spec: {policy: {rules: [{when: "{{ 1", then: {do: retri, attempts: 0}}]}}
+              |                                                                        ^
+        "#]],
+    );
+}
