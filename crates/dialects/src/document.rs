@@ -9,7 +9,7 @@ use stepwell_kernel::state::State;
 
 use crate::problem::{Problem, Problems};
 use crate::source::{Source, Span};
-use crate::tree::{self, Node};
+use crate::tree::Node;
 use crate::words::{list, nearest};
 
 /// A parsed definition: the text and its tree.
@@ -107,21 +107,19 @@ pub fn load(source: &Source) -> Loaded {
         dialect: None,
         problems: Vec::new(),
     };
-    match tree::parse(source) {
-        Err(problems) => p.extend(problems),
-        Ok(root) => match detect(&root) {
-            Err(problem) => {
-                p.push(problem);
-            }
-            Ok(dialect) => {
-                loaded.dialect = Some(dialect);
-                let document = Document {
-                    source,
-                    root: &root,
-                };
-                loaded.plan = compile(dialect, &document, &mut p);
-            }
-        },
+    let (root, problems) = crate::parse::parse_on(source);
+    let refused = !problems.is_empty();
+    p.extend(problems);
+    match root.as_ref().map(|root| (root, detect(root))) {
+        None => {}
+        Some((_, Err(problem))) => {
+            p.push(problem);
+        }
+        Some((root, Ok(dialect))) => {
+            loaded.dialect = Some(dialect);
+            let document = Document { source, root };
+            loaded.plan = compile(dialect, &document, &mut p).filter(|_| !refused);
+        }
     }
     loaded.problems = p.into_vec();
     loaded

@@ -16,19 +16,27 @@ use crate::tree::{MAX_DEPTH, Node};
 use crate::words;
 
 pub(crate) fn parse(source: &Source) -> Result<Node, Vec<Problem>> {
+    let (root, problems) = parse_on(source);
+    match root {
+        Some(root) if problems.is_empty() => Ok(root),
+        _ => Err(problems),
+    }
+}
+
+/// The tree also where a key stands twice (the first one counts), so that the rest of the definition
+/// can still be checked. With any other problem values are missing from it, and what follows from
+/// that would be noise.
+pub(crate) fn parse_on(source: &Source) -> (Option<Node>, Vec<Problem>) {
     let mut problems = Problems::new();
     let root = read(source, &mut problems).ok().flatten();
-    match root {
-        Some(root) if !problems.has_errors() => Ok(root),
-        _ => {
-            if !problems.has_errors() {
-                problems
-                    .error("SOURCE_EMPTY", Span::default(), "the definition is empty")
-                    .help("write at least one `key: value`");
-            }
-            Err(problems.into_vec())
-        }
+    if root.is_none() && !problems.has_errors() {
+        problems
+            .error("SOURCE_EMPTY", Span::default(), "the definition is empty")
+            .help("write at least one `key: value`");
     }
+    let problems = problems.into_vec();
+    let whole = |problem: &Problem| problem.code == "SOURCE_DUPLICATE_KEY";
+    (root.filter(|_| problems.iter().all(whole)), problems)
 }
 
 /// The root node, or nothing if there is no document. `Stop` means that the

@@ -132,3 +132,14 @@ fn json_has_lines_and_columns() {
         }])
     );
 }
+
+#[test]
+fn a_key_that_stands_twice_does_not_hide_the_rest() {
+    let text = "kind: Playbook\napiVersion: noetl.io/v2\nmetadata: {name: x}\nworkflow:\n- step: a\n  desc: one\n  desc: two\n  tol: {kind: noop}\n";
+    let loaded = stepwell_dialects::load(&crate::source(text));
+    let codes: Vec<&str> = loaded.problems.iter().map(|problem| problem.code).collect();
+    assert_eq!(codes, ["SOURCE_DUPLICATE_KEY", "FIELD_UNKNOWN"]);
+    let twice = text.replace("  tol: {kind: noop}\n", "");
+    let loaded = stepwell_dialects::load(&crate::source(&twice));
+    assert!(loaded.plan.is_none(), "it is an error all the same");
+}
