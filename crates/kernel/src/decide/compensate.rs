@@ -4,7 +4,7 @@
 use super::Decider;
 use crate::event::{Body, Rollback, UndoOutcome, UndoResult};
 use crate::plan::StepRef;
-use crate::state::Status;
+use crate::state::{Status, Undoing};
 
 impl Decider<'_> {
     /// Starts undoing if anything left a mark. Says whether there was.
@@ -36,12 +36,7 @@ impl Decider<'_> {
     }
 
     pub(super) fn settle_compensation(&mut self) {
-        let Some(undoing) = &self.state.undoing else {
-            return;
-        };
-        let over = undoing.current().is_none();
-        let halted = undoing.halted && undoing.run.status != Status::Running;
-        if over || halted {
+        if self.state.undoing.as_ref().is_none_or(Undoing::is_over) {
             self.end_run();
         }
     }

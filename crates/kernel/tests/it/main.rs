@@ -10,4 +10,6 @@ mod driver;
 mod expr;
 mod histories;
 mod laws;
+mod liveness;
+mod size;
 mod snapshot;
