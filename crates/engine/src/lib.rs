@@ -1,14 +1,19 @@
 //! The engine: takes commands to the kernel, commits what it decides, and does what follows.
 //!
 //! Ports (`port`) say what the engine needs from the world; `memory` is the store that lives in this
-//! process and is the oracle for the others; `mock` drives runs with pretended work; `recover` reads
-//! runs back after a crash. No SQL, no HTTP, and no rule about workflows: those are the kernel's.
+//! process and is the oracle for the others; `engine` commits and performs, with `start`, `children`,
+//! `wake` and `recover` beside it; `mock` drives runs with pretended work. No SQL, no HTTP, and no rule about workflows: those are the kernel's.
 
+mod children;
 pub mod clock;
 pub mod engine;
 pub mod memory;
 pub mod mock;
 pub mod port;
 mod recover;
+mod start;
+mod wake;
 
-pub use engine::{Alert, Engine, Error, StartRequest};
+pub use children::MAX_CHILD_DEPTH;
+pub use engine::{Alert, Engine, Error};
+pub use start::{StartRequest, run_id_for};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use stepwell_kernel::effect::Effect;
 use stepwell_kernel::event::WaitKind;
-use stepwell_kernel::evolve::replay;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::Phase;
@@ -25,12 +24,8 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         if events.is_empty() {
             return Err(Error::UnknownRun(run_id.to_owned()));
         }
-        let state = replay(plan, run_id, &events);
-        let (phase, child) = (state.phase, state.parent.is_some());
-        let live = Live {
-            plan: plan.clone(),
-            state,
-        };
+        let live = Live::replayed(plan, run_id, &events)?;
+        let (phase, child) = (live.state.phase, live.state.parent.is_some());
         let effects = asked(&live);
         self.runs.insert(run_id.to_owned(), live);
         match phase {

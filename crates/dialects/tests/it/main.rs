@@ -11,6 +11,7 @@ mod dag;
 mod definition;
 mod evidence;
 mod hostile;
+mod laws;
 mod linear;
 mod plan;
 mod playbook;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use stepwell_engine::Engine;
+use stepwell_engine::StartRequest;
 use stepwell_engine::clock::VirtualClock;
-use stepwell_engine::engine::StartRequest;
 use stepwell_engine::memory::MemoryStore;
 use stepwell_engine::mock::Mock;
 use stepwell_engine::port::{Catalog, NoCatalog};

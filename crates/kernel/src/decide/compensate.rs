@@ -4,24 +4,12 @@
 use super::Decider;
 use crate::event::{Body, Rollback, UndoOutcome, UndoResult};
 use crate::plan::StepRef;
-use crate::state::{Status, Undoing};
+use crate::state::Undoing;
 
 impl Decider<'_> {
     /// Starts undoing if anything left a mark. Says whether there was.
     pub(super) fn begin_compensation(&mut self) -> bool {
-        let done = |at: &StepRef| {
-            self.state
-                .run(*at)
-                .is_some_and(|run| run.status == Status::Succeeded)
-        };
-        let marked: Vec<StepRef> = self
-            .state
-            .marked
-            .iter()
-            .rev()
-            .copied()
-            .filter(done)
-            .collect();
+        let marked: Vec<StepRef> = self.state.marked.iter().rev().copied().collect();
         if marked.is_empty() {
             return false;
         }

@@ -26,6 +26,10 @@ pub(super) fn too_large(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("{TOO_LARGE}{what}"))
 }
 
+pub(super) fn result_too_large() -> Error {
+    too_large(format_args!("the result is over {} KiB", MAX_OUTPUT / 1024))
+}
+
 pub(super) fn type_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
@@ -185,9 +189,7 @@ impl Room {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Error> {
-        self.0 = self.0.checked_sub(bytes).ok_or_else(|| {
-            too_large(format_args!("the result is over {} KiB", MAX_OUTPUT / 1024))
-        })?;
+        self.0 = self.0.checked_sub(bytes).ok_or_else(result_too_large)?;
         Ok(())
     }
 }

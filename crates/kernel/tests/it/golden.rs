@@ -16,7 +16,9 @@ use stepwell_kernel::state::State;
 fn histories() -> Vec<PathBuf> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/histories");
     let entries = std::fs::read_dir(root).expect("the histories");
-    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder").path()).collect();
+    let mut folders: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a folder").path())
+        .collect();
     folders.sort();
     folders
 }
@@ -59,7 +61,11 @@ fn tree(plan: &Plan, state: &State) -> String {
         let _ = writeln!(text, "{}", plan.step(no).name);
         for visit in &state.steps[no.0 as usize].visits {
             let run = &visit.run;
-            let _ = write!(text, "  {:?}, attempt {}.{}", run.status, run.logical, run.execution);
+            let _ = write!(
+                text,
+                "  {:?}, attempt {}.{}",
+                run.status, run.logical, run.execution
+            );
             let _ = write!(text, ", undo {:?}", run.compensation);
             if let Some(error) = &run.error {
                 let _ = write!(text, ", {}", error.code);
@@ -83,7 +89,10 @@ fn recorded_histories_replay_to_the_same_end() {
             .iter()
             .map(|record| from_record(record).expect("a record is an event"))
             .collect();
-        let run_id = records(&folder)[0].contract["runId"].as_str().expect("a run id").to_owned();
+        let run_id = records(&folder)[0].contract["runId"]
+            .as_str()
+            .expect("a run id")
+            .to_owned();
         let state = replay(&plan, &run_id, &events);
         expect_test::expect_file![folder.join("end.txt")].assert_eq(&tree(&plan, &state));
     }

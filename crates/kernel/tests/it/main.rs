@@ -8,6 +8,7 @@ mod conformance;
 mod contract;
 mod driver;
 mod expr;
+mod golden;
 mod histories;
 mod laws;
 mod liveness;

@@ -123,7 +123,7 @@ fn prefix(engine: &RunEngine, parent: Option<&Parent>) -> String {
     let mut prefix = String::new();
     let mut above = parent;
     // As deep as runs can be, and no deeper whatever the log says.
-    for _ in 0..=stepwell_engine::engine::MAX_CHILD_DEPTH {
+    for _ in 0..=stepwell_engine::MAX_CHILD_DEPTH {
         let Some(parent) = above else { break };
         prefix = format!("{}/{prefix}", parent.step_id);
         above = engine

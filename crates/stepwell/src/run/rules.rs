@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use stepwell_dialects::words::{list, nearest, quote};
-use stepwell_engine::engine::MAX_CHILD_DEPTH;
+use stepwell_engine::MAX_CHILD_DEPTH;
 use stepwell_engine::mock::FailRule;
 use stepwell_engine::port::Catalog;
 use stepwell_kernel::plan::{Plan, Work};

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use expect_test::expect;
 use serde_json::json;
-use stepwell_engine::engine::{Error, StartRequest, engine_actor, run_id_for};
+use stepwell_engine::engine::{Error, engine_actor};
 use stepwell_engine::port::Catalog;
+use stepwell_engine::{StartRequest, run_id_for};
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::effect::Outcome;
 use stepwell_kernel::event::{Body, Rollback};

@@ -9,7 +9,7 @@ use stepwell_kernel::plan::{ErrorClass, OnFailure, Retry, Step};
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::state::Status;
 
-use crate::support::{Sim, chain, code, net, retried, task, tasks};
+use crate::support::{Sim, chain, code, constant, net, retried, retry, task, tasks};
 
 #[test]
 fn a_step_that_kills_its_worker_is_exhausted_like_any_other() {
@@ -272,4 +272,18 @@ fn a_new_logical_attempt_does_not_see_the_event_of_the_last() {
         panic!("it can be claimed");
     };
     assert_eq!(claimed.payload, None);
+}
+
+#[test]
+fn a_lost_lease_is_retried_at_once_and_an_error_after_its_backoff() {
+    let step = Step {
+        retry: retry(3, constant(5_000)),
+        ..task("a")
+    };
+    let mut sim = Sim::started(chain(vec![step]));
+    sim.claim("a").unwrap();
+    sim.expire_lease("a").unwrap();
+    assert_eq!(sim.step("a").visible_at, sim.env.now);
+    sim.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(sim.step("a").visible_at, sim.env.now.plus(5_000));
 }

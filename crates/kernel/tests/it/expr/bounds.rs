@@ -1,9 +1,9 @@
 //! That time, memory and stack are bounded whatever a template says.
 
 use serde_json::json;
-use stepwell_kernel::expr::{Template, TemplateErrorKind};
+use stepwell_kernel::expr::{MAX_OUTPUT, Template, TemplateErrorKind};
 
-use super::{all, error, eval};
+use super::{all, error, eval, scope};
 
 #[test]
 fn endless_work_is_stopped() {
@@ -67,6 +67,25 @@ fn endless_work_is_stopped() {
         eval(&format!("{{{{ [{}] | length }}}}", "long,".repeat(9000))),
         json!(9000)
     );
+}
+
+#[test]
+fn rendered_text_may_be_as_long_as_any_result() {
+    for source in [
+        "{{ text }}.",
+        "{% for c in [text, '.'] %}{{ c }}{% endfor %}",
+    ] {
+        let template = Template::parse(source).unwrap();
+        for length in [0, 1, 4095, 4096, 4097, 100_000, MAX_OUTPUT - 1] {
+            let text = "é".repeat(length / 2) + &"x".repeat(length % 2);
+            let rendered = template.evaluate(&scope(json!({"text": text}))).unwrap();
+            assert_eq!(rendered, json!(text + "."), "{source} with {length} bytes");
+        }
+        let long = json!({"text": "x".repeat(MAX_OUTPUT)});
+        let error = template.evaluate(&scope(long)).unwrap_err();
+        assert_eq!(error.kind, TemplateErrorKind::TooLarge);
+        assert_eq!(error.message, "the result is over 1024 KiB");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use stepwell_kernel::expr::{Template, TemplateValue};
 
 fn reads(source: &str) -> Vec<String> {
     Template::parse(source)
-        .unwrap()
+        .expect(source)
         .reads()
         .iter()
         .cloned()

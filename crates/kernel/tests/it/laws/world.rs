@@ -10,7 +10,7 @@ use stepwell_kernel::evolve::{evolve, replay};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::{EdgeNo, Entry, Join, Net, Plan, Route, StepNo, StepRef};
-use stepwell_kernel::state::{Phase, State, StepRun, Tally};
+use stepwell_kernel::state::{Phase, State, Status, StepRun, Tally};
 use stepwell_kernel::time::Time;
 
 use super::commands::{Dice, lawful, wild};
@@ -147,6 +147,11 @@ impl World {
             );
         }
         self.check_indexes();
+        let marked = self.state.marked.iter().map(|at| self.state.run(*at));
+        assert!(
+            marked.flatten().all(|run| run.status == Status::Succeeded),
+            "only what succeeded left a mark"
+        );
         let armed: BTreeSet<_> = self.state.timers.iter().collect();
         let mut owned: BTreeSet<_> = [TimerKind::Run, TimerKind::Drain, TimerKind::Stall]
             .iter()
