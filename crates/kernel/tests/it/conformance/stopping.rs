@@ -433,3 +433,29 @@ fn a_loop_that_was_over_when_the_run_stopped_is_ended() {
     sim.confirm_kill("b").unwrap();
     assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
 }
+
+#[test]
+fn a_child_is_asked_to_stop_once() {
+    let mut sim = Sim::started(net(vec![child("call")], &[]));
+    sim.take_effects();
+    sim.cancel().unwrap();
+    let cancelled = Outcome::Cancelled(Rollback::None);
+    sim.child_ended("call", cancelled, json!(null)).unwrap();
+    let effects = sim.take_effects();
+    let asked = effects
+        .iter()
+        .filter(|it| matches!(it, Effect::CancelChild { .. }));
+    assert_eq!(asked.count(), 1);
+}
+
+#[test]
+fn a_failure_in_a_run_that_stops_leads_to_nothing_else() {
+    let mut sim = Sim::started(net(vec![task("b"), looped("l", 1, 1)], &[]));
+    sim.claim("b").unwrap();
+    sim.claim("l[0]").unwrap();
+    sim.cancel().unwrap();
+    sim.fail("b", ErrorClass::Validation).unwrap();
+    assert!(sim.state.due.is_empty(), "nobody answers it");
+    sim.confirm_kill("l[0]").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+}
