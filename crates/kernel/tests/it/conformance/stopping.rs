@@ -459,3 +459,14 @@ fn a_failure_in_a_run_that_stops_leads_to_nothing_else() {
     sim.confirm_kill("l[0]").unwrap();
     assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
 }
+
+#[test]
+fn stopping_ends_a_pause_so_that_what_was_done_can_be_undone() {
+    let mut sim = Sim::started(net(vec![undoable("a"), task("b")], &[]));
+    sim.run("a").unwrap();
+    sim.pause().unwrap();
+    sim.cancel_with(true).unwrap();
+    assert_eq!(sim.state.pause, None);
+    sim.run_undo("a").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
+}
