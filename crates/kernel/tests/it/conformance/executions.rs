@@ -4,8 +4,8 @@ use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::{Command, Reply, WaitFor};
 use stepwell_kernel::effect::{Effect, Outcome};
-use stepwell_kernel::event::{Body, Rollback, StepError};
-use stepwell_kernel::plan::{ErrorClass, OnFailure, Retry, Step};
+use stepwell_kernel::event::{Body, Rollback, StepError, TaskKind};
+use stepwell_kernel::plan::{ErrorClass, OnFailure, Retry, Step, WaitTimeout};
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::state::Status;
 
@@ -286,4 +286,21 @@ fn a_lost_lease_is_retried_at_once_and_an_error_after_its_backoff() {
     assert_eq!(sim.step("a").visible_at, sim.env.now);
     sim.run_failing("a", ErrorClass::Transient).unwrap();
     assert_eq!(sim.step("a").visible_at, sim.env.now.plus(5_000));
+}
+
+#[test]
+fn work_that_was_lost_is_asked_for_again_as_what_it_was() {
+    let mut net = chain(vec![retried("a", 3)]);
+    net.policy.wait_timeout = WaitTimeout::Claim;
+    let mut sim = Sim::started(net);
+    sim.claim("a").unwrap();
+    let event_type = "go".into();
+    sim.wait("a", WaitFor::Event { event_type }, Some(1_000))
+        .unwrap();
+    sim.advance(1_000);
+    sim.claim("a").unwrap();
+    sim.expire_lease("a").unwrap();
+    assert_eq!(sim.step("a").task, TaskKind::WaitingTimeout);
+    sim.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(sim.step("a").task, TaskKind::ReadyStep);
 }
