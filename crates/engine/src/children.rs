@@ -90,23 +90,27 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         std::iter::successors(Some(run_id), above).count() - 1
     }
 
+    /// Passes a pause or its end on. The signal's id follows from the pause, so that a child that was
+    /// told before a crash is not told twice; the end of a pause is only for children that were paused
+    /// by it.
     pub(crate) fn signal_children(&mut self, run_id: &str, signal: &str) {
-        let open: Vec<String> = self
-            .children
-            .iter()
-            .filter(|(key, _)| key.starts_with(&format!("{run_id}|")))
-            .map(|(_, child)| child.clone())
-            .collect();
-        let ordinal = self.runs.get(run_id).map_or(0, |live| live.state.seq);
-        for child in open {
+        let pause = self.runs.get(run_id).map_or(0, |live| live.state.pauses);
+        let id = |signal: &str| format!("parent-{signal}-{pause}");
+        let prefix = format!("{run_id}|");
+        let open = self.children.range(prefix.clone()..);
+        for (_, child) in open.take_while(|(key, _)| key.starts_with(&prefix)) {
+            let paused = |live: &Live| live.state.signals.contains_key(&id("PAUSE"));
+            if signal == "RESUME" && !self.runs.get(child).is_some_and(paused) {
+                continue;
+            }
             let command = Command::Signal {
-                signal_id: format!("parent-{signal}-{ordinal}"),
+                signal_id: id(signal),
                 signal: signal.to_owned(),
                 payload: Json::Null,
                 reason: None,
                 actor: engine_actor(),
             };
-            self.messages.push_back((child, command));
+            self.messages.push_back((child.clone(), command));
         }
     }
 

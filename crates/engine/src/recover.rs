@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use stepwell_kernel::effect::Effect;
-use stepwell_kernel::event::{TaskKind, WaitKind};
+use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::Phase;
@@ -54,10 +54,14 @@ fn asked(live: &Live) -> Vec<Effect> {
     let mut effects = Vec::new();
     for source in wake_sources(&live.plan, &live.state) {
         match source {
-            WakeSource::Task { target, visible_at } => effects.push(Effect::Dispatch {
+            WakeSource::Task {
                 target,
                 visible_at,
-                task: TaskKind::ReadyStep,
+                task,
+            } => effects.push(Effect::Dispatch {
+                target,
+                visible_at,
+                task,
             }),
             WakeSource::Outside {
                 step,
@@ -83,12 +87,16 @@ fn asked(live: &Live) -> Vec<Effect> {
                 let execution = live.state.target(target).map_or(0, |run| run.execution);
                 effects.push(Effect::CancelWork { target, execution });
             }
-            WakeSource::Proceed if live.state.pause.is_none() => effects.push(Effect::Proceed),
             _ => {}
         }
     }
-    if live.state.pause.is_some() {
-        effects.push(Effect::PauseChildren);
-    }
+    // The children may not have been told of the last pause, or of its end.
+    effects.push(if live.state.pause.is_some() {
+        Effect::PauseChildren
+    } else {
+        Effect::ResumeChildren
+    });
+    // A decision may have been cut short; where nothing follows, this does nothing.
+    effects.push(Effect::Proceed);
     effects
 }

@@ -118,8 +118,6 @@ codes! {
     SignalRateLimited = "SIGNAL_RATE_LIMITED",
     /// Too many events are kept for this run.
     InboxFull = "INBOX_FULL",
-    /// A value is larger than the kernel takes.
-    PayloadTooLarge = "PAYLOAD_TOO_LARGE",
     /// There is nothing left to do.
     NothingToDo = "NOTHING_TO_DO",
 }

@@ -3,9 +3,12 @@
 use serde_json::json;
 use stepwell_engine::engine::engine_actor;
 use stepwell_engine::memory::MemoryStore;
-use stepwell_kernel::command::{Command, Reply};
+use stepwell_engine::port::Store;
+use stepwell_kernel::command::{Command, Env, Reply};
+use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::Outcome;
 use stepwell_kernel::event::Rollback;
+use stepwell_kernel::evolve::replay;
 use stepwell_kernel::state::{Phase, Status};
 
 use crate::definitions::{Named, Test, cancel, engine, phase, plan, run, signal, trigger};
@@ -207,4 +210,39 @@ fn a_child_that_must_be_approved_starts_when_it_is_in_its_parents_slot() {
     engine.submit(&id, Command::ApproveRun { actor }).unwrap();
     assert_eq!(engine.dequeue_and_start(), std::slice::from_ref(&id));
     assert_eq!(phase(&engine, &id), Phase::Running);
+}
+
+#[test]
+fn a_child_that_was_not_told_of_a_resume_is_told_after_the_crash() {
+    let mut engine = called();
+    let id = child(&engine);
+    signal(&mut engine, "run_parent", "s1", "PAUSE");
+    assert!(engine.run(&id).unwrap().state.pause.is_some());
+    let env = Env {
+        now: engine.now(),
+        key: engine.key().clone(),
+    };
+    // The parent's resume is committed; the crash comes before anything follows from it.
+    let mut store = engine.into_store();
+    let plan = plan(PARENT);
+    let mut state = replay(&plan, "run_parent", &store.events("run_parent", 0));
+    let (expected, resume) = (
+        state.seq,
+        Command::Signal {
+            signal_id: "s2".into(),
+            signal: "RESUME".into(),
+            payload: json!({}),
+            reason: None,
+            actor: engine_actor(),
+        },
+    );
+    let decision = decide(&plan, &mut state, resume, &env).unwrap();
+    store
+        .append(&plan, "run_parent", expected, &decision.events)
+        .unwrap();
+    let mut engine = self::engine(store, named());
+    engine.slots = Some(1);
+    engine.load(&plan, "run_parent").unwrap();
+    assert!(engine.run(&id).unwrap().state.pause.is_none());
+    finish(engine);
 }

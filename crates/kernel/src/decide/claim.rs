@@ -4,9 +4,10 @@
 use super::{Decider, Handled, reject, terminal};
 use crate::command::{Claim, Claimed, Reply};
 use crate::effect::Target;
-use crate::event::{Body, Lease, TaskKind, WaitKind};
+use crate::event::{Body, Lease, TaskKind};
+use crate::evolve::claimable_deadline;
 use crate::keys;
-use crate::plan::{StepRef, WaitTimeout};
+use crate::plan::StepRef;
 use crate::rejection::{Code, Rejection};
 use crate::state::{Phase, Status, StepRun};
 use crate::time::Time;
@@ -102,13 +103,8 @@ impl Decider<'_> {
                 format!("not to be claimed before {}", run.visible_at),
             ),
             Status::Waiting => {
-                let wait = run.wait.as_deref();
-                let reruns = wait
-                    .is_some_and(|wait| matches!(wait.kind, WaitKind::Event { rerun: true, .. }));
-                let past = wait
-                    .and_then(|wait| wait.deadline)
-                    .is_some_and(|deadline| deadline <= self.now);
-                if reruns && past && self.plan.policy().wait_timeout == WaitTimeout::Claim {
+                let deadline = claimable_deadline(self.plan, run);
+                if deadline.is_some_and(|deadline| deadline <= self.now) {
                     return Ok(TaskKind::WaitingTimeout);
                 }
                 reject(Code::StepNotEligible, "the step waits")

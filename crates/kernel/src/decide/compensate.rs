@@ -4,24 +4,12 @@
 use super::Decider;
 use crate::event::{Body, Rollback, UndoOutcome, UndoResult};
 use crate::plan::StepRef;
-use crate::state::Status;
+use crate::state::Undoing;
 
 impl Decider<'_> {
     /// Starts undoing if anything left a mark. Says whether there was.
     pub(super) fn begin_compensation(&mut self) -> bool {
-        let done = |at: &StepRef| {
-            self.state
-                .run(*at)
-                .is_some_and(|run| run.status == Status::Succeeded)
-        };
-        let marked: Vec<StepRef> = self
-            .state
-            .marked
-            .iter()
-            .rev()
-            .copied()
-            .filter(done)
-            .collect();
+        let marked: Vec<StepRef> = self.state.marked.iter().rev().copied().collect();
         if marked.is_empty() {
             return false;
         }
@@ -36,12 +24,7 @@ impl Decider<'_> {
     }
 
     pub(super) fn settle_compensation(&mut self) {
-        let Some(undoing) = &self.state.undoing else {
-            return;
-        };
-        let over = undoing.current().is_none();
-        let halted = undoing.halted && undoing.run.status != Status::Running;
-        if over || halted {
+        if self.state.undoing.as_ref().is_none_or(Undoing::is_over) {
             self.end_run();
         }
     }

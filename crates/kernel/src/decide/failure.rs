@@ -4,7 +4,7 @@
 use crate::effect::Target;
 use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
 use crate::plan::{ErrorClass, Loop, OnFailure, OnLoopFailure, Retry, StepRef, Unhandled};
-use crate::state::{Due, Phase, StepRun};
+use crate::state::{Phase, StepRun};
 use crate::time::Time;
 
 use super::Decider;
@@ -163,7 +163,7 @@ impl Decider<'_> {
     }
 
     /// Whether a step's failure asks for what was done to be undone.
-    fn undoes(&self, at: StepRef) -> bool {
+    pub(super) fn undoes(&self, at: StepRef) -> bool {
         self.plan.step(at.step).on_failure == OnFailure::Stop { compensate: true }
     }
 
@@ -181,17 +181,10 @@ impl Decider<'_> {
                 routing: Routing::default(),
             });
         }
-        // Stopping drops what else is due: a failure that a pause held back may ask for undoing.
-        let other = self.state.due.iter().any(|due| match due {
-            Due::Failure(other) => self.undoes(*other),
-            Due::Enter(_) | Due::Route(_) => false,
-        });
-        let stop = |compensate| Body::RunStopping {
-            cause: StopCause::StepFailed { step: at },
-            compensate: compensate || other,
-        };
         match self.plan.step(at.step).on_failure {
-            OnFailure::Stop { compensate } => self.emit(stop(compensate)),
+            OnFailure::Stop { compensate } => {
+                self.stop(StopCause::StepFailed { step: at }, compensate)
+            }
             OnFailure::Skip => {
                 self.emit(Body::StepSkipped {
                     step: at,
@@ -226,10 +219,7 @@ impl Decider<'_> {
     /// No edge handles what went wrong at this step: the run stops, where the plan says so.
     pub(super) fn stop_if_unhandled(&mut self, step: StepRef) {
         if self.plan.policy().unhandled == Unhandled::Stop {
-            self.emit(Body::RunStopping {
-                cause: StopCause::StepFailed { step },
-                compensate: false,
-            });
+            self.stop(StopCause::StepFailed { step }, false);
         }
     }
 }

@@ -29,6 +29,7 @@ use crate::state::{Phase, State};
 use crate::time::Time;
 
 pub use people::open_token;
+pub(crate) use settle::is_unsettled;
 
 /// Most events that follow from one command; the rest come with `Proceed`.
 pub const MAX_CONSEQUENCES: usize = 1_000;

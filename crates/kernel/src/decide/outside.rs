@@ -8,10 +8,9 @@ use super::{Decider, Handled, MAX_INBOX, reject, terminal};
 use crate::command::{Actor, Already, Reply, Role};
 use crate::effect::Outcome;
 use crate::event::{Body, Patch, StepError, WaitKind};
-use crate::evolve::open_runs;
 use crate::plan::{ErrorClass, StepRef};
 use crate::rejection::Code;
-use crate::state::{Phase, Status};
+use crate::state::Phase;
 
 impl Decider<'_> {
     /// An event wakes the oldest wait for its type, or is kept until someone waits for it.
@@ -61,19 +60,8 @@ impl Decider<'_> {
     }
 
     fn waits_for(&self, wanted: &str) -> Option<(StepRef, u32)> {
-        if self.state.tally.waits_outside == 0 {
-            return None;
-        }
-        let waiting = open_runs(self.state, |status| status == Status::Waiting);
-        waiting.into_iter().find_map(|at| {
-            let run = self.state.run(at)?;
-            match &run.wait.as_ref()?.kind {
-                WaitKind::Event { event_type, .. } if event_type == wanted => {
-                    Some((at, run.execution))
-                }
-                _ => None,
-            }
-        })
+        let at = self.state.listening.get(wanted)?.first()?;
+        Some((at, self.state.run(at)?.execution))
     }
 
     pub(super) fn child_ended(
@@ -104,7 +92,9 @@ impl Decider<'_> {
             );
         }
         let execution = run.execution;
-        if self.state.phase == Phase::Stopping {
+        // What a child has done while the run stops is done, and may have to be undone.
+        let done = matches!(outcome, Outcome::Succeeded | Outcome::Partial);
+        if self.state.phase == Phase::Stopping && !done {
             self.cancel_step(at, "the run is stopping");
             return Ok(Reply::Done);
         }

@@ -19,7 +19,22 @@ use crate::event::{Body, Rollback, StepError, Success, Verdict};
 use crate::keys;
 use crate::plan::{FinalFailure, Join, StepNo, StepRef, Unhandled};
 use crate::scope::Boundary;
-use crate::state::{Due, Failure, Phase, Status};
+use crate::state::{Due, Failure, Phase, State, Status, Undoing};
+
+/// Whether something follows from the state by itself: only a decision that was cut short leaves such a
+/// state behind, and `Proceed` goes on with it.
+pub(crate) fn is_unsettled(state: &State) -> bool {
+    let tally = &state.tally;
+    match state.phase {
+        Phase::Void | Phase::Created | Phase::Queued | Phase::Ended(_) => false,
+        Phase::Running | Phase::Finalizing if state.pause.is_some() => false,
+        Phase::Running | Phase::Finalizing => {
+            !state.due.is_empty() || (tally.active() == 0 && state.stalled.is_none())
+        }
+        Phase::Stopping => !state.due.is_empty() || tally.idle() > 0 || tally.in_flight() == 0,
+        Phase::Compensating => state.undoing.as_ref().is_none_or(Undoing::is_over),
+    }
+}
 
 impl Decider<'_> {
     pub(super) fn settle(&mut self) {
@@ -50,7 +65,7 @@ impl Decider<'_> {
     }
 
     fn settle_moving(&mut self) {
-        match self.state.due.front().copied() {
+        match self.state.due.first() {
             Some(Due::Enter(at)) => return self.enter(at),
             Some(Due::Route(at)) => return self.route_late(at),
             Some(Due::Failure(at)) => return self.react(at),

@@ -3,7 +3,7 @@
 
 use super::{Decider, Handled, reject, terminal};
 use crate::command::{Actor, Reply, Role};
-use crate::event::{Body, Rollback, SkipReason, StepError, StopCause, WaitKind};
+use crate::event::{Body, Rollback, SkipReason, StepError, StopCause};
 use crate::evolve::open_runs;
 use crate::plan::{ErrorClass, StepRef};
 use crate::rejection::Code;
@@ -58,6 +58,19 @@ impl Decider<'_> {
         }
     }
 
+    /// Stops the run for a reason of its own. Compensate beats abort: a failure that was not answered
+    /// yet, and now never will be, may have asked for undoing.
+    pub(super) fn stop(&mut self, cause: StopCause, compensate: bool) {
+        let asked = || {
+            self.state.due.iter().any(|due| match due {
+                Due::Failure(at) => self.undoes(*at),
+                Due::Enter(_) | Due::Route(_) => false,
+            })
+        };
+        let compensate = compensate || asked();
+        self.emit(Body::RunStopping { cause, compensate });
+    }
+
     fn is_interrupted(&self) -> bool {
         self.state
             .undoing
@@ -91,68 +104,30 @@ impl Decider<'_> {
     }
 
     pub(super) fn settle_stopping(&mut self) {
-        if let Some(Due::Enter(at)) = self.state.due.front().copied() {
+        if let Some(Due::Enter(at)) = self.state.due.first() {
             return self.enter(at);
         }
-        let tally = self.state.tally;
-        let idle = tally.arrived
-            + tally.denied
-            + tally.ready
-            + tally.again
-            + tally.waits_outside
-            + tally.held;
-        if idle + tally.waits_inside > 0 && self.end_idle() {
-            return;
+        if self.state.tally.idle() > 0 {
+            return self.end_idle();
         }
-        if tally.looping > 0 && self.end_empty_loops() {
-            return;
-        }
-        if tally.running + tally.waits_inside + tally.looping == 0 {
+        if self.state.tally.in_flight() == 0 {
             self.end_stopped();
         }
     }
 
     /// Ends every open step that nobody works on. Children are awaited.
-    fn end_idle(&mut self) -> bool {
+    fn end_idle(&mut self) {
         let open = open_runs(self.state, |status| {
             matches!(
                 status,
-                Status::Arrived | Status::Denied | Status::Ready | Status::Waiting | Status::Held
+                Status::Arrived | Status::Denied | Status::Ready | Status::Waiting
             )
         });
-        let mut ended = false;
         for at in open {
-            let child = self
-                .state
-                .run(at)
-                .and_then(|run| run.wait.as_deref())
-                .is_some_and(|wait| matches!(wait.kind, WaitKind::Child { .. }));
-            if child {
-                continue;
-            }
-            if self.is_full() {
-                return true;
-            }
-            ended = true;
-            self.cancel_step(at, "the run was stopped");
-        }
-        ended
-    }
-
-    /// A loop whose items have all ended and that was not told so, since the stop cleared what was due.
-    fn end_empty_loops(&mut self) -> bool {
-        let empty = open_runs(self.state, |status| status == Status::Looping)
-            .into_iter()
-            .find(|at| {
-                let each = self.state.visit(*at).and_then(|visit| visit.each.as_ref());
-                each.is_none_or(|each| each.active.is_empty())
-            });
-        match empty {
-            Some(at) => {
+            let is_child = self.state.run(at).is_some_and(|run| run.child().is_some());
+            if !is_child && !self.is_full() {
                 self.cancel_step(at, "the run was stopped");
-                true
             }
-            None => false,
         }
     }
 

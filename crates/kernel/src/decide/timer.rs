@@ -73,17 +73,11 @@ impl Decider<'_> {
             }
             (TimerKind::Wait, Some(Target::Step(at))) => self.wait_over(at),
             (TimerKind::Hold, Some(Target::Step(step))) => {
-                self.emit(Body::RunStopping {
-                    cause: StopCause::StepFailed { step },
-                    compensate: false,
-                });
+                self.stop(StopCause::StepFailed { step }, false);
             }
             (TimerKind::Run, _) => {
                 let compensate = self.plan.policy().timeout_compensates;
-                self.emit(Body::RunStopping {
-                    cause: StopCause::RunTimeout,
-                    compensate,
-                });
+                self.stop(StopCause::RunTimeout, compensate);
             }
             (TimerKind::Drain, _) => {
                 let ordinal = self.state.pause.map_or(0, |pause| pause.ordinal);
@@ -92,10 +86,7 @@ impl Decider<'_> {
             }
             (TimerKind::Stall, _) => {
                 let stuck = self.state.stalled.clone().unwrap_or_default();
-                self.emit(Body::RunStopping {
-                    cause: StopCause::StallTimeout { stuck },
-                    compensate: false,
-                });
+                self.stop(StopCause::StallTimeout { stuck }, false);
             }
             (TimerKind::Wait | TimerKind::Hold, Some(Target::Undo(_)) | None)
             | (TimerKind::Attempt, None) => {}

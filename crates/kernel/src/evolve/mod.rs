@@ -123,9 +123,35 @@ impl Fold<'_> {
             Some(item) => visit.each.as_mut()?.active.get_mut(&item)?,
         };
         state.tally.leave(run);
+        let heard = run.listens_for().map(str::to_owned);
+        let was_open = !run.status.is_terminal();
         let result = f(run);
         state.tally.enter(run);
+        match (was_open, !run.status.is_terminal()) {
+            (true, false) => drop(state.open.remove(&at)),
+            (false, true) => drop(state.open.insert(at)),
+            _ => {}
+        }
+        if run.listens_for() != heard.as_deref() {
+            let hears = run.listens_for().map(str::to_owned);
+            self.listen(at, heard, hears);
+        }
         Some(result)
+    }
+
+    fn listen(&mut self, at: StepRef, before: Option<String>, after: Option<String>) {
+        let listening = &mut self.state.listening;
+        if let Some(event_type) = before
+            && let Some(line) = listening.get_mut(&event_type)
+        {
+            line.remove(at);
+            if line.is_empty() {
+                listening.remove(&event_type);
+            }
+        }
+        if let Some(event_type) = after {
+            listening.entry(event_type).or_default().push(at);
+        }
     }
 
     /// Arms a step-run's one timer, instead of the one before.
@@ -149,11 +175,7 @@ impl Fold<'_> {
 
     /// A due item has been answered.
     fn settle(&mut self, due: Due) {
-        if self.state.due.front() == Some(&due) {
-            self.state.due.pop_front();
-        } else {
-            self.state.due.retain(|other| *other != due);
-        }
+        self.state.due.remove(due);
     }
 
     /// The run is no longer stuck.
@@ -180,17 +202,17 @@ impl Fold<'_> {
         }
     }
 
-    /// When a worker is to be told that a wait ran out; absent for waits that no worker answers.
-    fn claimable_deadline(&self, run: &StepRun) -> Option<Time> {
-        let wait = run.wait.as_deref()?;
-        let reruns = matches!(wait.kind, WaitKind::Event { rerun: true, .. });
-        let claims = self.plan.policy().wait_timeout == WaitTimeout::Claim;
-        wait.deadline.filter(|_| reruns && claims)
-    }
-
     fn params_version(&self) -> u32 {
         (self.state.params.len() as u32).saturating_sub(1)
     }
+}
+
+/// When a worker is to be told that a wait ran out; absent for waits that no worker answers.
+pub(crate) fn claimable_deadline(plan: &Plan, run: &StepRun) -> Option<Time> {
+    let wait = run.wait.as_deref()?;
+    let reruns = matches!(wait.kind, WaitKind::Event { rerun: true, .. });
+    let claims = plan.policy().wait_timeout == WaitTimeout::Claim;
+    wait.deadline.filter(|_| reruns && claims)
 }
 
 /// The value at a path of the run's state, as expressions see it.

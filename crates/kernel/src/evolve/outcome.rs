@@ -42,7 +42,7 @@ impl Fold<'_> {
                     _ if !self.state.phase.is_moving() => {}
                     (Route::Edges, _) => self.mark_all(step.step),
                     (_, Some(routing)) => self.apply_routing(*step, routing, false),
-                    (_, None) => self.state.due.push_back(Due::Route(*step)),
+                    (_, None) => self.state.due.push(Due::Route(*step)),
                 }
             }
             Body::StepFailed {
@@ -70,8 +70,8 @@ impl Fold<'_> {
                 self.apply_routing(*step, routing, failed);
             }
             Body::TokensAdmitted { tokens } => {
-                self.state.denied.retain(|denied| !tokens.contains(denied));
                 for token in tokens {
+                    self.state.denied.remove(*token);
                     self.enter(*token);
                 }
             }
@@ -112,9 +112,6 @@ impl Fold<'_> {
         if unwanted {
             self.abandon_child(at);
         }
-        if cancelled {
-            self.state.denied.retain(|denied| *denied != at);
-        }
         if error.class == ErrorClass::Governance {
             let message = format!("{}: {}", self.plan.step_id(at), error.message);
             self.alert("GOVERNANCE_BLOCKED", Priority::P1, message);
@@ -142,7 +139,7 @@ impl Fold<'_> {
         match at.item {
             Some(item) => self.close_item(at, item),
             None if !cancelled && self.state.phase.is_moving() => {
-                self.state.due.push_back(Due::Failure(at))
+                self.state.due.push(Due::Failure(at))
             }
             None => {}
         }
@@ -167,7 +164,7 @@ impl Fold<'_> {
             Status::Skipped
         };
         self.settle(Due::Failure(at));
-        self.state.denied.retain(|denied| *denied != at);
+        self.state.denied.remove(at);
         if self.state.run(at).is_none() && at.item.is_none() {
             self.skip_unreached(at);
         }
@@ -175,7 +172,6 @@ impl Fold<'_> {
             run.logical = logical;
             run.skip = Some(reason);
         });
-        self.state.failures.retain(|failure| failure.step != at);
         if let Some(item) = at.item {
             return self.close_item(at, item);
         }
@@ -185,7 +181,7 @@ impl Fold<'_> {
         self.revive();
         match self.plan.step(at.step).route {
             Route::Edges => self.mark_all(at.step),
-            Route::Exclusive | Route::Inclusive => self.state.due.push_back(Due::Route(at)),
+            Route::Exclusive | Route::Inclusive => self.state.due.push(Due::Route(at)),
         }
     }
 
@@ -209,6 +205,7 @@ impl Fold<'_> {
         }
         let run = StepRun::new(Status::Arrived, self.at);
         self.state.tally.enter(&run);
+        self.state.open.insert(at);
         step.visits.push(Visit {
             run,
             args: None,

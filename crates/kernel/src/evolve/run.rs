@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Fold;
+use super::{Fold, claimable_deadline};
 use crate::command::TimerKind;
 use crate::effect::{Effect, Outcome, Priority, Target};
-use crate::event::{Body, StopCause, Success, TaskKind, Verdict, WaitKind};
+use crate::event::{Body, StopCause, Success, TaskKind, Verdict};
 use crate::plan::{Entry, StepNo, StepRef};
-use crate::state::{KeptEvent, Pause, Phase, State, Status, Stop};
+use crate::state::{Due, KeptEvent, Pause, Phase, State, Status, Stop};
 
 /// How many signal times are remembered: one more than a minute allows, so the limit can be seen.
 const SIGNAL_TIMES: usize = 64;
@@ -170,7 +170,7 @@ impl Fold<'_> {
             let Some(run) = self.state.run(at) else {
                 continue;
             };
-            match self.claimable_deadline(run) {
+            match claimable_deadline(self.plan, run) {
                 Some(deadline) => self.offer(at, deadline, TaskKind::WaitingTimeout),
                 None if run.status == Status::Ready => self.dispatch(at),
                 None => {}
@@ -208,7 +208,16 @@ impl Fold<'_> {
         self.state.phase = Phase::Stopping;
         self.state.pause = None;
         self.state.stalled = None;
-        self.state.due.clear();
+        // Nothing is due any more but the end of loops whose items have all ended.
+        let mut due = std::mem::take(&mut self.state.due);
+        due.retain(|due| match due {
+            Due::Enter(at) => {
+                let run = self.state.run(at);
+                run.is_some_and(|run| run.status == Status::Looping)
+            }
+            Due::Route(_) | Due::Failure(_) => false,
+        });
+        self.state.due = due;
         self.state.timers.clear();
         for at in open_runs(self.state, |status| {
             matches!(status, Status::Running | Status::Waiting | Status::Held)
@@ -216,10 +225,7 @@ impl Fold<'_> {
             let Some(run) = self.state.run(at) else {
                 continue;
             };
-            if let Some(WaitKind::Child { request_key, .. }) =
-                run.wait.as_ref().map(|wait| &wait.kind)
-            {
-                let request_key = request_key.clone();
+            if let Some(request_key) = run.child().cloned() {
                 self.effects.push(Effect::CancelChild {
                     step: at,
                     request_key,
@@ -295,28 +301,8 @@ impl Fold<'_> {
     }
 }
 
-/// All step-runs in a condition, in plan order, items after their visit.
+/// All open step-runs in a condition, in plan order, items after their visit.
 pub(crate) fn open_runs(state: &State, wanted: impl Fn(Status) -> bool) -> Vec<StepRef> {
-    let mut found = Vec::new();
-    for (no, step) in state.steps.iter().enumerate() {
-        for (index, visit) in step.visits.iter().enumerate() {
-            let at = StepRef {
-                step: StepNo(no as u32),
-                visit: index as u32 + 1,
-                item: None,
-            };
-            if wanted(visit.run.status) {
-                found.push(at);
-            }
-            if let Some(each) = &visit.each {
-                found.extend(
-                    each.active
-                        .iter()
-                        .filter(|(_, run)| wanted(run.status))
-                        .map(|(item, _)| at.with_item(*item)),
-                );
-            }
-        }
-    }
-    found
+    let is_wanted = |at: &StepRef| state.run(*at).is_some_and(|run| wanted(run.status));
+    state.open.iter().copied().filter(is_wanted).collect()
 }

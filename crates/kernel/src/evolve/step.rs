@@ -93,6 +93,7 @@ impl Fold<'_> {
                     run.started_at = None;
                     run.ended_at = None;
                     run.task = TaskKind::ReadyStep;
+                    run.payload = None;
                     run.params = params;
                 });
                 self.state.failures.retain(|failure| failure.step != *step);

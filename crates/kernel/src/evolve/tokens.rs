@@ -124,6 +124,9 @@ impl Fold<'_> {
             visit: visits.len() as u32,
             item: None,
         };
+        if verdict != Verdict::Discarded {
+            self.state.open.insert(at);
+        }
         match verdict {
             Verdict::Allowed => self.enter(at),
             Verdict::Denied => self.state.denied.push(at),
@@ -150,7 +153,7 @@ impl Fold<'_> {
             run.visible_at = now;
         });
         if engine_acts {
-            self.state.due.push_back(Due::Enter(at));
+            self.state.due.push(Due::Enter(at));
         } else {
             self.dispatch(at);
         }
@@ -183,7 +186,7 @@ impl Fold<'_> {
             };
             let draining = !moving || (stop_on_failure && each.failed > 0);
             if each.is_over(draining) {
-                self.state.due.push_back(Due::Enter(at));
+                self.state.due.push(Due::Enter(at));
                 return;
             }
             if !each.can_open(draining) {
@@ -197,6 +200,7 @@ impl Fold<'_> {
             run.execution = execution.saturating_sub(1);
             self.state.tally.enter(&run);
             each.active.insert(item, run);
+            self.state.open.insert(at.with_item(item));
             self.enter(at.with_item(item));
         }
     }

@@ -1,5 +1,6 @@
 //! State: a fold of events and nothing else. Only `evolve` changes it; everyone else reads.
 
+mod line;
 mod loops;
 mod marking;
 mod step_run;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+pub use line::Line;
 pub use loops::{ItemResult, LoopState};
 pub use marking::{StepState, Visit};
 pub use step_run::{Answer, Compensation, Status, StepRun, WaitState};
@@ -93,6 +95,12 @@ pub struct Undoing {
 }
 
 impl Undoing {
+    /// Whether nothing is left to undo, or nothing more may be.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.current().is_none() || (self.halted && self.run.status != Status::Running)
+    }
+
     /// The step that is being undone.
     #[must_use]
     pub fn current(&self) -> Option<StepRef> {
@@ -102,7 +110,7 @@ impl Undoing {
 
 /// Something that happened and that the kernel has not yet answered, because the run was paused or a
 /// decision was full. `decide` works these off, oldest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
     /// The engine itself must act on a step that a token has reached.
     Enter(StepRef),
@@ -181,12 +189,16 @@ pub struct State {
     pub marks: Vec<u32>,
     /// How many step-runs are in which condition.
     pub tally: Tally,
+    /// Step-runs that have not ended, so that no question about them has to look at all that have.
+    pub open: BTreeSet<StepRef>,
+    /// Who waits for an event of which type, who has waited longest first.
+    pub listening: BTreeMap<String, Line<StepRef>>,
     /// What will happen by itself.
     pub timers: Timers,
     /// What the kernel still has to answer.
-    pub due: VecDeque<Due>,
+    pub due: Line<Due>,
     /// Tokens that may not enter, oldest first.
-    pub denied: Vec<StepRef>,
+    pub denied: Line<StepRef>,
     /// Steps that left a mark on the world, in the order they completed.
     pub marked: Vec<StepRef>,
     /// Failures that no edge handled.
@@ -243,8 +255,10 @@ impl State {
             marks: vec![0; plan.net().edges.len()],
             tally: Tally::default(),
             timers: Timers::default(),
-            due: VecDeque::new(),
-            denied: Vec::new(),
+            open: BTreeSet::new(),
+            listening: BTreeMap::new(),
+            due: Line::default(),
+            denied: Line::default(),
             marked: Vec::new(),
             failures: Vec::new(),
             error: None,

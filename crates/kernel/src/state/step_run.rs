@@ -207,6 +207,15 @@ impl StepRun {
         }
     }
 
+    /// The type of the event that it waits for.
+    #[must_use]
+    pub fn listens_for(&self) -> Option<&str> {
+        match &self.wait.as_ref()?.kind {
+            WaitKind::Event { event_type, .. } => Some(event_type),
+            _ => None,
+        }
+    }
+
     /// Whether an execution failed and the next one is not due yet.
     #[must_use]
     pub fn is_backing_off(&self) -> bool {

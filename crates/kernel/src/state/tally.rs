@@ -18,8 +18,10 @@ pub struct Tally {
     pub running: u32,
     /// Wait for a person or an event.
     pub waits_outside: u32,
-    /// Wait for time or a child.
-    pub waits_inside: u32,
+    /// Wait for time.
+    pub waits_time: u32,
+    /// Wait for a child.
+    pub waits_child: u32,
     /// Their items run.
     pub looping: u32,
     /// Wait for an operator.
@@ -59,7 +61,8 @@ impl Tally {
             Status::Waiting if run.wait.as_ref().is_some_and(|wait| wait.is_outside()) => {
                 &mut self.waits_outside
             }
-            Status::Waiting => &mut self.waits_inside,
+            Status::Waiting if run.child().is_some() => &mut self.waits_child,
+            Status::Waiting => &mut self.waits_time,
             Status::Looping => &mut self.looping,
             Status::Held => &mut self.held,
             Status::Succeeded => &mut self.succeeded,
@@ -77,14 +80,27 @@ impl Tally {
             + self.again
             + self.running
             + self.waits_outside
-            + self.waits_inside
+            + self.waits_time
+            + self.waits_child
             + self.looping
             + self.held
+    }
+
+    /// Step-runs that nobody works on and that no child is awaited for: a run that stops ends them.
+    #[must_use]
+    pub fn idle(&self) -> u32 {
+        self.arrived + self.denied + self.ready + self.again + self.waits_outside + self.waits_time
+    }
+
+    /// Step-runs that a run that stops waits for.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.running + self.waits_child + self.looping
     }
 
     /// Whether a started step-run does anything but wait for a person or an event.
     #[must_use]
     pub fn someone_works(&self) -> bool {
-        self.running + self.again + self.waits_inside > 0
+        self.running + self.again + self.waits_time + self.waits_child > 0
     }
 }

@@ -11,4 +11,6 @@ mod expr;
 mod golden;
 mod histories;
 mod laws;
+mod liveness;
+mod size;
 mod snapshot;

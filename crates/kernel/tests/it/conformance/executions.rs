@@ -4,12 +4,12 @@ use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::{Command, Reply, WaitFor};
 use stepwell_kernel::effect::{Effect, Outcome};
-use stepwell_kernel::event::{Body, Rollback, StepError};
-use stepwell_kernel::plan::{ErrorClass, Retry, Step};
+use stepwell_kernel::event::{Body, Rollback, StepError, TaskKind};
+use stepwell_kernel::plan::{ErrorClass, OnFailure, Retry, Step, WaitTimeout};
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::state::Status;
 
-use crate::support::{Sim, chain, code, net, retried, task};
+use crate::support::{Sim, chain, code, constant, net, retried, retry, task, tasks};
 
 #[test]
 fn a_step_that_kills_its_worker_is_exhausted_like_any_other() {
@@ -242,4 +242,65 @@ fn work_that_becomes_ready_together_is_offered_by_order_and_then_by_name() {
         matches!(sim.claim("z"), Ok(Reply::Claimed(_))),
         "an offer is no lock"
     );
+}
+
+#[test]
+fn an_event_wakes_who_has_waited_longest() {
+    let mut sim = Sim::started(net(vec![task("a"), task("b")], &[]));
+    for step in ["b", "a"] {
+        sim.claim(step).unwrap();
+        sim.wait_for_event(step, "go").unwrap();
+    }
+    sim.deliver("e1", "go", json!(1)).unwrap();
+    assert_eq!(sim.status("b"), Some(Status::Ready));
+    assert_eq!(sim.status("a"), Some(Status::Waiting));
+    sim.deliver("e2", "go", json!(2)).unwrap();
+    assert_eq!(sim.status("a"), Some(Status::Ready));
+}
+
+#[test]
+fn a_new_logical_attempt_does_not_see_the_event_of_the_last() {
+    let mut net = tasks(&["a"]);
+    net.steps[0].on_failure = OnFailure::Hold { timeout_ms: 60_000 };
+    let mut sim = Sim::started(net);
+    sim.claim("a").unwrap();
+    sim.wait_for_event("a", "go").unwrap();
+    sim.deliver("e1", "go", json!(1)).unwrap();
+    sim.run_failing("a", ErrorClass::Validation).unwrap();
+    sim.signal("RETRY_STEP", json!({ "stepId": "a" })).unwrap();
+    let Ok(Reply::Claimed(claimed)) = sim.claim("a") else {
+        panic!("it can be claimed");
+    };
+    assert_eq!(claimed.payload, None);
+}
+
+#[test]
+fn a_lost_lease_is_retried_at_once_and_an_error_after_its_backoff() {
+    let step = Step {
+        retry: retry(3, constant(5_000)),
+        ..task("a")
+    };
+    let mut sim = Sim::started(chain(vec![step]));
+    sim.claim("a").unwrap();
+    sim.expire_lease("a").unwrap();
+    assert_eq!(sim.step("a").visible_at, sim.env.now);
+    sim.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(sim.step("a").visible_at, sim.env.now.plus(5_000));
+}
+
+#[test]
+fn work_that_was_lost_is_asked_for_again_as_what_it_was() {
+    let mut net = chain(vec![retried("a", 3)]);
+    net.policy.wait_timeout = WaitTimeout::Claim;
+    let mut sim = Sim::started(net);
+    sim.claim("a").unwrap();
+    let event_type = "go".into();
+    sim.wait("a", WaitFor::Event { event_type }, Some(1_000))
+        .unwrap();
+    sim.advance(1_000);
+    sim.claim("a").unwrap();
+    sim.expire_lease("a").unwrap();
+    assert_eq!(sim.step("a").task, TaskKind::WaitingTimeout);
+    sim.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(sim.step("a").task, TaskKind::ReadyStep);
 }

@@ -1,7 +1,7 @@
 //! The rules that the kernel alone can decide: the contract's numbered statements, and what every
 //! language shares, named after the behaviour it promises.
 
-mod c;
+pub(crate) mod c;
 mod executions;
 mod people;
 mod stopping;

@@ -7,11 +7,13 @@ use stepwell_kernel::effect::{Effect, Outcome};
 use stepwell_kernel::event::{Body, Rollback, StopCause};
 use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::{
-    ChildSpec, Completion, ErrorClass, Net, OnFailure, Step, UndoMode, WaitOn, Work,
+    ChildSpec, Completion, ErrorClass, Net, OnFailure, Route, Step, UndoMode, Unhandled, WaitOn,
+    Work,
 };
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::state::{Phase, Status};
 
+use super::c::{looped, template};
 use crate::support::{Sim, code, constant, net, retried, retry, task, undoable, waits};
 
 fn aborting(name: &str) -> Step {
@@ -371,5 +373,100 @@ fn a_cancel_with_undo_compensates_and_ends_cancelled() {
     assert!(matches!(stopping, Some((StopCause::Cancel { .. }, true))));
     sim.complete("a").unwrap();
     sim.run_undo("done").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
+}
+
+#[test]
+fn what_a_child_has_done_while_the_run_stops_is_undone() {
+    let step = Step {
+        undo: undoable("call").undo,
+        ..child("call")
+    };
+    let mut sim = Sim::started(net(vec![step, compensating("b")], &[]));
+    sim.run_failing("b", ErrorClass::Validation).unwrap();
+    assert_eq!(sim.phase(), Phase::Stopping, "the child is awaited");
+    sim.child_ended("call", Outcome::Succeeded, json!({}))
+        .unwrap();
+    assert_eq!(sim.status("call"), Some(Status::Succeeded));
+    sim.run_undo("call").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+}
+
+/// Two things were held back by a pause: a route that leads nowhere, which stops the run, and a failure
+/// that asks for undoing.
+#[test]
+fn compensate_beats_abort_also_for_a_failure_that_is_never_answered() {
+    let routed = Step {
+        route: Route::Exclusive,
+        ..task("routed")
+    };
+    let mut net = net(
+        vec![undoable("a"), routed, compensating("b"), task("never")],
+        &[("routed", "never")],
+    );
+    net.edges[0].when = Some(template("{{ false }}"));
+    net.policy.no_next_is_error = true;
+    net.policy.unhandled = Unhandled::Stop;
+    let mut sim = Sim::started(net);
+    sim.run("a").unwrap();
+    sim.claim("routed").unwrap();
+    sim.claim("b").unwrap();
+    sim.pause().unwrap();
+    sim.complete("routed").unwrap();
+    sim.fail("b", ErrorClass::Validation).unwrap();
+    sim.resume().unwrap();
+    assert_eq!(sim.phase(), Phase::Compensating);
+    sim.run_undo("a").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+}
+
+#[test]
+fn a_loop_that_was_over_when_the_run_stopped_is_ended() {
+    let mut sim = Sim::started(net(vec![looped("l", 1, 1), task("b")], &[]));
+    sim.claim("b").unwrap();
+    sim.claim("l[0]").unwrap();
+    sim.pause().unwrap();
+    sim.complete("l[0]").unwrap();
+    assert_eq!(sim.status("l"), Some(Status::Looping), "held by the pause");
+    sim.cancel().unwrap();
+    assert_eq!(sim.status("l"), Some(Status::Cancelled));
+    sim.confirm_kill("b").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+}
+
+#[test]
+fn a_child_is_asked_to_stop_once() {
+    let mut sim = Sim::started(net(vec![child("call")], &[]));
+    sim.take_effects();
+    sim.cancel().unwrap();
+    let cancelled = Outcome::Cancelled(Rollback::None);
+    sim.child_ended("call", cancelled, json!(null)).unwrap();
+    let effects = sim.take_effects();
+    let asked = effects
+        .iter()
+        .filter(|it| matches!(it, Effect::CancelChild { .. }));
+    assert_eq!(asked.count(), 1);
+}
+
+#[test]
+fn a_failure_in_a_run_that_stops_leads_to_nothing_else() {
+    let mut sim = Sim::started(net(vec![task("b"), looped("l", 1, 1)], &[]));
+    sim.claim("b").unwrap();
+    sim.claim("l[0]").unwrap();
+    sim.cancel().unwrap();
+    sim.fail("b", ErrorClass::Validation).unwrap();
+    assert!(sim.state.due.is_empty(), "nobody answers it");
+    sim.confirm_kill("l[0]").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+}
+
+#[test]
+fn stopping_ends_a_pause_so_that_what_was_done_can_be_undone() {
+    let mut sim = Sim::started(net(vec![undoable("a"), task("b")], &[]));
+    sim.run("a").unwrap();
+    sim.pause().unwrap();
+    sim.cancel_with(true).unwrap();
+    assert_eq!(sim.state.pause, None);
+    sim.run_undo("a").unwrap();
     assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
 }

@@ -7,10 +7,10 @@ use stepwell_kernel::decide::{decide, next_wake};
 use stepwell_kernel::effect::Effect;
 use stepwell_kernel::event::{Body, Event, SkipReason};
 use stepwell_kernel::evolve::{evolve, replay};
-use stepwell_kernel::explain::wake_sources;
+use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::{EdgeNo, Entry, Join, Net, Plan, Route};
-use stepwell_kernel::state::{Phase, State, Tally};
+use stepwell_kernel::plan::{EdgeNo, Entry, Join, Net, Plan, Route, StepNo, StepRef};
+use stepwell_kernel::state::{Phase, State, Status, StepRun, Tally};
 use stepwell_kernel::time::Time;
 
 use super::commands::{Dice, lawful, wild};
@@ -133,14 +133,25 @@ impl World {
         if let Some(index) = terminal {
             assert_eq!(index + 1, self.log.len(), "the terminal event is the last");
         }
-        if !matches!(self.state.phase, Phase::Void | Phase::Ended(_)) && !self.proceed {
+        if !matches!(self.state.phase, Phase::Void | Phase::Ended(_)) {
+            // Also where a decision was cut short, since a crash forgets that it was.
             let sources = wake_sources(&self.plan, &self.state);
             assert!(
                 !sources.is_empty(),
                 "an open run can always move: {:#?}",
                 self.state
             );
+            assert!(
+                self.proceed || !sources.contains(&WakeSource::Proceed),
+                "a decision that is not cut short draws every consequence"
+            );
         }
+        self.check_indexes();
+        let marked = self.state.marked.iter().map(|at| self.state.run(*at));
+        assert!(
+            marked.flatten().all(|run| run.status == Status::Succeeded),
+            "only what succeeded left a mark"
+        );
         let armed: BTreeSet<_> = self.state.timers.iter().collect();
         let mut owned: BTreeSet<_> = [TimerKind::Run, TimerKind::Drain, TimerKind::Stall]
             .iter()
@@ -172,6 +183,41 @@ impl World {
         }
     }
 
+    /// What is kept so that nothing has to be searched is what a search would find.
+    fn check_indexes(&self) {
+        let mut open = BTreeSet::new();
+        let mut listening: BTreeMap<String, BTreeSet<StepRef>> = BTreeMap::new();
+        let mut see = |at: StepRef, run: &StepRun| {
+            if !run.status.is_terminal() {
+                open.insert(at);
+            }
+            if let Some(event_type) = run.listens_for() {
+                listening
+                    .entry(event_type.to_owned())
+                    .or_default()
+                    .insert(at);
+            }
+        };
+        for (no, step) in self.state.steps.iter().enumerate() {
+            for (index, visit) in step.visits.iter().enumerate() {
+                let at = StepRef {
+                    visit: index as u32 + 1,
+                    ..StepRef::first(StepNo(no as u32))
+                };
+                see(at, &visit.run);
+                for (item, run) in visit.each.iter().flat_map(|each| &each.active) {
+                    see(at.with_item(*item), run);
+                }
+            }
+        }
+        assert_eq!(self.state.open, open, "every open step-run is known");
+        let known = self.state.listening.iter();
+        let known: BTreeMap<String, BTreeSet<StepRef>> = known
+            .map(|(event_type, line)| (event_type.clone(), line.iter().copied().collect()))
+            .collect();
+        assert_eq!(known, listening, "everyone who waits for an event is known");
+    }
+
     fn recount(&self) -> Tally {
         let mut tally = Tally::default();
         for (no, step) in self.state.steps.iter().enumerate() {
@@ -190,7 +236,7 @@ impl World {
                     }
                 }
             }
-            let no = stepwell_kernel::plan::StepNo(no as u32);
+            let no = StepNo(no as u32);
             let incoming = self.plan.incoming(no).len() as u32;
             let joins = self.plan.step(no).join == Join::All && incoming > 0;
             if joins && step.missing < incoming {

@@ -16,7 +16,7 @@ use stepwell_kernel::plan::{
 
 use crate::support::{Sim, task};
 
-fn template(text: &str) -> Template {
+pub(crate) fn template(text: &str) -> Template {
     Template::parse(text).expect("a template of the test")
 }
 
@@ -41,7 +41,7 @@ fn compensating(name: &str) -> Step {
 }
 
 /// A step that another run does.
-fn child(name: &str) -> Step {
+pub(crate) fn child(name: &str) -> Step {
     let spec = ChildSpec {
         path: "child".into(),
         return_step: None,
@@ -51,7 +51,7 @@ fn child(name: &str) -> Step {
 }
 
 /// A task for each of the numbers from 0.
-fn looped(name: &str, items: u32, at_a_time: u32) -> Step {
+pub(crate) fn looped(name: &str, items: u32, at_a_time: u32) -> Step {
     let each = Loop {
         items: value(&json!((0..items).collect::<Vec<u32>>())),
         iterator: "item".into(),

@@ -1,0 +1,75 @@
+//! A waiting line: oldest first, and anyone can leave it from the middle. Every operation costs the same
+//! however long the line is, so that ten thousand who leave one by one cost ten thousand steps.
+
+use std::collections::BTreeMap;
+
+/// Values in the order they came, each at most once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line<T> {
+    order: BTreeMap<u64, T>,
+    places: BTreeMap<T, u64>,
+    next: u64,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Line<T> {
+        Line {
+            order: BTreeMap::new(),
+            places: BTreeMap::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<T: Copy + Ord> Line<T> {
+    /// Lets a value in at the end; one that is in the line keeps its place.
+    pub fn push(&mut self, value: T) {
+        if !self.places.contains_key(&value) {
+            self.places.insert(value, self.next);
+            self.order.insert(self.next, value);
+            self.next += 1;
+        }
+    }
+
+    /// Takes a value out, wherever it is.
+    pub fn remove(&mut self, value: T) {
+        if let Some(place) = self.places.remove(&value) {
+            self.order.remove(&place);
+        }
+    }
+
+    /// Takes out what is not wanted any more.
+    pub fn retain(&mut self, wanted: impl Fn(T) -> bool) {
+        self.places.retain(|value, _| wanted(*value));
+        self.order.retain(|_, value| wanted(*value));
+    }
+
+    /// The oldest.
+    #[must_use]
+    pub fn first(&self) -> Option<T> {
+        self.order.values().next().copied()
+    }
+
+    /// All, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.order.values()
+    }
+
+    /// Whether a value is in the line.
+    #[must_use]
+    pub fn contains(&self, value: &T) -> bool {
+        self.places.contains_key(value)
+    }
+
+    /// Whether nobody is in the line.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Sends everyone away.
+    pub fn clear(&mut self) {
+        self.order.clear();
+        self.places.clear();
+    }
+}
