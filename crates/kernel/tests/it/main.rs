@@ -12,5 +12,5 @@ mod golden;
 mod histories;
 mod laws;
 mod liveness;
-mod size;
+mod large;
 mod snapshot;
