@@ -142,6 +142,7 @@ fn compensated() -> Vec<Event> {
                 step: at(0),
                 outcome: UndoOutcome::Done,
                 executions: 1,
+                error: None,
             }],
         },
     ])

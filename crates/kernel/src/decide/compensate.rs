@@ -40,11 +40,7 @@ impl Decider<'_> {
                 .todo
                 .iter()
                 .skip(undoing.next)
-                .map(|step| UndoResult {
-                    step: *step,
-                    outcome: UndoOutcome::NotRun,
-                    executions: 0,
-                }),
+                .map(|step| UndoResult::untried(*step, UndoOutcome::NotRun)),
         );
         let complete = results
             .iter()

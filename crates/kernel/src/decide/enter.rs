@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::{Decider, MAX_ITEMS, MAX_PARALLEL, MAX_VISITS};
+use super::{Decider, MAX_ITEMS, MAX_PARALLEL};
 use crate::event::{Body, LoopItems, LoopStart, Patch, StepError, WaitKind};
 use crate::keys;
 use crate::plan::{
@@ -27,14 +27,6 @@ impl Decider<'_> {
         }
         if looping {
             return self.end_loop(at);
-        }
-        if at.visit as usize > MAX_VISITS {
-            let error = StepError::new(
-                ErrorClass::Policy,
-                "TOO_MANY_VISITS",
-                format!("more than {MAX_VISITS} visits"),
-            );
-            return self.fail_unstarted(at, error, None);
         }
         if let Some(gate) = step
             .gate

@@ -40,7 +40,7 @@ pub const MAX_PARALLEL: u32 = 1_000;
 /// Most events kept for a run that nobody has waited for yet.
 pub const MAX_INBOX: usize = 1_000;
 /// Most visits of one step in one run: a cycle that never ends fails instead.
-pub const MAX_VISITS: usize = 1_000_000;
+pub const MAX_VISITS: usize = 100_000;
 
 /// What came of a command. The state it was decided on has the events folded in.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::Decider;
+use super::{Decider, MAX_VISITS};
 use crate::event::{Routing, StepError, Taken, Verdict};
 use crate::evolve::merge_args;
 use crate::expr::{TemplateError, TemplateValue};
@@ -64,6 +64,7 @@ impl Decider<'_> {
                 None => true,
             };
             if holds {
+                self.check_visits(plan.edge(*no).to)?;
                 matched.push(*no);
                 if exclusive {
                     break;
@@ -133,6 +134,20 @@ impl Decider<'_> {
             }
         }
         (missing == 0).then_some(args)
+    }
+
+    /// A cycle that never ends fails, since its log and its state would grow for ever.
+    fn check_visits(&self, step: StepNo) -> Result<(), StepError> {
+        if self.state.steps[step.0 as usize].visits.len() < MAX_VISITS {
+            return Ok(());
+        }
+        let name = &self.plan.step(step).name;
+        let message = format!("{name} has been visited {MAX_VISITS} times");
+        Err(StepError::new(
+            ErrorClass::Policy,
+            "TOO_MANY_VISITS",
+            message,
+        ))
     }
 
     /// What admission says about a token for a step.

@@ -299,6 +299,22 @@ pub struct UndoResult {
     pub outcome: UndoOutcome,
     /// How often it was tried.
     pub executions: u32,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<StepError>,
+}
+
+impl UndoResult {
+    /// One that was never tried.
+    #[must_use]
+    pub fn untried(step: StepRef, outcome: UndoOutcome) -> UndoResult {
+        UndoResult {
+            step,
+            outcome,
+            executions: 0,
+            error: None,
+        }
+    }
 }
 
 /// What became of one undo.

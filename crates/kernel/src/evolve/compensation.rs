@@ -19,11 +19,7 @@ impl Fold<'_> {
                 self.state.phase = Phase::Compensating;
                 let results = not_compensable
                     .iter()
-                    .map(|step| UndoResult {
-                        step: *step,
-                        outcome: UndoOutcome::NotCompensable,
-                        executions: 0,
-                    })
+                    .map(|step| UndoResult::untried(*step, UndoOutcome::NotCompensable))
                     .collect();
                 for at in not_compensable {
                     self.change(*at, |run| run.compensation = Compensation::NotCompensable);
@@ -150,6 +146,7 @@ impl Fold<'_> {
                 step: at,
                 outcome,
                 executions: undoing.run.tries,
+                error: undoing.run.error.as_deref().cloned(),
             });
             undoing.next += 1;
             undoing.run = StepRun::new(Status::Ready, now);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::command::{TimerId, TimerKind};
 use crate::effect::{Effect, Target};
-use crate::event::{Body, Event, Patch, TaskKind, WaitKind};
+use crate::event::{Body, Event, Patch, StopCause, TaskKind, WaitKind};
 use crate::plan::{Plan, StepRef, WaitTimeout};
 use crate::state::{Due, State, StepRun};
 use crate::time::Time;
@@ -26,6 +26,9 @@ pub(crate) use tokens::merge_args;
 pub fn evolve(plan: &Plan, state: &mut State, event: &Event, effects: &mut Vec<Effect>) {
     state.seq = event.seq;
     state.last_at = event.at;
+    if !fits(plan, &event.body) {
+        return;
+    }
     Fold {
         plan,
         state,
@@ -36,6 +39,23 @@ pub fn evolve(plan: &Plan, state: &mut State, event: &Event, effects: &mut Vec<E
     .apply(&event.body);
     if state.pause.is_some() && state.tally.running == 0 {
         state.timers.disarm_own(TimerKind::Drain);
+    }
+}
+
+/// Whether every step that an event names is one of the plan's.
+fn fits(plan: &Plan, body: &Body) -> bool {
+    let known = |at: &StepRef| (at.step.0 as usize) < plan.len();
+    match body {
+        Body::TokensAdmitted { tokens } => tokens.iter().all(known),
+        Body::CompensationStarted {
+            undo,
+            not_compensable,
+        } => undo.iter().chain(not_compensable).all(known),
+        Body::RunStopping {
+            cause: StopCause::StepFailed { step },
+            ..
+        } => known(step),
+        _ => body.step().is_none_or(|at| known(&at)),
     }
 }
 

@@ -214,6 +214,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         step,
         outcome: UndoOutcome::NotRun,
         executions: 0,
+        error: None,
     }];
     let routing = Routing {
         taken: vec![Taken {

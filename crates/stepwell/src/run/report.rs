@@ -120,10 +120,16 @@ pub(super) fn summary(
 fn undo_line(plan: &Plan, undo: &UndoResult) -> String {
     let step = plan.step_id(undo.step);
     match undo.outcome {
-        UndoOutcome::Failed => format!(
-            "{step} (after {})",
-            count(undo.executions as usize, "attempt")
-        ),
+        UndoOutcome::Failed => {
+            let attempts = count(undo.executions as usize, "attempt");
+            match &undo.error {
+                Some(error) => format!(
+                    "{step} (after {attempts}: {}: {})",
+                    error.code, error.message
+                ),
+                None => format!("{step} (after {attempts})"),
+            }
+        }
         _ => step,
     }
 }
@@ -194,7 +200,14 @@ pub(super) fn undone(plan: &Plan, state: &State) -> Json {
     state
         .undos
         .iter()
-        .map(|undo| json!({ "stepId": plan.step_id(undo.step), "outcome": name(undo.outcome) }))
+        .map(|undo| {
+            json!({
+                "stepId": plan.step_id(undo.step),
+                "outcome": name(undo.outcome),
+                "executions": undo.executions,
+                "error": undo.error,
+            })
+        })
         .collect()
 }
 
