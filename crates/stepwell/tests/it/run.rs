@@ -204,7 +204,7 @@ fn the_end_says_what_to_do_by_hand() {
         SAGA,
         &["--fail", "ship=auth", "--fail", "reserve-stock~undo=auth"],
     );
-    let end = "undo failed   reserve-stock (after 1 attempt)";
+    let end = "undo failed   reserve-stock (after 1 attempt: AUTH: pretended failure (auth))";
     assert!(call.out.contains(end), "{}", call.out);
     let call = mock(GATE, &[]);
     assert!(call.out.contains("--patch KEY=VALUE"), "{}", call.out);
