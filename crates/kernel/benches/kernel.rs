@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
-use stepwell_kernel::command::{Claim, Command, Env, Reply};
+use stepwell_kernel::command::{Actor, Claim, Command, Env, Reply, Role};
+use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::{Effect, Target};
 use stepwell_kernel::event::{Event, Patch, RunContext};
@@ -201,6 +202,67 @@ fn hydrate(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// The contract's form of an event, checked against its schema and linked to the hash chain.
+fn record(criterion: &mut Criterion) {
+    let plan = chain(500);
+    let mut bench = Bench::started(&plan, true);
+    while bench.one_step() {}
+    let events = bench.events.unwrap_or_default();
+    let mut group = criterion.benchmark_group("record");
+    group.throughput(Throughput::Elements(events.len() as u64));
+    group.bench_function(BenchmarkId::new("events", events.len()), |bencher| {
+        bencher.iter(|| {
+            let mut recorder = Recorder::new(RUN);
+            for event in &events {
+                black_box(recorder.record(&plan, event).expect("it fits its schema"));
+            }
+        });
+    });
+    group.finish();
+}
+
+/// A pause, a resume and a cancel of a run whose steps are all ready: the cost of a step must not
+/// depend on how many there are.
+fn large_run(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("pause, resume and cancel");
+    group.sample_size(10);
+    for size in [1_000u32, 10_000] {
+        let steps = (0..size).map(|no| task(format!("step-{no}"))).collect();
+        let plan = net(steps, vec![], json!(null));
+        group.throughput(Throughput::Elements(u64::from(size)));
+        group.bench_function(BenchmarkId::new("ready steps", size), |bencher| {
+            bencher.iter_batched(
+                || Bench::started(&plan, false),
+                |mut bench| {
+                    bench.send(signal("1", "PAUSE"));
+                    bench.send(signal("2", "RESUME"));
+                    bench.send(signal("3", "CANCEL"));
+                    while !bench.state.phase.is_ended() {
+                        bench.send(Command::Proceed);
+                    }
+                    bench.state
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+fn signal(id: &str, signal: &str) -> Command {
+    Command::Signal {
+        signal_id: id.into(),
+        signal: signal.into(),
+        payload: json!(null),
+        reason: None,
+        actor: Actor {
+            id: "bench".into(),
+            role: Role::System,
+            tenant: None,
+        },
+    }
+}
+
 fn wide_loop(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("loop");
     group.sample_size(10);
@@ -229,5 +291,5 @@ fn wide_loop(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, step, hydrate, wide_loop);
+criterion_group!(benches, step, hydrate, record, wide_loop, large_run);
 criterion_main!(benches);

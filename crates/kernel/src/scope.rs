@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json, json};
 
 use crate::event::{Patch, StepError};
-use crate::expr::Scope;
+use crate::expr::{Scope, TemplateValue};
 use crate::keys;
-use crate::plan::{Plan, StepNo, StepRef};
+use crate::plan::{EdgeNo, Plan, StepNo, StepRef};
 use crate::state::{State, Status};
 
 /// What a step's boundary adds to the run's own values.
@@ -194,6 +194,41 @@ pub(crate) fn last_output(plan: &Plan, state: &State, step: StepNo) -> Option<Ar
         item: None,
     };
     Some(step_value(&output_of(plan, state, at)))
+}
+
+/// Whether anything that is evaluated at a step's boundary looks at what the step returned. For a loop
+/// that is all its items' outputs, which are not gathered for nobody.
+pub(crate) fn output_is_read(plan: &Plan, step: StepNo) -> bool {
+    let name = plan.step(step).name.as_str();
+    let looks = |path: &String| match path.split_once('.') {
+        Some(("event", "name" | "type")) => false,
+        Some((root, _)) => matches!(root, "event" | "outcome" | "output") || root == name,
+        None => matches!(path.as_str(), "event" | "outcome" | "output") || path == name,
+    };
+    let patches = |patches: &[(String, TemplateValue)]| {
+        patches
+            .iter()
+            .any(|(_, value)| value.reads().iter().any(looks))
+    };
+    let edge = |no: &EdgeNo| {
+        let edge = plan.edge(*no);
+        let admission = plan
+            .step(edge.to)
+            .admit
+            .iter()
+            .flat_map(|admit| &admit.rules);
+        let rules = admission.filter_map(|rule| rule.when.as_ref());
+        edge.when
+            .iter()
+            .chain(rules)
+            .any(|when| when.reads().iter().any(looks))
+            || edge
+                .args
+                .as_ref()
+                .is_some_and(|args| args.reads().iter().any(looks))
+            || patches(&edge.set_ctx)
+    };
+    patches(&plan.step(step).set_ctx) || plan.outgoing(step).iter().any(edge)
 }
 
 /// What a step-run returned; for a loop the outputs of its items in order, and its errors.

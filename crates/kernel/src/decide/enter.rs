@@ -11,7 +11,7 @@ use crate::keys;
 use crate::plan::{
     ErrorClass, Loop, LoopMode, MaxInFlight, OnLoopFailure, StepRef, WaitOn, WaitSpec, Work,
 };
-use crate::scope::{Boundary, Item, View, output_of};
+use crate::scope::{Boundary, Item, View, output_is_read, output_of};
 use crate::state::{Phase, Status};
 use crate::time::Time;
 
@@ -310,7 +310,10 @@ impl Decider<'_> {
                 self.fail_for_good(at, execution, StepError { message, ..error }, None);
             }
             None => {
-                let output = output_of(self.plan, self.state, at);
+                let output = match output_is_read(self.plan, at.step) {
+                    true => output_of(self.plan, self.state, at),
+                    false => Arc::default(),
+                };
                 self.succeed(at, execution, output, Patch::new(), Vec::new(), None);
             }
         }
