@@ -9,8 +9,18 @@ use proptest::prelude::*;
 use nets::any_net;
 use world::World;
 
+/// `PROPTEST_CASES` makes a long night of it.
+fn config() -> ProptestConfig {
+    let wanted = std::env::var("PROPTEST_CASES").ok();
+    ProptestConfig {
+        cases: wanted.and_then(|text| text.parse().ok()).unwrap_or(256),
+        max_shrink_iters: 4_000,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 384, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn every_command_in_every_state_keeps_the_laws(
