@@ -9,7 +9,6 @@
 
 mod compile;
 pub mod evidence;
-mod graph;
 mod model;
 mod read;
 mod retry;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use stepwell_kernel::plan::{Duty, MAX_EDGES, MAX_STEPS};
 
-use super::graph;
 use super::model::{Action, At, Tier, Workflow};
+use crate::depends;
 use crate::problem::Problems;
 use crate::words::{nearest, quote};
 
@@ -128,8 +128,8 @@ fn dependencies(actions: &[Action], by_id: &HashMap<&str, usize>, p: &mut Proble
             }
         }
     }
-    for cycle in graph::cycles(&needs, MOST_CYCLES) {
-        report_cycle(actions, &cycle, p);
+    for cycle in depends::knots(&needs).cycles.iter().take(MOST_CYCLES) {
+        report_cycle(actions, cycle, p);
     }
 }
 
@@ -142,9 +142,8 @@ fn report_cycle(actions: &[Action], cycle: &[usize], p: &mut Problems) {
     let Some(edge) = needs.find(|need| Some(need.value.as_str()) == next) else {
         return;
     };
-    let shown = cycle.iter().chain(cycle.first()).take(12);
-    let names: Vec<String> = shown.map(|at| quote(actions[*at].id())).collect();
-    let message = format!("these wait for each other: {}", names.join(" → "));
+    let path = depends::path(cycle, |at| quote(actions[at].id()));
+    let message = format!("these wait for each other: {path}");
     p.error("DEPENDENCY_CYCLE", edge.span, message)
         .help("remove one of these dependencies");
 }
