@@ -197,6 +197,10 @@ impl Decider<'_> {
         };
         match (kind, self.status_of(at)?) {
             (SignalKind::RetryStep, Some(Status::Held)) => Ok(()),
+            (SignalKind::RetryStep, Some(Status::Failed)) if self.is_routed(at) => reject(
+                Code::StepTerminal,
+                "its failure has been routed on; a second end would make more tokens",
+            ),
             (SignalKind::RetryStep, Some(Status::Failed)) if at.item.is_none() => Ok(()),
             (SignalKind::RetryStep, Some(Status::Failed)) => reject(
                 Code::StepTerminal,
@@ -222,6 +226,10 @@ impl Decider<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn is_routed(&self, at: StepRef) -> bool {
+        self.state.run(at).is_some_and(|run| run.routed)
     }
 
     /// A step-run's condition; absent for a step that no token has reached yet. A later visit exists

@@ -67,6 +67,9 @@ impl Fold<'_> {
                     .state
                     .run(*step)
                     .is_some_and(|run| run.status == Status::Failed);
+                if failed && !routing.taken.is_empty() {
+                    self.change(*step, |run| run.routed = true);
+                }
                 self.apply_routing(*step, routing, failed);
             }
             Body::TokensAdmitted { tokens } => {

@@ -143,6 +143,8 @@ pub struct StepRun {
     pub answers: Vec<Answer>,
     /// How far its undoing came.
     pub compensation: Compensation,
+    /// Its failure was answered by edges that lead on: what it was for is another step's now.
+    pub routed: bool,
 }
 
 impl StepRun {
@@ -170,6 +172,7 @@ impl StepRun {
             skip: None,
             answers: Vec::new(),
             compensation: Compensation::None,
+            routed: false,
         }
     }
 

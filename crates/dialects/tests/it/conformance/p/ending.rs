@@ -483,3 +483,18 @@ fn a_step_is_skipped_once_its_token_has_come() {
     assert_eq!(starts(&sim), ["a", "c"]);
     assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
 }
+
+#[test]
+fn a_failure_that_was_routed_on_is_not_retried() {
+    let text = "workflow:\n- step: a\n  next: {arcs: [{step: b, when: \"{{ event.name == 'call.error' }}\"}]}\n- step: b\n- step: c\n";
+    let mut sim = started(text);
+    sim.run_failing("a", ErrorClass::Validation).unwrap();
+    assert_eq!(sim.ready(), ["b"]);
+    let late = sim.signal("RETRY_STEP", json!({ "stepId": "a" })).unwrap();
+    assert!(
+        matches!(&late, Reply::Refused(why) if why.code == Code::StepTerminal),
+        "{late:?}"
+    );
+    sim.run("b").unwrap();
+    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+}
