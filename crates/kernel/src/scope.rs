@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json, json};
 
 use crate::event::{Patch, StepError};
-use crate::expr::{Scope, TemplateValue};
+use crate::expr::{Scope, Template, TemplateValue};
 use crate::keys;
 use crate::plan::{EdgeNo, Plan, StepNo, StepRef};
 use crate::state::{State, Status};
@@ -52,6 +52,8 @@ pub(crate) struct View<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) state: &'a State,
     pub(crate) boundary: &'a Boundary,
+    /// The guard that is evaluated, where it is one.
+    pub(crate) guard: Option<&'a Template>,
 }
 
 impl Scope for View<'_> {
@@ -111,8 +113,8 @@ impl Scope for View<'_> {
 }
 
 impl View<'_> {
-    /// The name that the step's own guards use for this boundary: files say `call.done` and
-    /// `call.error` for `step.done` and `step.failed`.
+    /// The name that the guard, or else any guard of the step, uses for this boundary: files say
+    /// `call.done` and `call.error` for `step.done` and `step.failed`.
     fn boundary_name(&self, event: &'static str) -> &'static str {
         let Some((step, _)) = &self.boundary.this else {
             return event;
@@ -122,15 +124,15 @@ impl View<'_> {
             "step.failed" => "call.error",
             other => return other,
         };
-        let uses = |edge: &crate::plan::EdgeNo| {
-            let when = self.plan.edge(*edge).when.as_ref();
-            when.is_some_and(|when| when.source().contains(old))
+        let says = |when: &Template| when.source().contains(old);
+        let said = match self.guard {
+            Some(guard) => says(guard),
+            None => {
+                let mut edges = self.plan.outgoing(*step).iter();
+                edges.any(|edge| self.plan.edge(*edge).when.as_ref().is_some_and(says))
+            }
         };
-        if self.plan.outgoing(*step).iter().any(uses) {
-            old
-        } else {
-            event
-        }
+        if said { old } else { event }
     }
 
     fn outcome(&self) -> Json {

@@ -45,6 +45,7 @@ impl Decider<'_> {
                     plan: self.plan,
                     state: self.state,
                     boundary: &boundary,
+                    guard: None,
                 };
                 match child.input.evaluate(&view) {
                     Ok(input) => self.start_child(at, Arc::new(input)),
@@ -221,6 +222,7 @@ impl Decider<'_> {
             plan: self.plan,
             state: self.state,
             boundary,
+            guard: None,
         };
         let wrong = |code: &str, message: String| {
             Err(StepError::new(ErrorClass::Validation, code, message))

@@ -50,14 +50,16 @@ impl Decider<'_> {
     ) -> Result<(), StepError> {
         let plan = self.plan;
         let exclusive = plan.step(at.step).route == Route::Exclusive;
-        let view = View {
-            plan,
-            state: self.state,
-            boundary,
-        };
         let mut matched = Vec::new();
         for no in plan.outgoing(at.step) {
-            let holds = match &plan.edge(*no).when {
+            let guard = plan.edge(*no).when.as_ref();
+            let view = View {
+                plan,
+                state: self.state,
+                boundary,
+                guard,
+            };
+            let holds = match guard {
                 Some(when) => when
                     .truthy(&view)
                     .map_err(|error| self.broken(at, "a guard", &error))?,
@@ -79,6 +81,7 @@ impl Decider<'_> {
                 plan,
                 state: self.state,
                 boundary,
+                guard: None,
             };
             let args = match &edge.args {
                 Some(args) => Some(
@@ -159,6 +162,7 @@ impl Decider<'_> {
             plan: self.plan,
             state: self.state,
             boundary,
+            guard: None,
         };
         for rule in &admission.rules {
             let matches = match &rule.when {
@@ -189,6 +193,7 @@ impl Decider<'_> {
                 plan: self.plan,
                 state: self.state,
                 boundary,
+                guard: None,
             };
             let value = value.evaluate(&view).map_err(|error| {
                 StepError::new(

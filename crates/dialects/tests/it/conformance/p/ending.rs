@@ -498,3 +498,23 @@ fn a_failure_that_was_routed_on_is_not_retried() {
     sim.run("b").unwrap();
     assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
 }
+
+#[test]
+fn guards_of_one_step_may_use_either_name_of_a_boundary() {
+    let text = r#"
+workflow:
+- step: a
+  next:
+    spec: {mode: inclusive}
+    arcs:
+    - {step: b, when: "{{ event.name == 'call.done' }}"}
+    - {step: c, when: "{{ event.name == 'step.done' }}"}
+    - {step: d, when: "{{ event.name == 'call.error' }}"}
+- step: b
+- step: c
+- step: d
+"#;
+    let mut sim = started(text);
+    sim.run("a").unwrap();
+    assert_eq!(sim.ready(), ["b", "c"]);
+}
