@@ -6,6 +6,7 @@ use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Outcome;
 use stepwell_kernel::event::{Parent, Rollback, StepError};
 use stepwell_kernel::plan::{ErrorClass, StepRef, Work};
+use stepwell_kernel::run_output;
 
 use crate::engine::{Ask, Engine, Live, engine_actor};
 use crate::port::{Catalog, Clock, Store};
@@ -146,26 +147,15 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         self.dequeue_and_start();
     }
 
-    /// What a child returns: the output of the step that the parent names, else of the last to succeed.
+    /// What a child returns to the step that waits for it.
     pub(crate) fn output_for_parent(&self, live: &Live, parent: &Parent) -> Json {
-        let wanted = self.runs.get(&parent.run_id).and_then(|parent_run| {
+        let asked = self.runs.get(&parent.run_id).and_then(|parent_run| {
             let at = parent_run.plan.parse_step_id(&parent.step_id)?;
             match &parent_run.plan.step(at.step).work {
-                Work::Child(spec) => live.plan.find(spec.return_step.as_deref()?),
+                Work::Child(spec) => spec.return_step.as_deref(),
                 _ => None,
             }
         });
-        let mut visits: Vec<_> = live
-            .plan
-            .numbers()
-            .filter(|no| wanted.is_none_or(|wanted| wanted == *no))
-            .flat_map(|no| live.state.steps[no.0 as usize].visits.iter())
-            .filter(|visit| visit.run.output.is_some())
-            .collect();
-        visits.sort_by_key(|visit| visit.run.ended_at);
-        visits
-            .last()
-            .and_then(|visit| visit.run.output.as_deref().cloned())
-            .unwrap_or_default()
+        run_output(&live.plan, &live.state, asked)
     }
 }

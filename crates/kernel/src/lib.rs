@@ -22,3 +22,5 @@ pub mod signal;
 pub mod snapshot;
 pub mod state;
 pub mod time;
+
+pub use scope::run_output;

@@ -198,6 +198,30 @@ pub(crate) fn last_output(plan: &Plan, state: &State, step: StepNo) -> Option<Ar
     Some(step_value(&output_of(plan, state, at)))
 }
 
+/// What a run returns to the one that started it: the output of the step that is named, else of the
+/// last step to succeed with one. A step that the plan does not have returns nothing.
+#[must_use]
+pub fn run_output(plan: &Plan, state: &State, return_step: Option<&str>) -> Json {
+    let named = return_step.map(|name| plan.find(name));
+    let wanted = |no: &StepNo| named.is_none_or(|named| named == Some(*no));
+    let ended = |no: StepNo| {
+        let visits = state.steps[no.0 as usize].visits.iter().zip(1..);
+        visits.filter_map(move |(visit, number)| {
+            let returned = visit.run.output.is_some() || visit.each.is_some();
+            let at = StepRef {
+                step: no,
+                visit: number,
+                item: None,
+            };
+            (visit.run.status == Status::Succeeded && returned).then_some((visit.run.ended_at, at))
+        })
+    };
+    let last = plan.numbers().filter(wanted).flat_map(ended).max();
+    last.map_or(Json::Null, |(_, at)| {
+        Json::clone(&output_of(plan, state, at))
+    })
+}
+
 /// Whether anything that is evaluated at a step's boundary looks at what the step returned. For a loop
 /// that is all its items' outputs, which are not gathered for nobody.
 pub(crate) fn output_is_read(plan: &Plan, step: StepNo) -> bool {

@@ -531,3 +531,16 @@ workflow:
         json!([{ "ok": 7 }, { "ok": 8 }])
     );
 }
+
+#[test]
+fn a_run_returns_the_outputs_of_the_loop_that_is_named() {
+    let mut sim = started(
+        "workload: {xs: [1, 2]}\nworkflow:\n- step: each\n  loop: {in: \"{{ xs }}\", iterator: x}\n  next: after\n- step: after\n",
+    );
+    sim.run("each[0]").unwrap();
+    sim.run("each[1]").unwrap();
+    sim.run("after").unwrap();
+    let returned = |name| stepwell_kernel::run_output(&sim.plan, &sim.state, name);
+    assert_eq!(returned(Some("each"))["count"], 2);
+    assert!(returned(Some("nobody")).is_null(), "not some other step's");
+}
