@@ -5,6 +5,7 @@
 //! `wake` and `recover` beside it; `mock` drives runs with pretended work. No SQL, no HTTP, and no rule about workflows: those are the kernel's.
 
 mod children;
+pub mod chunk;
 pub mod clock;
 pub mod engine;
 pub mod memory;
@@ -12,6 +13,7 @@ pub mod mock;
 pub mod port;
 mod recover;
 mod start;
+pub mod store;
 mod wake;
 
 pub use children::MAX_CHILD_DEPTH;

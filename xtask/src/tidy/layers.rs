@@ -32,13 +32,24 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "stepwell-engine",
-        sees: &["stepwell-kernel"],
-        tests_see: &["stepwell-dialects"],
+        sees: &["stepwell-kernel", "stepwell-dialects"],
+        tests_see: &[],
         bare: true,
     },
     Layer {
+        name: "stepwell-stores",
+        sees: &["stepwell-kernel", "stepwell-engine"],
+        tests_see: &["stepwell-dialects"],
+        bare: false,
+    },
+    Layer {
         name: "stepwell",
-        sees: &["stepwell-kernel", "stepwell-dialects", "stepwell-engine"],
+        sees: &[
+            "stepwell-kernel",
+            "stepwell-dialects",
+            "stepwell-engine",
+            "stepwell-stores",
+        ],
         tests_see: &[],
         bare: false,
     },

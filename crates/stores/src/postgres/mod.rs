@@ -1,0 +1,1 @@
+//! PostgreSQL, for many servers on one database.

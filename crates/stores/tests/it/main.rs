@@ -1,0 +1,1 @@
+//! The stores against the engine's public suite, against each other, and against faults.
