@@ -8,6 +8,7 @@ mod conformance;
 mod contract;
 mod driver;
 mod expr;
+mod frozen;
 mod golden;
 mod histories;
 mod hostile;
