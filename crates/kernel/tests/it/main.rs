@@ -13,6 +13,7 @@ mod golden;
 mod histories;
 mod hostile;
 mod large;
+mod keys;
 mod laws;
 mod liveness;
 mod snapshot;
