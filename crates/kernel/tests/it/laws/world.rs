@@ -48,7 +48,6 @@ impl World {
         self.log.iter().map(|event| event.body.kind())
     }
 
-    #[allow(dead_code, reason = "other crates' tests read it")]
     pub(super) fn plan_and_log(&self) -> (&Plan, &[Event]) {
         (&self.plan, &self.log)
     }
