@@ -195,6 +195,8 @@ impl<'a> Driver<'a> {
         for (append, outcome) in batch.appends.iter().zip(&mut outcomes) {
             if let (Some(new), Outcome::Committed) = (&append.create, &*outcome) {
                 self.runs.push((append.run, new.run_id.clone()));
+                // A batch is in the order of its runs, and one that lost may win the second time.
+                self.runs.sort();
             }
             if let Outcome::Refused(why) = outcome {
                 // Every database has its own words.
@@ -496,6 +498,9 @@ impl<'a> Driver<'a> {
     }
 
     fn read(&mut self) -> String {
+        if self.runs.is_empty() {
+            return String::new();
+        }
         let run = self.any_run();
         match self.chance.below(7) {
             0 => {
