@@ -1,0 +1,58 @@
+//! One owner: a lock on a file beside the database, which the system gives up with the process.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use stepwell_engine::store::{Result, StoreError, Trouble};
+
+/// The lock, held as long as this lives.
+#[derive(Debug)]
+pub(super) struct Held {
+    _file: File,
+}
+
+/// Takes the lock, or says who has it.
+pub(super) fn take(database: &Path) -> Result<Held> {
+    let path = beside(database);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| super::open::unusable(&path, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(held(database, &mut file)),
+        Err(TryLockError::Error(error)) => return Err(super::open::unusable(&path, &error)),
+    }
+    // Only for people: the lock is what counts, so a full disk does not matter here.
+    let _ = file.set_len(0);
+    let _ = file.rewind();
+    let _ = writeln!(file, "{}", std::process::id());
+    Ok(Held { _file: file })
+}
+
+fn held(database: &Path, file: &mut File) -> StoreError {
+    let mut owner = String::new();
+    let _ = file.read_to_string(&mut owner);
+    let owner = match owner.trim() {
+        "" => "another process".to_owned(),
+        pid => format!("process {pid}"),
+    };
+    StoreError::new(
+        Trouble::Held,
+        format!(
+            "{} belongs to {owner}; send it your commands, stop it first, or use another store \
+             (reading is possible meanwhile)",
+            database.display()
+        ),
+    )
+}
+
+fn beside(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-lock");
+    PathBuf::from(name)
+}
