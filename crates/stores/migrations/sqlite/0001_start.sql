@@ -93,17 +93,17 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_free ON tasks (queue, op, priority, free_from) WHERE leased = 0 AND stopping = 0;
 CREATE INDEX tasks_leased ON tasks (until) WHERE leased = 1;
 
--- Who waits for which event, in the order of waiting.
+-- Who waits for which event, and since when. `given` ones have their event and get no second one.
 CREATE TABLE waits (
-  wait_no    INTEGER PRIMARY KEY,
   run_no     INTEGER NOT NULL,
   step       TEXT NOT NULL,
   event_type TEXT NOT NULL,
   event_key  TEXT NOT NULL,
+  since      INTEGER NOT NULL,
   given      INTEGER NOT NULL,
-  UNIQUE (run_no, step)
-) STRICT;
-CREATE INDEX waits_open ON waits (event_type, event_key) WHERE given = 0;
+  PRIMARY KEY (run_no, step)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX waits_open ON waits (event_type, event_key, since) WHERE given = 0;
 
 -- Events from outside. One that was given keeps its id, so that it counts once, and loses the rest.
 CREATE TABLE inbox (
@@ -116,7 +116,7 @@ CREATE TABLE inbox (
   at         INTEGER NOT NULL,
   given      INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX inbox_kept ON inbox (event_type, event_key) WHERE given = 0;
+CREATE INDEX inbox_kept ON inbox (event_type, event_key, at, event_id) WHERE given = 0;
 
 -- Numbers are never used again: a sender asks for its message by number after it is gone.
 CREATE TABLE mailbox (

@@ -75,7 +75,7 @@ pub(super) fn change_wait(
     let kept: Option<(i64, String)> = conn
         .prepare_cached(
             "SELECT event_no, mail FROM inbox
-             WHERE event_type = ?1 AND event_key = ?2 AND given = 0 ORDER BY event_no LIMIT 1",
+             WHERE event_type = ?1 AND event_key = ?2 AND given = 0 ORDER BY at, event_id LIMIT 1",
         )?
         .query_row([event_type, &event_key], |row| {
             Ok((row.get(0)?, row.get(1)?))
@@ -83,10 +83,17 @@ pub(super) fn change_wait(
         .optional()?;
     // A step that waits anew waits behind the others.
     conn.prepare_cached(
-        "INSERT OR REPLACE INTO waits (run_no, step, event_type, event_key, given)
-         VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT OR REPLACE INTO waits (run_no, step, event_type, event_key, since, given)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?
-    .execute(params![run.0, step, event_type, event_key, kept.is_some()])?;
+    .execute(params![
+        run.0,
+        step,
+        event_type,
+        event_key,
+        now.0,
+        kept.is_some()
+    ])?;
     if let Some((event_no, body)) = kept {
         conn.prepare_cached(
             "UPDATE inbox SET given = 1, event_type = NULL, event_key = NULL, payload = NULL,
@@ -106,16 +113,17 @@ fn deliver(conn: &Connection, event: &OutsideEvent, now: Time) -> rusqlite::Resu
     if known {
         return Ok(Delivered::Again);
     }
-    let waiting: Option<(i64, i64)> = conn
+    let waiting: Option<(i64, String)> = conn
         .prepare_cached(
-            "SELECT wait_no, run_no FROM waits
-             WHERE event_type = ?1 AND event_key = ?2 AND given = 0 ORDER BY wait_no LIMIT 1",
+            "SELECT run_no, step FROM waits
+             WHERE event_type = ?1 AND event_key = ?2 AND given = 0
+             ORDER BY since, run_no, step LIMIT 1",
         )?
         .query_row([&event.event_type, &event.key], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
         .optional()?;
-    let Some((wait_no, run)) = waiting else {
+    let Some((run, step)) = waiting else {
         conn.prepare_cached(
             "INSERT INTO inbox (event_id, event_type, event_key, payload, mail, at, given)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)",
@@ -132,8 +140,8 @@ fn deliver(conn: &Connection, event: &OutsideEvent, now: Time) -> rusqlite::Resu
     };
     conn.prepare_cached("INSERT INTO inbox (event_id, at, given) VALUES (?1, ?2, 1)")?
         .execute(params![event.id, now.0])?;
-    conn.prepare_cached("UPDATE waits SET given = 1 WHERE wait_no = ?1")?
-        .execute([wait_no])?;
+    conn.prepare_cached("UPDATE waits SET given = 1 WHERE run_no = ?1 AND step = ?2")?
+        .execute(params![run, step])?;
     put(conn, RunNo(run), &event.mail, now)?;
     Ok(Delivered::ToRun(RunNo(run)))
 }

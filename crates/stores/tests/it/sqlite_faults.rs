@@ -1,0 +1,1 @@
+//! Faults that really happen to a file.
