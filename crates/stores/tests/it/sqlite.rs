@@ -43,15 +43,21 @@ fn a_new_owner_finds_all_earlier_sessions_dead() {
     let secret = {
         let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
         let session = store.open_session("one", Time(0), Time(1_000_000)).unwrap();
-        assert!(store.renew_session(session, Time(1), Time(2_000_000)).unwrap());
+        assert!(
+            store
+                .renew_session(session, Time(1), Time(2_000_000))
+                .unwrap()
+        );
         store.secret().unwrap()
     };
     let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
     let second = store.open_session("two", Time(2), Time(1_000_000)).unwrap();
     assert!(second.0 > 1, "a number is never used again");
-    assert!(!store
-        .renew_session(stepwell_engine::store::SessionNo(1), Time(2), Time(3))
-        .unwrap());
+    assert!(
+        !store
+            .renew_session(stepwell_engine::store::SessionNo(1), Time(2), Time(3))
+            .unwrap()
+    );
     assert_eq!(store.secret().unwrap(), secret);
 }
 
