@@ -1,7 +1,7 @@
 //! One owner: a lock on a file beside the database, which the system gives up with the process.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use stepwell_engine::store::{Result, StoreError, Trouble};
@@ -21,7 +21,7 @@ pub(super) fn take(database: &Path) -> Result<Held> {
         .create(true)
         .truncate(false)
         .open(&path)
-        .map_err(|error| super::open::unusable(&path, &error))?;
+        .map_err(|error| no_lock(database, &path, &error))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(held(database, &mut file)),
@@ -32,6 +32,15 @@ pub(super) fn take(database: &Path) -> Result<Held> {
     let _ = file.rewind();
     let _ = writeln!(file, "{}", std::process::id());
     Ok(Held { _file: file })
+}
+
+/// Where no file can be made beside a database that is there, it can still be read.
+fn no_lock(database: &Path, lock: &Path, error: &io::Error) -> StoreError {
+    let mut unusable = super::open::unusable(lock, error);
+    if error.kind() == io::ErrorKind::PermissionDenied && File::open(database).is_ok() {
+        unusable.kind = Trouble::ReadOnly;
+    }
+    unusable
 }
 
 fn held(database: &Path, file: &mut File) -> StoreError {

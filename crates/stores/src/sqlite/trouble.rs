@@ -54,12 +54,13 @@ pub(super) fn said(path: &Path, error: &Error) -> StoreError {
     StoreError::new(kind, format!("{at}: {advice} ({error})"))
 }
 
-/// What an error means that `COMMIT` gave: an error of the disk leaves open whether the commit is on it.
+/// What an error means that `COMMIT` gave. The last page that it writes is what makes the commit: if
+/// the disk refused a page, nothing was done; if it failed otherwise, nobody knows.
 pub(super) fn said_at_commit(path: &Path, error: &Error) -> StoreError {
     let mut said = said(path, error);
     let from_disk = matches!(error, Error::SqliteFailure(failure, _)
         if failure.code == ErrorCode::SystemIoFailure);
-    if from_disk {
+    if from_disk && said.kind != Trouble::Full {
         said.kind = Trouble::AnswerLost;
     }
     said

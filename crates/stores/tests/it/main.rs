@@ -3,4 +3,6 @@
 mod place;
 mod sqlite;
 mod sqlite_faults;
+#[cfg(target_os = "linux")]
+mod sqlite_limits;
 mod sqlite_views;

@@ -19,23 +19,23 @@ fn open(path: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(path, quick())
 }
 
-fn with_mode(mode: Mode) -> SqliteOptions {
+pub(crate) fn with_mode(mode: Mode) -> SqliteOptions {
     SqliteOptions { mode, ..quick() }
 }
 
-fn refused(path: &Path, options: SqliteOptions, kind: Trouble, says: &str) {
+pub(crate) fn refused(path: &Path, options: SqliteOptions, kind: Trouble, says: &str) {
     let error = SqliteStore::open(path, options).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
     assert!(error.message.contains(says), "{error}");
 }
 
-fn plan(store: &SqliteStore) -> PlanNo {
+pub(crate) fn plan(store: &SqliteStore) -> PlanNo {
     let net = include_str!("../../../../fixtures/histories/linear-payment/net.json");
     let plan = Plan::new(serde_json::from_str(net).unwrap()).unwrap();
     store.put_plan(&plan).unwrap()
 }
 
-fn chunk(seq: u64, body: &str) -> Chunk {
+pub(crate) fn chunk(seq: u64, body: &str) -> Chunk {
     Chunk {
         first: seq,
         last: seq,
@@ -46,7 +46,7 @@ fn chunk(seq: u64, body: &str) -> Chunk {
     }
 }
 
-fn batch(number: i64, appends: Vec<Append>) -> Batch {
+pub(crate) fn batch(number: i64, appends: Vec<Append>) -> Batch {
     Batch {
         id: CommitId { session: 1, number },
         session: None,
@@ -55,7 +55,7 @@ fn batch(number: i64, appends: Vec<Append>) -> Batch {
     }
 }
 
-fn create(plan: PlanNo, no: i64, body: &str) -> Append {
+pub(crate) fn create(plan: PlanNo, no: i64, body: &str) -> Append {
     let mut append = Append::new(RunNo(no), 0);
     append.create = Some(Box::new(NewRun {
         run_id: format!("run_{no}"),
