@@ -90,7 +90,8 @@ CREATE TABLE tasks (
   free_from  INTEGER NOT NULL,
   PRIMARY KEY (run_no, target)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX tasks_free ON tasks (queue, op, priority, free_from) WHERE leased = 0 AND stopping = 0;
+CREATE INDEX tasks_free ON tasks (queue, op, priority, visible_at, run_no, target)
+  WHERE leased = 0 AND stopping = 0;
 CREATE INDEX tasks_leased ON tasks (until) WHERE leased = 1;
 
 -- Who waits for which event, and since when. `given` ones have their event and get no second one.

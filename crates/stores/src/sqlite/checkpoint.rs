@@ -96,10 +96,10 @@ impl Checkpoints {
             self.nearly.store(false, Ordering::Relaxed);
         } else if self.nearly.swap(false, Ordering::Relaxed) {
             self.copy(conn);
-        } else if pages - copied >= self.every {
-            if let Err(TrySendError::Disconnected(())) = self.wake.try_send(()) {
-                self.copy(conn);
-            }
+        } else if pages - copied >= self.every
+            && let Err(TrySendError::Disconnected(())) = self.wake.try_send(())
+        {
+            self.copy(conn);
         }
     }
 

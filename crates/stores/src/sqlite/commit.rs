@@ -239,10 +239,10 @@ impl<'a> Commit<'a> {
     }
 
     fn what_else_forbids(&mut self, append: &Append) -> rusqlite::Result<Option<Outcome>> {
-        if let Some(rows) = &append.linear {
-            if linear::biz_key_is_taken(self.conn, append.run, rows)? {
-                return Ok(Some(Outcome::BizKeyTaken));
-            }
+        if let Some(rows) = &append.linear
+            && linear::biz_key_is_taken(self.conn, append.run, rows)?
+        {
+            return Ok(Some(Outcome::BizKeyTaken));
         }
         for (index, guard) in append.guards.iter().enumerate() {
             if !self.holds(append.run, guard)? {
@@ -337,10 +337,10 @@ impl<'a> Commit<'a> {
     fn write(&mut self, append: &Append) -> Result<Outcome, Fault> {
         // The chunk is first, and its keys are the first of it: a key that exists then finds nothing
         // to undo in most cases.
-        if let Some(chunk) = &append.chunk {
-            if let Some(lost) = self.write_chunk(append.run, chunk)? {
-                return Ok(lost);
-            }
+        if let Some(chunk) = &append.chunk
+            && let Some(lost) = self.write_chunk(append.run, chunk)?
+        {
+            return Ok(lost);
         }
         if let Some(new) = &append.create {
             self.write_run(append.run, new)?;

@@ -1,6 +1,6 @@
 //! Tasks: work for whoever serves its queue.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, Row, params};
 use stepwell_engine::store::{Result, RunNo, TaskChange, TaskRow, Tasks};
 use stepwell_kernel::time::Time;
 
@@ -71,7 +71,7 @@ pub(super) fn change(conn: &Connection, run: RunNo, change: &TaskChange) -> rusq
 }
 
 /// The priorities that tasks of a queue and operation have, by leaps through the index: there are few,
-/// and tasks that are not free yet are never looked at.
+/// and for each the tasks are in the order in which they are given out.
 fn priorities(conn: &Connection, queue: &str, op: &str) -> rusqlite::Result<Vec<i64>> {
     let mut next = conn.prepare_cached(
         "SELECT min(priority) FROM tasks
@@ -106,7 +106,7 @@ fn free(
                 .prepare_cached(&format!(
                     "SELECT {COLUMNS} FROM tasks
                      WHERE queue = ?1 AND op = ?2 AND priority = ?3 AND leased = 0 AND stopping = 0
-                       AND free_from <= ?4
+                       AND visible_at <= ?4 AND free_from <= ?4
                      ORDER BY visible_at, run_no, target LIMIT ?5"
                 ))?
                 .query_map(
@@ -196,18 +196,23 @@ impl Tasks for SqliteStore {
 
     fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {
         self.read(|conn| {
-            let mut first = conn.prepare_cached(
-                "SELECT free_from FROM tasks
+            let mut open = conn.prepare_cached(
+                "SELECT visible_at, free_from FROM tasks
                  WHERE queue = ?1 AND op = ?2 AND priority = ?3 AND leased = 0 AND stopping = 0
-                 ORDER BY free_from LIMIT 1",
+                 ORDER BY visible_at",
             )?;
             let mut earliest: Option<i64> = None;
             for (queue, op) in serves {
                 for priority in priorities(conn, queue, op)? {
-                    let from: Option<i64> = first
-                        .query_row(params![queue, op, priority], |row| row.get(0))
-                        .optional()?;
-                    earliest = earliest.into_iter().chain(from).min();
+                    // Those in front may be reserved; none is free before it is visible.
+                    let mut rows = open.query(params![queue, op, priority])?;
+                    while let Some(row) = rows.next()? {
+                        let visible_at: i64 = row.get(0)?;
+                        if earliest.is_some_and(|it| it <= visible_at) {
+                            break;
+                        }
+                        earliest = earliest.into_iter().chain([row.get(1)?]).min();
+                    }
                 }
             }
             Ok(earliest.map(Time))

@@ -1,4 +1,5 @@
 //! The stores against the engine's public suite, against each other, and against faults.
+#![allow(clippy::unwrap_used)]
 
 mod place;
 mod sqlite;
