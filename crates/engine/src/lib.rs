@@ -14,6 +14,7 @@ pub mod port;
 mod recover;
 mod start;
 pub mod store;
+pub mod suite;
 mod wake;
 
 pub use children::MAX_CHILD_DEPTH;

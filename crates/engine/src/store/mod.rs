@@ -12,6 +12,8 @@
 //! - A commit whose answer was lost is sent again as it was; the store recognises it by its id.
 
 mod commit;
+mod memory;
+mod picture;
 mod rows;
 
 use std::fmt;
@@ -24,6 +26,8 @@ pub use commit::{
     Append, Batch, Chunk, Frozen, Guard, Head, LinearInstance, LinearRows, LinearStep, NewAlert,
     NewMail, NewRun, Outcome, SlotChange, TaskChange, WaitChange,
 };
+pub use memory::MemoryStore;
+pub use picture::{Dump, MarkerState, Picture};
 pub use rows::{
     AlertRow, DeadLetter, Delivered, Health, Mail, Marker, OutsideEvent, PlanRow, RunFilter,
     RunSummary, StoredChunk, StoredHead, StoredRun, TaskRow,

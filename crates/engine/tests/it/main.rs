@@ -5,6 +5,7 @@ mod children;
 mod conformance;
 mod definitions;
 mod slots;
+mod stores;
 
 use std::sync::Arc;
 
