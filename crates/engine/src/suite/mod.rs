@@ -7,6 +7,7 @@
 // These are tests that stores in other crates run: a failed expectation is a panic here as there.
 #![allow(clippy::unwrap_used)]
 
+mod differential;
 mod guards;
 mod log;
 mod outbox;
@@ -22,6 +23,7 @@ mod world;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use differential::{Compared, differential};
 pub use world::World;
 
 use crate::store::Store;

@@ -205,13 +205,12 @@ impl Tables {
         if let Some(rows) = &append.linear {
             run.take_linear(rows);
         }
-        if let Some(frozen) = &append.snapshot {
-            if run.snapshot.as_ref().is_none_or(|it| it.seq <= frozen.seq) {
-                run.snapshot = Some(frozen.clone());
-            }
+        let kept = run.snapshot.as_ref().map_or(0, |it| it.seq);
+        if let Some(frozen) = append.snapshot.as_ref().filter(|it| it.seq >= kept) {
+            run.snapshot = Some(frozen.clone());
         }
         for change in &append.waits {
-            self.change_wait(append.run, change);
+            self.change_wait(append.run, change, batch.now);
         }
         self.mark(append, batch.now);
         for alert in &append.alerts {
@@ -219,8 +218,7 @@ impl Tables {
         }
     }
 
-    fn change_wait(&mut self, no: RunNo, change: &WaitChange) {
-        let since = self.moment();
+    fn change_wait(&mut self, no: RunNo, change: &WaitChange, since: Time) {
         let Some(run) = self.runs.get_mut(&no) else {
             return;
         };
@@ -235,10 +233,12 @@ impl Tables {
             !it.given && it.event.event_type == *event_type && it.event.key == run.row.event_key
         };
         let kept = self.inbox.values_mut().filter(fits);
-        let oldest = kept.min_by_key(|it| it.since).map(|it| {
-            it.given = true;
-            it.event.mail.clone()
-        });
+        let oldest = kept
+            .min_by(|a, b| (a.since, &a.event.id).cmp(&(b.since, &b.event.id)))
+            .map(|it| {
+                it.given = true;
+                it.event.mail.clone()
+            });
         let wait = Wait {
             event_type: event_type.clone(),
             since,

@@ -38,8 +38,6 @@ struct Tables {
     requests: HashMap<String, RunNo>,
     last_session: i64,
     sessions: BTreeMap<SessionNo, Session>,
-    /// Counts what happens, to know what has waited longest.
-    moment: u64,
     inbox: HashMap<String, Kept>,
     last_mail: i64,
     mail: BTreeMap<MailNo, MailRow>,
@@ -89,7 +87,7 @@ struct Session {
 #[derive(Debug)]
 struct Wait {
     event_type: String,
-    since: u64,
+    since: Time,
     /// It has its event as mail; no second one until it waits again.
     given: bool,
 }
@@ -98,7 +96,7 @@ struct Wait {
 #[derive(Debug)]
 struct Kept {
     event: OutsideEvent,
-    since: u64,
+    since: Time,
     given: bool,
 }
 
@@ -117,11 +115,6 @@ impl MemoryStore {
 }
 
 impl Tables {
-    fn moment(&mut self) -> u64 {
-        self.moment += 1;
-        self.moment
-    }
-
     fn run_id(&self, run: RunNo) -> String {
         self.runs
             .get(&run)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use stepwell_kernel::time::Time;
 
-use super::{DeadLetter, Kept, MarkerState, MemoryStore, Tables};
+use super::{DeadLetter, Kept, MarkerState, MemoryStore, Run, Tables};
 use crate::store::{
     AlertRow, Delivered, Mail, MailNo, Mailbox, Marker, NewAlert, Outbox, OutsideEvent, Result,
     RunNo, SessionNo,
@@ -18,7 +18,7 @@ impl Tables {
         let waits = runs.flat_map(|(no, run)| run.waits.iter().map(|it| (*no, it)));
         let fitting =
             waits.filter(|(_, (_, wait))| !wait.given && wait.event_type == event.event_type);
-        let longest = fitting.min_by_key(|(_, (_, wait))| wait.since);
+        let longest = fitting.min_by_key(|(no, (step, wait))| (wait.since, *no, *step));
         longest.map(|(no, (step, _))| (no, step.clone()))
     }
 
@@ -64,7 +64,7 @@ impl Mailbox for MemoryStore {
         Ok(Some(tables.mail.remove(&mail).and_then(|it| it.answer)))
     }
 
-    fn deliver(&self, event: &OutsideEvent, _now: Time) -> Result<Delivered> {
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
         let mut tables = self.tables();
         if tables.inbox.contains_key(&event.id) {
             return Ok(Delivered::Again);
@@ -72,7 +72,7 @@ impl Mailbox for MemoryStore {
         let goes_to = tables.waiting_for(event);
         let kept = Kept {
             event: event.clone(),
-            since: tables.moment(),
+            since: now,
             given: goes_to.is_some(),
         };
         tables.inbox.insert(event.id.clone(), kept);
@@ -204,10 +204,11 @@ impl Outbox for MemoryStore {
     }
 
     fn put_projection(&self, run: RunNo, seq: u64, snapshot: &str, _now: Time) -> Result<()> {
-        if let Some(run) = self.tables().runs.get_mut(&run) {
-            if run.projection.as_ref().is_none_or(|(kept, _)| *kept <= seq) {
-                run.projection = Some((seq, snapshot.into()));
-            }
+        let mut tables = self.tables();
+        let run = tables.runs.get_mut(&run);
+        let behind = |run: &&mut Run| run.projection.as_ref().is_none_or(|(kept, _)| *kept <= seq);
+        if let Some(run) = run.filter(behind) {
+            run.projection = Some((seq, snapshot.into()));
         }
         Ok(())
     }
