@@ -97,18 +97,18 @@ CREATE INDEX tasks_expired ON tasks (until, run_no, target) WHERE leased;
 
 CREATE TABLE waits (
     run_no     bigint NOT NULL,
-    wait_no    bigint GENERATED ALWAYS AS IDENTITY,
+    since      bigint NOT NULL,
     given      boolean NOT NULL,
     step       text COLLATE "C" NOT NULL,
     event_type text COLLATE "C" NOT NULL,
     event_key  text COLLATE "C" NOT NULL,
     PRIMARY KEY (run_no, step)
 );
-CREATE INDEX waits_open ON waits (event_key, event_type, wait_no) WHERE NOT given;
+CREATE INDEX waits_open ON waits (event_key, event_type, since, run_no, step) WHERE NOT given;
 
 -- Events from outside; those that were given keep their id, so that it counts once.
 CREATE TABLE inbox (
-    event_no   bigint GENERATED ALWAYS AS IDENTITY,
+    since      bigint NOT NULL,
     given      boolean NOT NULL,
     event_id   text COLLATE "C" PRIMARY KEY,
     event_type text COLLATE "C" NOT NULL,
@@ -116,7 +116,7 @@ CREATE TABLE inbox (
     payload    text NOT NULL,
     mail       text NOT NULL
 );
-CREATE INDEX inbox_kept ON inbox (event_key, event_type, event_no) WHERE NOT given;
+CREATE INDEX inbox_kept ON inbox (event_key, event_type, since, event_id) WHERE NOT given;
 
 CREATE TABLE mailbox (
     mail_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -40,11 +40,11 @@ const DELIVER: &str = "
 WITH waiter AS MATERIALIZED (
     SELECT w.run_no, w.step FROM waits w
     WHERE w.event_key = $3 AND w.event_type = $2 AND NOT w.given
-    ORDER BY w.wait_no LIMIT 1 FOR UPDATE
+    ORDER BY w.since, w.run_no, w.step LIMIT 1 FOR UPDATE
 ), kept AS (
-    INSERT INTO inbox (event_id, event_type, event_key, payload, mail, given)
-    VALUES ($1, $2, $3, $4, $5, EXISTS (SELECT FROM waiter))
-    ON CONFLICT DO NOTHING RETURNING event_no
+    INSERT INTO inbox (since, event_id, event_type, event_key, payload, mail, given)
+    VALUES (clock($6), $1, $2, $3, $4, $5, EXISTS (SELECT FROM waiter))
+    ON CONFLICT DO NOTHING RETURNING event_id
 ), gave AS (
     UPDATE waits w SET given = true FROM waiter
     WHERE w.run_no = waiter.run_no AND w.step = waiter.step AND EXISTS (SELECT FROM kept)
@@ -77,7 +77,7 @@ impl Mailbox for PostgresStore {
         Ok((!lies_there).then(|| row.get(1)))
     }
 
-    fn deliver(&self, event: &OutsideEvent, _now: Time) -> Result<Delivered> {
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
         let answers = self.links.transact(vec![
             // A commit that begins to wait takes the same lock, so neither misses the other.
             Step::new(LOCK_KEY).with(&event.key).with(&event.event_type),
@@ -86,7 +86,8 @@ impl Mailbox for PostgresStore {
                 .with(&event.event_type)
                 .with(&event.key)
                 .with(&event.payload)
-                .with(&event.mail),
+                .with(&event.mail)
+                .with(self.given(now)),
             Step::new(sql::NOTIFY),
         ])?;
         let row = reads::first(answers.get(1).map_or(&[], Vec::as_slice))?;

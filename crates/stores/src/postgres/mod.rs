@@ -11,6 +11,7 @@
 mod check;
 mod columns;
 mod commit;
+mod dump;
 mod fault;
 mod link;
 mod mailbox;

@@ -21,7 +21,7 @@ pub(super) fn steps<'a>(
 ) -> Vec<Step<'a>> {
     let appends: Vec<&'a Append> = wave.iter().map(|(_, it)| *it).collect();
     let mut steps = tasks(batch, given, &appends);
-    steps.extend(waits(&appends, &puts(wave), found));
+    steps.extend(waits(given, &appends, &puts(wave), found));
     steps.extend(linear(&appends));
     steps.extend(markers(given, &appends));
     steps.extend(snapshots(&appends));
@@ -102,7 +102,12 @@ fn tasks<'a>(batch: &'a Batch, given: Option<i64>, appends: &[&'a Append]) -> Ve
     steps
 }
 
-fn waits<'a>(appends: &[&'a Append], puts: &[Put<'a>], found: &Found) -> Vec<Step<'a>> {
+fn waits<'a>(
+    now: Option<i64>,
+    appends: &[&'a Append],
+    puts: &[Put<'a>],
+    found: &Found,
+) -> Vec<Step<'a>> {
     // What a commit says last about a step counts; each begin of a wait still gets its event.
     let mut last: BTreeMap<(i64, &'a str), Option<usize>> = BTreeMap::new();
     let mut place = 0;
@@ -132,6 +137,7 @@ fn waits<'a>(appends: &[&'a Append], puts: &[Put<'a>], found: &Found) -> Vec<Ste
         let given = kept.iter().map(|it| found.gifts.contains_key(it));
         steps.push(
             Step::new(sql::PUT_WAITS)
+                .with(now)
                 .with(kept_puts().map(|it| it.run).collect::<Vec<_>>())
                 .with(given.collect::<Vec<_>>())
                 .with(kept_puts().map(|it| it.step).collect::<Vec<_>>())

@@ -156,11 +156,11 @@ FROM unnest($1::bigint[], $2::text[], $3::text[])
     WITH ORDINALITY AS u (run_no, event_key, event_type, place)
 LEFT JOIN runs r ON r.run_no = u.run_no
 CROSS JOIN LATERAL (
-    SELECT e.event_no, e.event_id, e.mail FROM inbox e
+    SELECT e.since, e.event_id, e.mail FROM inbox e
     WHERE e.event_key = COALESCE(u.event_key, r.event_key) AND e.event_type = u.event_type
       AND NOT e.given
-    ORDER BY e.event_no LIMIT cardinality($1::bigint[])
-) i ORDER BY u.place, i.event_no";
+    ORDER BY e.since, e.event_id LIMIT cardinality($1::bigint[])
+) i ORDER BY u.place, i.since, i.event_id";
 
 pub(super) const DELETE_TASKS: &str = "
 DELETE FROM tasks t USING unnest($1::bigint[], $2::text[]) AS u (run_no, target)
@@ -192,13 +192,13 @@ DELETE FROM waits w USING unnest($1::bigint[], $2::text[]) AS u (run_no, step)
 WHERE w.run_no = u.run_no AND w.step = u.step";
 
 pub(super) const PUT_WAITS: &str = "
-INSERT INTO waits (run_no, given, step, event_type, event_key)
-SELECT u.run_no, u.given, u.step, u.event_type, r.event_key
-FROM unnest($1::bigint[], $2::boolean[], $3::text[], $4::text[])
+INSERT INTO waits (run_no, since, given, step, event_type, event_key)
+SELECT u.run_no, clock($1), u.given, u.step, u.event_type, r.event_key
+FROM unnest($2::bigint[], $3::boolean[], $4::text[], $5::text[])
     AS u (run_no, given, step, event_type)
 JOIN runs r ON r.run_no = u.run_no
 ON CONFLICT (run_no, step) DO UPDATE SET
-    wait_no = DEFAULT, given = excluded.given, event_type = excluded.event_type";
+    since = excluded.since, given = excluded.given, event_type = excluded.event_type";
 
 pub(super) const GIVE_EVENTS: &str = "
 UPDATE inbox SET given = true WHERE event_id = ANY($1)";

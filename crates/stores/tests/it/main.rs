@@ -1,1 +1,5 @@
 //! The stores against the engine's public suite, against each other, and against faults.
+
+mod postgres;
+mod postgres_faults;
+mod server;

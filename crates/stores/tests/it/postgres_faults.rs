@@ -1,0 +1,1 @@
+//! PostgreSQL when things go wrong.
