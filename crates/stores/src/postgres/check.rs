@@ -3,7 +3,7 @@
 use stepwell_engine::store::{Health, Result};
 
 use super::fault::Fault;
-use super::{PostgresStore, broken, migrate};
+use super::{PostgresStore, broken, limit, migrate};
 
 const COUNTS: &str = "
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM heads WHERE ended_at IS NULL)";
@@ -40,12 +40,12 @@ WHERE NOT EXISTS (SELECT FROM log l WHERE l.run_no = s.run_no AND l.last_seq >= 
 
 /// Nobody has it and nothing will wake it.
 const ASLEEP: &str = "
-SELECT format('run %s: it is open and nothing will ever wake it', r.run_id)
+SELECT r.run_id
 FROM heads h JOIN runs r ON r.run_no = h.run_no
 WHERE h.ended_at IS NULL AND h.session_no IS NULL AND h.wake_at IS NULL AND NOT h.queued
   AND NOT EXISTS (SELECT FROM tasks t WHERE t.run_no = h.run_no)
   AND NOT EXISTS (SELECT FROM waits w WHERE w.run_no = h.run_no)
-  AND NOT EXISTS (SELECT FROM mailbox m WHERE m.run_no = h.run_no AND m.answer IS NULL) LIMIT 100";
+  AND NOT EXISTS (SELECT FROM mailbox m WHERE m.run_no = h.run_no AND m.answer IS NULL) ORDER BY r.run_no LIMIT $1";
 
 const FREELY: &str = "
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
@@ -53,13 +53,20 @@ SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_
 SET LOCAL enable_bitmapscan = on; SET LOCAL statement_timeout = 0";
 
 impl PostgresStore {
+    /// Open runs that no session, time, task, wait, message or queue will ever wake, oldest first.
+    /// Not part of `check`, which knows nothing of what runs are for.
+    pub fn sleepers(&self, most: usize) -> Result<Vec<String>> {
+        let rows = self.links.ask(ASLEEP, &[&limit(most)])?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     pub(super) fn look_for_damage(&self) -> Result<Health> {
         let mut loan = self.links.get()?;
         let found = loan.wait_long(async |link| {
             link.script(FREELY).await?;
             let counts = link.query(COUNTS, &[]).await;
             let mut problems = Vec::new();
-            for sql in [GAPS, KEYS, HEADLESS, EMPTY, AHEAD, ASLEEP] {
+            for sql in [GAPS, KEYS, HEADLESS, EMPTY, AHEAD] {
                 match link.query(sql, &[]).await {
                     Ok(rows) => problems.extend(rows.iter().map(|row| row.get::<_, String>(0))),
                     Err(fault) => {

@@ -344,6 +344,7 @@ impl Links {
     /// Keeps one connection that hears when somebody posts something.
     pub(super) fn listen(&self) -> Result<()> {
         let way = Arc::downgrade(&self.way);
+        let (listens, first) = sync_channel(1);
         self.handle()?.spawn(async move {
             let mut pause = Duration::from_millis(50);
             while let Some(way) = way.upgrade() {
@@ -351,6 +352,8 @@ impl Links {
                 // What was posted while nobody listened may be news.
                 way.news.fetch_add(1, Ordering::Relaxed);
                 drop(way);
+                // Only the first is waited for.
+                let _ = listens.try_send(());
                 match client {
                     Ok(client) => {
                         pause = Duration::from_millis(50);
@@ -363,6 +366,8 @@ impl Links {
                 tokio::time::sleep(pause).await;
             }
         });
+        // Without it news come late and nothing is lost: the engine looks by itself too.
+        let _ = first.recv_timeout(self.way.timeout);
         Ok(())
     }
 
