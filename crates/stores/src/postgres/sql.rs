@@ -135,7 +135,8 @@ WHERE EXISTS (SELECT FROM linear_instances i WHERE i.workflow_type = u.type AND 
 
 pub(super) const TAKE_MAIL: &str = "
 DELETE FROM mailbox m USING unnest($1::bigint[], $2::bigint[]) AS u (mail_no, run_no)
-WHERE m.mail_no = u.mail_no AND m.run_no = u.run_no AND m.answer IS NULL RETURNING m.mail_no";
+WHERE m.mail_no = u.mail_no AND m.run_no = u.run_no AND m.answer IS NULL
+RETURNING m.mail_no, m.run_no";
 
 pub(super) const MAKE_SLOTS: &str = "
 INSERT INTO slots (key, taken) SELECT u.key, 0 FROM unnest($1::text[]) AS u (key)

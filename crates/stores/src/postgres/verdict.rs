@@ -27,7 +27,8 @@ struct Facts {
     new_keys: Option<HashMap<i64, usize>>,
     heads_alone: HashSet<i64>,
     biz_taken: HashSet<i64>,
-    mail: HashSet<i64>,
+    /// A message that was taken, and whose it was.
+    mail: HashMap<i64, i64>,
     /// Session: dead, and its time is not over.
     sessions: HashMap<i64, (bool, bool)>,
     /// Task: worker, its time is not over, leased.
@@ -44,6 +45,7 @@ impl Facts {
             *new_keys.entry(row.get(0)).or_default() += 1;
         }
         let sessions = answers.get(&Ask::Sessions).into_iter().flatten();
+        let mail = answers.get(&Ask::Mail).into_iter().flatten();
         let tasks = answers.get(&Ask::Leases).into_iter().flatten();
         Facts {
             created: numbers(answers, Ask::Created),
@@ -54,7 +56,7 @@ impl Facts {
             new_keys: counting.then_some(new_keys),
             heads_alone: numbers(answers, Ask::HeadsAlone),
             biz_taken: numbers(answers, Ask::BizKeys),
-            mail: numbers(answers, Ask::Mail),
+            mail: mail.map(|row| (row.get(0), row.get(1))).collect(),
             sessions: sessions
                 .map(|row| (row.get(0), (row.get(1), row.get(2))))
                 .collect(),
@@ -94,7 +96,10 @@ impl Facts {
         if let Some(index) = guards.position(|it| !self.holds(batch, run, it)) {
             return Some(Outcome::GuardFailed(index));
         }
-        let there = append.taken.iter().all(|it| self.mail.contains(&it.0));
+        let there = append
+            .taken
+            .iter()
+            .all(|it| self.mail.get(&it.0) == Some(&run));
         (!there).then_some(Outcome::Moved)
     }
 
