@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod children;
+mod chunk;
 mod conformance;
 mod definitions;
 mod slots;
