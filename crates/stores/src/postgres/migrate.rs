@@ -1,12 +1,16 @@
 //! Makes and migrates the tables. Many servers may start at once: one migrates, the others wait.
 
+use stepwell_engine::chunk::templates;
 use stepwell_engine::store::{Result, StoreError, Trouble};
 
 use super::fault::Fault;
 use super::link::{Link, Links, quoted};
 
 /// All migrations, in order; the number of the last is the version of the schema.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_tables.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/postgres/0001_tables.sql"),
+    include_str!("../../migrations/postgres/0002_views.sql"),
+];
 
 /// The version that this program reads and writes.
 pub(super) const VERSION: i32 = MIGRATIONS.len() as i32;
@@ -18,6 +22,10 @@ const HAS_SCHEMA: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname 
 const KEPT_VERSION: &str = "SELECT COALESCE(max(version), 0) FROM migrations";
 
 const APPLIED: &str = "INSERT INTO migrations (version) VALUES ($1)";
+
+const KEEP_TEMPLATES: &str = "
+INSERT INTO event_templates (codec, event_type, json)
+SELECT * FROM unnest($1::smallint[], $2::text[], $3::text[]) ON CONFLICT DO NOTHING";
 
 const MIGRATIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations (
     version    integer PRIMARY KEY,
@@ -62,5 +70,16 @@ async fn inside(link: &Link, schema: &str) -> std::result::Result<(), Fault> {
         let version = i32::try_from(index + 1).unwrap_or(VERSION);
         link.query(APPLIED, &[&version]).await?;
     }
+    keep_templates(link).await
+}
+
+/// The view of events reads them. Templates never change, so those that are there stay.
+async fn keep_templates(link: &Link) -> std::result::Result<(), Fault> {
+    let all = templates();
+    let codecs: Vec<i16> = all.iter().map(|it| it.codec).collect();
+    let types: Vec<&str> = all.iter().map(|it| it.event_type).collect();
+    let texts: Vec<&str> = all.iter().map(|it| it.json.as_str()).collect();
+    link.query(KEEP_TEMPLATES, &[&codecs, &types, &texts])
+        .await?;
     Ok(())
 }

@@ -2,4 +2,5 @@
 
 mod postgres;
 mod postgres_faults;
+mod postgres_views;
 mod server;

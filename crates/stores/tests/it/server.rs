@@ -47,3 +47,23 @@ pub(crate) fn options(schema: &str) -> PostgresOptions {
 pub(crate) fn fresh() -> PostgresStore {
     PostgresStore::connect(&url(), options(&schema())).unwrap()
 }
+
+/// What a query answers, as text, asked past the store.
+pub(crate) fn sql(url: &str, query: &str) -> Vec<Vec<Option<String>>> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let connected = tokio_postgres::connect(url, tokio_postgres::NoTls).await;
+        let (client, connection) = connected.unwrap();
+        tokio::spawn(connection);
+        let answer = client.simple_query(query).await.unwrap();
+        let rows = answer.iter().filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let texts = |row: &tokio_postgres::SimpleQueryRow| {
+            let columns = 0..row.len();
+            columns.map(|it| row.get(it).map(str::to_owned)).collect()
+        };
+        rows.map(texts).collect()
+    })
+}
