@@ -13,10 +13,12 @@ use stepwell_kernel::plan::{Dialect, Net, Plan, RunPolicy, SourceRef, Step, Work
 use stepwell_kernel::time::Time;
 use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
 
+/// Live runs of each thread; a batch has at most one append for each.
 const LIVE: i64 = 1000;
 const THREADS: i64 = 2;
 
-type Done = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+type Trouble = Box<dyn std::error::Error + Send + Sync>;
+type Done = Result<(), Trouble>;
 
 fn main() -> Done {
     let url = std::env::var("STEPWELL_TEST_POSTGRES")
@@ -38,7 +40,7 @@ fn measure(url: &str, size: i64, time: Duration) -> Done {
     let plan = store.put_plan(&plan()?)?;
     let now = now();
     let session = store.open_session("bench", now, Time(now.0 + 3_600_000))?;
-    let before = bytes(url, &schema)?;
+    let before = bytes(url, &schema, "%")?;
     let commits = AtomicI64::new(0);
     let (runs, steps) = (AtomicU64::new(0), AtomicU64::new(0));
     let cpu = cpu();
@@ -54,7 +56,7 @@ fn measure(url: &str, size: i64, time: Duration) -> Done {
                         commits: &commits,
                     };
                     while begin.elapsed() < time {
-                        work.generation(LIVE / THREADS, size, &runs, &steps)?;
+                        work.generation(LIVE, size, &runs, &steps)?;
                     }
                     Ok(())
                 })
@@ -68,13 +70,15 @@ fn measure(url: &str, size: i64, time: Duration) -> Done {
     let spent = begin.elapsed().as_secs_f64();
     let used = self::cpu() - cpu;
     let steps = steps.load(Ordering::Relaxed) as f64;
-    let grown = bytes(url, &schema)? - before;
+    let grown = bytes(url, &schema, "%")? - before;
+    let chunks = bytes(url, &schema, "log")? + bytes(url, &schema, "event_keys")?;
     println!(
         "batches of {size}: {:.0} appends/s ({steps:.0} in {spent:.1} s, {} runs), {:.0} bytes an \
-         append, client CPU {:.1} µs an append",
+         append and {:.0} a chunk, client CPU {:.1} µs an append",
         steps / spent,
         runs.load(Ordering::Relaxed),
         grown as f64 / steps,
+        chunks as f64 / (steps + runs.load(Ordering::Relaxed) as f64),
         used * 1e6 / steps
     );
     Ok(())
@@ -182,8 +186,8 @@ fn cpu() -> f64 {
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
 }
 
-/// What the tables and indexes of a schema take.
-fn bytes(url: &str, schema: &str) -> Result<i64, Box<dyn std::error::Error + Send + Sync>> {
+/// What tables of a schema take, with their indexes.
+fn bytes(url: &str, schema: &str, table: &str) -> Result<i64, Trouble> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
@@ -192,15 +196,15 @@ fn bytes(url: &str, schema: &str) -> Result<i64, Box<dyn std::error::Error + Sen
             .query_one(
                 "SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
                  JOIN pg_namespace n ON n.oid = c.relnamespace
-                 WHERE n.nspname = $1 AND c.relkind = 'r'",
-                &[&schema],
+                 WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname LIKE $2",
+                &[&schema, &table],
             )
             .await?;
         Ok(row.get(0))
     })
 }
 
-fn plan() -> Result<Plan, Box<dyn std::error::Error + Send + Sync>> {
+fn plan() -> Result<Plan, Trouble> {
     let work = Work::Task {
         queue: "default".into(),
         operation: "op".into(),
