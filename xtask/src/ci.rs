@@ -1,10 +1,10 @@
 //! `cargo xtask ci`: the one entry point for everything a change must pass.
 //!
-//! A machine with Rust and nothing else is enough. Each step is shown before it runs, as the
+//! A Debian machine with Rust and nothing else is enough (`test` sees to its PostgreSQL). Each step is shown before it runs, as the
 //! command that repeats it alone.
 
 use crate::repo::Repo;
-use crate::{Task, conformance, corpus, schemas, tidy};
+use crate::{Task, conformance, corpus, postgres, schemas, tidy};
 use anyhow::{Result, bail};
 use std::io::Write as _;
 use std::time::Instant;
@@ -18,8 +18,8 @@ Usage: cargo xtask ci [--list] [--from STEP]
   --from STEP  begin at a step, to go on after mending one
 
 Each step is printed as the command that repeats it alone, with its duration.
-Needs Rust with rustfmt and clippy, nothing else; `corpus` skips itself, loudly,
-where there is no corpus beside the checkout.
+Needs Rust with rustfmt and clippy, and PostgreSQL 15 or newer for `test`, which installs it as
+root on Debian; `corpus` skips itself, loudly, where there is no corpus beside the checkout.
 ";
 
 enum Work {
@@ -55,7 +55,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "test",
-        work: Work::Cargo(&["test", "--workspace", "--locked"]),
+        work: Work::Task(postgres::test, &[]),
     },
     Step {
         name: "schemas",

@@ -4,8 +4,10 @@
 //! to build or run Stepwell itself.
 
 mod ci;
+mod cluster;
 mod conformance;
 mod corpus;
+mod postgres;
 mod repo;
 mod schemas;
 mod source;
@@ -22,6 +24,8 @@ Usage: cargo xtask <TASK> [OPTIONS]
 
 Tasks:
   ci           everything a change must pass, in order; stops at the first failure
+  test         all tests, with a real PostgreSQL for those of its store
+  postgres     run a command with a real PostgreSQL: `cargo xtask postgres -- COMMAND`
   tidy         rules of this repository that the compiler does not know
   conformance  write docs/conformance.md from the tests; --check compares
   schemas      write schemas/ from the types; --check compares
@@ -51,6 +55,8 @@ fn run(args: &[String]) -> Result<()> {
     };
     let (help, task): (&str, Task) = match task.as_str() {
         "ci" => (ci::HELP, ci::run),
+        "test" => (postgres::TEST_HELP, postgres::test),
+        "postgres" => (postgres::HELP, postgres::run),
         "tidy" => (tidy::HELP, tidy::run),
         "conformance" => (conformance::HELP, conformance::run),
         "schemas" => (schemas::HELP, schemas::run),
@@ -61,7 +67,9 @@ fn run(args: &[String]) -> Result<()> {
         }
         other => bail!("no task `{other}`; `cargo xtask --help` lists them"),
     };
-    if rest.iter().any(|arg| arg == "--help" || arg == "-h") {
+    // What stands after `--` belongs to the command that a task runs.
+    let own = rest.iter().take_while(|arg| *arg != "--");
+    if own.into_iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{help}");
         return Ok(());
     }

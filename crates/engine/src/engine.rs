@@ -1,50 +1,29 @@
-//! The engine over one store: commands in, commits, effects out. Effects that are messages to other
-//! runs go through a queue, so a run never waits inside another's decision.
+//! The engine in line: a keeper whose batches are committed right here, one after the other, on the
+//! caller's thread. Everything a call leads to is done when it returns. For the mock, for tests, and
+//! for commands that do one thing; `service` is the engine that runs by itself.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use stepwell_kernel::command::{Actor, Command, Env, Reply, Role};
-use stepwell_kernel::contract::{Recorder, SchemaFault};
-use stepwell_kernel::decide::decide;
-use stepwell_kernel::effect::{Effect, Priority, Target};
-use stepwell_kernel::event::Event;
-use stepwell_kernel::evolve::replay;
+use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::effect::{Priority, Target};
+use stepwell_kernel::event::{Event, WaitKind};
+use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::{Plan, StepRef};
-use stepwell_kernel::rejection::Rejection;
-use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
-use crate::port::{AppendError, Catalog, Clock, Store};
+use crate::chunk;
+pub use crate::error::Error;
+pub use crate::keeper::engine_actor;
+use crate::keeper::{Answer, Config, Hot, Job, Keeper, Output, Retry, Ticket};
+use crate::port::{Catalog, Clock};
+use crate::start::StartRequest;
+use crate::store::{MailNo, RunNo, Store, StoreError};
 
-/// Why a command did not go through.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The kernel refused it.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// The store refused what the kernel decided.
-    #[error("run {run_id}: {source}")]
-    Append {
-        /// Which run.
-        run_id: String,
-        /// Why.
-        source: AppendError,
-    },
-    /// What the kernel decided does not fit the contract's schemas: a bug, and nothing was written.
-    #[error("run {run_id}: {source}")]
-    Schema {
-        /// Which run.
-        run_id: String,
-        /// What does not fit.
-        source: SchemaFault,
-    },
-    /// There is no such run here.
-    #[error("there is no run {0}")]
-    UnknownRun(String),
-}
+/// How often a commit is sent again before the caller is told that the store is not there.
+const TRIES: u32 = 3;
 
 /// Someone must be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +31,7 @@ pub struct Alert {
     /// About which run.
     pub run_id: String,
     /// Which alert.
-    pub code: &'static str,
+    pub code: String,
     /// How urgent.
     pub priority: Priority,
     /// For people.
@@ -72,48 +51,6 @@ pub struct Task {
     pub run_id: String,
     /// What to claim.
     pub target: Target,
-}
-
-/// A run that is held in memory.
-#[derive(Debug)]
-pub struct Live {
-    /// Its plan.
-    pub plan: Arc<Plan>,
-    /// Its state.
-    pub state: State,
-    /// Its log in the contract's form, as far as it is committed.
-    pub(crate) recorder: Recorder,
-}
-
-impl Live {
-    /// A run with this log.
-    pub(crate) fn replayed(
-        plan: &Arc<Plan>,
-        run_id: &str,
-        events: &[Event],
-    ) -> Result<Live, Error> {
-        let mut recorder = Recorder::new(run_id);
-        record(&mut recorder, plan, run_id, events)?;
-        Ok(Live {
-            plan: plan.clone(),
-            state: replay(plan, run_id, events),
-            recorder,
-        })
-    }
-}
-
-/// Checks events against the contract's schemas and links them to the hash chain.
-fn record(
-    recorder: &mut Recorder,
-    plan: &Plan,
-    run_id: &str,
-    events: &[Event],
-) -> Result<(), Error> {
-    let records = recorder.record_all(plan, events);
-    records.map(|_| ()).map_err(|source| Error::Schema {
-        run_id: run_id.to_owned(),
-        source,
-    })
 }
 
 /// Someone or something outside is asked for.
@@ -136,60 +73,79 @@ pub enum Ask {
         request_key: String,
         /// What was looked for.
         path: String,
+        /// The message that asks for it.
+        mail: MailNo,
     },
 }
 
-/// The engine over one store.
+/// The engine in line.
 #[derive(Debug)]
-pub struct Engine<S, C, F> {
-    pub(crate) store: S,
-    pub(crate) clock: C,
-    pub(crate) catalog: F,
-    pub(crate) key: TokenKey,
-    /// Which engine the log names.
-    pub engine_type: &'static str,
-    /// How many runs may run at a time; children run in their parent's slot.
-    pub slots: Option<usize>,
-    pub(crate) runs: BTreeMap<String, Live>,
-    pub(crate) queue: VecDeque<String>,
-    pub(crate) running: BTreeSet<String>,
-    pub(crate) messages: VecDeque<(String, Command)>,
-    pub(crate) children: BTreeMap<String, String>,
-    /// Work that can be claimed.
+pub struct Engine<C> {
+    keeper: Keeper,
+    clock: C,
+    tickets: u64,
+    answers: HashMap<Ticket, Result<Answer, Error>>,
+    /// Work that nobody here serves and that can be claimed.
     pub tasks: BTreeSet<Task>,
+    /// Work of this process whose claim is committed, oldest first.
+    pub jobs: VecDeque<Job>,
     /// What the outside is asked for, oldest first.
     pub asks: VecDeque<(String, Ask)>,
     /// What someone must be told, oldest first.
     pub alerts: Vec<Alert>,
     /// Events that steps sent to the outside, oldest first.
     pub published: Vec<(String, Json)>,
+    /// How many commits had events in them.
+    pub changes: u64,
 }
 
-impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
-    /// An engine with nothing in it.
-    pub fn new(store: S, clock: C, catalog: F, key: TokenKey) -> Engine<S, C, F> {
-        Engine {
-            store,
+impl<C: Clock> Engine<C> {
+    /// An engine over a store.
+    pub fn new(
+        store: Arc<dyn Store>,
+        clock: C,
+        catalog: impl Catalog + Send + 'static,
+        config: Config,
+    ) -> Result<Engine<C>, StoreError> {
+        let keeper = Keeper::open(store, Box::new(catalog), config, clock.now())?;
+        Ok(Engine {
+            keeper,
             clock,
-            catalog,
-            key,
-            engine_type: "native",
-            slots: None,
-            runs: BTreeMap::new(),
-            queue: VecDeque::new(),
-            running: BTreeSet::new(),
-            messages: VecDeque::new(),
-            children: BTreeMap::new(),
+            tickets: 0,
+            answers: HashMap::new(),
             tasks: BTreeSet::new(),
+            jobs: VecDeque::new(),
             asks: VecDeque::new(),
             alerts: Vec::new(),
             published: Vec::new(),
-        }
+            changes: 0,
+        })
     }
 
     /// The store.
-    pub fn store(&self) -> &S {
-        &self.store
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.keeper.store()
+    }
+
+    /// How it works.
+    pub fn config(&mut self) -> &mut Config {
+        self.keeper.config()
+    }
+
+    /// Does from now on all work in this process.
+    pub fn serve_everything(&mut self, capacity: usize) -> Result<(), Error> {
+        let config = self.keeper.config();
+        config.serves = crate::keeper::Serves::Everything;
+        config.capacity = capacity;
+        let now = self.now();
+        self.keeper.attend_all(now);
+        self.tasks.clear();
+        self.drive()
+    }
+
+    /// The keeper.
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
     }
 
     /// The clock.
@@ -202,158 +158,276 @@ impl<S: Store, C: Clock, F: Catalog> Engine<S, C, F> {
         self.clock.now()
     }
 
-    /// A run.
-    pub fn run(&self, run_id: &str) -> Option<&Live> {
-        self.runs.get(run_id)
-    }
-
-    /// All runs, by id.
-    pub fn runs(&self) -> impl Iterator<Item = (&String, &Live)> {
-        self.runs.iter()
-    }
-
     /// The secret for completion tokens.
     pub fn key(&self) -> &TokenKey {
-        &self.key
+        self.keeper.key()
+    }
+
+    /// A run that is in memory.
+    pub fn run(&self, run_id: &str) -> Option<&Hot> {
+        self.keeper.all_hot().find(|hot| *hot.run_id == *run_id)
+    }
+
+    /// All runs in memory, by id.
+    pub fn runs(&self) -> Vec<(&str, &Hot)> {
+        let mut runs: Vec<(&str, &Hot)> = self
+            .keeper
+            .all_hot()
+            .map(|hot| (&*hot.run_id, hot))
+            .collect();
+        runs.sort_unstable_by_key(|(run_id, _)| *run_id);
+        runs
     }
 
     /// Decides a command, commits what came of it, and does what follows.
     pub fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
-        let reply = self.commit(run_id, command)?;
-        if let Reply::RetryRun { request_key } = &reply {
-            self.repeat(run_id, request_key)?;
-        }
-        self.deliver_messages();
-        Ok(reply)
-    }
-
-    /// Passes on what runs have to say to each other.
-    pub(crate) fn deliver_messages(&mut self) {
-        while let Some((to, message)) = self.messages.pop_front() {
-            // A message to a run that has moved on is lawfully refused; there is nobody to tell.
-            let _ = self.commit(&to, message);
+        let (ticket, now) = (self.ticket(), self.now());
+        self.keeper.submit(run_id, command, ticket, now);
+        match self.answer(ticket)? {
+            Answer::Reply(reply) => Ok(reply),
+            Answer::Run(_) => Ok(Reply::Done),
         }
     }
 
-    pub(crate) fn env(&self) -> Env {
-        Env {
-            now: self.clock.now(),
-            key: self.key.clone(),
+    /// Creates a run and puts it into the queue; it starts when a slot is free. Two requests with the
+    /// same request id create one run, whose id both get.
+    pub fn trigger(&mut self, plan: &Arc<Plan>, request: StartRequest) -> Result<String, Error> {
+        self.start(plan, request, true)
+    }
+
+    /// Creates a run; it stays as it is.
+    pub fn create(&mut self, plan: &Arc<Plan>, request: StartRequest) -> Result<String, Error> {
+        self.start(plan, request, false)
+    }
+
+    fn start(
+        &mut self,
+        plan: &Arc<Plan>,
+        request: StartRequest,
+        enqueue: bool,
+    ) -> Result<String, Error> {
+        let (ticket, now) = (self.ticket(), self.now());
+        let run_id = request.run_id.clone();
+        self.keeper.start(plan, request, enqueue, ticket, now);
+        match self.answer(ticket)? {
+            Answer::Run(run_id) => Ok(run_id),
+            Answer::Reply(_) => Ok(run_id),
         }
     }
 
-    fn commit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
-        let env = self.env();
-        let Some(live) = self.runs.get_mut(run_id) else {
-            return Err(Error::UnknownRun(run_id.to_owned()));
+    /// Reports what became of work of this process.
+    pub fn finish(&mut self, job: &Job, command: Command) -> Result<(), Error> {
+        let claim = &job.claimed.claim;
+        let now = self.now();
+        self.keeper
+            .finished(job.run, claim.target, claim.execution, command, now);
+        self.drive()
+    }
+
+    /// Ends the wait for a child whose definition was not found.
+    pub fn pretend_child(&mut self, run_id: &str, mail: MailNo, end: Command) -> Result<(), Error> {
+        let now = self.now();
+        if let Some(run) = self.run(run_id).map(|hot| hot.run) {
+            self.keeper.pretend_child(run, mail, end, now);
+        }
+        self.drive()
+    }
+
+    /// Starts queued runs while slots are free, first come first served.
+    pub fn dequeue_and_start(&mut self) -> Result<(), Error> {
+        let now = self.now();
+        self.keeper.dequeue(now)?;
+        self.drive()
+    }
+
+    /// Does everything that is due. Says whether anything happened.
+    pub fn fire_due(&mut self) -> Result<bool, Error> {
+        let before = self.changes;
+        let now = self.now();
+        self.keeper.tick(now)?;
+        self.drive()?;
+        Ok(self.changes != before)
+    }
+
+    /// When something happens next by itself.
+    pub fn next_wake(&self) -> Option<Time> {
+        let task = self.tasks.first().map(|task| task.visible_at);
+        self.keeper.next_due().into_iter().chain(task).min()
+    }
+
+    /// Reads a run, and asks again for the people that it waits for and offers its work again: after a
+    /// crash nobody else knows.
+    pub fn recover(&mut self, run_id: &str) -> Result<(), Error> {
+        self.keeper.recover(run_id, self.clock.now())?;
+        self.keeper.look();
+        self.drive()?;
+        let Some(hot) = self.run(run_id) else {
+            return Ok(());
         };
-        let expected = live.state.seq;
-        let decision = decide(&live.plan, &mut live.state, command, &env)?;
-        if !decision.events.is_empty()
-            && let Err(error) = self.append(run_id, expected, &decision.events)
-        {
-            self.read_back(run_id)?;
-            return Err(error);
+        let (mut asks, mut tasks) = (Vec::new(), Vec::new());
+        for source in wake_sources(&hot.plan, &hot.state) {
+            match source {
+                WakeSource::Outside {
+                    step,
+                    wait: WaitKind::Gate | WaitKind::Approval | WaitKind::Manual,
+                } => asks.push((run_id.to_owned(), Ask::Person(step))),
+                WakeSource::Task {
+                    target, visible_at, ..
+                } if self.keeper.offers(hot, target) => tasks.push(task(hot, target, visible_at)),
+                _ => {}
+            }
         }
-        for effect in decision.effects {
-            self.perform(run_id, effect);
-        }
-        Ok(decision.reply)
-    }
-
-    fn append(&mut self, run_id: &str, expected: u64, events: &[Event]) -> Result<(), Error> {
-        let Some(live) = self.runs.get_mut(run_id) else {
-            return Err(Error::UnknownRun(run_id.to_owned()));
-        };
-        record(&mut live.recorder, &live.plan, run_id, events)?;
-        let appended = self.store.append(&live.plan, run_id, expected, events);
-        appended.map_err(|source| Error::Append {
-            run_id: run_id.to_owned(),
-            source,
-        })
-    }
-
-    /// The run has events in memory that were not committed: only the log is truth.
-    fn read_back(&mut self, run_id: &str) -> Result<(), Error> {
-        if let Some(live) = self.runs.get_mut(run_id) {
-            *live = Live::replayed(&live.plan, run_id, &self.store.events(run_id, 0))?;
-        }
+        self.asks.extend(asks);
+        self.tasks.extend(tasks);
         Ok(())
     }
 
-    pub(crate) fn perform(&mut self, run_id: &str, effect: Effect) {
-        let to = run_id.to_owned();
-        match effect {
-            Effect::Dispatch {
-                target, visible_at, ..
-            } => {
-                if let Some(live) = self.runs.get(run_id) {
-                    let step = live.plan.step(target.step_ref().step);
-                    let (order, name) = (step.order, step.name.clone());
-                    self.tasks.insert(Task {
-                        visible_at,
-                        order,
-                        name,
-                        run_id: to,
-                        target,
-                    });
+    /// The events of a run after `after`, as they are in the store.
+    pub fn events(&self, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
+        read_events(&**self.store(), run_id, after)
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    fn answer(&mut self, ticket: Ticket) -> Result<Answer, Error> {
+        self.drive()?;
+        // Another server may have the run; it answers when it has looked.
+        let stopped = Err(Error::Stopping);
+        self.answers.remove(&ticket).unwrap_or(stopped)
+    }
+
+    /// Commits until nothing follows any more.
+    fn drive(&mut self) -> Result<(), Error> {
+        loop {
+            let now = self.clock.now();
+            while let Some(batch) = self.keeper.next_batch(now) {
+                let mut tries = 1;
+                loop {
+                    match self.keeper.store().commit(&batch) {
+                        Ok(outcomes) => {
+                            self.keeper.committed(&batch, outcomes, now);
+                            break;
+                        }
+                        Err(error) if tries < TRIES => {
+                            tries += 1;
+                            if self.keeper.failed(&batch, &error, now) == Retry::Never {
+                                break;
+                            }
+                        }
+                        Err(error) => {
+                            self.keeper.abandon(&batch, &error);
+                            self.collect();
+                            return Err(error.into());
+                        }
+                    }
                 }
+                self.collect();
             }
-            Effect::CancelWork { target, execution } => {
-                self.asks.push_back((to, Ask::Stop { target, execution }))
+            self.collect();
+            if !self.keeper.is_pressed() {
+                return Ok(());
             }
-            Effect::IssueToken { step, .. } => self.asks.push_back((to, Ask::Person(step))),
-            Effect::Publish(event) => self.published.push((to, event)),
-            Effect::Alert {
-                code,
-                priority,
-                message,
-            } => {
-                self.alerts.push(Alert {
-                    run_id: to,
-                    code,
-                    priority,
-                    message,
-                });
-            }
-            Effect::Proceed => self.messages.push_back((to, Command::Proceed)),
-            Effect::StartChild {
-                step,
-                request_key,
-                input,
-            } => {
-                self.start_child(run_id, step, request_key, input.as_ref().clone());
-            }
-            Effect::CancelChild { request_key, .. } => {
-                if let Some(child) = self.children.get(&request_key).cloned() {
-                    let cancel = Command::CancelRun {
-                        actor: engine_actor(),
-                        reason: Some("the parent stops".into()),
-                        compensate: false,
-                    };
-                    self.messages.push_back((child, cancel));
-                }
-            }
-            Effect::PauseChildren => self.signal_children(run_id, "PAUSE"),
-            Effect::ResumeChildren => self.signal_children(run_id, "RESUME"),
-            Effect::RunEnded(outcome) => self.ended(run_id, outcome),
-            // Timers are read off the state.
-            Effect::WakeAt(_) => {}
+            self.keeper.tick(now)?;
         }
     }
 
-    /// The events of a run after `after`.
-    pub fn events(&self, run_id: &str, after: u64) -> Vec<Event> {
-        self.store.events(run_id, after)
+    fn collect(&mut self) {
+        let outputs: Vec<Output> = self.keeper.outputs().collect();
+        for output in outputs {
+            match output {
+                Output::Answer(ticket, answer) => {
+                    self.answers.insert(ticket, answer);
+                }
+                Output::Start(job) => self.jobs.push_back(*job),
+                Output::Stop {
+                    run,
+                    target,
+                    execution,
+                } => self.ask(run, Ask::Stop { target, execution }),
+                Output::Offer {
+                    run,
+                    target,
+                    visible_at,
+                } => {
+                    if let Some(hot) = self.keeper.hot(run) {
+                        self.tasks.insert(task(hot, target, visible_at));
+                    }
+                }
+                Output::Person { run, step } => self.ask(run, Ask::Person(step)),
+                Output::MissingChild {
+                    run,
+                    step,
+                    request_key,
+                    path,
+                    mail,
+                } => self.ask(
+                    run,
+                    Ask::MissingChild {
+                        step,
+                        request_key,
+                        path,
+                        mail,
+                    },
+                ),
+                Output::Published(run, event) => {
+                    let run_id = self.run_id(run);
+                    self.published.push((run_id, event));
+                }
+                Output::Alert(run, alert) => {
+                    let run_id = self.run_id(run);
+                    self.alerts.push(Alert {
+                        run_id,
+                        code: alert.code,
+                        priority: alert.priority,
+                        message: alert.message,
+                    });
+                }
+                Output::Changed { .. } => self.changes += 1,
+                Output::Ended(run, _) => {
+                    let run_id = self.run_id(run);
+                    self.tasks.retain(|task| task.run_id != run_id);
+                }
+            }
+        }
+    }
+
+    fn run_id(&self, run: RunNo) -> String {
+        let hot = self.keeper.hot(run);
+        hot.map(|hot| hot.run_id.to_string()).unwrap_or_default()
+    }
+
+    fn ask(&mut self, run: RunNo, ask: Ask) {
+        let run_id = self.run_id(run);
+        self.asks.push_back((run_id, ask));
     }
 }
 
-/// The engine itself, as the sender of what it passes on.
-#[must_use]
-pub fn engine_actor() -> Actor {
-    Actor {
-        id: "engine".into(),
-        role: Role::System,
-        tenant: None,
+fn task(hot: &Hot, target: Target, visible_at: Time) -> Task {
+    let step = hot.plan.step(target.step_ref().step);
+    Task {
+        visible_at,
+        order: step.order,
+        name: step.name.clone(),
+        run_id: hot.run_id.to_string(),
+        target,
     }
+}
+
+/// The events of a run after `after`, as they are in a store.
+pub fn read_events(store: &dyn Store, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
+    let run = store.find(run_id)?;
+    let run = run.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))?;
+    let mut events = Vec::new();
+    for chunk in store.chunks(run, after, usize::MAX)? {
+        let decoded = chunk::decode(chunk.first, chunk.codec, &chunk.body);
+        let decoded = decoded.map_err(|source| Error::Unreadable {
+            run_id: run_id.to_owned(),
+            source,
+        })?;
+        events.extend(decoded.into_iter().filter(|event| event.seq > after));
+    }
+    Ok(events)
 }

@@ -1,21 +1,28 @@
 //! The engine: takes commands to the kernel, commits what it decides, and does what follows.
 //!
-//! Ports (`port`) say what the engine needs from the world; `memory` is the store that lives in this
-//! process and is the oracle for the others; `engine` commits and performs, with `start`, `children`,
-//! `wake` and `recover` beside it; `mock` drives runs with pretended work. No SQL, no HTTP, and no rule about workflows: those are the kernel's.
+//! - `store`: the port of the databases, with the memory store that is the oracle for the others;
+//!   `suite`: what every store must do, as code that any store can run.
+//! - `keeper`: holds the hot runs and turns decisions into commits; no thread, no clock.
+//! - `engine`: the keeper in line, on the caller's thread; `service`: the keeper with threads.
+//! - `chunk`, `rows`: how the log and the rows beside it are written.
+//! - `mock`: drives runs with pretended work.
+//!
+//! No SQL, no HTTP, and no rule about workflows: those are the kernel's.
 
-mod children;
 pub mod chunk;
 pub mod clock;
 pub mod engine;
-pub mod memory;
+mod error;
+pub mod keeper;
+pub mod limits;
 pub mod mock;
 pub mod port;
-mod recover;
+pub mod rows;
+pub mod service;
 mod start;
 pub mod store;
-mod wake;
+pub mod suite;
 
-pub use children::MAX_CHILD_DEPTH;
-pub use engine::{Alert, Engine, Error};
-pub use start::{StartRequest, run_id_for};
+pub use engine::{Alert, Engine};
+pub use error::Error;
+pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};

@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 
 use serde_json::{Value as Json, json};
-use stepwell_kernel::command::{Actor, Claim, Claimed, Command, ManualOutcome, Reply, Role};
+use stepwell_kernel::command::{Actor, Claim, Command, ManualOutcome, Role};
 use stepwell_kernel::decide::open_token;
 use stepwell_kernel::effect::{Outcome, Target};
 use stepwell_kernel::event::{Patch, StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, StepRef};
-use stepwell_kernel::state::Status;
+use stepwell_kernel::state::{Status, StepRun};
 use stepwell_kernel::time::Time;
 
 use crate::engine::{Ask, Engine, Error};
-use crate::port::{Catalog, Clock, Store};
+use crate::keeper::Job;
+use crate::port::Clock;
 
+/// How many executions are pretended at a time.
+const WORKERS: usize = 64;
 /// How long a mock worker's lease is, in milliseconds.
 const LEASE_MS: u64 = 30_000;
 
@@ -103,8 +106,7 @@ impl FromStr for FailRule {
 #[derive(Clone, Debug)]
 struct Pretended {
     due: Time,
-    run_id: String,
-    claim: Claim,
+    job: Job,
     fails: Option<Failing>,
 }
 
@@ -113,17 +115,15 @@ pub type Note = String;
 
 /// Drives an engine with pretended work.
 #[derive(Debug)]
-pub struct Mock<S, C, F> {
+pub struct Mock<C> {
     /// The engine.
-    pub engine: Engine<S, C, F>,
+    pub engine: Engine<C>,
     /// How steps are made to fail.
     pub rules: Vec<FailRule>,
     /// How long a pretended execution takes, in milliseconds.
     pub work_ms: u64,
     /// How long a person or an event takes to come, in milliseconds.
     pub answer_ms: u64,
-    /// How many executions are pretended at a time.
-    pub workers: usize,
     in_flight: Vec<Pretended>,
     answers: BTreeMap<(Time, u64), (String, StepRef)>,
     answer_no: u64,
@@ -131,25 +131,27 @@ pub struct Mock<S, C, F> {
     pub notes: VecDeque<Note>,
 }
 
-impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
+impl<C: Clock> Mock<C> {
     /// A mock over an engine.
-    pub fn new(mut engine: Engine<S, C, F>) -> Mock<S, C, F> {
-        engine.engine_type = "mock";
-        Mock {
+    pub fn new(mut engine: Engine<C>) -> Result<Mock<C>, Error> {
+        engine.config().engine_type = "mock";
+        // Time may jump, and nobody else is asked.
+        engine.config().poll_ms = 0;
+        engine.serve_everything(WORKERS)?;
+        Ok(Mock {
             engine,
             rules: Vec::new(),
             work_ms: 0,
             answer_ms: 1_000,
-            workers: 64,
             in_flight: Vec::new(),
             answers: BTreeMap::new(),
             answer_no: 0,
             notes: VecDeque::new(),
-        }
+        })
     }
 
     /// Goes on until nothing can happen any more, telling `watch` after every change which run moved.
-    pub fn run(&mut self, watch: &mut dyn FnMut(&Engine<S, C, F>)) -> Result<(), Error> {
+    pub fn run(&mut self, watch: &mut dyn FnMut(&Engine<C>)) -> Result<(), Error> {
         while self.step()? {
             watch(&self.engine);
         }
@@ -177,16 +179,16 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
     pub fn act(&mut self) -> Result<bool, Error> {
         Ok(self.answer_ask()?
             || self.finish_work()?
-            || self.claim_one()?
+            || self.start_work()
             || self.answer_one()?
-            || self.engine.fire_due())
+            || self.engine.fire_due()?)
     }
 
     /// When there is something to do next.
     pub fn due(&self) -> Option<Time> {
         let work = self.in_flight.iter().map(|work| work.due).min();
         let answer = self.answers.keys().next().map(|(at, _)| *at);
-        let free = self.in_flight.len() < self.workers;
+        let free = self.in_flight.len() < WORKERS;
         let wake = self
             .engine
             .next_wake()
@@ -202,22 +204,27 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
             Ask::Person(step) => self.plan_answer(run_id, step),
             Ask::Stop { target, execution } => {
                 let ours = |work: &Pretended| {
-                    work.run_id == run_id
-                        && work.claim.target == target
-                        && work.claim.execution == execution
+                    let claim = &work.job.claimed.claim;
+                    *work.job.run_id == *run_id
+                        && claim.target == target
+                        && claim.execution == execution
                 };
                 if let Some(index) = self.in_flight.iter().position(ours) {
                     let work = self.in_flight.swap_remove(index);
                     // Refused if the execution is no longer current, which is as good.
-                    let _ = self
-                        .engine
-                        .submit(&run_id, Command::ConfirmKill { claim: work.claim });
+                    let claim = Claim {
+                        lease_until: Some(self.engine.now()),
+                        ..work.job.claimed.claim.clone()
+                    };
+                    self.engine
+                        .finish(&work.job, Command::ConfirmKill { claim })?;
                 }
             }
             Ask::MissingChild {
                 step,
                 request_key,
                 path,
+                mail,
             } => {
                 self.notes.push_back(format!(
                     "no definition found for {path}: the child run is pretended"
@@ -234,7 +241,7 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
                     output: json!({}),
                     error: None,
                 };
-                self.engine.submit(&run_id, end)?;
+                self.engine.pretend_child(&run_id, mail, end)?;
             }
         }
         Ok(true)
@@ -247,31 +254,15 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
             if live.state.tally.waits_outside == 0 || live.state.pause.is_some() {
                 continue;
             }
-            for (no, step) in live.state.steps.iter().enumerate() {
-                for (index, visit) in step.visits.iter().enumerate() {
-                    let at = StepRef {
-                        step: stepwell_kernel::plan::StepNo(no as u32),
-                        visit: index as u32 + 1,
-                        item: None,
-                    };
-                    let items = visit.each.iter().flat_map(|each| each.active.iter());
-                    let runs = std::iter::once((at, &visit.run))
-                        .chain(items.map(|(item, run)| (at.with_item(*item), run)));
-                    for (at, run) in runs {
-                        let event = run.status == Status::Waiting
-                            && run
-                                .wait
-                                .as_ref()
-                                .is_some_and(|wait| matches!(wait.kind, WaitKind::Event { .. }));
-                        if event
-                            && !self
-                                .answers
-                                .values()
-                                .any(|(id, step)| id == run_id && *step == at)
-                        {
-                            found.push((run_id.clone(), at));
-                        }
-                    }
+            for at in &live.state.open {
+                let run = live.state.run(*at);
+                let waits = |run: &&StepRun| run.status == Status::Waiting;
+                let listens = run
+                    .filter(waits)
+                    .is_some_and(|it| it.listens_for().is_some());
+                let planned = |(id, step): &(String, StepRef)| id == run_id && step == at;
+                if listens && !self.answers.values().any(planned) {
+                    found.push((run_id.to_owned(), *at));
                 }
             }
         }
@@ -379,44 +370,23 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
         Ok(true)
     }
 
-    fn claim_one(&mut self) -> Result<bool, Error> {
-        let now = self.engine.now();
-        if self.in_flight.len() >= self.workers {
-            return Ok(false);
+    /// Takes up the work whose claims are committed.
+    fn start_work(&mut self) -> bool {
+        let jobs: Vec<Job> = self.engine.jobs.drain(..).collect();
+        let any = !jobs.is_empty();
+        for job in jobs {
+            self.pretend(job);
         }
-        let Some(task) = self
-            .engine
-            .tasks
-            .first()
-            .filter(|task| task.visible_at <= now)
-            .cloned()
-        else {
-            return Ok(false);
-        };
-        self.engine.tasks.remove(&task);
-        let claim = Command::ClaimStep {
-            target: task.target,
-            worker: "mock".into(),
-            lease_until: now.plus(LEASE_MS),
-        };
-        match self.engine.submit(&task.run_id, claim) {
-            Ok(Reply::Claimed(claimed)) => {
-                self.pretend(task.run_id, *claimed);
-                Ok(true)
-            }
-            // A task that is out of date is dropped: the state offers it again when it is due.
-            Ok(_) | Err(Error::Rejected(_)) => Ok(true),
-            Err(error) => Err(error),
-        }
+        any
     }
 
-    fn pretend(&mut self, run_id: String, claimed: Claimed) {
-        let target = claimed.claim.target;
+    fn pretend(&mut self, job: Job) {
+        let target = job.claimed.claim.target;
         let undo = matches!(target, Target::Undo(_));
-        let fails = self.rule(&run_id, target.step_ref(), undo, claimed.claim.execution);
+        let execution = job.claimed.claim.execution;
+        let fails = self.rule(&job.run_id, target.step_ref(), undo, execution);
         let now = self.engine.now();
-        let live = self.engine.run(&run_id);
-        let timeout = live.and_then(|live| live.plan.step(target.step_ref().step).timeout_ms);
+        let timeout = job.plan.step(target.step_ref().step).timeout_ms;
         let due = match (fails, timeout) {
             // It never reports: its own timeout ends it.
             (Some(Failing::Class(ErrorClass::Timeout)), Some(timeout)) if !undo => {
@@ -425,12 +395,7 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
             (Some(Failing::Crash), _) => now.plus(LEASE_MS + 1),
             _ => now.plus(self.work_ms),
         };
-        self.in_flight.push(Pretended {
-            due,
-            run_id,
-            claim: claimed.claim,
-            fails,
-        });
+        self.in_flight.push(Pretended { due, job, fails });
     }
 
     fn finish_work(&mut self) -> Result<bool, Error> {
@@ -440,10 +405,10 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
             return Ok(false);
         };
         let work = self.in_flight.remove(index);
-        // The row's lease: the mock worker renews it as long as it lives.
+        // The session's lease: it is renewed as long as this process lives.
         let claim = Claim {
             lease_until: Some(now),
-            ..work.claim.clone()
+            ..work.job.claimed.claim.clone()
         };
         let command = match work.fails {
             None => Command::CompleteStep {
@@ -463,15 +428,13 @@ impl<S: Store, C: Clock, F: Catalog> Mock<S, C, F> {
                 delay_ms: None,
             },
             Some(Failing::Crash) => Command::ExpireLease {
-                target: work.claim.target,
-                execution: work.claim.execution,
-                lease_until: None,
+                target: claim.target,
+                execution: claim.execution,
+                lease_until: Some(Time(now.0 - 1)),
             },
         };
-        match self.engine.submit(&work.run_id, command) {
-            Ok(_) | Err(Error::Rejected(_)) => Ok(true),
-            Err(error) => Err(error),
-        }
+        self.engine.finish(&work.job, command)?;
+        Ok(true)
     }
 
     fn rule(&self, run_id: &str, step: StepRef, undo: bool, execution: u32) -> Option<Failing> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::effect::{Outcome, Target};
@@ -20,7 +21,7 @@ pub struct Env {
 }
 
 /// Who sends a signal or completes a step by hand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     /// The person or system.
     pub id: String,
@@ -31,7 +32,8 @@ pub struct Actor {
 }
 
 /// What an actor may do; each role may do what the ones before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Look.
     Viewer,
@@ -46,7 +48,7 @@ pub enum Role {
 }
 
 /// Who a result comes from. Only a claim makes one, so nobody can report on work that was not claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// What was claimed.
     pub target: Target,
@@ -59,7 +61,8 @@ pub struct Claim {
 }
 
 /// The timers a run can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TimerKind {
     /// An execution took too long.
     Attempt,
@@ -76,7 +79,7 @@ pub enum TimerKind {
 }
 
 /// A timer that was armed by the event with this sequence number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TimerId {
     /// Which kind.
     pub kind: TimerKind,
@@ -87,7 +90,8 @@ pub struct TimerId {
 }
 
 /// What a handler asks to wait for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WaitFor {
     /// An event; the step runs again when it comes.
     Event {
@@ -101,7 +105,8 @@ pub enum WaitFor {
 }
 
 /// How a person ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ManualOutcome {
     /// Done, or approved.
     Succeeded,
@@ -112,7 +117,7 @@ pub enum ManualOutcome {
 }
 
 /// What someone wants.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// Bring a run into being.
     CreateRun {

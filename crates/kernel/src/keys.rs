@@ -19,12 +19,15 @@ impl std::fmt::Debug for TokenKey {
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut out = String::with_capacity(bytes.len() * 2);
+    let mut out = Vec::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        out.push(DIGITS[usize::from(byte >> 4)] as char);
-        out.push(DIGITS[usize::from(byte & 15)] as char);
+        out.extend_from_slice(&[
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ]);
     }
-    out
+    // Digits are text.
+    String::from_utf8(out).unwrap_or_default()
 }
 
 /// SHA-256 of a text, lower-case hex.
@@ -70,6 +73,49 @@ fn preimage(
     format!("{run_id}|{step_id}|{logical}|{event_type}|{plan_version}")
 }
 
+/// Every event type at the number that stored keys know it by. Only ever add at the end.
+pub const EVENT_TYPES: [&str; 39] = [
+    "RunCreated",
+    "RunQueued",
+    "RunApproved",
+    "RunStarted",
+    "StepStarted",
+    "StepCompleted",
+    "StepFailed",
+    "StepSkipped",
+    "SignalAccepted",
+    "SignalRejected",
+    "RunPaused",
+    "RunResumed",
+    "RunCompleted",
+    "RunFailed",
+    "RunCancelled",
+    "StepExecutionStarted",
+    "StepExecutionFailed",
+    "StepWaiting",
+    "StepApproved",
+    "StepWoken",
+    "StepRouted",
+    "StepHeld",
+    "StepRetried",
+    "TokensAdmitted",
+    "CtxPatched",
+    "ParamsUpdated",
+    "OverrideInjected",
+    "TargetUpdated",
+    "EventReceived",
+    "PauseDrainTimedOut",
+    "RunStalled",
+    "RunFinalizing",
+    "RunStopping",
+    "CompensationStarted",
+    "UndoStarted",
+    "UndoExecutionFailed",
+    "UndoCompleted",
+    "UndoFailed",
+    "CompensationInterrupted",
+];
+
 /// What an event is recorded under, once per run. `ordinal` tells apart what may happen more than
 /// once in an attempt (executions, waits, patches); the canonical events leave it at zero and so
 /// have exactly the contract's key.
@@ -97,6 +143,31 @@ impl EventKey {
         }
         sha256_hex(&text)
     }
+
+    /// The key without what all keys of a run share, as few bytes as possible: the type's number,
+    /// attempt and ordinal, then the step. Two keys never have the same bytes, since the step comes last
+    /// and everything before it says where it ends.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let step = self.step_id.as_deref();
+        let mut bytes = Vec::with_capacity(4 + step.map_or(0, str::len));
+        let number = EVENT_TYPES.iter().position(|it| *it == self.event_type);
+        bytes.push(number.and_then(|no| no.try_into().ok()).unwrap_or(u8::MAX));
+        write_varint(self.logical, &mut bytes);
+        write_varint(self.ordinal, &mut bytes);
+        bytes.push(u8::from(step.is_some()));
+        bytes.extend_from_slice(step.unwrap_or_default().as_bytes());
+        bytes
+    }
+}
+
+/// Seven bits a byte, the lowest first; the highest bit says that more follow.
+fn write_varint(mut number: u64, bytes: &mut Vec<u8>) {
+    while number > 127 {
+        bytes.push(number as u8 | 128);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
 }
 
 /// The contract's key for a start request.

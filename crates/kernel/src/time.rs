@@ -49,7 +49,21 @@ impl Time {
         let (year, month, day) = civil_from_days(days);
         let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
         let (second, milli) = (rest / 1000 % 60, rest % 1000);
-        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+        // By hand, since every event has several and formatting is ten times as slow.
+        let mut text = String::with_capacity(24);
+        for (number, digits, after) in [
+            (year, 4, '-'),
+            (month, 2, '-'),
+            (day, 2, 'T'),
+            (hour, 2, ':'),
+            (minute, 2, ':'),
+            (second, 2, '.'),
+            (milli, 3, 'Z'),
+        ] {
+            push_digits(&mut text, number, digits);
+            text.push(after);
+        }
+        text
     }
 
     /// Reads RFC 3339 with `Z` or a numeric offset; fractions beyond milliseconds are cut.
@@ -108,6 +122,14 @@ impl Time {
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_rfc3339())
+    }
+}
+
+/// Appends a number with this many digits.
+fn push_digits(text: &mut String, number: i64, digits: u32) {
+    for place in (0..digits).rev() {
+        let digit = number / 10_i64.pow(place) % 10;
+        text.push(char::from(b'0' + digit as u8));
     }
 }
 

@@ -23,12 +23,12 @@ use clap::{Args, ValueEnum};
 use stepwell_dialects::words::quote;
 use stepwell_engine::StartRequest;
 use stepwell_engine::engine::{Engine, engine_actor};
-use stepwell_engine::memory::MemoryStore;
+use stepwell_engine::keeper::Config;
 use stepwell_engine::mock::{FailRule, Mock};
 use stepwell_engine::port::Clock as _;
+use stepwell_engine::store::MemoryStore;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::{Patch, RunContext};
-use stepwell_kernel::keys::{TokenKey, sha256_hex};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 
@@ -41,7 +41,7 @@ use report::End;
 use view::View;
 
 /// An engine as this command builds it.
-type RunEngine = Engine<MemoryStore, RunClock, Files>;
+type RunEngine = Engine<RunClock>;
 
 /// How long a real-time run sleeps at most before it looks up: for Ctrl-C and for the tree.
 const NAP: Duration = Duration::from_millis(50);
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         context: context(),
         ..StartRequest::default()
     };
-    let mut mock = mock(args, catalog, rules, &run_id);
+    let mut mock = mock(args, catalog, rules)?;
     let stop = interrupts()?;
     start(&mut mock, &plan, request, args.approve)?;
     let mut view = view(args, &run_id);
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         anyhow::bail!("the run {run_id} has vanished");
     };
     if args.output == Output::Json {
-        let events = mock.engine.events(&run_id, 0);
+        let events = mock.engine.events(&run_id, 0)?;
         let snapshot = wire::snapshot(&plan, &live.state, &events, &end, &notes)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
     } else if args.events {
@@ -196,29 +196,27 @@ fn context() -> RunContext {
     }
 }
 
-fn mock(
-    args: &RunArgs,
-    catalog: Files,
-    rules: Vec<FailRule>,
-    run_id: &str,
-) -> Mock<MemoryStore, RunClock, Files> {
+fn mock(args: &RunArgs, catalog: Files, rules: Vec<FailRule>) -> Result<Mock<RunClock>> {
     let clock = RunClock::new(args.virtual_time);
-    // Completion tokens never leave this process, so the key need only be the same each time.
-    let mut key = TokenKey([0; 32]);
-    let digest = sha256_hex(run_id);
-    key.0
-        .iter_mut()
-        .zip(digest.bytes())
-        .for_each(|(to, from)| *to = from);
-    let engine = Engine::new(MemoryStore::default(), clock, catalog, key);
-    let mut mock = Mock::new(engine);
+    let config = Config {
+        // Nobody else can have a run that is in this process's memory.
+        session_ms: u64::MAX / 4,
+        ..Config::default()
+    };
+    // Completion tokens never leave this process, so the secret need only be the same each time.
+    let store = match args.virtual_time {
+        true => MemoryStore::with_secret([7; 32]),
+        false => MemoryStore::default(),
+    };
+    let engine = Engine::new(Arc::new(store), clock, catalog, config)?;
+    let mut mock = Mock::new(engine)?;
     mock.rules = rules;
     mock.work_ms = args.work_ms;
-    mock
+    Ok(mock)
 }
 
 fn start(
-    mock: &mut Mock<MemoryStore, RunClock, Files>,
+    mock: &mut Mock<RunClock>,
     plan: &Arc<Plan>,
     request: StartRequest,
     approve: bool,
@@ -232,7 +230,7 @@ fn start(
         mock.engine
             .submit(&run_id, Command::ApproveRun { actor })
             .context("the run cannot be approved")?;
-        mock.engine.dequeue_and_start();
+        mock.engine.dequeue_and_start()?;
     }
     Ok(())
 }
@@ -256,7 +254,7 @@ fn view(args: &RunArgs, run_id: &str) -> View {
 
 /// Lets things happen until the run has ended or nothing more can happen.
 fn drive(
-    mock: &mut Mock<MemoryStore, RunClock, Files>,
+    mock: &mut Mock<RunClock>,
     run_id: &str,
     view: &mut View,
     args: &RunArgs,
@@ -306,11 +304,11 @@ fn drive(
 }
 
 /// Whether the run is so; one that is not there is over.
-fn is(mock: &Mock<MemoryStore, RunClock, Files>, run_id: &str, what: fn(&State) -> bool) -> bool {
+fn is(mock: &Mock<RunClock>, run_id: &str, what: fn(&State) -> bool) -> bool {
     let live = mock.engine.run(run_id);
     live.is_none_or(|live| what(&live.state))
 }
 
 fn events(engine: &RunEngine) -> u64 {
-    engine.runs().map(|(_, live)| live.state.seq).sum()
+    engine.runs().iter().map(|(_, live)| live.state.seq).sum()
 }

@@ -97,7 +97,9 @@ pub fn step_rows(plan: &Plan, state: &State) -> Vec<StepRow> {
     plan.numbers().map(|no| step_row(plan, state, no)).collect()
 }
 
-fn step_row(plan: &Plan, state: &State, no: StepNo) -> StepRow {
+/// One of them.
+#[must_use]
+pub fn step_row(plan: &Plan, state: &State, no: StepNo) -> StepRow {
     let at = StepRef::first(no);
     let run = state.run(at);
     let status = words::step_word(plan, state, at);

@@ -33,7 +33,8 @@ pub struct Append {
     pub guards: Vec<Guard>,
     /// The run's head as it is now. Always there unless the sender owns the run.
     pub head: Option<Head>,
-    /// With no chunk: the version of the head that the sender knows.
+    /// With no chunk: the version of the head that the sender knows. Such an append always counts the
+    /// version on, even if `head` is not there, so that a second sending is recognised.
     pub head_version: Option<i64>,
     /// Work for others.
     pub tasks: Vec<TaskChange>,
@@ -41,7 +42,7 @@ pub struct Append {
     pub waits: Vec<WaitChange>,
     /// The rows of a linear run.
     pub linear: Option<Box<LinearRows>>,
-    /// Messages that this append takes; if one is gone the append is refused.
+    /// Messages that this append takes; if one is gone, answered, or another run's, it is refused.
     pub taken: Vec<MailNo>,
     /// Messages to runs.
     pub mail: Vec<NewMail>,
@@ -156,6 +157,8 @@ pub struct Head {
     pub queued: bool,
     /// It has ended.
     pub ended_at: Option<Time>,
+    /// The slots that it holds, so that exactly these are freed.
+    pub slots: Vec<String>,
 }
 
 /// A change of the rows of `tasks`.

@@ -10,8 +10,17 @@
 //! - Whoever is not the owner of a run writes the run's head in every append (`Head`), and a change of
 //!   the head without events is a compare-and-set on its version. So no wake-up is ever overwritten.
 //! - A commit whose answer was lost is sent again as it was; the store recognises it by its id.
+//! - A time that something lasts until is its last instant: at `until == now` it still lasts.
+//!
+//! An append is refused for the first of these that is so: the run, or the commit, is there already
+//! (`RunExists`, `Again`); `RequestTaken`; a plan that is not kept (`Refused`); `Moved`; `KeyExists`;
+//! `BizKeyTaken`; `GuardFailed`; a message is gone or answered (`Moved`); `SlotsFull`. Appends of a
+//! batch are decided in their order, each after the changes of those before it that won; mail is put
+//! into mailboxes after all of them.
 
 mod commit;
+mod memory;
+mod picture;
 mod rows;
 
 use std::fmt;
@@ -24,6 +33,8 @@ pub use commit::{
     Append, Batch, Chunk, Frozen, Guard, Head, LinearInstance, LinearRows, LinearStep, NewAlert,
     NewMail, NewRun, Outcome, SlotChange, TaskChange, WaitChange,
 };
+pub use memory::MemoryStore;
+pub use picture::{Dump, MarkerState, Picture};
 pub use rows::{
     AlertRow, DeadLetter, Delivered, Health, Mail, Marker, OutsideEvent, PlanRow, RunFilter,
     RunSummary, StoredChunk, StoredHead, StoredRun, TaskRow,
@@ -198,11 +209,12 @@ pub trait Sessions {
     /// Runs of a session, at most `limit`.
     fn runs_of(&self, session: SessionNo, limit: usize) -> Result<Vec<RunNo>>;
 
-    /// Runs nobody has whose time has come, earliest first. They are not offered again until `until`,
+    /// Runs nobody has and that are not queued whose time has come, earliest (then smallest number)
+    /// first; the time of one that was offered is the end of the offer. They are not offered again until `until`,
     /// unless their head changes, so that servers do not all wake the same run.
     fn due(&self, now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>>;
 
-    /// When the next run nobody has is due.
+    /// When `due` has its next run to offer.
     fn next_due(&self) -> Result<Option<Time>>;
 
     /// Queued runs that may start by their time, oldest first.
@@ -215,7 +227,8 @@ pub trait Sessions {
 /// Tasks: work for whoever serves its queue.
 pub trait Tasks {
     /// Reserves visible tasks of these queues and operations for a worker until `until`; no two
-    /// workers get the same one. A reservation is not a lease: the claim must be committed first.
+    /// workers get the same one. By priority, time, run and target. A reservation is not a lease: the
+    /// claim must be committed first.
     fn reserve(
         &self,
         serves: &[(String, String)],
@@ -236,10 +249,11 @@ pub trait Tasks {
         until: Time,
     ) -> Result<bool>;
 
-    /// Tasks whose lease (not mere reservation) has ended, at most `limit`.
+    /// Tasks whose lease (not mere reservation) has ended, at most `limit`; by its end, run and target.
     fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>>;
 
-    /// When the next task of these queues and operations becomes visible or its reservation ends.
+    /// When `reserve` has its next task of these queues and operations to give: when one becomes
+    /// visible, or the instant after its reservation ends.
     fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>>;
 }
 
@@ -251,7 +265,8 @@ pub trait Mailbox {
     /// Unanswered messages to runs that nobody has or that `session` has, oldest first.
     fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<Mail>>;
 
-    /// Answers a message that stays until its sender has read the answer.
+    /// Answers a message that stays until its sender has read the answer. The first answer counts, and
+    /// one to a message that is gone is nothing.
     fn answer(&self, mail: MailNo, answer: &str) -> Result<()>;
 
     /// What became of a message: `None` while it lies there, `Some(None)` once it was taken,
@@ -259,7 +274,8 @@ pub trait Mailbox {
     fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>>;
 
     /// An event from outside that is not addressed to a run. It goes to the run that has waited
-    /// longest for its type and key, or is kept until one waits. The same id counts once.
+    /// longest for its type and key (by the time of the batch, then run and step), or is kept until one
+    /// waits, which gets the oldest (by time, then id). The same id counts once.
     fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered>;
 
     /// A number that changes when another process may have posted something; cheap to ask for.
@@ -269,7 +285,7 @@ pub trait Mailbox {
 /// The outbox, its dead letters, and alerts.
 pub trait Outbox {
     /// Takes markers of a sink: for each run the oldest that is due and nobody has, at most `limit`
-    /// runs. They are the publisher's until `until`.
+    /// runs, by the time they are due from and run. They are the publisher's until `until`.
     fn take(
         &self,
         sink: &str,
@@ -282,16 +298,18 @@ pub trait Outbox {
     /// The chunk that a marker stands for was delivered.
     fn sent(&self, marker: &Marker) -> Result<()>;
 
-    /// Delivery failed; try again from `at` on.
+    /// Delivery failed, which is counted; try again from `at` on.
     fn failed(&self, marker: &Marker, at: Time, why: &str) -> Result<()>;
 
-    /// Delivery failed for good: the marker becomes a dead letter and an alert, in one transaction.
+    /// Delivery failed for good: the marker becomes a dead letter, this failure counted, and an alert,
+    /// in one transaction. Nothing if the marker is gone.
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()>;
 
     /// Dead letters, oldest first.
     fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>>;
 
-    /// Puts a dead letter back into the outbox. Says whether there was one.
+    /// Puts a dead letter back into the outbox, with no attempts, waiting and due since it was given up.
+    /// Says whether there was one.
     fn redrive(&self, letter: i64) -> Result<bool>;
 
     /// How many markers of a sink wait, and since when the oldest does.

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use stepwell_dialects::problem::render;
 use stepwell_dialects::{Source, load};
-use stepwell_engine::clock::VirtualClock;
-use stepwell_engine::memory::MemoryStore;
 use stepwell_engine::port::Catalog;
-use stepwell_engine::{Engine, Error, StartRequest};
+use stepwell_engine::store::{MemoryStore, Store};
+use stepwell_engine::{Error, StartRequest};
 use stepwell_kernel::command::{Actor, Command, Reply, Role};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::RunContext;
-use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
@@ -30,7 +28,7 @@ impl Catalog for Named {
     }
 }
 
-pub(crate) type Test = Engine<MemoryStore, VirtualClock, Named>;
+pub(crate) type Test = crate::MemoryEngine;
 
 /// The plan of a definition in any language.
 #[track_caller]
@@ -41,8 +39,12 @@ pub(crate) fn plan(text: &str) -> Arc<Plan> {
     Arc::new(loaded.plan.unwrap_or_else(|| panic!("{shown}")))
 }
 
-pub(crate) fn engine(store: MemoryStore, catalog: Named) -> Test {
-    Engine::new(store, VirtualClock::at(START), catalog, TokenKey([7; 32]))
+pub(crate) fn engine(catalog: Named) -> Test {
+    engine_on(Arc::new(MemoryStore::default()), catalog)
+}
+
+pub(crate) fn engine_on(store: Arc<dyn Store>, catalog: Named) -> Test {
+    crate::engine_on(store, catalog)
 }
 
 pub(crate) fn trigger(engine: &mut Test, plan: &Arc<Plan>, run_id: &str) {

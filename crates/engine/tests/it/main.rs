@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod children;
+mod chunk;
 mod conformance;
 mod definitions;
 mod slots;
+mod stores;
 
 use std::sync::Arc;
 
@@ -12,18 +14,18 @@ use serde_json::Value as Json;
 use stepwell_engine::Engine;
 use stepwell_engine::StartRequest;
 use stepwell_engine::clock::VirtualClock;
-use stepwell_engine::memory::MemoryStore;
+use stepwell_engine::keeper::Config;
 use stepwell_engine::mock::Mock;
 use stepwell_engine::port::{Catalog, NoCatalog};
+use stepwell_engine::store::{MemoryStore, Store};
 use stepwell_kernel::event::RunContext;
-use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::{Dialect, Edge, Net, Plan, RunPolicy, SourceRef, Step, StepNo, Work};
 use stepwell_kernel::time::Time;
 
 /// 2026-02-11T10:30:00.000Z
 const START: Time = Time(1_770_805_800_000);
 
-type MemoryEngine<F = NoCatalog> = Engine<MemoryStore, VirtualClock, F>;
+type MemoryEngine = Engine<VirtualClock>;
 
 fn task(name: &str) -> Step {
     let work = Work::Task {
@@ -56,13 +58,21 @@ fn plan(net: Net) -> Arc<Plan> {
     Arc::new(Plan::new(net).expect("the test's net is a plan"))
 }
 
-fn engine_with<F: Catalog>(catalog: F) -> MemoryEngine<F> {
-    Engine::new(
-        MemoryStore::default(),
-        VirtualClock::at(START),
-        catalog,
-        TokenKey([7; 32]),
-    )
+/// Everything is looked for at once, and time stands still.
+fn config() -> Config {
+    Config {
+        poll_ms: 0,
+        session_ms: 1_000_000_000,
+        ..Config::default()
+    }
+}
+
+fn engine_on(store: Arc<dyn Store>, catalog: impl Catalog + Send + 'static) -> MemoryEngine {
+    Engine::new(store, VirtualClock::at(START), catalog, config()).expect("the store is there")
+}
+
+fn engine_with(catalog: impl Catalog + Send + 'static) -> MemoryEngine {
+    engine_on(Arc::new(MemoryStore::default()), catalog)
 }
 
 fn engine() -> MemoryEngine {
@@ -83,19 +93,19 @@ fn request(run_id: &str) -> StartRequest {
 }
 
 /// Pretends all work until nothing can happen any more.
-fn run_to_the_end<F: Catalog>(engine: MemoryEngine<F>, work_ms: u64) -> MemoryEngine<F> {
-    let mut mock = Mock::new(engine);
+fn run_to_the_end(engine: MemoryEngine, work_ms: u64) -> MemoryEngine {
+    let mut mock = Mock::new(engine).expect("the store is there");
     mock.work_ms = work_ms;
     mock.run(&mut |_| {}).expect("the mock runs");
     mock.engine
 }
 
 /// The log for people: one line an event, its type and its step.
-fn log<F: Catalog>(engine: &MemoryEngine<F>, run_id: &str) -> String {
+fn log(engine: &MemoryEngine, run_id: &str) -> String {
     let plan = &engine.run(run_id).expect("the run exists").plan;
     let line = |event: &stepwell_kernel::event::Event| match event.body.step() {
         Some(at) => format!("{} {}\n", event.body.kind(), plan.step_id(at)),
         None => format!("{}\n", event.body.kind()),
     };
-    engine.events(run_id, 0).iter().map(line).collect()
+    engine.events(run_id, 0).unwrap().iter().map(line).collect()
 }

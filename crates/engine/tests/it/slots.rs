@@ -2,7 +2,6 @@
 
 use serde_json::json;
 use stepwell_dialects::dag::words::run_word;
-use stepwell_engine::memory::MemoryStore;
 
 use crate::definitions::{Named, Test, cancel, engine, plan, run, trigger};
 
@@ -18,6 +17,7 @@ spec:
 fn words(engine: &Test) -> Vec<&'static str> {
     engine
         .runs()
+        .iter()
         .map(|(_, live)| run_word(&live.state))
         .collect()
 }
@@ -25,8 +25,8 @@ fn words(engine: &Test) -> Vec<&'static str> {
 #[test]
 fn d2_with_all_slots_taken_a_workflow_stays_queued_until_one_is_free() {
     let plan = plan(WORKFLOW);
-    let mut engine = engine(MemoryStore::default(), Named::default());
-    engine.slots = Some(2);
+    let mut engine = engine(Named::default());
+    engine.config().limits.total = Some(2);
     for run_id in ["run_1", "run_2", "run_3", "run_4"] {
         trigger(&mut engine, &plan, run_id);
     }
@@ -35,7 +35,11 @@ fn d2_with_all_slots_taken_a_workflow_stays_queued_until_one_is_free() {
         ["executing", "executing", "queued", "queued"]
     );
     // Nobody gets in by asking.
-    assert!(engine.dequeue_and_start().is_empty());
+    engine.dequeue_and_start().unwrap();
+    assert_eq!(
+        words(&engine),
+        ["executing", "executing", "queued", "queued"]
+    );
     // Who ends makes room for the one that came first, and in the same breath.
     run(&mut engine, "run_2", "s", json!(null));
     assert_eq!(
@@ -51,6 +55,7 @@ fn d2_with_all_slots_taken_a_workflow_stays_queued_until_one_is_free() {
     let queued = |run_id: &str| {
         let kinds = engine
             .events(run_id, 0)
+            .unwrap()
             .into_iter()
             .map(|it| it.body.kind());
         kinds.take(4).collect::<Vec<_>>()
@@ -64,8 +69,8 @@ fn d2_with_all_slots_taken_a_workflow_stays_queued_until_one_is_free() {
 #[test]
 fn a_queued_run_that_is_cancelled_takes_no_slot() {
     let plan = plan(WORKFLOW);
-    let mut engine = engine(MemoryStore::default(), Named::default());
-    engine.slots = Some(1);
+    let mut engine = engine(Named::default());
+    engine.config().limits.total = Some(1);
     for run_id in ["run_1", "run_2", "run_3"] {
         trigger(&mut engine, &plan, run_id);
     }

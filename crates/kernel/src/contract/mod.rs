@@ -131,15 +131,27 @@ impl Recorder {
         plan: &Plan,
         events: &[Event],
     ) -> Result<Vec<Record>, SchemaFault> {
-        let mut next = self.clone();
-        let records: Result<Vec<Record>, SchemaFault> = events
-            .iter()
-            .map(|event| next.record(plan, event))
-            .collect();
-        if records.is_ok() {
-            *self = next;
+        // What each event is about to change is kept, not a copy of everything: a run may have a
+        // thousand open steps.
+        let head = self.head.clone();
+        let mut before = Vec::with_capacity(events.len());
+        let mut records = Vec::with_capacity(events.len());
+        for event in events {
+            let stamp = self.stamps.before(event);
+            match self.record(plan, event) {
+                Ok(record) => records.push(record),
+                Err(fault) => {
+                    self.head = head;
+                    before
+                        .into_iter()
+                        .rev()
+                        .for_each(|stamp| self.stamps.restore(stamp));
+                    return Err(fault);
+                }
+            }
+            before.push(stamp);
         }
-        records
+        Ok(records)
     }
 }
 

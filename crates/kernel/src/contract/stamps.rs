@@ -24,7 +24,43 @@ struct Open {
     leased: bool,
 }
 
+/// What an event changed, as it was before.
+#[derive(Clone, Debug)]
+pub(super) struct Before {
+    context: Option<RunContext>,
+    run_started: Option<Time>,
+    step: Option<(StepRef, Option<Open>)>,
+}
+
 impl Stamps {
+    /// What folding an event will change.
+    pub(super) fn before(&self, event: &Event) -> Before {
+        let creates = matches!(event.body, Body::RunCreated { .. });
+        let step = event.body.step();
+        Before {
+            context: creates.then(|| self.context.clone()),
+            run_started: self.run_started,
+            step: step.map(|at| (at, self.open.get(&at).copied())),
+        }
+    }
+
+    /// Undoes the fold of the last event.
+    pub(super) fn restore(&mut self, before: Before) {
+        if let Some(context) = before.context {
+            self.context = context;
+        }
+        self.run_started = before.run_started;
+        match before.step {
+            Some((at, Some(open))) => {
+                self.open.insert(at, open);
+            }
+            Some((at, None)) => {
+                self.open.remove(&at);
+            }
+            None => {}
+        }
+    }
+
     /// The same value that folding the run's events gives.
     pub(super) fn of(plan: &Plan, state: &State) -> Stamps {
         let mut stamps = Stamps {

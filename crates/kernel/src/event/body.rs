@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::parts::{
     ArtifactRef, Lease, LoopStart, Parent, Patch, Rollback, Routing, RunContext, SkipReason,
-    StepError, StopCause, Success, TaskKind, UndoResult, Verdict, WaitKind, is_false,
+    StepError, StopCause, Success, TaskKind, UndoResult, Verdict, WaitKind, is_false, present,
 };
 use crate::plan::{StepNo, StepRef};
 use crate::time::Time;
@@ -81,7 +81,11 @@ pub enum Body {
         /// Execution.
         execution: u32,
         /// Its output.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            deserialize_with = "present",
+            skip_serializing_if = "Option::is_none"
+        )]
         output: Option<Arc<Json>>,
         /// Pointers to what it made.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -264,7 +268,11 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event_id: Option<String>,
         /// What the event said.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            deserialize_with = "present",
+            skip_serializing_if = "Option::is_none"
+        )]
         payload: Option<Arc<Json>>,
         /// The person who approved.
         #[serde(default, skip_serializing_if = "Option::is_none")]

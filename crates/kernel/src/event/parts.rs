@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
 use crate::plan::{EdgeNo, ErrorClass, StepRef};
@@ -139,7 +139,11 @@ pub struct Taken {
     /// The edge.
     pub edge: EdgeNo,
     /// The arguments bound to the token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub args: Option<Arc<Json>>,
     /// What admission said.
     #[serde(default, skip_serializing_if = "Verdict::is_allowed")]
@@ -188,6 +192,13 @@ pub struct Routing {
 )]
 pub(super) fn is_false(value: &bool) -> bool {
     !*value
+}
+
+/// A value that is there, even if it is null: only one that was left out is none.
+pub(super) fn present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Arc<Json>>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
 }
 
 /// What a step waits for.

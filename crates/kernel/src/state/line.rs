@@ -3,12 +3,37 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Values in the order they came, each at most once.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    from = "Written<T>",
+    bound(deserialize = "T: Copy + Ord + Deserialize<'de>")
+)]
 pub struct Line<T> {
     order: BTreeMap<u64, T>,
+    #[serde(skip_serializing)]
     places: BTreeMap<T, u64>,
     next: u64,
+}
+
+/// A line as it is written down: the places follow from the order, and JSON has no keys for them.
+#[derive(Deserialize)]
+struct Written<T> {
+    order: BTreeMap<u64, T>,
+    next: u64,
+}
+
+impl<T: Copy + Ord> From<Written<T>> for Line<T> {
+    fn from(written: Written<T>) -> Line<T> {
+        let places = written.order.iter().map(|(place, value)| (*value, *place));
+        Line {
+            places: places.collect(),
+            order: written.order,
+            next: written.next,
+        }
+    }
 }
 
 impl<T> Default for Line<T> {

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::step_run::StepRun;
 use crate::event::StepError;
 
 /// What a closed item came to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ItemResult {
     /// It succeeded with this output.
-    Succeeded(Option<Arc<Json>>),
+    Succeeded(#[serde(with = "super::frozen::maybe")] Option<Arc<Json>>),
     /// It failed.
     Failed(Arc<StepError>),
     /// It was skipped.
@@ -23,7 +25,7 @@ pub enum ItemResult {
 }
 
 /// A loop in progress.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoopState {
     /// The items.
     pub items: Arc<Vec<Json>>,

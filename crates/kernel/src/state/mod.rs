@@ -1,5 +1,6 @@
 //! State: a fold of events and nothing else. Only `evolve` changes it; everyone else reads.
 
+mod frozen;
 mod line;
 mod loops;
 mod marking;
@@ -10,8 +11,10 @@ mod timers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+pub use frozen::FORMAT;
 pub use line::Line;
 pub use loops::{ItemResult, LoopState};
 pub use marking::{StepState, Visit};
@@ -25,7 +28,8 @@ use crate::plan::{Plan, StepNo, StepRef};
 use crate::time::Time;
 
 /// Where a run is in its life. Pause is not a phase: it lies over Running and Finalizing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// It does not exist yet.
     Void,
@@ -60,7 +64,7 @@ impl Phase {
 }
 
 /// A pause that is in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     /// Which pause of the run.
     pub ordinal: u32,
@@ -69,7 +73,7 @@ pub struct Pause {
 }
 
 /// Why and how a run stops.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// Why.
     pub cause: StopCause,
@@ -78,7 +82,7 @@ pub struct Stop {
 }
 
 /// The undoing of a run, one step at a time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Undoing {
     /// What to undo, first to last.
     pub todo: Vec<StepRef>,
@@ -110,7 +114,8 @@ impl Undoing {
 
 /// Something that happened and that the kernel has not yet answered, because the run was paused or a
 /// decision was full. `decide` works these off, oldest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Due {
     /// The engine itself must act on a step that a token has reached.
     Enter(StepRef),
@@ -121,7 +126,7 @@ pub enum Due {
 }
 
 /// An event that came before anyone waited for it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptEvent {
     /// Its id.
     pub id: String,
@@ -132,7 +137,7 @@ pub struct KeptEvent {
 }
 
 /// A failure that no edge handled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Whose.
     pub step: StepRef,
@@ -141,7 +146,7 @@ pub struct Failure {
 }
 
 /// Everything that is known about a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// The run's id.
     pub run_id: String,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::command::{ManualOutcome, TimerId};
@@ -10,7 +11,8 @@ use crate::event::{Lease, SkipReason, StepError, TaskKind, WaitKind};
 use crate::time::Time;
 
 /// The condition of a step-run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Status {
     /// A token is here and the engine itself must act next.
     Arrived,
@@ -48,7 +50,7 @@ impl Status {
 }
 
 /// What a step-run waits for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WaitState {
     /// For what.
     pub kind: WaitKind,
@@ -72,7 +74,7 @@ impl WaitState {
 }
 
 /// A person's answer that was taken, so that a repeated one is recognised.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The logical attempt that it was given to.
     pub logical: u32,
@@ -83,7 +85,8 @@ pub struct Answer {
 }
 
 /// How far the undoing of a step came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Compensation {
     /// Nothing is to be undone.
     #[default]
@@ -101,7 +104,7 @@ pub enum Compensation {
 }
 
 /// One visit, item or undo.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRun {
     /// Its condition.
     pub status: Status,
@@ -118,28 +121,51 @@ pub struct StepRun {
     /// What the next or current claim is for.
     pub task: TaskKind,
     /// Who works on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Lease>,
     /// What it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Box<WaitState>>,
     /// The timer that is armed for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer: Option<(Time, TimerId)>,
     /// When this logical attempt started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
     /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
     /// Which version of the parameters it sees.
     pub params: u32,
     /// What an operator had merged over its input when this logical attempt started.
+    #[serde(
+        default,
+        with = "super::frozen::maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub overrides: Option<Arc<Json>>,
     /// What it returned.
+    #[serde(
+        default,
+        with = "super::frozen::maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub output: Option<Arc<Json>>,
     /// Why it failed last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Arc<StepError>>,
     /// The payload of the event that woke it.
+    #[serde(
+        default,
+        with = "super::frozen::maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub payload: Option<Arc<Json>>,
     /// Why it was skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip: Option<SkipReason>,
     /// What people have answered, an approval before a completion.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<Answer>,
     /// How far its undoing came.
     pub compensation: Compensation,

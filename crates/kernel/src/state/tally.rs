@@ -1,10 +1,12 @@
 //! How many step-runs are in which condition, kept up to date so that no question about the run as a
 //! whole has to look at every step.
 
+use serde::{Deserialize, Serialize};
+
 use super::step_run::{Status, StepRun};
 
 /// Counts of open step-runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// The engine must act.
     pub arrived: u32,

@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::{TimerId, TimerKind};
 use crate::time::Time;
 
 /// The armed timers of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timers {
     armed: BTreeSet<(Time, TimerId)>,
     /// The run's own, of which there is at most one a kind.

@@ -13,7 +13,7 @@ use stepwell_kernel::evolve::replay;
 use stepwell_kernel::plan::{Net, Plan};
 use stepwell_kernel::state::State;
 
-fn histories() -> Vec<PathBuf> {
+pub(crate) fn histories() -> Vec<PathBuf> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/histories");
     let entries = std::fs::read_dir(root).expect("the histories");
     let mut folders: Vec<PathBuf> = entries
@@ -28,13 +28,13 @@ fn read(folder: &Path, name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn plan(folder: &Path) -> Plan {
+pub(crate) fn plan(folder: &Path) -> Plan {
     let net: Net = serde_json::from_str(&read(folder, "net.json")).expect("a net");
     Plan::new(net).expect("a plan")
 }
 
 /// The records of a log: the contract's fields, and beside them `ext` and the chain.
-fn records(folder: &Path) -> Vec<Record> {
+pub(crate) fn records(folder: &Path) -> Vec<Record> {
     let record = |line: &str| {
         let mut contract: Json = serde_json::from_str(line).expect("a line of JSON");
         let fields = contract.as_object_mut().expect("a record");

@@ -46,9 +46,12 @@ impl Follower {
             if live.state.seq <= seen {
                 continue;
             }
-            fresh.insert(run_id.clone(), engine.events(run_id, seen));
+            fresh.insert(
+                run_id.to_owned(),
+                engine.events(run_id, seen).map_err(io::Error::other)?,
+            );
             if let Some(run) = self.runs.get(run_id) {
-                known.push((run.prefix.matches('/').count(), run_id.clone()));
+                known.push((run.prefix.matches('/').count(), run_id.to_owned()));
             }
         }
         // The deepest first: its end is what moves those above it.

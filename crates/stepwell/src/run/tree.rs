@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stepwell_dialects::document::{run_word, step_word};
 use stepwell_engine::MAX_CHILD_DEPTH;
-use stepwell_engine::engine::Live;
+use stepwell_engine::keeper::Hot as Live;
 use stepwell_kernel::plan::{StepNo, StepRef};
 use stepwell_kernel::state::{Compensation, Status, StepRun, Visit};
 use stepwell_kernel::time::Time;

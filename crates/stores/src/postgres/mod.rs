@@ -1,1 +1,121 @@
 //! PostgreSQL, for many servers on one database.
+//!
+//! `link` keeps connections and says what went wrong with them, `wait` lets a thread wait for one,
+//! `migrate` makes the tables. `commit` appends (`columns` turns appends into arrays, `probe` sends what
+//! can be lost, `verdict` says why something was, `rest` writes what follows, all with the statements
+//! of `sql`); `reads`, `sessions`, `tasks`, `mailbox` and `outbox` are the rest of the port.
+//!
+//! All calls block the caller's thread and never need its runtime: the connections' tasks live on a
+//! runtime of the store's own, and the caller only parks until they answer.
+
+mod check;
+mod columns;
+mod commit;
+mod dump;
+mod fault;
+mod link;
+mod mailbox;
+mod migrate;
+mod outbox;
+mod probe;
+mod reads;
+mod rest;
+mod sessions;
+mod sql;
+mod tasks;
+mod verdict;
+mod wait;
+
+use std::time::Duration;
+
+use stepwell_engine::store::{Result, Store, StoreError, Trouble};
+use stepwell_kernel::time::Time;
+use tokio_postgres::types::ToSql;
+
+use link::Links;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    /// The schema that has the tables; made if it is missing.
+    pub schema: String,
+    /// The time of a call counts, not the database's clock: for tests and simulators.
+    pub given_time: bool,
+    /// At most this many connections.
+    pub connections: usize,
+    /// How long a statement may take.
+    pub statement_timeout: Duration,
+    /// How long connecting may take.
+    pub connect_timeout: Duration,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> PostgresOptions {
+        PostgresOptions {
+            schema: "stepwell".into(),
+            given_time: false,
+            connections: 8,
+            statement_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A store on a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    links: Links,
+    given_time: bool,
+}
+
+impl PostgresStore {
+    /// Connects, makes or migrates the tables, and begins to listen for news.
+    ///
+    /// `url` is `postgresql://user:password@host:port/database` or the `key=value` form.
+    pub fn connect(url: &str, options: PostgresOptions) -> Result<PostgresStore> {
+        let links = Links::open(url, &options)?;
+        migrate::migrate(&links, &options.schema)?;
+        links.listen()?;
+        Ok(PostgresStore {
+            links,
+            given_time: options.given_time,
+        })
+    }
+
+    /// What goes to the database as the time: nothing, so that its own clock counts, unless the
+    /// store was opened for given time.
+    fn given(&self, now: Time) -> Option<i64> {
+        self.given_time.then_some(now.0)
+    }
+}
+
+impl Store for PostgresStore {
+    fn kind(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn committers(&self) -> usize {
+        2
+    }
+}
+
+/// Values of a statement.
+type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A number of the port as the tables have it. What is larger than any row is after all of them.
+fn seq(value: u64) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+fn limit(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// A number that the tables can only hold if it is not negative.
+fn unsigned(value: i32) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+fn broken(what: &str) -> StoreError {
+    StoreError::new(Trouble::Internal, what)
+}

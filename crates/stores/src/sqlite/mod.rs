@@ -1,1 +1,267 @@
-//! SQLite, inside the process.
+//! SQLite, inside the process: the store for one machine.
+//!
+//! One process owns a database (`lock`); it has one connection that writes and a few that only read.
+//! Others may read it, and put messages into its mailbox (`Mode::Guest`). Commits go into the
+//! write-ahead log, which a second thread copies into the database (`checkpoint`).
+
+mod check;
+mod checkpoint;
+mod commit;
+mod linear;
+mod lock;
+mod log;
+mod mailbox;
+mod open;
+mod outbox;
+mod picture;
+mod sessions;
+mod tasks;
+mod trouble;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use stepwell_engine::store::{Result, Store, StoreError, Trouble};
+
+use checkpoint::Checkpoints;
+use trouble::{said, said_at_commit};
+
+/// How long a reader may hold its view of the database: until it lets go, the write-ahead log cannot
+/// begin anew.
+const LONGEST_READ: Duration = Duration::from_secs(1);
+
+/// Connections that wait for the next reader; more are opened when needed and closed afterwards.
+const READERS_KEPT: usize = 4;
+
+/// What a process wants with a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything; nobody else may at the same time.
+    #[default]
+    Own,
+    /// Reading, and `post`, `answered` and `deliver`, beside the owner.
+    Guest,
+    /// Reading.
+    ReadOnly,
+}
+
+/// When a commit is on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is answered.
+    #[default]
+    Full,
+    /// Some time later; what is lost with the machine's power is the latest commits. For benches.
+    Normal,
+    /// When the system likes; a power cut may damage the database. For benches and tests.
+    Off,
+}
+
+/// How a database is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SqliteOptions {
+    /// What for.
+    pub mode: Mode,
+    /// When a commit is on disk.
+    pub durability: Durability,
+    /// The size of a page of a new database.
+    pub page_size: u32,
+    /// The write connection's cache.
+    pub cache_bytes: u32,
+    /// How much the write-ahead log grows before it is copied into the database.
+    pub checkpoint_bytes: u32,
+    /// The most pages the database may have; none is SQLite's own limit.
+    pub max_pages: Option<u32>,
+    /// How long to wait for someone else's write.
+    pub patience: Duration,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> SqliteOptions {
+        SqliteOptions {
+            mode: Mode::Own,
+            durability: Durability::Full,
+            page_size: 4096,
+            cache_bytes: 64 << 20,
+            checkpoint_bytes: 16 << 20,
+            max_pages: None,
+            patience: Duration::from_secs(5),
+        }
+    }
+}
+
+impl SqliteOptions {
+    /// The defaults for a mode.
+    #[must_use]
+    pub fn with_mode(mode: Mode) -> SqliteOptions {
+        SqliteOptions {
+            mode,
+            ..SqliteOptions::default()
+        }
+    }
+}
+
+/// A database that is open.
+pub struct SqliteStore {
+    path: PathBuf,
+    options: SqliteOptions,
+    /// Opened as `immutable`: nobody writes it, and no file may be made beside it.
+    frozen: bool,
+    readers: Mutex<Vec<Connection>>,
+    writer: Mutex<Connection>,
+    checkpoints: Option<Arc<Checkpoints>>,
+    /// The last answer of `news`, for when the writer is busy.
+    news: AtomicI64,
+    /// Held while this process owns the database; given up after the connections are closed, since
+    /// fields are dropped in order.
+    _lock: Option<lock::Held>,
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("path", &self.path)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.stop();
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Where the database is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Connection> {
+        // A panic in a call leaves at most an open transaction, which the next call rolls back.
+        let conn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if !conn.is_autocommit() {
+            let _ = conn.execute_batch("ROLLBACK");
+        }
+        conn
+    }
+
+    /// A transaction that only the owner may make.
+    fn write<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        match self.options.mode {
+            Mode::Own => self.transact(work),
+            Mode::Guest => Err(StoreError::new(
+                Trouble::Held,
+                format!(
+                    "{} is open as a guest, who may read and send messages; ask the process that \
+                     owns it, or stop that one and open the store as its owner",
+                    self.path.display()
+                ),
+            )),
+            Mode::ReadOnly => Err(self.read_only()),
+        }
+    }
+
+    /// A short transaction that a guest may make too.
+    fn send<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        match self.options.mode {
+            Mode::Own | Mode::Guest => self.transact(work),
+            Mode::ReadOnly => Err(self.read_only()),
+        }
+    }
+
+    fn read_only(&self) -> StoreError {
+        StoreError::new(
+            Trouble::ReadOnly,
+            format!("{} is open for reading only", self.path.display()),
+        )
+    }
+
+    fn transact<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        let conn = self.writer();
+        let begin = |conn: &Connection| conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]);
+        begin(&conn).map_err(|error| said(&self.path, &error))?;
+        let done = match work(&conn) {
+            Ok(done) => done,
+            Err(error) => {
+                let _ = conn.execute_batch("ROLLBACK");
+                return Err(said(&self.path, &error));
+            }
+        };
+        let commit = |conn: &Connection| conn.prepare_cached("COMMIT")?.execute([]);
+        if let Err(error) = commit(&conn) {
+            let _ = conn.execute_batch("ROLLBACK");
+            return Err(said_at_commit(&self.path, &error));
+        }
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.after_commit(&conn);
+        }
+        Ok(done)
+    }
+
+    /// One view of the database, for at most a second.
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        let until = Instant::now() + LONGEST_READ;
+        self.look(work, Some(move || Instant::now() > until))
+    }
+
+    fn look<T, F>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        stop: Option<F>,
+    ) -> Result<T>
+    where
+        F: FnMut() -> bool + Send + 'static,
+    {
+        let pool = || self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = pool().pop();
+        let mut conn = match kept {
+            Some(conn) => conn,
+            None => open::reader(&self.path, &self.options, self.frozen)?,
+        };
+        let seen = || {
+            conn.progress_handler(20_000, stop)?;
+            conn.prepare_cached("BEGIN")?.execute([])?;
+            let seen = work(&conn);
+            let ended = conn.prepare_cached("ROLLBACK")?.execute([]);
+            seen.and_then(|seen| ended.map(|_| seen))
+        };
+        // A connection that had trouble is closed, not kept.
+        let seen = seen().map_err(|error| said(&self.path, &error))?;
+        let mut kept = pool();
+        if kept.len() < READERS_KEPT {
+            kept.push(conn);
+        }
+        Ok(seen)
+    }
+
+    /// Counts what other processes have written. The writer's own connection is asked, since only its
+    /// count leaves out what this process writes; while it is busy the last answer stands.
+    fn data_version(&self) -> Result<i64> {
+        let conn = match self.writer.try_lock() {
+            Ok(conn) => conn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(self.news.load(Ordering::Relaxed)),
+        };
+        let asked = conn
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut statement| statement.query_row([], |row| row.get(0)));
+        let version = asked.map_err(|error| said(&self.path, &error))?;
+        self.news.store(version, Ordering::Relaxed);
+        Ok(version)
+    }
+}
+
+impl Store for SqliteStore {
+    fn kind(&self) -> &'static str {
+        "sqlite"
+    }
+}

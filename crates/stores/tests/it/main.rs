@@ -1,1 +1,13 @@
 //! The stores against the engine's public suite, against each other, and against faults.
+#![allow(clippy::unwrap_used)]
+
+mod place;
+mod postgres;
+mod postgres_faults;
+mod postgres_views;
+mod server;
+mod sqlite;
+mod sqlite_faults;
+#[cfg(target_os = "linux")]
+mod sqlite_limits;
+mod sqlite_views;

@@ -55,6 +55,27 @@ proptest! {
     }
 }
 
+proptest! {
+    // Each case writes and reads every state of its history.
+    #![proptest_config(ProptestConfig { cases: config().cases / 8, ..config() })]
+
+    #[test]
+    fn what_is_written_down_reads_back_at_every_point(
+        net in any_net(),
+        choices in prop::collection::vec(any::<u64>(), 1..40),
+    ) {
+        let mut world = World::new(net);
+        for choice in &choices {
+            world.step(*choice);
+            // Nets whose tokens multiply say nothing new here, only later.
+            if world.plan_and_log().1.len() > 200 {
+                break;
+            }
+        }
+        world.freeze_everywhere();
+    }
+}
+
 /// The generators must reach everything, or the laws say little.
 #[test]
 fn random_runs_reach_every_kind_of_event() {

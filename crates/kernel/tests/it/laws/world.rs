@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stepwell_kernel::command::{Command, Env, TimerKind};
+use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::{decide, next_wake};
 use stepwell_kernel::effect::Effect;
 use stepwell_kernel::event::{Body, Event, SkipReason};
@@ -10,7 +11,7 @@ use stepwell_kernel::evolve::{evolve, replay};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::{EdgeNo, Entry, Join, Net, Plan, Route, StepNo, StepRef};
-use stepwell_kernel::state::{Phase, State, Status, StepRun, Tally};
+use stepwell_kernel::state::{FORMAT, Phase, State, Status, StepRun, Tally};
 use stepwell_kernel::time::Time;
 
 use super::commands::{Dice, lawful, wild};
@@ -45,6 +46,10 @@ impl World {
 
     pub(super) fn kinds(&self) -> impl Iterator<Item = &'static str> {
         self.log.iter().map(|event| event.body.kind())
+    }
+
+    pub(super) fn plan_and_log(&self) -> (&Plan, &[Event]) {
+        (&self.plan, &self.log)
     }
 
     pub(super) fn decisions(&self) -> usize {
@@ -397,5 +402,28 @@ impl World {
             evolve(&self.plan, &mut stepwise, event, &mut effects);
         }
         assert_eq!(stepwise, self.state);
+    }
+
+    /// Writes the state down after every event, and every command, and goes on with what was read back.
+    pub(super) fn freeze_everywhere(&self) {
+        let mut state = State::new(RUN, &self.plan);
+        let mut recorder = Recorder::new(RUN);
+        for event in &self.log {
+            let thawed = State::thaw(FORMAT, &state.freeze(), &self.plan);
+            let thawed = thawed.expect("a frozen state can be read");
+            assert_eq!(thawed, state, "a frozen state is the same state");
+            let mut resumed = Recorder::resume(&self.plan, &thawed, recorder.head());
+            let expected = recorder.record(&self.plan, event).expect("it fits");
+            let record = resumed.record(&self.plan, event).expect("it fits");
+            assert_eq!(record, expected, "recording goes on where it stopped");
+            evolve(&self.plan, &mut state, event, &mut Vec::new());
+        }
+        let thawed = State::thaw(FORMAT, &state.freeze(), &self.plan);
+        assert_eq!(thawed.as_ref(), Some(&self.state));
+        for (command, _, _) in &self.history {
+            let text = serde_json::to_string(command).expect("a command has a JSON form");
+            let read: Command = serde_json::from_str(&text).expect("a command can be read");
+            assert_eq!(read, *command, "a command is the same command: {text}");
+        }
     }
 }

@@ -1,0 +1,366 @@
+//! A run in memory: its state, what is decided and not yet committed, and what of its rows is known.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use stepwell_kernel::chain::GENESIS;
+use stepwell_kernel::command::{Claimed, Reply};
+use stepwell_kernel::contract::Recorder;
+use stepwell_kernel::decide::next_wake;
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::event::Event;
+use stepwell_kernel::evolve::evolve;
+use stepwell_kernel::keys::hex;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::state::{FORMAT, Phase, State};
+use stepwell_kernel::time::Time;
+
+use super::{Config, From, Output, Request};
+use crate::chunk;
+use crate::error::Error;
+use crate::rows;
+use crate::store::{
+    Append, Frozen, Guard, Head, NewAlert, NewMail, NewRun, RunNo, SessionNo, SlotChange,
+    StoredChunk, StoredHead, StoredRun, TaskChange, WaitChange,
+};
+
+/// A run whose next wake-up is closer than this stays with its session: giving it away and taking it
+/// back would be two writes for nothing.
+const HOLD_MS: u64 = 2_000;
+/// A snapshot is not worth it for a log shorter than this, in bytes.
+const MIN_SNAPSHOT: usize = 256 * 1024;
+
+/// A run in memory.
+#[derive(Debug)]
+pub struct Hot {
+    /// Its number.
+    pub run: RunNo,
+    /// Its id.
+    pub run_id: Arc<str>,
+    /// Its plan.
+    pub plan: Arc<Plan>,
+    /// Its state, with what is decided and not yet committed.
+    pub state: State,
+    pub(crate) recorder: Recorder,
+    pub(crate) head: StoredHead,
+    pub(crate) event_key: String,
+    /// The last sequence number that is in the store.
+    pub(crate) committed: u64,
+    pub(crate) draft: Option<Draft>,
+    pub(crate) flight: Option<Draft>,
+    /// Requests that wait for the commit in flight.
+    pub(crate) waiting: VecDeque<Request>,
+    /// Work for this process that is not claimed yet.
+    pub(crate) ready: BTreeSet<(Time, u32, Target)>,
+    /// It stands in the line for capacity.
+    pub(crate) hungry: bool,
+    /// A decision was cut short and goes on.
+    pub(crate) proceed: bool,
+    /// Work of this process, by execution.
+    pub(crate) jobs: HashMap<Target, u32>,
+    /// Its task rows; true if a worker outside has a lease.
+    pub(crate) tasks: HashMap<String, bool>,
+    /// Steps with a row in `waits`.
+    pub(crate) waits: HashSet<String>,
+    /// The entry in the keeper's timers.
+    pub(crate) timer: Option<Time>,
+    pub(crate) used: u64,
+    log_bytes: usize,
+    frozen_bytes: usize,
+}
+
+/// What is decided for a run and goes into one commit.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) after: u64,
+    pub(crate) create: Option<Box<NewRun>>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) decided: Vec<(Request, Result<Reply, Rejection>)>,
+    pub(crate) guards: Vec<Guard>,
+    pub(crate) starts: Vec<Claimed>,
+    pub(crate) tasks: Vec<TaskChange>,
+    pub(crate) waits: Vec<WaitChange>,
+    pub(crate) mail: Vec<NewMail>,
+    pub(crate) taken: Vec<crate::store::MailNo>,
+    pub(crate) slots: Vec<SlotChange>,
+    pub(crate) alerts: Vec<NewAlert>,
+    /// Said once it is committed.
+    pub(crate) then: Vec<Output>,
+    /// The head as this commit writes it.
+    pub(crate) head: Option<Head>,
+    /// The head's version goes up with it.
+    counts: bool,
+    /// What the head's slots become.
+    pub(crate) holds: Option<Vec<String>>,
+    /// When it was sent first.
+    pub(crate) sent: Option<Time>,
+    /// The last sequence number once it is committed.
+    pub(crate) last: u64,
+    bytes: usize,
+    frozen: Option<usize>,
+}
+
+impl Draft {
+    pub(crate) fn new(after: u64) -> Draft {
+        Draft {
+            after,
+            last: after,
+            ..Draft::default()
+        }
+    }
+}
+
+impl Hot {
+    /// A run that does not exist yet.
+    pub(crate) fn new(run: RunNo, run_id: &str, plan: Arc<Plan>) -> Hot {
+        Hot {
+            run,
+            run_id: run_id.into(),
+            state: State::new(run_id, &plan),
+            plan,
+            recorder: Recorder::new(run_id),
+            head: StoredHead::default(),
+            event_key: run_id.to_owned(),
+            committed: 0,
+            draft: None,
+            flight: None,
+            waiting: VecDeque::new(),
+            ready: BTreeSet::new(),
+            hungry: false,
+            proceed: false,
+            jobs: HashMap::new(),
+            tasks: HashMap::new(),
+            waits: HashSet::new(),
+            timer: None,
+            used: 0,
+            log_bytes: 0,
+            frozen_bytes: 0,
+        }
+    }
+
+    /// A run as it was stored. `all` reads the whole log, for a snapshot that cannot be used.
+    pub(crate) fn read(
+        stored: StoredRun,
+        plan: Arc<Plan>,
+        all: impl FnOnce() -> Result<Vec<StoredChunk>, Error>,
+    ) -> Result<Hot, Error> {
+        let mut hot = Hot::new(stored.run, &stored.run_id, plan);
+        let thawed = stored.snapshot.as_ref().and_then(|frozen| {
+            let state = State::thaw(frozen.version, &frozen.body, &hot.plan)?;
+            (state.seq == frozen.seq && state.run_id == stored.run_id).then_some(state)
+        });
+        let chunks = match (&stored.snapshot, thawed) {
+            (None, _) => stored.chunks,
+            (Some(frozen), Some(state)) => {
+                hot.state = state;
+                hot.frozen_bytes = frozen.body.len();
+                stored.chunks
+            }
+            (Some(_), None) => all()?,
+        };
+        let mut tail = GENESIS.to_owned();
+        for chunk in &chunks {
+            let fault = |source| Error::Unreadable {
+                run_id: stored.run_id.clone(),
+                source,
+            };
+            let events = chunk::decode(chunk.first, chunk.codec, &chunk.body).map_err(fault)?;
+            let known = hot.state.seq;
+            for event in events.iter().filter(|event| event.seq > known) {
+                evolve(&hot.plan, &mut hot.state, event, &mut Vec::new());
+            }
+            hot.log_bytes += chunk.body.len();
+            if let Some(hash) = chunk.digests.last_chunk::<32>() {
+                tail = hex(hash);
+            }
+        }
+        hot.recorder = Recorder::resume(&hot.plan, &hot.state, tail);
+        hot.committed = hot.state.seq;
+        hot.head = stored.head;
+        hot.event_key = stored.event_key;
+        hot.tasks = stored
+            .tasks
+            .into_iter()
+            .map(|task| (task.target, task.leased))
+            .collect();
+        hot.waits = stored.waits.into_iter().collect();
+        Ok(hot)
+    }
+
+    /// The last sequence number that is in the store.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Its head as it is in the store.
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        &self.head.head
+    }
+
+    /// Whether nothing is to be done for it here.
+    pub(crate) fn is_idle(&self, session: SessionNo) -> bool {
+        self.head.head.session != Some(session)
+            && self.draft.is_none()
+            && self.flight.is_none()
+            && self.waiting.is_empty()
+            && self.jobs.is_empty()
+            && !self.hungry
+    }
+
+    /// Folds a decision in: its events into the draft, with what they mean for the other rows.
+    pub(crate) fn absorb(&mut self, events: Vec<Event>) -> &mut Draft {
+        let mut draft = self
+            .draft
+            .take()
+            .unwrap_or_else(|| Draft::new(self.committed));
+        for event in &events {
+            rows::of_event(self, &mut draft, event);
+        }
+        if draft.events.is_empty() {
+            draft.events = events;
+        } else {
+            draft.events.extend(events);
+        }
+        self.draft.insert(draft)
+    }
+
+    /// When something must happen by itself.
+    pub(crate) fn due(&self) -> Option<Time> {
+        let work = self.ready.first().map(|(visible_at, _, _)| *visible_at);
+        next_wake(&self.state).into_iter().chain(work).min()
+    }
+
+    /// The head as it should be now.
+    fn head_now(&self, draft: &Draft, session: SessionNo, now: Time) -> Head {
+        let (status, substatus) = rows::words(&self.state);
+        let mut head = Head {
+            status: status.to_owned(),
+            substatus: substatus.map(str::to_owned),
+            slots: draft
+                .holds
+                .clone()
+                .unwrap_or_else(|| self.head.head.slots.clone()),
+            ..Head::default()
+        };
+        if self.state.phase.is_ended() {
+            head.ended_at = self.state.ended_at;
+            return head;
+        }
+        let due = self.due();
+        let claimable = self.ready.first().is_some_and(|(at, _, _)| *at <= now);
+        let busy = !self.jobs.is_empty() || self.proceed || claimable;
+        let mine = self.head.head.session == Some(session);
+        if busy || (mine && due.is_some_and(|due| due <= now.plus(HOLD_MS))) {
+            head.session = Some(session);
+            return head;
+        }
+        let waits = matches!(self.state.phase, Phase::Created | Phase::Queued);
+        head.queued = self.state.phase == Phase::Queued
+            && (self.state.approved || !self.plan.policy().needs_approval);
+        // A run whose start time has passed waits for a slot or an approval, not for time.
+        head.wake_at = due.filter(|due| !waits || *due > now);
+        head
+    }
+
+    /// Turns a draft into what the store is to write; nothing if there is nothing to write or ask.
+    pub(crate) fn seal(
+        &mut self,
+        draft: &mut Draft,
+        session: SessionNo,
+        config: &Config,
+        now: Time,
+    ) -> Result<Option<Append>, Error> {
+        let head = self.head_now(draft, session, now);
+        let changed = head != self.head.head;
+        let mine = self.head.head.session == Some(session);
+        let owned = mine || head.session == Some(session);
+        let mut append = Append::new(self.run, draft.after);
+        for (request, answer) in &draft.decided {
+            if let From::Mail { no, reply } = request.from
+                && (answer.is_ok() || !reply)
+            {
+                append.taken.push(no);
+            }
+        }
+        append.taken.append(&mut draft.taken.clone());
+        if draft.events.is_empty() {
+            let asks = |(request, _): &(Request, _)| request.from != From::Keeper;
+            let rows = !draft.tasks.is_empty() || !draft.mail.is_empty();
+            if !changed && !rows && append.taken.is_empty() && !draft.decided.iter().any(asks) {
+                return Ok(None);
+            }
+            append.head_version = Some(self.head.version);
+            append.head = changed.then_some(head);
+        } else {
+            self.write_chunk(draft, &mut append)?;
+            if changed || !mine || draft.create.is_some() {
+                append.head = Some(head);
+            }
+            append.linear = rows::linear(&self.plan, &self.state, &self.event_key, draft);
+            append.sinks.clone_from(&config.sinks);
+            append.snapshot = self.frozen(draft);
+        }
+        append.create.clone_from(&draft.create);
+        append.guards.clone_from(&draft.guards);
+        if owned && !append.guards.contains(&Guard::Session) {
+            append.guards.push(Guard::Session);
+        }
+        append.tasks.clone_from(&draft.tasks);
+        append.waits.clone_from(&draft.waits);
+        append.mail.clone_from(&draft.mail);
+        append.slots.clone_from(&draft.slots);
+        append.alerts.clone_from(&draft.alerts);
+        draft.head.clone_from(&append.head);
+        draft.counts = append.head.is_some() || append.chunk.is_none();
+        draft.last = self.state.seq;
+        draft.sent.get_or_insert(now);
+        Ok(Some(append))
+    }
+
+    fn write_chunk(&mut self, draft: &mut Draft, append: &mut Append) -> Result<(), Error> {
+        let records = self.recorder.record_all(&self.plan, &draft.events);
+        let records = records.map_err(|source| Error::Schema {
+            run_id: self.run_id.to_string(),
+            source,
+        })?;
+        let chunk = chunk::encode(&self.plan, &self.run_id, &draft.events, &records);
+        draft.bytes = chunk.body.len();
+        append.chunk = Some(chunk);
+        Ok(())
+    }
+
+    /// The state, when the log since the last time is longer than it was.
+    fn frozen(&self, draft: &mut Draft) -> Option<Frozen> {
+        let log = self.log_bytes + draft.bytes;
+        if log < MIN_SNAPSHOT
+            || log < self.frozen_bytes.saturating_mul(2)
+            || self.state.phase.is_ended()
+        {
+            return None;
+        }
+        let body = self.state.freeze();
+        draft.frozen = Some(body.len());
+        Some(Frozen {
+            seq: self.state.seq,
+            version: FORMAT,
+            body,
+        })
+    }
+
+    /// A draft is committed.
+    pub(crate) fn settle(&mut self, draft: &Draft) {
+        self.committed = draft.last;
+        if let Some(head) = &draft.head {
+            self.head.head = head.clone();
+        }
+        self.head.version += i64::from(draft.counts);
+        self.log_bytes += draft.bytes;
+        if let Some(bytes) = draft.frozen {
+            self.log_bytes = 0;
+            self.frozen_bytes = bytes;
+        }
+    }
+}

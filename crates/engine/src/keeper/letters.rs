@@ -1,0 +1,341 @@
+//! Messages: from run to run, and from other processes to runs that this one has. A message is a row
+//! that is written in its sender's commit and deleted in its receiver's, so none is lost and none
+//! counts twice.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use stepwell_kernel::command::Command;
+use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::event::{Parent, Rollback, StepError};
+use stepwell_kernel::plan::{ErrorClass, StepRef, Work};
+use stepwell_kernel::run_output;
+use stepwell_kernel::state::Phase;
+use stepwell_kernel::time::Time;
+
+use super::rows::engine_actor;
+use super::{Draft, From, Keeper, Output, Request};
+use crate::error::Error;
+use crate::start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
+use crate::store::{Mail, MailNo, NewMail, RunNo};
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "letter")]
+pub enum Letter {
+    /// A command; with `reply` the sender looks for an answer.
+    Command {
+        /// What is wanted.
+        command: Command,
+        /// The sender looks for an answer.
+        #[serde(default)]
+        reply: bool,
+    },
+    /// A run to itself: a step waits for a child that is to be started.
+    #[serde(rename_all = "camelCase")]
+    StartChild {
+        /// The step that waits.
+        step: StepRef,
+        /// Under this key.
+        request_key: String,
+        /// With these parameters.
+        input: Arc<Json>,
+    },
+    /// A parent was paused; which of its pauses.
+    ParentPaused {
+        /// Which.
+        pause: u32,
+    },
+    /// A parent goes on; which of its pauses ended.
+    ParentResumed {
+        /// Which.
+        pause: u32,
+    },
+}
+
+impl std::convert::From<Command> for Letter {
+    fn from(command: Command) -> Letter {
+        Letter::Command {
+            command,
+            reply: false,
+        }
+    }
+}
+
+impl Letter {
+    /// As JSON text.
+    #[must_use]
+    pub fn body(&self) -> String {
+        // Every part of a letter has a JSON form.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(super) fn to(&self, run_id: &str) -> NewMail {
+        NewMail {
+            to: run_id.to_owned(),
+            body: self.body(),
+        }
+    }
+}
+
+fn signal(id: String, signal: &str) -> Command {
+    Command::Signal {
+        signal_id: id,
+        signal: signal.to_owned(),
+        payload: Json::Null,
+        reason: None,
+        actor: engine_actor(),
+    }
+}
+
+impl Keeper {
+    /// Deals with a message.
+    pub(super) fn read_mail(&mut self, mail: &Mail, now: Time) {
+        if !self.reading.insert(mail.no) {
+            return;
+        }
+        if let Err(error) = self.ensure(mail.run) {
+            // It lies there until it can be read.
+            self.reading.remove(&mail.no);
+            tracing::warn!(%error, "a message could not be dealt with yet");
+            return;
+        }
+        let no = mail.no;
+        let from = |reply| From::Mail { no, reply };
+        let (command, from) = match serde_json::from_str::<Letter>(&mail.body) {
+            Ok(Letter::Command { command, reply }) => (command, from(reply)),
+            Ok(Letter::ParentPaused { pause }) => (
+                signal(format!("parent-PAUSE-{pause}"), "PAUSE"),
+                from(false),
+            ),
+            Ok(Letter::ParentResumed { pause }) => {
+                // Only for children that this pause has paused.
+                let known = format!("parent-PAUSE-{pause}");
+                let hot = self.runs.get(&mail.run);
+                if hot.is_none_or(|hot| !hot.state.signals.contains_key(&known)) {
+                    self.discard(mail.run, no);
+                    return;
+                }
+                (
+                    signal(format!("parent-RESUME-{pause}"), "RESUME"),
+                    from(false),
+                )
+            }
+            Ok(Letter::StartChild {
+                step,
+                request_key,
+                input,
+            }) => {
+                self.start_child(mail, step, request_key, &input, now);
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, mail = no.0, "a message cannot be read and is dropped");
+                self.discard(mail.run, no);
+                return;
+            }
+        };
+        let request = Request {
+            command,
+            from,
+            guard: None,
+            retries: 0,
+        };
+        self.take(mail.run, request, now);
+    }
+
+    /// Takes a message that needs nothing done.
+    pub(super) fn discard(&mut self, run: RunNo, mail: MailNo) {
+        let Some(hot) = self.runs.get_mut(&run) else {
+            return;
+        };
+        if hot.flight.is_some() {
+            // Looked at again with the next poll.
+            self.reading.remove(&mail);
+            return;
+        }
+        let draft = hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
+        draft.taken.push(mail);
+        self.dirty.insert(run);
+    }
+
+    /// Starts the child that a step waits for, once: its id follows from its key.
+    fn start_child(
+        &mut self,
+        mail: &Mail,
+        step: StepRef,
+        request_key: String,
+        input: &Json,
+        now: Time,
+    ) {
+        let Some(hot) = self.runs.get(&mail.run) else {
+            return;
+        };
+        let waits = hot.state.run(step).and_then(|run| run.child()) == Some(&request_key);
+        let Work::Child(spec) = &hot.plan.step(step.step).work else {
+            return self.discard(mail.run, mail.no);
+        };
+        if !waits {
+            return self.discard(mail.run, mail.no);
+        }
+        let (path, parent_id) = (spec.path.clone(), hot.run_id.to_string());
+        let (plan, context) = (hot.plan.clone(), hot.state.context.clone());
+        let stops = hot.state.phase == Phase::Stopping;
+        if self.depth(mail.run) >= MAX_CHILD_DEPTH {
+            let message =
+                format!("runs may start runs {MAX_CHILD_DEPTH} deep; {path:?} would be one more");
+            let error = StepError::new(ErrorClass::Validation, "CHILD_TOO_DEEP", message);
+            let end = no_child(step, request_key, error);
+            return self.answer_letter(mail, end, now);
+        }
+        let Some(child_plan) = self.catalog.find(&plan, &path) else {
+            if self.config.engine_type == "mock" {
+                self.outputs.push_back(Output::MissingChild {
+                    run: mail.run,
+                    step,
+                    request_key,
+                    path,
+                    mail: mail.no,
+                });
+                return;
+            }
+            let message = format!(
+                "there is no definition {path:?} near {}",
+                plan.net().source.uri
+            );
+            let error = StepError::new(ErrorClass::Validation, "CHILD_UNKNOWN", message);
+            let end = no_child(step, request_key, error);
+            return self.answer_letter(mail, end, now);
+        };
+        let request = StartRequest {
+            run_id: run_id_for(&request_key),
+            params: input.clone(),
+            context,
+            parent: Some(Parent {
+                run_id: parent_id,
+                step_id: plan.step_id(step),
+            }),
+            ..StartRequest::default()
+        };
+        self.start_for(&child_plan, request, (mail.run, mail.no), stops, now);
+    }
+
+    /// A message becomes a command to the run it is for.
+    pub(crate) fn answer_letter(&mut self, mail: &Mail, command: Command, now: Time) {
+        let request = Request {
+            command,
+            from: From::Mail {
+                no: mail.no,
+                reply: false,
+            },
+            guard: None,
+            retries: 0,
+        };
+        self.take(mail.run, request, now);
+    }
+
+    /// Ends the wait for a child that could not be found, as the driver says.
+    pub fn pretend_child(&mut self, run: RunNo, mail: MailNo, command: Command, now: Time) {
+        let mail = Mail {
+            no: mail,
+            run,
+            body: String::new(),
+        };
+        self.answer_letter(&mail, command, now);
+    }
+
+    /// How many runs are above this one.
+    fn depth(&mut self, run: RunNo) -> usize {
+        let mut depth = 0;
+        let mut at = run;
+        while depth <= MAX_CHILD_DEPTH {
+            let parent = self.runs.get(&at).and_then(|hot| hot.state.parent.clone());
+            let Some(parent) = parent else { break };
+            let Ok(above) = self.number_of(&parent.run_id) else {
+                break;
+            };
+            if self.ensure(above).is_err() {
+                break;
+            }
+            at = above;
+            depth += 1;
+        }
+        depth
+    }
+
+    /// Tells the run that waits for this one how it ended.
+    pub(super) fn tell_parent(&mut self, run: RunNo, outcome: Outcome) {
+        let Some(parent) = self.runs.get(&run).and_then(|hot| hot.state.parent.clone()) else {
+            return;
+        };
+        let above = self.number_of(&parent.run_id);
+        let above = above.and_then(|above| self.ensure(above).map(|()| above));
+        let above = match above {
+            Ok(above) => above,
+            Err(error) => {
+                // The parent may ask again: it waits for the child, whose id it knows.
+                tracing::warn!(%error, "the parent of a run could not be read");
+                return;
+            }
+        };
+        let (Some(waiting), Some(hot)) = (self.runs.get(&above), self.runs.get(&run)) else {
+            return;
+        };
+        let Some(step) = waiting.plan.parse_step_id(&parent.step_id) else {
+            return;
+        };
+        let Some(request_key) = waiting.state.run(step).and_then(|it| it.child().cloned()) else {
+            return;
+        };
+        let asked = match &waiting.plan.step(step.step).work {
+            Work::Child(spec) => spec.return_step.as_deref(),
+            _ => None,
+        };
+        let end = Command::ChildEnded {
+            step,
+            request_key,
+            outcome,
+            output: run_output(&hot.plan, &hot.state, asked),
+            error: hot.state.error.clone(),
+        };
+        let letter = Letter::from(end).to(&parent.run_id);
+        if let Some(hot) = self.runs.get_mut(&run) {
+            let draft = hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
+            draft.mail.push(letter);
+        }
+    }
+
+    /// Another server has the run: it is asked to take the command.
+    pub(super) fn forward(&mut self, run: RunNo, request: Request, now: Time) {
+        let From::Sender(ticket) = request.from else {
+            // Messages are read by the owner; the keeper's own commands are the owner's business.
+            if let From::Mail { no, .. } = request.from {
+                self.reading.remove(&no);
+            }
+            self.drop_run(run);
+            return;
+        };
+        let letter = Letter::Command {
+            command: request.command.clone(),
+            reply: true,
+        };
+        match self.store.post(run, &letter.body(), now) {
+            Ok(mail) => self.polls.awaited.push((mail, ticket)),
+            Err(error) => self.refuse(&request, Error::Store(error)),
+        }
+        // What is known of the run may be out of date by the time it is asked for again.
+        self.drop_run(run);
+    }
+}
+
+/// A child that could not be started.
+fn no_child(step: StepRef, request_key: String, error: StepError) -> Command {
+    Command::ChildEnded {
+        step,
+        request_key,
+        outcome: Outcome::Failed(Rollback::None),
+        output: Json::Null,
+        error: Some(error),
+    }
+}

@@ -1,0 +1,398 @@
+//! What the store answered: committed drafts are told, lost ones are read and decided again.
+
+use std::sync::Arc;
+
+use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::event::StepError;
+use stepwell_kernel::plan::ErrorClass;
+use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::state::Phase;
+use stepwell_kernel::time::Time;
+
+use super::{Answer, Draft, From, Job, Keeper, MAX_RETRIES, Output, Request};
+use crate::error::Error;
+use crate::store::{Batch, Guard, MailNo, Outcome, RunNo, StoreError};
+
+/// What to do with a batch that the store did not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Send the same once more, after a while.
+    Same,
+    /// Forget it: its commands are decided again.
+    Never,
+}
+
+impl Keeper {
+    /// The store has answered.
+    pub fn committed(&mut self, batch: &Batch, outcomes: Vec<Outcome>, now: Time) {
+        for (append, outcome) in batch.appends.iter().zip(outcomes) {
+            let run = append.run;
+            let flight = self.runs.get_mut(&run).and_then(|hot| hot.flight.take());
+            let Some(draft) = flight else {
+                continue;
+            };
+            match outcome {
+                Outcome::Committed | Outcome::Again => self.settle(run, draft, now),
+                Outcome::Moved | Outcome::KeyExists => self.redo(run, draft, None, now),
+                Outcome::GuardFailed(index) => {
+                    let guard = append.guards.get(index).cloned();
+                    if guard == Some(Guard::Session) {
+                        self.polls.session_lost = true;
+                    }
+                    self.redo(run, draft, guard, now);
+                }
+                Outcome::RunExists => {
+                    let id = self.runs.get(&run).map(|hot| hot.run_id.to_string());
+                    let message = format!("there is a run {} already", id.unwrap_or_default());
+                    let rejection = Rejection::new(Code::RunExists, message);
+                    self.not_created(run, draft, Err(rejection.into()));
+                }
+                Outcome::RequestTaken(existing) => {
+                    self.not_created(run, draft, Ok(Answer::Run(existing)));
+                }
+                Outcome::BizKeyTaken => {
+                    let key = self.runs.get(&run).map(|hot| hot.event_key.clone());
+                    let taken = Error::BizKeyTaken(key.unwrap_or_default());
+                    self.not_created(run, draft, Err(taken));
+                }
+                Outcome::SlotsFull(_) => self.no_slot(run, draft, now),
+                Outcome::Refused(why) => self.refused(run, draft, &why, now),
+            }
+        }
+    }
+
+    /// The store could not take a batch: says whether the same is to be sent again. After the write
+    /// budget results are not left hanging: their steps fail instead, by a write at the same place in
+    /// the log, so that exactly one of the two is recorded.
+    pub fn failed(&mut self, batch: &Batch, error: &StoreError, now: Time) -> Retry {
+        let budget = self.config.write_budget_ms;
+        let runs = batch.appends.iter().filter_map(|it| self.runs.get(&it.run));
+        let sent = runs.filter_map(|hot| hot.flight.as_ref()?.sent).min();
+        let late = sent.is_some_and(|sent| now.since(sent) > budget);
+        if error.kind.may_pass() && !late {
+            return Retry::Same;
+        }
+        tracing::warn!(%error, late, "a commit is given up; its commands are decided again");
+        for append in &batch.appends {
+            let flight = self
+                .runs
+                .get_mut(&append.run)
+                .and_then(|hot| hot.flight.take());
+            if let Some(mut draft) = flight {
+                if late {
+                    draft
+                        .decided
+                        .iter_mut()
+                        .for_each(|(request, _)| too_late(request));
+                }
+                self.redo(append.run, draft, None, now);
+            }
+        }
+        Retry::Never
+    }
+
+    /// Gives a batch up because nobody waits for the store any longer: senders are told, everything
+    /// else is derived again from the log.
+    pub fn abandon(&mut self, batch: &Batch, error: &StoreError) {
+        for append in &batch.appends {
+            let flight = self
+                .runs
+                .get_mut(&append.run)
+                .and_then(|hot| hot.flight.take());
+            let Some(draft) = flight else { continue };
+            let requests: Vec<Request> = draft.decided.iter().map(|(it, _)| it.clone()).collect();
+            let old = self.forget_draft(append.run, &draft);
+            let waiting = old.into_iter().flat_map(|hot| hot.waiting);
+            for request in requests.into_iter().chain(waiting) {
+                self.refuse(&request, error.clone().into());
+            }
+        }
+    }
+
+    /// A draft is in the log: everyone is told, and what waited for it goes on.
+    pub(super) fn settle(&mut self, run: RunNo, mut draft: Draft, now: Time) {
+        let Some(hot) = self.runs.get_mut(&run) else {
+            return;
+        };
+        hot.settle(&draft);
+        let (run_id, plan, seq) = (hot.run_id.clone(), hot.plan.clone(), hot.committed);
+        if !draft.events.is_empty() {
+            self.outputs.push_back(Output::Changed { run, seq });
+        }
+        let created = draft.create.is_some();
+        for (request, answer) in std::mem::take(&mut draft.decided) {
+            self.answer(run, &run_id, created, request, answer, now);
+        }
+        for claimed in std::mem::take(&mut draft.starts) {
+            self.outputs.push_back(Output::Start(Box::new(Job {
+                run,
+                run_id: Arc::clone(&run_id),
+                plan: plan.clone(),
+                claimed,
+            })));
+        }
+        self.polls.mail |= !draft.mail.is_empty() || !draft.waits.is_empty();
+        self.polls.queue |= draft.slots.iter().any(|slot| slot.change < 0);
+        for mail in &draft.taken {
+            self.reading.remove(mail);
+        }
+        self.outputs.extend(std::mem::take(&mut draft.then));
+        self.go_on(run, now);
+    }
+
+    /// What waited for a commit is decided now.
+    fn go_on(&mut self, run: RunNo, now: Time) {
+        let Some(hot) = self.runs.get_mut(&run) else {
+            return;
+        };
+        let mut waiting = std::mem::take(&mut hot.waiting);
+        if std::mem::take(&mut hot.proceed) {
+            waiting.push_front(Request::keeper(Command::Proceed));
+        }
+        let ready = hot.ready.first().is_some_and(|(at, _, _)| *at <= now);
+        if ready && !hot.hungry {
+            self.dirty.insert(run);
+        }
+        for request in waiting {
+            self.take(run, request, now);
+        }
+        self.set_timer(run);
+    }
+
+    fn answer(
+        &mut self,
+        run: RunNo,
+        run_id: &str,
+        created: bool,
+        request: Request,
+        answer: Result<Reply, Rejection>,
+        now: Time,
+    ) {
+        if let Ok(Reply::RetryRun { request_key }) = &answer
+            && let Err(error) = self.repeat(run, request_key, now)
+        {
+            self.refuse(&request, error);
+            return;
+        }
+        match (request.from, answer) {
+            (From::Sender(ticket), Ok(reply)) => {
+                let is_create = created && matches!(request.command, Command::CreateRun { .. });
+                let answer = match is_create {
+                    true => Answer::Run(run_id.to_owned()),
+                    false => Answer::Reply(reply),
+                };
+                self.outputs.push_back(Output::Answer(ticket, Ok(answer)));
+            }
+            (From::Mail { no, .. }, Ok(_)) => {
+                self.reading.remove(&no);
+            }
+            (From::Parent { run, mail }, Ok(_)) => self.child_is_there(run, mail),
+            (From::Keeper, _) => {}
+            (_, Err(rejection)) => self.refuse(&request, rejection.into()),
+        }
+    }
+
+    /// A draft was not committed: the run is read again and its commands are decided again.
+    fn redo(&mut self, run: RunNo, draft: Draft, guard: Option<Guard>, now: Time) {
+        let Some(old) = self.forget_draft(run, &draft) else {
+            return;
+        };
+        let mut requests: Vec<Request> = Vec::new();
+        for (mut request, _) in draft.decided {
+            request.retries += 1;
+            if guard.is_some() && request.guard == guard {
+                let lost = Rejection::new(Code::LeaseLost, "the lease has ended");
+                self.refuse(&request, lost.into());
+            } else if request.retries > MAX_RETRIES {
+                self.refuse(&request, Error::Contended(old.run_id.to_string()));
+            } else {
+                requests.push(request);
+            }
+        }
+        requests.extend(old.waiting);
+        self.reading_again(&requests);
+        if draft.create.is_some() {
+            // Nothing of it is there; the sender may ask again.
+            for request in requests {
+                self.refuse(&request, Error::Contended(old.run_id.to_string()));
+            }
+            return;
+        }
+        match self.ensure(run) {
+            Ok(()) => {
+                self.keep_jobs(run, old.jobs);
+                for request in requests {
+                    self.take(run, request, now);
+                }
+                self.attend(run, now);
+            }
+            Err(error) => self.park(run, requests, old.jobs, error),
+        }
+    }
+
+    /// Messages whose draft was lost are dealt with by their request, not read once more.
+    fn reading_again(&mut self, requests: &[Request]) {
+        for request in requests {
+            if let From::Mail { no, .. } = request.from {
+                self.reading.insert(no);
+            }
+        }
+    }
+
+    /// Forgets a run whose draft was lost; claims in the draft never happened.
+    fn forget_draft(&mut self, run: RunNo, draft: &Draft) -> Option<super::Hot> {
+        for mail in &draft.taken {
+            self.reading.remove(mail);
+        }
+        if let Some(hot) = self.runs.get_mut(&run) {
+            for claimed in &draft.starts {
+                if hot.jobs.remove(&claimed.claim.target).is_some() {
+                    self.busy = self.busy.saturating_sub(1);
+                }
+            }
+        }
+        self.dirty.remove(&run);
+        self.drop_run(run)
+    }
+
+    /// Work of this process goes on while its run is read again; what the log no longer wants is
+    /// stopped.
+    pub(super) fn keep_jobs(&mut self, run: RunNo, jobs: std::collections::HashMap<Target, u32>) {
+        let Some(hot) = self.runs.get_mut(&run) else {
+            return;
+        };
+        for (target, execution) in jobs {
+            let ours = hot.state.target(target).is_some_and(|it| {
+                let lease = it.lease.as_ref();
+                it.execution == execution && lease.is_some_and(|lease| lease.worker == self.worker)
+            });
+            if ours {
+                hot.jobs.insert(target, execution);
+                self.busy += 1;
+            }
+            if !ours || hot.state.phase == Phase::Stopping {
+                self.outputs.push_back(Output::Stop {
+                    run,
+                    target,
+                    execution,
+                });
+            }
+        }
+    }
+
+    /// A run was not created after all.
+    fn not_created(&mut self, run: RunNo, draft: Draft, answer: Result<Answer, Error>) {
+        self.forget_draft(run, &draft);
+        for (request, _) in &draft.decided {
+            match (request.from, &answer) {
+                (From::Sender(ticket), _) => {
+                    self.outputs
+                        .push_back(Output::Answer(ticket, answer.clone()));
+                }
+                // A child that is there already was started before a crash; it answers by itself.
+                (From::Parent { run, mail }, _) => self.child_is_there(run, mail),
+                (From::Mail { .. } | From::Keeper, _) => {}
+            }
+        }
+    }
+
+    /// The child that a message asks for is there: the message is done.
+    fn child_is_there(&mut self, parent: RunNo, mail: MailNo) {
+        self.reading.remove(&mail);
+        if self.ensure(parent).is_ok() {
+            self.discard(parent, mail);
+        }
+    }
+
+    /// Someone else was faster: the run stays in the queue.
+    fn no_slot(&mut self, run: RunNo, draft: Draft, now: Time) {
+        let create = draft.create.clone();
+        let Some(create) = create else {
+            // It is queued; it is looked at again when a slot is freed.
+            if let Some(old) = self.forget_draft(run, &draft) {
+                for request in old.waiting {
+                    self.take(run, request, now);
+                }
+            }
+            return;
+        };
+        // Create it again without starting it.
+        self.polls.queue = true;
+        let first = draft.decided.first().map(|(request, _)| request.clone());
+        let plan = self.runs.get(&run).map(|hot| hot.plan.clone());
+        self.forget_draft(run, &draft);
+        if let (Some(request), Some(plan)) = (first, plan) {
+            self.create_queued(run, &plan, create, request, now);
+        }
+    }
+
+    /// The database refuses a value: whoever sent it is told, and nobody else suffers.
+    fn refused(&mut self, run: RunNo, draft: Draft, why: &str, now: Time) {
+        let Some(old) = self.forget_draft(run, &draft) else {
+            return;
+        };
+        let error = Error::Refused {
+            run_id: old.run_id.to_string(),
+            why: why.to_owned(),
+        };
+        tracing::error!(%error, "the database refused a value");
+        let mut again = Vec::new();
+        for (mut request, _) in draft.decided {
+            request.retries += 1;
+            match failure_of(&request.command, why) {
+                // The work was done and its result cannot be kept: the step fails, and says so.
+                Some(command) if request.retries == 1 => again.push(Request { command, ..request }),
+                _ => self.refuse(&request, error.clone()),
+            }
+        }
+        again.extend(old.waiting);
+        if draft.create.is_some() {
+            return;
+        }
+        match self.ensure(run) {
+            Ok(()) => {
+                self.keep_jobs(run, old.jobs);
+                for request in again {
+                    self.take(run, request, now);
+                }
+                self.attend(run, now);
+            }
+            Err(error) => self.park(run, again, old.jobs, error),
+        }
+    }
+}
+
+/// A result that took too long to write becomes a failure.
+fn too_late(request: &mut Request) {
+    let error = StepError::new(
+        ErrorClass::Timeout,
+        "WRITE_LATENCY_EXCEEDED",
+        "the result could not be written within the write budget",
+    );
+    if let Command::CompleteStep { claim, .. } | Command::FailStep { claim, .. } = &request.command
+    {
+        request.command = Command::FailStep {
+            claim: claim.clone(),
+            error,
+            retryable: None,
+            delay_ms: None,
+        };
+    }
+}
+
+fn failure_of(command: &Command, why: &str) -> Option<Command> {
+    match command {
+        Command::CompleteStep { claim, .. } => Some(Command::FailStep {
+            claim: claim.clone(),
+            error: StepError::new(
+                ErrorClass::Validation,
+                "VALUE_REFUSED",
+                format!("the database refuses the result: {why}"),
+            ),
+            retryable: Some(false),
+            delay_ms: None,
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,141 @@
+//! What the keeper does about each effect: in the draft what is a row, in memory what is not.
+
+use stepwell_kernel::command::{Actor, Command, Role};
+use stepwell_kernel::effect::Effect;
+use stepwell_kernel::plan::StepRef;
+use stepwell_kernel::state::State;
+
+use super::{Draft, Keeper, Letter, Output};
+use crate::rows::{served_by, target_name};
+use crate::start::run_id_for;
+use crate::store::{NewAlert, NewMail, RunNo, SlotChange, TaskChange};
+
+impl Keeper {
+    pub(super) fn perform(&mut self, run: RunNo, effect: Effect) {
+        if let Effect::RunEnded(outcome) = effect {
+            self.tell_parent(run, outcome);
+        }
+        let Some(hot) = self.runs.get_mut(&run) else {
+            return;
+        };
+        let draft = hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
+        match effect {
+            Effect::Dispatch {
+                target, visible_at, ..
+            } => {
+                let (queue, op) = served_by(&hot.plan, target);
+                let order = hot.plan.step(target.step_ref().step).order;
+                if self.config.serves.has(queue, op) {
+                    hot.ready.insert((visible_at, order, target));
+                    self.dirty.insert(run);
+                    return;
+                }
+                let name = target_name(&hot.plan, target);
+                hot.tasks.insert(name.clone(), false);
+                draft.tasks.push(TaskChange::Put {
+                    target: name,
+                    queue: queue.to_owned(),
+                    op: op.to_owned(),
+                    priority: i32::try_from(order).unwrap_or(i32::MAX),
+                    visible_at,
+                });
+                draft.then.push(Output::Offer {
+                    run,
+                    target,
+                    visible_at,
+                });
+            }
+            Effect::CancelWork { target, execution } => {
+                let name = target_name(&hot.plan, target);
+                if hot.tasks.get(&name) == Some(&true) {
+                    draft.tasks.push(TaskChange::Stop { target: name });
+                }
+                draft.then.push(Output::Stop {
+                    run,
+                    target,
+                    execution,
+                });
+            }
+            Effect::IssueToken { step, .. } => draft.then.push(Output::Person { run, step }),
+            Effect::Publish(event) => draft.then.push(Output::Published(run, event)),
+            Effect::Alert {
+                code,
+                priority,
+                message,
+            } => {
+                let alert = NewAlert {
+                    code: code.to_owned(),
+                    priority,
+                    message,
+                };
+                draft.alerts.push(alert.clone());
+                draft.then.push(Output::Alert(run, alert));
+            }
+            Effect::Proceed => hot.proceed = true,
+            Effect::StartChild {
+                step,
+                request_key,
+                input,
+            } => {
+                let letter = Letter::StartChild {
+                    step,
+                    request_key,
+                    input,
+                };
+                draft.mail.push(letter.to(&hot.run_id));
+            }
+            Effect::CancelChild { request_key, .. } => {
+                let cancel = Command::CancelRun {
+                    actor: engine_actor(),
+                    reason: Some("the parent stops".into()),
+                    compensate: false,
+                };
+                draft
+                    .mail
+                    .push(Letter::from(cancel).to(&run_id_for(&request_key)));
+            }
+            Effect::PauseChildren => {
+                let pause = hot.state.pauses;
+                let letter = Letter::ParentPaused { pause };
+                draft.mail.extend(tell_children(&hot.state, &letter));
+            }
+            Effect::ResumeChildren => {
+                let pause = hot.state.pauses;
+                let letter = Letter::ParentResumed { pause };
+                draft.mail.extend(tell_children(&hot.state, &letter));
+            }
+            Effect::RunEnded(outcome) => {
+                for key in &hot.head.head.slots {
+                    draft.slots.push(SlotChange {
+                        key: key.clone(),
+                        change: -1,
+                        limit: None,
+                    });
+                }
+                draft.holds = Some(Vec::new());
+                hot.ready.clear();
+                hot.proceed = false;
+                draft.then.push(Output::Ended(run, outcome));
+            }
+            // Timers are read off the state.
+            Effect::WakeAt(_) => {}
+        }
+    }
+}
+
+/// Passes a pause or its end on to the children that the run waits for.
+fn tell_children(state: &State, letter: &Letter) -> Vec<NewMail> {
+    let child = |at: &StepRef| state.run(*at)?.child().cloned();
+    let keys = state.open.iter().filter_map(child);
+    keys.map(|key| letter.to(&run_id_for(&key))).collect()
+}
+
+/// The engine itself, as the sender of what it passes on.
+#[must_use]
+pub fn engine_actor() -> Actor {
+    Actor {
+        id: "engine".into(),
+        role: Role::System,
+        tenant: None,
+    }
+}

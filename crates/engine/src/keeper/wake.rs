@@ -1,0 +1,641 @@
+//! Time: what is due is read off the states of the runs and off the store, so no timer can be lost.
+//! Here also everything that this server learns only by asking: messages, queued runs, dead servers,
+//! ended leases.
+
+use std::collections::{BTreeSet, HashMap};
+
+use stepwell_kernel::command::{Command, TimerKind};
+use stepwell_kernel::effect::{Effect, Target};
+use stepwell_kernel::event::WaitKind;
+use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::state::Phase;
+use stepwell_kernel::time::Time;
+
+use super::{Answer, Draft, From, Keeper, Output, Request, Serves, Ticket, worker_of};
+use crate::error::Error;
+use crate::rows::parse_target;
+use crate::store::{Guard, MailNo, RunNo, SessionNo, StoreError, TaskRow};
+use stepwell_kernel::command::Reply;
+
+/// How many rows are asked for at a time.
+const PAGE: usize = 256;
+/// How long a run that is being woken is not offered to other servers, in milliseconds.
+const WAKE_MS: u64 = 10_000;
+/// How long a task that is about to be claimed is not offered to other workers, in milliseconds.
+const RESERVE_MS: u64 = 10_000;
+
+/// When the store is asked next, and for what.
+#[derive(Debug)]
+pub(super) struct Polls {
+    next: Time,
+    renew: Time,
+    /// The store was not there: it is not asked before.
+    rest: Time,
+    /// When the next run that nobody has is due, as far as this keeper knows.
+    due: Option<Time>,
+    /// When queued runs may start, as far as this keeper knows.
+    starts: BTreeSet<Time>,
+    pub(super) mail: bool,
+    pub(super) queue: bool,
+    news: i64,
+    pub(super) session_lost: bool,
+    /// Messages to other servers whose senders wait.
+    pub(super) awaited: Vec<(MailNo, Ticket)>,
+    parked: Vec<Parked>,
+}
+
+/// Commands for a run that cannot be read just now.
+#[derive(Debug)]
+struct Parked {
+    run: RunNo,
+    requests: Vec<Request>,
+    jobs: HashMap<Target, u32>,
+}
+
+impl Polls {
+    pub(super) fn at(now: Time) -> Polls {
+        Polls {
+            next: now,
+            renew: now,
+            rest: Time(0),
+            due: None,
+            starts: BTreeSet::new(),
+            mail: false,
+            queue: false,
+            news: 0,
+            session_lost: false,
+            awaited: Vec::new(),
+            parked: Vec::new(),
+        }
+    }
+}
+
+impl Keeper {
+    /// When `tick` must be called at the latest.
+    #[must_use]
+    pub fn next_tick(&self) -> Time {
+        if self.polls.mail || self.polls.queue || self.polls.session_lost {
+            return self.polls.rest;
+        }
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let starts = self.polls.starts.first().copied();
+        let all = timer.into_iter().chain(self.polls.due).chain(starts);
+        let soonest = all.fold(self.polls.next.min(self.polls.renew), Time::min);
+        soonest.max(self.polls.rest)
+    }
+
+    /// The store could not be asked: it is asked again after a while.
+    pub fn rest(&mut self, now: Time) {
+        self.polls.rest = now.plus(self.config.poll_ms.clamp(10, 1_000));
+        self.polls.mail = true;
+        self.polls.queue = true;
+    }
+
+    /// Something may have changed in the store.
+    pub fn look(&mut self) {
+        self.polls.mail = true;
+        self.polls.queue = true;
+    }
+
+    /// When something that is known here happens by itself: polls aside.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Time> {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let starts = self.polls.starts.first().copied();
+        let all = timer.into_iter().chain(self.polls.due);
+        all.chain(starts).min()
+    }
+
+    /// Whether something is to be done now, whatever the time.
+    #[must_use]
+    pub fn is_pressed(&self) -> bool {
+        self.polls.mail || self.polls.queue || self.polls.session_lost || !self.dirty.is_empty()
+    }
+
+    /// Does what is due. On `Err` the store was not there; what could not be done is done later.
+    pub fn tick(&mut self, now: Time) -> Result<(), StoreError> {
+        self.keep_session(now)?;
+        self.fire_timers(now);
+        self.unpark(now);
+        let poll = now >= self.polls.next;
+        if poll {
+            self.polls.next = now.plus(self.config.poll_ms);
+            self.look_for_the_dead(now)?;
+            self.expire_leases(now)?;
+            self.polls.queue = true;
+        }
+        if poll || self.polls.due.is_some_and(|due| due <= now) {
+            self.wake_due(now)?;
+        }
+        while self.polls.starts.first().is_some_and(|at| *at <= now) {
+            self.polls.starts.pop_first();
+            self.polls.queue = true;
+        }
+        self.read_all_mail(poll, now)?;
+        if std::mem::take(&mut self.polls.queue) && !self.stopping {
+            self.dequeue(now).map_err(store_error)?;
+        }
+        if poll {
+            self.reserve_tasks(now)?;
+            self.read_answers()?;
+        }
+        Ok(())
+    }
+
+    fn keep_session(&mut self, now: Time) -> Result<(), StoreError> {
+        if now >= self.polls.renew && !self.polls.session_lost {
+            let until = now.plus(self.config.session_ms);
+            if self.store.renew_session(self.session, now, until)? {
+                self.session_until = until;
+                self.polls.renew = now.plus(self.config.session_ms / 3);
+            } else {
+                self.polls.session_lost = true;
+            }
+        }
+        if self.polls.session_lost {
+            self.reopen(now)?;
+        }
+        Ok(())
+    }
+
+    /// The session is dead: whatever it had is taken over like any other dead server's. Work in this
+    /// process is stopped, since its leases are gone.
+    fn reopen(&mut self, now: Time) -> Result<(), StoreError> {
+        let until = now.plus(self.config.session_ms);
+        let session = self.store.open_session(&self.config.name, now, until)?;
+        tracing::warn!(
+            lost = self.session.0,
+            opened = session.0,
+            "the session was lost; another one is opened"
+        );
+        self.session = session;
+        self.worker = worker_of(session);
+        self.session_until = until;
+        self.commits = 0;
+        self.polls.session_lost = false;
+        self.polls.renew = now.plus(self.config.session_ms / 3);
+        self.polls.next = now;
+        let mut again = Vec::new();
+        // A commit in flight is answered as lost, or has been written before the session died.
+        let settled: Vec<RunNo> = self
+            .runs
+            .iter()
+            .filter(|(_, hot)| hot.flight.is_none())
+            .map(|(run, _)| *run)
+            .collect();
+        for run in settled {
+            let Some(hot) = self.drop_run(run) else {
+                continue;
+            };
+            for (target, execution) in &hot.jobs {
+                self.outputs.push_back(Output::Stop {
+                    run,
+                    target: *target,
+                    execution: *execution,
+                });
+            }
+            let decided = hot.draft.into_iter().flat_map(|draft| draft.decided);
+            let requests = decided.map(|(request, _)| request).chain(hot.waiting);
+            again.extend(requests.map(|request| (run, request)));
+        }
+        self.dirty.clear();
+        self.hungry.clear();
+        for (run, request) in again {
+            self.take(run, request, now);
+        }
+        Ok(())
+    }
+
+    fn fire_timers(&mut self, now: Time) {
+        while let Some((at, run)) = self.timers.first().copied() {
+            if at > now {
+                break;
+            }
+            self.timers.remove(&(at, run));
+            if let Some(hot) = self.runs.get_mut(&run) {
+                hot.timer = None;
+            }
+            self.wake(run, now);
+        }
+    }
+
+    /// Fires what is due in a run, and sees to everything else that it needs.
+    pub(super) fn wake(&mut self, run: RunNo, now: Time) {
+        if let Err(error) = self.ensure(run) {
+            tracing::warn!(%error, "a run could not be woken yet");
+            return;
+        }
+        while let Some(hot) = self.runs.get(&run) {
+            if hot.flight.is_some() {
+                // Its timer is set again once the commit is answered.
+                return;
+            }
+            if matches!(hot.state.phase, Phase::Created | Phase::Queued) {
+                self.polls.queue = true;
+                break;
+            }
+            let timer = match hot.state.pause {
+                Some(_) => hot.state.timers.own(TimerKind::Drain),
+                None => hot.state.timers.next(),
+            };
+            let Some((_, id)) = timer.filter(|(due, _)| *due <= now) else {
+                break;
+            };
+            let before = hot.state.seq;
+            self.decide(run, Request::keeper(Command::FireTimer(id)), now);
+            if self
+                .runs
+                .get(&run)
+                .is_none_or(|hot| hot.state.seq == before)
+            {
+                break;
+            }
+        }
+        self.attend(run, now);
+    }
+
+    /// Derives from the state what this server must do for a run, and writes the head accordingly.
+    pub(super) fn attend(&mut self, run: RunNo, now: Time) {
+        let Some(hot) = self.runs.get(&run) else {
+            return;
+        };
+        if hot.flight.is_some() {
+            return;
+        }
+        let mut effects = Vec::new();
+        let mut lost = Vec::new();
+        for source in wake_sources(&hot.plan, &hot.state) {
+            match source {
+                WakeSource::Task {
+                    target,
+                    visible_at,
+                    task,
+                } => {
+                    let name = crate::rows::target_name(&hot.plan, target);
+                    // What was offered to others and is not claimed is done here where it can be.
+                    let offered = hot.tasks.contains_key(&name) && self.offers(hot, target);
+                    if !offered && !hot.jobs.contains_key(&target) {
+                        effects.push(Effect::Dispatch {
+                            target,
+                            visible_at,
+                            task,
+                        });
+                    }
+                }
+                WakeSource::Proceed => effects.push(Effect::Proceed),
+                WakeSource::Lease { target, .. } => {
+                    let it = hot.state.target(target);
+                    let Some((it, lease)) = it.and_then(|it| Some((it, it.lease.as_ref()?))) else {
+                        continue;
+                    };
+                    // A claim of ours whose work is not here was lost with an answer.
+                    if lease.worker == self.worker && !hot.jobs.contains_key(&target) {
+                        lost.push((target, it.execution));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (target, execution) in lost {
+            let expire = Command::ExpireLease {
+                target,
+                execution,
+                lease_until: Some(before(now)),
+            };
+            self.decide(run, Request::keeper(expire), now);
+        }
+        self.follow(run, effects);
+        if let Some(hot) = self.runs.get_mut(&run) {
+            if std::mem::take(&mut hot.proceed) {
+                self.decide(run, Request::keeper(Command::Proceed), now);
+            }
+            self.touch(run);
+        }
+    }
+
+    /// Sees to all runs in memory, after what is served here has changed.
+    pub fn attend_all(&mut self, now: Time) {
+        let runs: Vec<RunNo> = self.runs.keys().copied().collect();
+        for run in runs {
+            self.attend(run, now);
+        }
+    }
+
+    /// The run's head is looked at in the next batch.
+    fn touch(&mut self, run: RunNo) {
+        if let Some(hot) = self.runs.get_mut(&run) {
+            hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
+            self.dirty.insert(run);
+        }
+    }
+
+    /// Remembers when a run must be looked at.
+    pub(super) fn set_timer(&mut self, run: RunNo) {
+        let session = self.session;
+        let Some(hot) = self.runs.get_mut(&run) else {
+            return;
+        };
+        if let Some(at) = hot.timer.take() {
+            self.timers.remove(&(at, run));
+        }
+        let head = &hot.head.head;
+        if head.session == Some(session) {
+            if let Some(at) = hot.due() {
+                hot.timer = Some(at);
+                self.timers.insert((at, run));
+            }
+        } else if head.session.is_none()
+            && let Some(at) = head.wake_at
+        {
+            if head.queued {
+                self.polls.starts.insert(at);
+                return;
+            }
+            self.polls.due = Some(self.polls.due.map_or(at, |due| due.min(at)));
+        }
+    }
+
+    fn wake_due(&mut self, now: Time) -> Result<(), StoreError> {
+        let due = self.store.due(now, now.plus(WAKE_MS), PAGE)?;
+        let more = due.len() == PAGE;
+        for run in due {
+            // What is in memory may be older than what made it due.
+            self.refresh(run);
+            self.wake(run, now);
+        }
+        self.polls.due = match more {
+            true => Some(now),
+            false => self.store.next_due()?.filter(|due| *due > now),
+        };
+        Ok(())
+    }
+
+    /// Forgets a run that nobody here has, so that it is read anew.
+    fn refresh(&mut self, run: RunNo) {
+        let session = self.session;
+        if self.runs.get(&run).is_some_and(|hot| hot.is_idle(session)) && !self.store_is_ours() {
+            self.drop_run(run);
+        }
+    }
+
+    /// Whether no other process writes to this store.
+    fn store_is_ours(&self) -> bool {
+        self.store.kind() != "postgres"
+    }
+
+    fn look_for_the_dead(&mut self, now: Time) -> Result<(), StoreError> {
+        for dead in self.store.dead_sessions(now)? {
+            if dead == self.session {
+                self.polls.session_lost = true;
+                continue;
+            }
+            for run in self.store.runs_of(dead, PAGE)? {
+                self.take_over(run, dead, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over a run of a dead server: its leases have ended with its session.
+    fn take_over(&mut self, run: RunNo, dead: SessionNo, now: Time) {
+        let busy = |hot: &super::Hot| hot.flight.is_some() || hot.draft.is_some();
+        if self.runs.get(&run).is_some_and(busy) {
+            return;
+        }
+        self.drop_run(run);
+        if let Err(error) = self.ensure(run) {
+            tracing::error!(%error, "a run of a dead server cannot be taken over");
+            return;
+        }
+        let Some(hot) = self.runs.get(&run) else {
+            return;
+        };
+        if hot.head.head.session != Some(dead) {
+            return;
+        }
+        let guard = Guard::Dead(dead);
+        let worker = worker_of(dead);
+        let mut requests = Vec::new();
+        let mut people = Vec::new();
+        for source in wake_sources(&hot.plan, &hot.state) {
+            match source {
+                WakeSource::Lease { target, .. } => {
+                    let Some(it) = hot.state.target(target) else {
+                        continue;
+                    };
+                    if it
+                        .lease
+                        .as_ref()
+                        .is_some_and(|lease| lease.worker == worker)
+                    {
+                        requests.push(Command::ExpireLease {
+                            target,
+                            execution: it.execution,
+                            lease_until: Some(before(now)),
+                        });
+                    }
+                }
+                WakeSource::Outside {
+                    step,
+                    wait: WaitKind::Gate | WaitKind::Approval | WaitKind::Manual,
+                } => people.push(step),
+                _ => {}
+            }
+        }
+        for command in requests {
+            let request = Request {
+                guard: Some(guard.clone()),
+                ..Request::keeper(command)
+            };
+            self.decide(run, request, now);
+        }
+        self.attend(run, now);
+        if let Some(draft) = self.runs.get_mut(&run).and_then(|hot| hot.draft.as_mut()) {
+            if !draft.guards.contains(&guard) {
+                draft.guards.push(guard);
+            }
+            let ask = |step| Output::Person { run, step };
+            draft.then.extend(people.into_iter().map(ask));
+        }
+    }
+
+    fn expire_leases(&mut self, now: Time) -> Result<(), StoreError> {
+        for task in self.store.expired(now, PAGE)? {
+            self.refresh(task.run);
+            self.expire(&task, now);
+        }
+        Ok(())
+    }
+
+    /// The lease of a worker outside has ended: exactly one of this and a late result wins.
+    fn expire(&mut self, task: &TaskRow, now: Time) {
+        if self.ensure(task.run).is_err() {
+            return;
+        }
+        let Some(hot) = self.runs.get(&task.run) else {
+            return;
+        };
+        let target = parse_target(&hot.plan, &task.target);
+        let Some((target, it)) = target.and_then(|at| Some((at, hot.state.target(at)?))) else {
+            return;
+        };
+        let request = Request {
+            guard: Some(Guard::Expired {
+                target: task.target.clone(),
+            }),
+            ..Request::keeper(Command::ExpireLease {
+                target,
+                execution: it.execution,
+                lease_until: task.until,
+            })
+        };
+        self.take(task.run, request, now);
+    }
+
+    fn read_all_mail(&mut self, poll: bool, now: Time) -> Result<(), StoreError> {
+        let asked = std::mem::take(&mut self.polls.mail);
+        let news = self.store.news()?;
+        if !asked && !poll && news == self.polls.news {
+            return Ok(());
+        }
+        self.polls.news = news;
+        for mail in self.store.mail(self.session, PAGE)? {
+            if !self.reading.contains(&mail.no) {
+                self.refresh(mail.run);
+                self.read_mail(&mail, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Work that others have left and that this process can do.
+    fn reserve_tasks(&mut self, now: Time) -> Result<(), StoreError> {
+        let free = self.config.capacity.saturating_sub(self.busy).min(PAGE);
+        let pairs: Vec<(String, String)> = match &self.config.serves {
+            // Whoever serves everything does so for the runs that it is asked for.
+            Serves::Nothing | Serves::Everything => return Ok(()),
+            Serves::Only(set) => set.iter().cloned().collect(),
+        };
+        if free == 0 || self.stopping {
+            return Ok(());
+        }
+        let (worker, until) = (self.worker.clone(), now.plus(RESERVE_MS));
+        for task in self.store.reserve(&pairs, &worker, now, until, free)? {
+            self.refresh(task.run);
+            self.adopt(&task);
+        }
+        Ok(())
+    }
+
+    /// A reserved task becomes work of this process: the claim takes the row away.
+    fn adopt(&mut self, task: &TaskRow) {
+        if self.ensure(task.run).is_err() {
+            return;
+        }
+        let Some(hot) = self.runs.get_mut(&task.run) else {
+            return;
+        };
+        if hot.flight.is_some() || hot.head.head.session.is_some_and(|it| it != self.session) {
+            return;
+        }
+        let Some(target) = parse_target(&hot.plan, &task.target) else {
+            return;
+        };
+        let order = hot.plan.step(target.step_ref().step).order;
+        hot.ready.insert((task.visible_at, order, target));
+        let draft = hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
+        draft.guards.push(Guard::Lease {
+            target: task.target.clone(),
+            worker: self.worker.clone(),
+        });
+        self.dirty.insert(task.run);
+    }
+
+    /// What other servers have answered.
+    fn read_answers(&mut self) -> Result<(), StoreError> {
+        for (mail, ticket) in std::mem::take(&mut self.polls.awaited) {
+            match self.store.answered(mail) {
+                Ok(None) => self.polls.awaited.push((mail, ticket)),
+                Ok(Some(None)) => {
+                    let done = Ok(Answer::Reply(Reply::Done));
+                    self.outputs.push_back(Output::Answer(ticket, done));
+                }
+                Ok(Some(Some(text))) => {
+                    let error = Err(refusal(&text));
+                    self.outputs.push_back(Output::Answer(ticket, error));
+                }
+                Err(error) => {
+                    self.polls.awaited.push((mail, ticket));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps commands until their run can be read again. Senders are told at once.
+    pub(super) fn park(
+        &mut self,
+        run: RunNo,
+        requests: Vec<Request>,
+        jobs: HashMap<Target, u32>,
+        error: Error,
+    ) {
+        tracing::warn!(%error, run = run.0, "a run cannot be read now; its commands wait");
+        let (senders, rest): (Vec<Request>, Vec<Request>) = requests
+            .into_iter()
+            .partition(|request| matches!(request.from, From::Sender(_)));
+        for request in &senders {
+            self.refuse(request, error.clone());
+        }
+        self.polls.parked.push(Parked {
+            run,
+            requests: rest,
+            jobs,
+        });
+    }
+
+    fn unpark(&mut self, now: Time) {
+        for parked in std::mem::take(&mut self.polls.parked) {
+            match self.ensure(parked.run) {
+                Ok(()) => {
+                    self.keep_jobs(parked.run, parked.jobs);
+                    for request in parked.requests {
+                        self.take(parked.run, request, now);
+                    }
+                    self.attend(parked.run, now);
+                }
+                Err(_) => self.polls.parked.push(parked),
+            }
+        }
+    }
+
+    /// Nothing new is started or claimed from now on.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// Gives everything back: others may take it over at once.
+    pub fn close(&mut self) -> Result<(), StoreError> {
+        self.store.close_session(self.session)
+    }
+}
+
+fn before(now: Time) -> Time {
+    Time(now.0 - 1)
+}
+
+fn store_error(error: Error) -> StoreError {
+    match error {
+        Error::Store(error) => error,
+        other => StoreError::new(crate::store::Trouble::Internal, other),
+    }
+}
+
+/// A refusal that another server has written down.
+fn refusal(text: &str) -> Error {
+    let (code, message) = text.split_once(": ").unwrap_or(("", text));
+    let known = Code::ALL.iter().find(|it| it.name() == code);
+    Rejection::new(*known.unwrap_or(&Code::InvalidTransition), message).into()
+}

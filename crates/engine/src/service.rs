@@ -1,0 +1,435 @@
+//! The engine that runs by itself: one thread decides, one or more commit, and while a commit is on
+//! its way to the disk the next batch forms. Thousands of runs share each sync.
+//!
+//! ```text
+//! handles ──► inbox ──► keeper thread ──► batches ──► committers ──► store
+//!                 ▲            │                            │
+//!                 └── results ─┴─► worker (does the work)   └── answers ──► inbox
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::effect::{Outcome as RunOutcome, Target};
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+
+use crate::clock::SystemClock;
+use crate::error::Error;
+use crate::keeper::{Answer, Config, Job, Keeper, Output, Retry, Ticket};
+use crate::port::{Catalog, Clock};
+use crate::start::StartRequest;
+use crate::store::{Batch, NewAlert, Outcome, RunNo, Store, StoreError};
+
+/// How long the keeper sleeps at most before it looks around.
+const LONGEST_NAP: Duration = Duration::from_millis(250);
+/// How long a committer waits before it sends a batch again, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+/// How many inputs are taken before a batch is formed.
+const MAX_INPUTS: usize = 8_192;
+
+/// Does the work whose claims are committed, and is told what else happens. Called on the keeper's
+/// thread: whatever takes time belongs elsewhere.
+pub trait Worker: Send {
+    /// Do this, and send what became of it with `done`.
+    fn start(&mut self, job: Job, done: &Done);
+
+    /// This work is no longer wanted.
+    fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
+        let _ = (run, target, execution);
+    }
+
+    /// Something else happened.
+    fn heard(&mut self, news: &News) {
+        let _ = news;
+    }
+}
+
+/// What a worker hears beside its work.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Events were committed.
+    Changed(RunNo, u64),
+    /// A run has ended.
+    Ended(RunNo, RunOutcome),
+    /// An alert was raised.
+    Alert(RunNo, NewAlert),
+}
+
+/// Where a worker sends what became of its work.
+#[derive(Clone, Debug)]
+pub struct Done {
+    inbox: Sender<Input>,
+}
+
+impl Done {
+    /// This became of it.
+    pub fn send(&self, job: &Job, command: Command) {
+        let claim = &job.claimed.claim;
+        // With nobody there to hear it the work's lease ends by itself.
+        let _ = self.inbox.send(Input::Finished {
+            run: job.run,
+            target: claim.target,
+            execution: claim.execution,
+            command: Box::new(command),
+        });
+    }
+}
+
+enum Input {
+    Submit(String, Box<Command>, Sender<Result<Reply, Error>>),
+    Start(
+        Box<(Arc<Plan>, StartRequest)>,
+        Sender<Result<String, Error>>,
+    ),
+    Finished {
+        run: RunNo,
+        target: Target,
+        execution: u32,
+        command: Box<Command>,
+    },
+    /// From which committer, for which batch.
+    Committed(usize, Box<Batch>, Result<Vec<Outcome>, StoreError>),
+    Look,
+    Stop(Duration, Sender<Result<(), StoreError>>),
+}
+
+/// A way to talk to a running engine.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inbox: Sender<Input>,
+}
+
+impl Handle {
+    /// Sends a command and waits for the answer, which comes after the commit.
+    pub fn submit(&self, run_id: &str, command: Command) -> Result<Reply, Error> {
+        let (answer, answered) = mpsc::channel();
+        let input = Input::Submit(run_id.to_owned(), Box::new(command), answer);
+        self.inbox.send(input).map_err(|_| Error::Stopping)?;
+        answered.recv().unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Starts a run and waits until that is committed.
+    pub fn start(&self, plan: &Arc<Plan>, request: StartRequest) -> Result<String, Error> {
+        let answered = self.start_later(plan, request)?;
+        answered.recv().unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Starts a run; the answer comes later.
+    pub fn start_later(
+        &self,
+        plan: &Arc<Plan>,
+        request: StartRequest,
+    ) -> Result<Receiver<Result<String, Error>>, Error> {
+        let (answer, answered) = mpsc::channel();
+        let input = Input::Start(Box::new((plan.clone(), request)), answer);
+        self.inbox.send(input).map_err(|_| Error::Stopping)?;
+        Ok(answered)
+    }
+
+    /// Something may have changed in the store.
+    pub fn look(&self) {
+        let _ = self.inbox.send(Input::Look);
+    }
+}
+
+/// An engine that runs by itself.
+#[derive(Debug)]
+pub struct Service {
+    inbox: Sender<Input>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Service {
+    /// Starts an engine over a store.
+    pub fn start(
+        store: Arc<dyn Store>,
+        catalog: impl Catalog + Send + 'static,
+        config: Config,
+        worker: impl Worker + 'static,
+    ) -> Result<Service, StoreError> {
+        let keeper = Keeper::open(store.clone(), Box::new(catalog), config, SystemClock.now())?;
+        let (inbox, inputs) = mpsc::channel();
+        let committers = (0..store.committers().max(1))
+            .map(|index| Committer::start(index, store.clone(), inbox.clone()))
+            .collect();
+        let desk = Desk {
+            keeper,
+            worker: Box::new(worker),
+            done: Done {
+                inbox: inbox.clone(),
+            },
+            committers,
+            tickets: 0,
+            submits: HashMap::new(),
+            starts: HashMap::new(),
+            stopping: None,
+            backoff: BACKOFF.0,
+        };
+        let thread = thread::Builder::new()
+            .name("stepwell-keeper".into())
+            .spawn(move || desk.run(&inputs))
+            .map_err(|error| StoreError::new(crate::store::Trouble::Unusable, error))?;
+        Ok(Service {
+            inbox,
+            thread: Some(thread),
+        })
+    }
+
+    /// A way to talk to it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle {
+            inbox: self.inbox.clone(),
+        }
+    }
+
+    /// Stops: nothing new is claimed, work in flight has `grace` to end, then everything is given
+    /// back so that others can take it over at once.
+    pub fn stop(mut self, grace: Duration) -> Result<(), StoreError> {
+        let (answer, answered) = mpsc::channel();
+        let _ = self.inbox.send(Input::Stop(grace, answer));
+        let result = answered.recv().unwrap_or(Ok(()));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        result
+    }
+}
+
+/// One thread that takes batches to the store.
+struct Committer {
+    batches: Sender<Box<Batch>>,
+    busy: bool,
+}
+
+impl Committer {
+    fn start(index: usize, store: Arc<dyn Store>, inbox: Sender<Input>) -> Committer {
+        let (batches, to_commit) = mpsc::channel::<Box<Batch>>();
+        let work = move || {
+            for batch in to_commit {
+                let answer = store.commit(&batch);
+                if inbox.send(Input::Committed(index, batch, answer)).is_err() {
+                    return;
+                }
+            }
+        };
+        // Without the thread its channel is closed, and `send` says so.
+        let _ = thread::Builder::new()
+            .name("stepwell-commit".into())
+            .spawn(work);
+        Committer {
+            batches,
+            busy: false,
+        }
+    }
+}
+
+/// What the keeper's thread has before it.
+struct Desk {
+    keeper: Keeper,
+    worker: Box<dyn Worker>,
+    done: Done,
+    committers: Vec<Committer>,
+    tickets: u64,
+    submits: HashMap<Ticket, Sender<Result<Reply, Error>>>,
+    starts: HashMap<Ticket, Sender<Result<String, Error>>>,
+    stopping: Option<(Time, Sender<Result<(), StoreError>>)>,
+    backoff: Duration,
+}
+
+impl Desk {
+    fn run(mut self, inputs: &Receiver<Input>) {
+        // Batches that the store did not take, with when to send them again.
+        let mut again: Vec<(Time, Box<Batch>)> = Vec::new();
+        loop {
+            let now = SystemClock.now();
+            if now >= self.keeper.next_tick()
+                && let Err(error) = self.keeper.tick(now)
+            {
+                tracing::warn!(%error, "the store could not be asked");
+                // Asked again after a while, not at once.
+                self.keeper.rest(now);
+            }
+            self.speak();
+            self.send_batches(&mut again, now);
+            if self.is_done(now) {
+                return;
+            }
+            let Some(first) = self.wait(inputs, &again) else {
+                return;
+            };
+            let now = SystemClock.now();
+            let mut taken = 0;
+            let mut next = first;
+            while let Some(input) = next {
+                self.take(input, &mut again, now);
+                taken += 1;
+                next = match taken < MAX_INPUTS {
+                    true => inputs.try_recv().ok(),
+                    false => None,
+                };
+            }
+        }
+    }
+
+    /// The next input, or nothing once it is time for something else; `None` if all are gone.
+    #[allow(
+        clippy::option_option,
+        reason = "gone and nothing yet are different answers"
+    )]
+    fn wait(
+        &self,
+        inputs: &Receiver<Input>,
+        again: &[(Time, Box<Batch>)],
+    ) -> Option<Option<Input>> {
+        let now = SystemClock.now();
+        let retry = again.iter().map(|(at, _)| *at).min();
+        let until = retry.map_or(self.keeper.next_tick(), |at| {
+            at.min(self.keeper.next_tick())
+        });
+        let nap = Duration::from_millis(until.since(now)).min(LONGEST_NAP);
+        if nap.is_zero() {
+            return Some(inputs.try_recv().ok());
+        }
+        match inputs.recv_timeout(nap) {
+            Ok(input) => Some(Some(input)),
+            Err(RecvTimeoutError::Timeout) => Some(None),
+            Err(RecvTimeoutError::Disconnected) => None,
+        }
+    }
+
+    fn take(&mut self, input: Input, again: &mut Vec<(Time, Box<Batch>)>, now: Time) {
+        match input {
+            Input::Submit(run_id, command, answer) => {
+                let ticket = self.ticket();
+                self.submits.insert(ticket, answer);
+                self.keeper.submit(&run_id, *command, ticket, now);
+            }
+            Input::Start(start, answer) => {
+                let (plan, request) = *start;
+                let ticket = self.ticket();
+                self.starts.insert(ticket, answer);
+                self.keeper.start(&plan, request, true, ticket, now);
+            }
+            Input::Finished {
+                run,
+                target,
+                execution,
+                command,
+            } => self.keeper.finished(run, target, execution, *command, now),
+            Input::Committed(index, batch, answer) => {
+                if let Some(committer) = self.committers.get_mut(index) {
+                    committer.busy = false;
+                }
+                match answer {
+                    Ok(outcomes) => {
+                        self.backoff = BACKOFF.0;
+                        self.keeper.committed(&batch, outcomes, now);
+                    }
+                    Err(error) => self.failed(batch, &error, again, now),
+                }
+            }
+            Input::Look => self.keeper.look(),
+            Input::Stop(grace, answer) => {
+                self.keeper.stop();
+                let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+                self.stopping = Some((now.plus(grace), answer));
+            }
+        }
+        self.speak();
+    }
+
+    fn failed(
+        &mut self,
+        batch: Box<Batch>,
+        error: &StoreError,
+        again: &mut Vec<(Time, Box<Batch>)>,
+        now: Time,
+    ) {
+        tracing::warn!(%error, appends = batch.appends.len(), "a commit failed");
+        if self.keeper.failed(&batch, error, now) == Retry::Same {
+            again.push((now.plus(self.backoff.as_millis() as u64), batch));
+            self.backoff = (self.backoff * 2).min(BACKOFF.1);
+        }
+    }
+
+    fn send_batches(&mut self, again: &mut Vec<(Time, Box<Batch>)>, now: Time) {
+        for committer in 0..self.committers.len() {
+            if self.committers[committer].busy {
+                continue;
+            }
+            let due = again.iter().position(|(at, _)| *at <= now);
+            let batch = match due {
+                Some(index) => Some(again.swap_remove(index).1),
+                None => self.keeper.next_batch(now).map(Box::new),
+            };
+            let Some(batch) = batch else { break };
+            self.committers[committer].busy = true;
+            let _ = self.committers[committer].batches.send(batch);
+        }
+    }
+
+    /// Passes on what the keeper has to say.
+    fn speak(&mut self) {
+        for output in self.keeper.outputs() {
+            match output {
+                Output::Answer(ticket, answer) => {
+                    if let Some(sender) = self.submits.remove(&ticket) {
+                        let _ = sender.send(answer.map(|answer| match answer {
+                            Answer::Reply(reply) => reply,
+                            Answer::Run(_) => Reply::Done,
+                        }));
+                    } else if let Some(sender) = self.starts.remove(&ticket) {
+                        let _ = sender.send(answer.and_then(|answer| match answer {
+                            Answer::Run(run_id) => Ok(run_id),
+                            Answer::Reply(_) => Err(Error::Stopping),
+                        }));
+                    }
+                }
+                Output::Start(job) => self.worker.start(*job, &self.done),
+                Output::Stop {
+                    run,
+                    target,
+                    execution,
+                } => self.worker.stop(run, target, execution),
+                Output::Changed { run, seq } => self.worker.heard(&News::Changed(run, seq)),
+                Output::Ended(run, outcome) => self.worker.heard(&News::Ended(run, outcome)),
+                Output::Alert(run, alert) => {
+                    tracing::warn!(run = run.0, code = alert.code, priority = ?alert.priority, "{}", alert.message);
+                    self.worker.heard(&News::Alert(run, alert));
+                }
+                // Tokens are given out by whoever asks for them; events go out through the outbox.
+                Output::Offer { .. }
+                | Output::Person { .. }
+                | Output::MissingChild { .. }
+                | Output::Published(..) => {}
+            }
+        }
+    }
+
+    /// Whether a stop that was asked for is done.
+    fn is_done(&mut self, now: Time) -> bool {
+        let Some((until, _)) = &self.stopping else {
+            return false;
+        };
+        let flying = self.committers.iter().any(|committer| committer.busy);
+        if (flying || self.keeper.busy() > 0) && now < *until {
+            return false;
+        }
+        let closed = self.keeper.close();
+        if let Some((_, answer)) = self.stopping.take() {
+            let _ = answer.send(closed);
+        }
+        true
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+}

@@ -1,0 +1,217 @@
+//! Everything a store holds as one text, so that two stores can be compared byte for byte.
+//!
+//! Numbers that a store gives out itself (runs, sessions, plans, mail) differ between stores; rows are
+//! shown under the ids and names they stand for. A store hands over its rows table by table and this
+//! is the only place that says how they look. Rows whose order says something (mail, letters, alerts)
+//! must be handed over oldest first.
+
+use std::collections::HashMap;
+use std::fmt::{Debug, Write as _};
+
+use stepwell_kernel::time::Time;
+
+use super::{
+    AlertRow, DeadLetter, Frozen, Head, LinearInstance, LinearStep, NewRun, OutsideEvent, Result,
+    StoredChunk, TaskRow,
+};
+
+/// A store that can show everything it holds.
+pub trait Dump {
+    /// All rows.
+    fn picture(&self) -> Result<Picture>;
+
+    /// All rows as one text, the same for every store that holds the same.
+    fn dump(&self) -> Result<String> {
+        Ok(self.picture()?.text())
+    }
+}
+
+/// The rows of a store, as lines.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    lines: Vec<String>,
+    places: HashMap<String, usize>,
+}
+
+/// A marker of the outbox with what `Marker` does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkerState {
+    /// How often delivery has failed.
+    pub attempts: u32,
+    /// Not before.
+    pub due_at: Time,
+    /// Who has it.
+    pub publisher: Option<String>,
+    /// Until when.
+    pub until: Option<Time>,
+    /// Why it failed last.
+    pub why: Option<String>,
+    /// Since when it waits.
+    pub since: Time,
+}
+
+impl Picture {
+    fn row(&mut self, table: &str, key: &str, content: &dyn Debug) {
+        self.lines.push(format!("{table} {key:?} {content:?}"));
+    }
+
+    /// For rows whose order matters: the how-manieth it is in its list.
+    fn next(&mut self, list: String) -> usize {
+        let place = self.places.entry(list).or_default();
+        *place += 1;
+        *place
+    }
+
+    /// A row of `runs`, with its plan's hash; `row.plan` is not looked at.
+    pub fn run(&mut self, row: &NewRun, plan_hash: &str) {
+        let row = NewRun {
+            plan: None,
+            ..row.clone()
+        };
+        let key = row.run_id.clone();
+        self.row("run", &key, &(row, plan_hash));
+    }
+
+    /// A head with the name of its session; `head.session` is not looked at. `due_at` is when it is
+    /// offered by `due`: `wake_at`, or later if it has been offered.
+    pub fn head(
+        &mut self,
+        run_id: &str,
+        head: &Head,
+        version: i64,
+        session: Option<&str>,
+        due_at: Option<Time>,
+    ) {
+        let head = Head {
+            session: None,
+            ..head.clone()
+        };
+        self.row("head", run_id, &(head, version, session, due_at));
+    }
+
+    /// A chunk of the log.
+    pub fn chunk(&mut self, run_id: &str, chunk: &StoredChunk) {
+        let key = format!("{run_id} {:020}", chunk.first);
+        let content = (
+            chunk.last,
+            chunk.commit,
+            chunk.codec,
+            &chunk.body,
+            hex(&chunk.digests),
+        );
+        self.row("log", &key, &content);
+    }
+
+    /// The preimage of an event's key.
+    pub fn key(&mut self, run_id: &str, key: &[u8]) {
+        self.row("key", run_id, &hex(key));
+    }
+
+    /// A task; its run's number is not looked at.
+    pub fn task(&mut self, run_id: &str, task: &TaskRow) {
+        let task = TaskRow {
+            run: super::RunNo(0),
+            ..task.clone()
+        };
+        self.row("task", run_id, &task);
+    }
+
+    /// A step that waits, and whether it has been given its event.
+    pub fn wait(&mut self, run_id: &str, step: &str, event_type: &str, given: bool) {
+        self.row("wait", run_id, &(step, event_type, given));
+    }
+
+    /// An event from outside, and whether a run has been given it. Stores may forget the content of
+    /// one that was given, so only its id is shown then.
+    pub fn inbox(&mut self, event: &OutsideEvent, given: bool) {
+        let content =
+            (!given).then_some((&event.event_type, &event.key, &event.payload, &event.mail));
+        self.row("inbox", &event.id, &content);
+    }
+
+    /// A message; a run's messages oldest first.
+    pub fn mail(&mut self, run_id: &str, body: &str, answer: Option<&str>) {
+        let place = self.next(format!("mail {run_id}"));
+        self.row("mail", run_id, &(place, body, answer));
+    }
+
+    /// A marker of the outbox.
+    pub fn marker(&mut self, sink: &str, run_id: &str, first: u64, state: &MarkerState) {
+        self.row("outbox", sink, &(run_id, first, state));
+    }
+
+    /// A dead letter; oldest first.
+    pub fn letter(&mut self, letter: &DeadLetter) {
+        let place = self.next("letter".into());
+        let marker = &letter.marker;
+        let what = (&marker.sink, &marker.run_id, marker.first, marker.attempts);
+        self.row(
+            "letter",
+            &format!("{place:09}"),
+            &(what, &letter.why, letter.at),
+        );
+    }
+
+    /// How many slots of a key are taken; none is the same as no row.
+    pub fn slots(&mut self, key: &str, taken: u32) {
+        if taken > 0 {
+            self.row("slots", key, &taken);
+        }
+    }
+
+    /// The instance of a linear run.
+    pub fn instance(&mut self, run_id: &str, row: &LinearInstance) {
+        self.row("instance", run_id, row);
+    }
+
+    /// A step of a linear run.
+    pub fn step(&mut self, run_id: &str, row: &LinearStep) {
+        self.row("step", &format!("{run_id} {:09}", row.step_seq), row);
+    }
+
+    /// A state that was written down.
+    pub fn snapshot(&mut self, run_id: &str, frozen: &Frozen) {
+        let content = (frozen.seq, frozen.version, hex(&frozen.body));
+        self.row("snapshot", run_id, &content);
+    }
+
+    /// An alert; oldest first.
+    pub fn alert(&mut self, alert: &AlertRow) {
+        let place = self.next("alert".into());
+        let content = (
+            &alert.run_id,
+            &alert.code,
+            alert.priority,
+            &alert.message,
+            alert.at,
+        );
+        self.row("alert", &format!("{place:09}"), &content);
+    }
+
+    /// The kept projection of a run.
+    pub fn projection(&mut self, run_id: &str, seq: u64, snapshot: &str) {
+        self.row("projection", run_id, &(seq, snapshot));
+    }
+
+    /// A session that is not forgotten.
+    pub fn session(&mut self, name: &str, until: Time, dead: bool) {
+        self.row("session", name, &(until, dead));
+    }
+
+    /// All lines, sorted, because no table has an order of its own.
+    #[must_use]
+    pub fn text(mut self) -> String {
+        self.lines.sort();
+        let mut text = self.lines.join("\n");
+        text.push('\n');
+        text
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

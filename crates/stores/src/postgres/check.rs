@@ -1,0 +1,93 @@
+//! Looks for damage: rows that contradict each other. Reads everything, so it plans like anyone else.
+
+use stepwell_engine::store::{Health, Result};
+
+use super::fault::Fault;
+use super::{PostgresStore, broken, limit, migrate};
+
+const COUNTS: &str = "
+SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM heads WHERE ended_at IS NULL)";
+
+/// At most this many of each kind are named.
+const GAPS: &str = "
+SELECT format('run %s: the log has a gap after event %s', r.run_id, x.before)
+FROM (SELECT run_no, first_seq, COALESCE(lag(last_seq) OVER (PARTITION BY run_no ORDER BY first_seq), 0)
+             AS before FROM log) x
+LEFT JOIN runs r ON r.run_no = x.run_no WHERE x.first_seq <> x.before + 1 LIMIT 100";
+
+const KEYS: &str = "
+SELECT format('run %s: %s events, %s keys', r.run_id, COALESCE(l.events, 0), COALESCE(k.keys, 0))
+FROM (SELECT run_no, sum(last_seq - first_seq + 1) AS events FROM log GROUP BY run_no) l
+FULL JOIN (SELECT run_no, count(*) AS keys FROM event_keys GROUP BY run_no) k ON k.run_no = l.run_no
+LEFT JOIN runs r ON r.run_no = COALESCE(l.run_no, k.run_no)
+WHERE COALESCE(l.events, 0) <> COALESCE(k.keys, 0) LIMIT 100";
+
+const HEADLESS: &str = "
+SELECT format('run %s: %s', COALESCE(r.run_id, h.run_no::text),
+              CASE WHEN r.run_no IS NULL THEN 'it has a head and no row of its own'
+                   ELSE 'it has no head' END)
+FROM runs r FULL JOIN heads h ON h.run_no = r.run_no
+WHERE r.run_no IS NULL OR h.run_no IS NULL LIMIT 100";
+
+const EMPTY: &str = "
+SELECT format('run %s: it has no events', r.run_id) FROM runs r
+WHERE NOT EXISTS (SELECT FROM log l WHERE l.run_no = r.run_no) LIMIT 100";
+
+const AHEAD: &str = "
+SELECT format('run %s: its snapshot is ahead of its log', r.run_id)
+FROM snapshots s LEFT JOIN runs r ON r.run_no = s.run_no
+WHERE NOT EXISTS (SELECT FROM log l WHERE l.run_no = s.run_no AND l.last_seq >= s.seq) LIMIT 100";
+
+/// Nobody has it and nothing will wake it.
+const ASLEEP: &str = "
+SELECT r.run_id
+FROM heads h JOIN runs r ON r.run_no = h.run_no
+WHERE h.ended_at IS NULL AND h.session_no IS NULL AND h.wake_at IS NULL AND NOT h.queued
+  AND NOT EXISTS (SELECT FROM tasks t WHERE t.run_no = h.run_no)
+  AND NOT EXISTS (SELECT FROM waits w WHERE w.run_no = h.run_no)
+  AND NOT EXISTS (SELECT FROM mailbox m WHERE m.run_no = h.run_no AND m.answer IS NULL) ORDER BY r.run_no LIMIT $1";
+
+const FREELY: &str = "
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on;
+SET LOCAL enable_bitmapscan = on; SET LOCAL statement_timeout = 0";
+
+impl PostgresStore {
+    /// Open runs that no session, time, task, wait, message or queue will ever wake, oldest first.
+    /// Not part of `check`, which knows nothing of what runs are for.
+    pub fn sleepers(&self, most: usize) -> Result<Vec<String>> {
+        let rows = self.links.ask(ASLEEP, &[&limit(most)])?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    pub(super) fn look_for_damage(&self) -> Result<Health> {
+        let mut loan = self.links.get()?;
+        let found = loan.wait_long(async |link| {
+            link.script(FREELY).await?;
+            let counts = link.query(COUNTS, &[]).await;
+            let mut problems = Vec::new();
+            for sql in [GAPS, KEYS, HEADLESS, EMPTY, AHEAD] {
+                match link.query(sql, &[]).await {
+                    Ok(rows) => problems.extend(rows.iter().map(|row| row.get::<_, String>(0))),
+                    Err(fault) => {
+                        link.script("ROLLBACK").await?;
+                        return Err(fault);
+                    }
+                }
+            }
+            link.script("ROLLBACK").await?;
+            Ok((counts?, problems))
+        });
+        let (counts, problems) = found.map_err(Fault::of_read)?;
+        let row = counts
+            .first()
+            .ok_or_else(|| broken("nothing was counted"))?;
+        let (runs, open): (i64, i64) = (row.get(0), row.get(1));
+        Ok(Health {
+            schema: i64::from(migrate::VERSION),
+            runs: u64::try_from(runs).unwrap_or(0),
+            open: u64::try_from(open).unwrap_or(0),
+            problems,
+        })
+    }
+}

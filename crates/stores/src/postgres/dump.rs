@@ -1,0 +1,219 @@
+//! Everything the store holds, for comparing stores. Reads all rows: for tests.
+
+use stepwell_engine::store::{
+    Dump, Frozen, LinearInstance, LinearStep, MarkerState, NewRun, Outbox as _, OutsideEvent,
+    Picture, Result,
+};
+use stepwell_kernel::time::Time;
+use tokio_postgres::Row;
+
+use super::{PostgresStore, outbox, reads, tasks, unsigned};
+
+const RUNS: &str = "
+SELECT r.run_id, r.request_key, r.tenant, r.project, r.environment, r.parent, r.event_key,
+       r.created_at, p.hash FROM runs r JOIN plans p ON p.plan_no = r.plan_no";
+
+const HEADS: &str = "
+SELECT h.status, h.substatus, h.session_no, h.wake_at, h.queued, h.ended_at, h.version, r.run_id,
+       CASE WHEN h.session_no IS NOT NULL THEN COALESCE(s.name, '?') END, h.due_at, h.slots
+FROM heads h JOIN runs r ON r.run_no = h.run_no
+LEFT JOIN sessions s ON s.session_no = h.session_no";
+
+const LOG: &str = "
+SELECT l.first_seq, l.last_seq, l.commit_session, l.commit_number, l.codec, l.body, l.digests,
+       r.run_id FROM log l JOIN runs r ON r.run_no = l.run_no";
+
+const KEYS: &str = "
+SELECT r.run_id, k.key FROM event_keys k JOIN runs r ON r.run_no = k.run_no";
+
+const TASKS: &str = "
+SELECT t.run_no, t.target, t.queue, t.op, t.priority, t.visible_at, t.worker, t.until, t.leased,
+       t.stopping, r.run_id FROM tasks t JOIN runs r ON r.run_no = t.run_no";
+
+const WAITS: &str = "
+SELECT r.run_id, w.step, w.event_type, w.given FROM waits w JOIN runs r ON r.run_no = w.run_no";
+
+const INBOX: &str = "SELECT event_id, event_type, event_key, payload, mail, given FROM inbox";
+
+const MAIL: &str = "
+SELECT r.run_id, m.body, m.answer FROM mailbox m JOIN runs r ON r.run_no = m.run_no
+ORDER BY m.mail_no";
+
+const OUTBOX: &str = "
+SELECT o.sink, r.run_id, o.first_seq, o.attempts, o.due_at, o.publisher, o.until, o.why, o.since
+FROM outbox o JOIN runs r ON r.run_no = o.run_no";
+
+const SLOTS: &str = "SELECT key, taken FROM slots";
+
+const INSTANCES: &str = "
+SELECT r.run_id, i.biz_key, i.workflow_type, i.workflow_version, i.status, i.current_step_seq,
+       i.current_step_type, i.started_at, i.completed_at, i.failed_at
+FROM linear_instances i JOIN runs r ON r.run_no = i.run_no";
+
+const STEPS: &str = "
+SELECT r.run_id, s.step_seq, s.step_type, s.status, s.attempts, s.max_attempts, s.next_run_at,
+       s.waiting_event_type, s.deadline_at, s.locked_by, s.locked_until, s.last_error
+FROM linear_steps s JOIN runs r ON r.run_no = s.run_no";
+
+const SNAPSHOTS: &str = "
+SELECT r.run_id, s.seq, s.version, s.body FROM snapshots s JOIN runs r ON r.run_no = s.run_no";
+
+const ALERTS: &str = "
+SELECT a.alert_no, r.run_id, a.code, a.priority, a.message, a.at, a.run_no
+FROM alerts a LEFT JOIN runs r ON r.run_no = a.run_no ORDER BY a.alert_no";
+
+const PROJECTIONS: &str = "
+SELECT r.run_id, p.seq, p.snapshot FROM projections p JOIN runs r ON r.run_no = p.run_no";
+
+const SESSIONS: &str = "SELECT name, ends_at, dead FROM sessions";
+
+fn time(row: &Row, column: usize) -> Option<Time> {
+    row.get::<_, Option<i64>>(column).map(Time)
+}
+
+fn small(row: &Row, column: usize) -> u32 {
+    u32::try_from(row.get::<_, i64>(column)).unwrap_or(u32::MAX)
+}
+
+fn instance(row: &Row) -> LinearInstance {
+    LinearInstance {
+        biz_key: row.get(1),
+        workflow_type: row.get(2),
+        workflow_version: row.get(3),
+        status: row.get(4),
+        current_step_seq: small(row, 5),
+        current_step_type: row.get(6),
+        started_at: time(row, 7),
+        completed_at: time(row, 8),
+        failed_at: time(row, 9),
+    }
+}
+
+fn step(row: &Row) -> LinearStep {
+    LinearStep {
+        step_seq: small(row, 1),
+        step_type: row.get(2),
+        status: row.get(3),
+        attempts: small(row, 4),
+        max_attempts: small(row, 5),
+        next_run_at: time(row, 6),
+        waiting_event_type: row.get(7),
+        deadline_at: time(row, 8),
+        locked_by: row.get(9),
+        locked_until: time(row, 10),
+        last_error: row.get(11),
+    }
+}
+
+impl PostgresStore {
+    fn all(&self, sql: &'static str) -> Result<Vec<Row>> {
+        self.links.ask(sql, &[])
+    }
+
+    fn draw_runs(&self, picture: &mut Picture) -> Result<()> {
+        for row in self.all(RUNS)? {
+            let new = NewRun {
+                run_id: row.get(0),
+                request_key: row.get(1),
+                plan: None,
+                tenant: row.get(2),
+                project: row.get(3),
+                environment: row.get(4),
+                parent: row.get(5),
+                event_key: row.get(6),
+                created_at: Time(row.get(7)),
+            };
+            picture.run(&new, row.get(8));
+        }
+        for row in self.all(HEADS)? {
+            let due_at = time(&row, 9);
+            picture.head(
+                row.get(7),
+                &reads::head(&row),
+                row.get(6),
+                row.get(8),
+                due_at,
+            );
+        }
+        for row in self.all(LOG)? {
+            picture.chunk(row.get(7), &reads::chunk(&row));
+        }
+        for row in self.all(KEYS)? {
+            picture.key(row.get(0), row.get(1));
+        }
+        for row in self.all(TASKS)? {
+            picture.task(row.get(10), &tasks::task(&row));
+        }
+        for row in self.all(INSTANCES)? {
+            picture.instance(row.get(0), &instance(&row));
+        }
+        for row in self.all(STEPS)? {
+            picture.step(row.get(0), &step(&row));
+        }
+        for row in self.all(SNAPSHOTS)? {
+            let frozen = Frozen {
+                seq: unsigned(row.get(1)),
+                version: row.get(2),
+                body: row.get(3),
+            };
+            picture.snapshot(row.get(0), &frozen);
+        }
+        for row in self.all(PROJECTIONS)? {
+            picture.projection(row.get(0), unsigned(row.get(1)), row.get(2));
+        }
+        Ok(())
+    }
+
+    fn draw_post(&self, picture: &mut Picture) -> Result<()> {
+        for row in self.all(WAITS)? {
+            picture.wait(row.get(0), row.get(1), row.get(2), row.get(3));
+        }
+        for row in self.all(INBOX)? {
+            let event = OutsideEvent {
+                id: row.get(0),
+                event_type: row.get(1),
+                key: row.get(2),
+                payload: row.get(3),
+                mail: row.get(4),
+            };
+            picture.inbox(&event, row.get(5));
+        }
+        for row in self.all(MAIL)? {
+            picture.mail(row.get(0), row.get(1), row.get(2));
+        }
+        for row in self.all(OUTBOX)? {
+            let state = MarkerState {
+                attempts: u32::try_from(row.get::<_, i32>(3)).unwrap_or(0),
+                due_at: Time(row.get(4)),
+                publisher: row.get(5),
+                until: time(&row, 6),
+                why: row.get(7),
+                since: Time(row.get(8)),
+            };
+            picture.marker(row.get(0), row.get(1), unsigned(row.get(2)), &state);
+        }
+        Ok(())
+    }
+}
+
+impl Dump for PostgresStore {
+    fn picture(&self) -> Result<Picture> {
+        let mut picture = Picture::default();
+        self.draw_runs(&mut picture)?;
+        self.draw_post(&mut picture)?;
+        for letter in self.dead_letters(usize::MAX)? {
+            picture.letter(&letter);
+        }
+        for row in self.all(ALERTS)? {
+            picture.alert(&outbox::alert(&row));
+        }
+        for row in self.all(SLOTS)? {
+            let taken: i32 = row.get(1);
+            picture.slots(row.get(0), u32::try_from(taken).unwrap_or(0));
+        }
+        for row in self.all(SESSIONS)? {
+            picture.session(row.get(0), Time(row.get(1)), row.get(2));
+        }
+        Ok(picture)
+    }
+}

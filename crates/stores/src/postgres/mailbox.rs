@@ -1,0 +1,105 @@
+//! Messages to runs, and events from outside.
+
+use stepwell_engine::store::{
+    Delivered, Mail, MailNo, Mailbox, OutsideEvent, Result, RunNo, SessionNo,
+};
+use stepwell_kernel::time::Time;
+
+use super::link::Step;
+use super::{PostgresStore, limit, reads, sql};
+
+/// A message to a run that is not there gets a number and is not kept.
+const POST: &str = "
+WITH posted AS (
+    INSERT INTO mailbox (run_no, body)
+    SELECT $1, $2 WHERE EXISTS (SELECT FROM runs WHERE run_no = $1) RETURNING mail_no
+)
+SELECT COALESCE((SELECT mail_no FROM posted),
+                nextval(pg_get_serial_sequence('mailbox', 'mail_no'))),
+       pg_notify('stepwell/' || current_schema(), '')";
+
+const MAIL: &str = "
+SELECT m.mail_no, m.run_no, m.body FROM mailbox m JOIN heads h ON h.run_no = m.run_no
+WHERE m.answer IS NULL AND (h.session_no IS NULL OR h.session_no = $1)
+ORDER BY m.mail_no LIMIT $2";
+
+/// The first answer stays: its sender may be reading it already.
+const ANSWER: &str = "
+UPDATE mailbox SET answer = $2 WHERE mail_no = $1 AND answer IS NULL";
+
+const ANSWERED: &str = "
+WITH read AS (
+    DELETE FROM mailbox WHERE mail_no = $1 AND answer IS NOT NULL RETURNING answer
+)
+SELECT EXISTS (SELECT FROM mailbox WHERE mail_no = $1 AND answer IS NULL), (SELECT answer FROM read)";
+
+const LOCK_KEY: &str = "
+SELECT pg_advisory_xact_lock(hashtextextended($1, hashtextextended($2, 0)))";
+
+const DELIVER: &str = "
+WITH waiter AS MATERIALIZED (
+    SELECT w.run_no, w.step FROM waits w
+    WHERE w.event_key = $3 AND w.event_type = $2 AND NOT w.given
+    ORDER BY w.since, w.run_no, w.step LIMIT 1 FOR UPDATE
+), kept AS (
+    INSERT INTO inbox (since, event_id, event_type, event_key, payload, mail, given)
+    VALUES (clock($6), $1, $2, $3, $4, $5, EXISTS (SELECT FROM waiter))
+    ON CONFLICT DO NOTHING RETURNING event_id
+), gave AS (
+    UPDATE waits w SET given = true FROM waiter
+    WHERE w.run_no = waiter.run_no AND w.step = waiter.step AND EXISTS (SELECT FROM kept)
+), posted AS (
+    INSERT INTO mailbox (run_no, body)
+    SELECT run_no, $5 FROM waiter WHERE EXISTS (SELECT FROM kept)
+)
+SELECT EXISTS (SELECT FROM kept), (SELECT run_no FROM waiter)";
+
+impl Mailbox for PostgresStore {
+    fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MailNo> {
+        let rows = self.links.tell(POST, &[&to.0, &body])?;
+        Ok(MailNo(reads::first(&rows)?.get(0)))
+    }
+
+    fn mail(&self, session: SessionNo, most: usize) -> Result<Vec<Mail>> {
+        let rows = self.links.ask(MAIL, &[&session.0, &limit(most)])?;
+        Ok(rows.iter().map(reads::letter).collect())
+    }
+
+    fn answer(&self, mail: MailNo, answer: &str) -> Result<()> {
+        self.links.tell(ANSWER, &[&mail.0, &answer])?;
+        Ok(())
+    }
+
+    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>> {
+        let rows = self.links.tell(ANSWERED, &[&mail.0])?;
+        let row = reads::first(&rows)?;
+        let lies_there: bool = row.get(0);
+        Ok((!lies_there).then(|| row.get(1)))
+    }
+
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        let answers = self.links.transact(vec![
+            // A commit that begins to wait takes the same lock, so neither misses the other.
+            Step::new(LOCK_KEY).with(&event.key).with(&event.event_type),
+            Step::new(DELIVER)
+                .with(&event.id)
+                .with(&event.event_type)
+                .with(&event.key)
+                .with(&event.payload)
+                .with(&event.mail)
+                .with(self.given(now)),
+            Step::new(sql::NOTIFY),
+        ])?;
+        let row = reads::first(answers.get(1).map_or(&[], Vec::as_slice))?;
+        let (new, to): (bool, Option<i64>) = (row.get(0), row.get(1));
+        Ok(match (new, to) {
+            (false, _) => Delivered::Again,
+            (true, Some(run)) => Delivered::ToRun(RunNo(run)),
+            (true, None) => Delivered::Kept,
+        })
+    }
+
+    fn news(&self) -> Result<i64> {
+        Ok(self.links.news())
+    }
+}

@@ -1,0 +1,209 @@
+//! The outbox with its dead letters, alerts and projections.
+
+use stepwell_engine::store::{AlertRow, DeadLetter, Marker, NewAlert, Outbox, Result, RunNo};
+use stepwell_kernel::time::Time;
+use tokio_postgres::Row;
+
+use super::link::Step;
+use super::{PostgresStore, limit, rest, seq, unsigned};
+
+/// Only a run's oldest marker is looked at: one that is not due, or that someone has, holds up those
+/// after it. That is what keeps the order.
+const TAKE: &str = "
+WITH free AS MATERIALIZED (
+    SELECT o.run_no, o.first_seq, o.due_at FROM outbox o
+    WHERE o.sink = $1 AND o.due_at <= clock($3) AND (o.until IS NULL OR o.until < clock($3))
+      AND NOT EXISTS (SELECT FROM outbox e WHERE e.sink = o.sink AND e.run_no = o.run_no
+                      AND e.first_seq < o.first_seq)
+    ORDER BY o.due_at, o.run_no LIMIT $6 FOR UPDATE OF o SKIP LOCKED
+), taken AS (
+    UPDATE outbox o SET publisher = $2, until = $5 + clock($3) - $4 FROM free
+    WHERE o.sink = $1 AND o.run_no = free.run_no AND o.first_seq = free.first_seq
+    RETURNING o.run_no, o.first_seq, o.attempts
+)
+SELECT $1, f.run_no, r.run_id, f.first_seq, t.attempts
+FROM free f JOIN taken t ON t.run_no = f.run_no AND t.first_seq = f.first_seq
+JOIN runs r ON r.run_no = f.run_no ORDER BY f.due_at, f.run_no";
+
+const SENT: &str = "DELETE FROM outbox WHERE sink = $1 AND run_no = $2 AND first_seq = $3";
+
+const FAILED: &str = "
+UPDATE outbox SET attempts = attempts + 1, due_at = $4, publisher = NULL, until = NULL, why = $5
+WHERE sink = $1 AND run_no = $2 AND first_seq = $3";
+
+/// Someone else may have delivered or buried it since: then there is nothing to tell.
+const BURY: &str = "
+WITH gone AS (
+    DELETE FROM outbox WHERE sink = $1 AND run_no = $2 AND first_seq = $3 RETURNING attempts
+), letter AS (
+    INSERT INTO dead_letters (run_no, at, first_seq, attempts, sink, why)
+    SELECT $2, clock($4), $3, attempts + 1, $1, $5 FROM gone
+)
+INSERT INTO alerts (run_no, at, priority, code, message)
+SELECT $2, clock($4), $6, $7, $8 FROM gone";
+
+const DEAD_LETTERS: &str = "
+SELECT d.sink, d.run_no, r.run_id, d.first_seq, d.attempts, d.letter_no, d.why, d.at
+FROM dead_letters d JOIN runs r ON r.run_no = d.run_no ORDER BY d.letter_no LIMIT $1";
+
+/// A new beginning: all attempts again, and due since it was given up.
+const REDRIVE: &str = "
+WITH letter AS (
+    DELETE FROM dead_letters WHERE letter_no = $1 RETURNING sink, run_no, first_seq, at
+)
+INSERT INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
+SELECT sink, run_no, first_seq, 0, at, at FROM letter
+ON CONFLICT (sink, run_no, first_seq) DO UPDATE SET attempts = 0, due_at = excluded.due_at,
+    since = excluded.since, publisher = NULL, until = NULL, why = NULL
+RETURNING run_no";
+
+const BACKLOG: &str = "SELECT count(*), min(since) FROM outbox WHERE sink = $1";
+
+const ALERT: &str = "
+INSERT INTO alerts (run_no, at, priority, code, message) VALUES ($1, clock($2), $3, $4, $5)";
+
+const ALERTS: &str = "
+SELECT a.alert_no, r.run_id, a.code, a.priority, a.message, a.at, a.run_no
+FROM alerts a LEFT JOIN runs r ON r.run_no = a.run_no ORDER BY a.alert_no DESC LIMIT $1";
+
+const PUT_PROJECTION: &str = "
+INSERT INTO projections AS p (run_no, at, seq, snapshot)
+SELECT $1, clock($2), $3, $4 WHERE EXISTS (SELECT FROM runs WHERE run_no = $1)
+ON CONFLICT (run_no) DO UPDATE SET at = excluded.at, seq = excluded.seq,
+    snapshot = excluded.snapshot WHERE p.seq <= excluded.seq";
+
+const PROJECTION: &str = "SELECT seq, snapshot FROM projections WHERE run_no = $1";
+
+impl Outbox for PostgresStore {
+    fn take(
+        &self,
+        sink: &str,
+        publisher: &str,
+        now: Time,
+        until: Time,
+        most: usize,
+    ) -> Result<Vec<Marker>> {
+        let rows = self.links.tell(
+            TAKE,
+            &[
+                &sink,
+                &publisher,
+                &self.given(now),
+                &now.0,
+                &until.0,
+                &limit(most),
+            ],
+        )?;
+        Ok(rows.iter().map(marker).collect())
+    }
+
+    fn sent(&self, marker: &Marker) -> Result<()> {
+        let values: super::Values<'_> = &[&marker.sink, &marker.run.0, &seq(marker.first)];
+        self.links.tell(SENT, values)?;
+        Ok(())
+    }
+
+    fn failed(&self, marker: &Marker, at: Time, why: &str) -> Result<()> {
+        let why = readable(why);
+        let first = seq(marker.first);
+        let values: super::Values<'_> = &[&marker.sink, &marker.run.0, &first, &at.0, &why];
+        self.links.tell(FAILED, values)?;
+        Ok(())
+    }
+
+    fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
+        self.links.transact(vec![
+            Step::new(BURY)
+                .with(&marker.sink)
+                .with(marker.run.0)
+                .with(seq(marker.first))
+                .with(self.given(now))
+                .with(readable(why))
+                .with(rest::rank(alert.priority))
+                .with(&alert.code)
+                .with(readable(&alert.message)),
+        ])?;
+        Ok(())
+    }
+
+    fn dead_letters(&self, most: usize) -> Result<Vec<DeadLetter>> {
+        let rows = self.links.ask(DEAD_LETTERS, &[&limit(most)])?;
+        let letter = |row: &Row| DeadLetter {
+            no: row.get(5),
+            marker: marker(row),
+            why: row.get(6),
+            at: Time(row.get(7)),
+        };
+        Ok(rows.iter().map(letter).collect())
+    }
+
+    fn redrive(&self, letter: i64) -> Result<bool> {
+        Ok(!self.links.tell(REDRIVE, &[&letter])?.is_empty())
+    }
+
+    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
+        let rows = self.links.ask(BACKLOG, &[&sink])?;
+        let row = super::reads::first(&rows)?;
+        let (count, since): (i64, Option<i64>) = (row.get(0), row.get(1));
+        Ok((u64::try_from(count).unwrap_or(0), since.map(Time)))
+    }
+
+    fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
+        self.links.tell(
+            ALERT,
+            &[
+                &run.map(|it| it.0),
+                &self.given(now),
+                &rest::rank(alert.priority),
+                &alert.code,
+                &readable(&alert.message),
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn alerts(&self, most: usize) -> Result<Vec<AlertRow>> {
+        let rows = self.links.ask(ALERTS, &[&limit(most)])?;
+        Ok(rows.iter().map(alert).collect())
+    }
+
+    fn put_projection(&self, run: RunNo, at: u64, snapshot: &str, now: Time) -> Result<()> {
+        let values: super::Values<'_> = &[&run.0, &self.given(now), &seq(at), &snapshot];
+        self.links.tell(PUT_PROJECTION, values)?;
+        Ok(())
+    }
+
+    fn projection(&self, run: RunNo) -> Result<Option<(u64, String)>> {
+        let rows = self.links.ask(PROJECTION, &[&run.0])?;
+        Ok(rows.first().map(|row| (unsigned(row.get(0)), row.get(1))))
+    }
+}
+
+/// Text for people that may come from anywhere: what no text of the database can hold is left out,
+/// because an alert with a hole is better than none.
+fn readable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+fn marker(row: &Row) -> Marker {
+    Marker {
+        sink: row.get(0),
+        run: RunNo(row.get(1)),
+        run_id: row.get(2),
+        first: unsigned(row.get(3)),
+        attempts: u32::try_from(row.get::<_, i32>(4)).unwrap_or(0),
+    }
+}
+
+/// A row of `alerts`. One about a run that is not there is about a run without an id.
+pub(super) fn alert(row: &Row) -> AlertRow {
+    let (run_id, run): (Option<String>, Option<i64>) = (row.get(1), row.get(6));
+    AlertRow {
+        no: row.get(0),
+        run_id: run_id.or_else(|| run.map(|_| String::new())),
+        code: row.get(2),
+        priority: rest::priority(row.get(3)),
+        message: row.get(4),
+        at: Time(row.get(5)),
+    }
+}

@@ -1,0 +1,265 @@
+//! The log: commits go to `commit`, everything that is read back is here.
+
+use std::ops::Range;
+
+use stepwell_engine::store::{
+    Batch, CommitId, Frozen, Head, Health, Log, Mail, MailNo, Outcome, PlanNo, PlanRow, Result,
+    RunFilter, RunNo, RunSummary, SessionNo, StoreError, StoredChunk, StoredHead, StoredRun,
+    Trouble,
+};
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+use tokio_postgres::Row;
+
+use super::link::Step;
+use super::{PostgresStore, broken, limit, seq, tasks, unsigned};
+
+/// A sequence hands out one number at a time; a block of them needs the lock.
+const RESERVE_NUMBERS: &str = "
+SELECT setval('run_numbers', nextval('run_numbers') + $1 - 1)
+FROM (SELECT pg_advisory_xact_lock(hashtextextended('numbers/' || current_schema(), 0))) l";
+
+const PUT_PLAN: &str = "
+INSERT INTO plans (plan_id, version, hash, net) VALUES ($1, $2, $3, $4)
+ON CONFLICT (hash) DO NOTHING RETURNING plan_no";
+
+const FIND_PLAN: &str = "SELECT plan_no FROM plans WHERE hash = $1";
+
+const PLAN: &str = "SELECT plan_id, version, hash, net FROM plans WHERE plan_no = $1";
+
+const FIND: &str = "SELECT run_no FROM runs WHERE run_id = $1";
+
+const RUN: &str = "
+SELECT h.status, h.substatus, h.session_no, h.wake_at, h.queued, h.ended_at, h.version,
+       r.run_id, r.plan_no, r.event_key, s.seq, s.version, s.body, h.slots
+FROM runs r JOIN heads h ON h.run_no = r.run_no LEFT JOIN snapshots s ON s.run_no = r.run_no
+WHERE r.run_no = $1";
+
+const RUN_CHUNKS: &str = "
+SELECT first_seq, last_seq, commit_session, commit_number, codec, body, digests FROM log
+WHERE run_no = $1 AND first_seq >= COALESCE(
+    (SELECT l.first_seq FROM log l WHERE l.run_no = $1 AND l.first_seq <= (
+        SELECT s.seq FROM snapshots s WHERE s.run_no = $1) ORDER BY l.first_seq DESC LIMIT 1), 0)
+ORDER BY first_seq";
+
+const RUN_TASKS: &str = "
+SELECT run_no, target, queue, op, priority, visible_at, worker, until, leased, stopping
+FROM tasks WHERE run_no = $1 ORDER BY target";
+
+const RUN_MAIL: &str = "
+SELECT mail_no, run_no, body FROM mailbox WHERE run_no = $1 AND answer IS NULL ORDER BY mail_no";
+
+const RUN_WAITS: &str = "SELECT step FROM waits WHERE run_no = $1 ORDER BY step";
+
+/// From the chunk that holds the event after `after`; found by its first number, which is indexed.
+const CHUNKS: &str = "
+SELECT first_seq, last_seq, commit_session, commit_number, codec, body, digests FROM log
+WHERE run_no = $1 AND last_seq > $2 AND first_seq >= COALESCE(
+    (SELECT l.first_seq FROM log l WHERE l.run_no = $1 AND l.first_seq <= $2
+     ORDER BY l.first_seq DESC LIMIT 1), 0)
+ORDER BY first_seq LIMIT $3";
+
+const LIST: &str = "
+SELECT h.status, h.substatus, h.session_no, h.wake_at, h.queued, h.ended_at, h.version,
+       r.run_no, r.run_id, p.plan_id, p.version, r.tenant, r.created_at,
+       COALESCE((SELECT l.last_seq FROM log l WHERE l.run_no = r.run_no
+                 ORDER BY l.first_seq DESC LIMIT 1), 0), h.slots
+FROM runs r JOIN heads h ON h.run_no = r.run_no JOIN plans p ON p.plan_no = r.plan_no
+WHERE r.run_no < $1 AND ($2::text IS NULL OR h.status = $2) AND ($3::text IS NULL OR p.plan_id = $3)
+  AND ($4::text IS NULL OR r.tenant = $4) AND (NOT $5 OR h.ended_at IS NULL)
+ORDER BY r.run_no DESC LIMIT $6";
+
+const MAKE_SECRET: &str = "
+INSERT INTO settings (name, value) VALUES ('secret', $1) ON CONFLICT DO NOTHING";
+
+const SECRET: &str = "SELECT value FROM settings WHERE name = 'secret'";
+
+impl Log for PostgresStore {
+    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+        self.commit_batch(batch)
+    }
+
+    fn reserve_numbers(&self, count: u32) -> Result<Range<i64>> {
+        if count == 0 {
+            return Ok(1..1);
+        }
+        let rows = self.links.tell(RESERVE_NUMBERS, &[&i64::from(count)])?;
+        let last: i64 = first(&rows)?.get(0);
+        Ok(last + 1 - i64::from(count)..last + 1)
+    }
+
+    fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
+        let known = self.links.ask(FIND_PLAN, &[&plan.hash()])?;
+        if let Some(row) = known.first() {
+            return Ok(PlanNo(row.get(0)));
+        }
+        let net = plan.net();
+        let text = serde_json::to_string(net)
+            .map_err(|error| StoreError::new(Trouble::Internal, error))?;
+        let made = self.links.tell(
+            PUT_PLAN,
+            &[&net.plan_id, &net.plan_version, &plan.hash(), &text],
+        )?;
+        if let Some(row) = made.first() {
+            return Ok(PlanNo(row.get(0)));
+        }
+        let known = self.links.ask(FIND_PLAN, &[&plan.hash()])?;
+        Ok(PlanNo(first(&known)?.get(0)))
+    }
+
+    fn plan(&self, no: PlanNo) -> Result<Option<PlanRow>> {
+        let rows = self.links.ask(PLAN, &[&no.0])?;
+        Ok(rows.first().map(|row| PlanRow {
+            no,
+            plan_id: row.get(0),
+            version: row.get(1),
+            hash: row.get(2),
+            net: row.get(3),
+        }))
+    }
+
+    fn find(&self, run_id: &str) -> Result<Option<RunNo>> {
+        // No text of the database has a NUL, so neither has the id of any run.
+        if run_id.contains('\0') {
+            return Ok(None);
+        }
+        let rows = self.links.ask(FIND, &[&run_id])?;
+        Ok(rows.first().map(|row| RunNo(row.get(0))))
+    }
+
+    fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
+        // One picture of the run, whoever writes meanwhile.
+        let of_run = |sql| Step::new(sql).with(run.0);
+        let answers = self.links.transact(vec![
+            Step::new("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+            of_run(RUN),
+            of_run(RUN_CHUNKS),
+            of_run(RUN_TASKS),
+            of_run(RUN_MAIL),
+            of_run(RUN_WAITS),
+        ]);
+        let answers = answers.map_err(|error| match error.kind {
+            Trouble::AnswerLost => StoreError::new(Trouble::Unavailable, error.message),
+            _ => error,
+        })?;
+        let [_, rows, chunks, tasks, mail, waits] = &answers[..] else {
+            return Err(broken("a run was read in the wrong number of parts"));
+        };
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let frozen: Option<i32> = row.get(10);
+        Ok(Some(StoredRun {
+            run,
+            run_id: row.get(7),
+            plan: PlanNo(row.get(8)),
+            event_key: row.get(9),
+            head: StoredHead {
+                head: head(row),
+                version: row.get(6),
+            },
+            snapshot: frozen.map(|seq| Frozen {
+                seq: unsigned(seq),
+                version: row.get(11),
+                body: row.get(12),
+            }),
+            chunks: chunks.iter().map(chunk).collect(),
+            tasks: tasks.iter().map(tasks::task).collect(),
+            mail: mail.iter().map(letter).collect(),
+            waits: waits.iter().map(|row| row.get(0)).collect(),
+        }))
+    }
+
+    fn chunks(&self, run: RunNo, after: u64, most: usize) -> Result<Vec<StoredChunk>> {
+        let values: super::Values<'_> = &[&run.0, &seq(after), &limit(most)];
+        let rows = self.links.ask(CHUNKS, values)?;
+        Ok(rows.iter().map(chunk).collect())
+    }
+
+    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
+        let rows = self.links.ask(
+            LIST,
+            &[
+                &filter.before.map_or(i64::MAX, |it| it.0),
+                &filter.status,
+                &filter.plan_id,
+                &filter.tenant,
+                &filter.open,
+                &limit(filter.limit),
+            ],
+        )?;
+        let summary = |row: &Row| RunSummary {
+            run: RunNo(row.get(7)),
+            run_id: row.get(8),
+            plan_id: row.get(9),
+            plan_version: row.get(10),
+            tenant: row.get(11),
+            created_at: Time(row.get(12)),
+            head: head(row),
+            last_seq: unsigned(row.get(13)),
+        };
+        Ok(rows.iter().map(summary).collect())
+    }
+
+    fn secret(&self) -> Result<[u8; 32]> {
+        let mut known = self.links.ask(SECRET, &[])?;
+        if known.is_empty() {
+            // Version 4 UUIDs come from the system's random source, 122 bits each.
+            let mut fresh = Vec::with_capacity(32);
+            for _ in 0..2 {
+                fresh.extend_from_slice(uuid::Uuid::new_v4().as_bytes());
+            }
+            self.links.tell(MAKE_SECRET, &[&fresh])?;
+            known = self.links.ask(SECRET, &[])?;
+        }
+        let secret: Vec<u8> = first(&known)?.get(0);
+        let wrong = |_| StoreError::new(Trouble::Corrupt, "the secret has not 32 bytes");
+        secret.try_into().map_err(wrong)
+    }
+
+    fn check(&self) -> Result<Health> {
+        self.look_for_damage()
+    }
+}
+
+/// The head that begins a row.
+pub(super) fn head(row: &Row) -> Head {
+    let session: Option<i64> = row.get(2);
+    let (wake_at, ended_at): (Option<i64>, Option<i64>) = (row.get(3), row.get(5));
+    Head {
+        status: row.get(0),
+        substatus: row.get(1),
+        session: session.map(SessionNo),
+        wake_at: wake_at.map(Time),
+        queued: row.get(4),
+        ended_at: ended_at.map(Time),
+        slots: crate::slots_list(row.get("slots")),
+    }
+}
+
+pub(super) fn chunk(row: &Row) -> StoredChunk {
+    StoredChunk {
+        first: unsigned(row.get(0)),
+        last: unsigned(row.get(1)),
+        commit: CommitId {
+            session: row.get(2),
+            number: row.get(3),
+        },
+        codec: row.get(4),
+        body: row.get(5),
+        digests: row.get(6),
+    }
+}
+
+pub(super) fn letter(row: &Row) -> Mail {
+    Mail {
+        no: MailNo(row.get(0)),
+        run: RunNo(row.get(1)),
+        body: row.get(2),
+    }
+}
+
+pub(super) fn first(rows: &[Row]) -> Result<&Row> {
+    rows.first()
+        .ok_or_else(|| broken("a statement answered nothing"))
+}

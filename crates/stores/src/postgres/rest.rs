@@ -1,0 +1,297 @@
+//! The second half of a commit: the rows that follow once every append has won.
+
+use std::collections::BTreeMap;
+
+use stepwell_engine::store::{Append, Batch, LinearInstance, LinearStep, WaitChange};
+use stepwell_kernel::effect::Priority;
+use stepwell_kernel::time::Time;
+
+use super::columns::task_fates;
+use super::commit::Part;
+use super::link::Step;
+use super::probe::{Found, Put, puts};
+use super::sql;
+
+/// The statements, in the order in which every commit writes its tables.
+pub(super) fn steps<'a>(
+    batch: &'a Batch,
+    given: Option<i64>,
+    wave: &[Part<'a>],
+    found: &Found,
+) -> Vec<Step<'a>> {
+    let appends: Vec<&'a Append> = wave.iter().map(|(_, it)| *it).collect();
+    let mut steps = tasks(batch, given, &appends);
+    steps.extend(waits(given, &appends, &puts(wave), found));
+    steps.extend(linear(&appends));
+    steps.extend(markers(given, &appends));
+    steps.extend(snapshots(&appends));
+    steps.extend(alerts(given, &appends));
+    if !found.slots.is_empty() {
+        let (keys, taken): (Vec<String>, Vec<i32>) = found
+            .slots
+            .iter()
+            .map(|(key, taken)| (key.clone(), super::seq(u64::from(*taken))))
+            .unzip();
+        steps.push(Step::new(sql::SET_SLOTS).with(keys).with(taken));
+    }
+    steps
+}
+
+/// Mail comes last: it may be for a run that a later part of the batch creates.
+pub(super) fn mail<'a>(parts: &[Part<'a>], gifts: bool) -> Vec<Step<'a>> {
+    let mail = parts.iter().flat_map(|(_, it)| &it.mail);
+    let (to, body): (Vec<&'a str>, Vec<&'a str>) =
+        mail.map(|it| (it.to.as_str(), it.body.as_str())).unzip();
+    let mut steps = Vec::new();
+    if !to.is_empty() || gifts {
+        steps.push(Step::new(sql::NOTIFY));
+    }
+    if !to.is_empty() {
+        steps.push(Step::new(sql::POST_BY_ID).with(to).with(body));
+    }
+    steps
+}
+
+fn tasks<'a>(batch: &'a Batch, given: Option<i64>, appends: &[&'a Append]) -> Vec<Step<'a>> {
+    let (mut gone_run, mut gone) = (Vec::new(), Vec::new());
+    let (mut run, mut target, mut queue, mut op) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut priority, mut visible, mut stopping) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut worker, mut until): (Vec<Option<&str>>, Vec<Option<i64>>) = Default::default();
+    let (mut old_run, mut old, mut old_stop) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut old_worker, mut old_until): (Vec<Option<&str>>, Vec<Option<i64>>) = Default::default();
+    for append in appends.iter().filter(|it| !it.tasks.is_empty()) {
+        for (name, fate) in task_fates(&append.tasks) {
+            if fate.deleted {
+                gone_run.push(append.run.0);
+                gone.push(name);
+            } else if let Some((its_queue, its_op, its_priority, visible_at)) = fate.put {
+                run.push(append.run.0);
+                target.push(name);
+                queue.push(its_queue);
+                op.push(its_op);
+                priority.push(its_priority);
+                visible.push(visible_at);
+                worker.push(fate.lease.map(|it| it.0));
+                until.push(fate.lease.map(|it| it.1));
+                stopping.push(fate.stopped);
+            } else {
+                old_run.push(append.run.0);
+                old.push(name);
+                old_worker.push(fate.lease.map(|it| it.0));
+                old_until.push(fate.lease.map(|it| it.1));
+                old_stop.push(fate.stopped);
+            }
+        }
+    }
+    let now = batch.now.0;
+    let mut steps = Vec::new();
+    if !gone.is_empty() {
+        steps.push(Step::new(sql::DELETE_TASKS).with(gone_run).with(gone));
+    }
+    if !run.is_empty() {
+        let step = Step::new(sql::PUT_TASKS).with(given).with(now);
+        let step = step.with(run).with(target).with(queue).with(op);
+        let step = step.with(priority).with(visible).with(worker);
+        steps.push(step.with(until).with(stopping));
+    }
+    if !old.is_empty() {
+        let step = Step::new(sql::CHANGE_TASKS).with(given).with(now);
+        let step = step.with(old_run).with(old).with(old_worker);
+        steps.push(step.with(old_until).with(old_stop));
+    }
+    steps
+}
+
+fn waits<'a>(
+    now: Option<i64>,
+    appends: &[&'a Append],
+    puts: &[Put<'a>],
+    found: &Found,
+) -> Vec<Step<'a>> {
+    // What a commit says last about a step counts; each begin of a wait still gets its event.
+    let mut last: BTreeMap<(i64, &'a str), Option<usize>> = BTreeMap::new();
+    let mut place = 0;
+    for append in appends {
+        for change in &append.waits {
+            match change {
+                WaitChange::Delete { step } => {
+                    last.insert((append.run.0, step), None);
+                }
+                WaitChange::Put { step, .. } => {
+                    last.insert((append.run.0, step), Some(place));
+                    place += 1;
+                }
+            }
+        }
+    }
+    let mut steps = Vec::new();
+    let gone = last.iter().filter(|(_, put)| put.is_none());
+    let (run, step): (Vec<i64>, Vec<&str>) = gone.map(|(key, _)| *key).unzip();
+    if !run.is_empty() {
+        steps.push(Step::new(sql::DELETE_WAITS).with(run).with(step));
+    }
+    let mut kept: Vec<usize> = last.values().filter_map(|it| *it).collect();
+    kept.sort_unstable();
+    if !kept.is_empty() {
+        let kept_puts = || kept.iter().map(|place| &puts[*place]);
+        let given = kept.iter().map(|it| found.gifts.contains_key(it));
+        steps.push(
+            Step::new(sql::PUT_WAITS)
+                .with(now)
+                .with(kept_puts().map(|it| it.run).collect::<Vec<_>>())
+                .with(given.collect::<Vec<_>>())
+                .with(kept_puts().map(|it| it.step).collect::<Vec<_>>())
+                .with(kept_puts().map(|it| it.event_type).collect::<Vec<_>>()),
+        );
+    }
+    let mut gifts: Vec<_> = found.gifts.iter().collect();
+    gifts.sort_unstable_by_key(|(place, _)| **place);
+    if !gifts.is_empty() {
+        let events = gifts.iter().map(|(_, (event, _))| event.clone());
+        steps.push(Step::new(sql::GIVE_EVENTS).with(events.collect::<Vec<_>>()));
+        let runs = gifts.iter().map(|(place, _)| puts[**place].run);
+        let mail = gifts.iter().map(|(_, (_, mail))| mail.clone());
+        steps.push(
+            Step::new(sql::POST_BY_NUMBER)
+                .with(runs.collect::<Vec<_>>())
+                .with(mail.collect::<Vec<_>>()),
+        );
+    }
+    steps
+}
+
+fn millis(time: Option<Time>) -> Option<i64> {
+    time.map(|it| it.0)
+}
+
+fn linear<'a>(appends: &[&'a Append]) -> Vec<Step<'a>> {
+    let mut instances: Vec<(i64, &'a LinearInstance)> = Vec::new();
+    let mut rows: Vec<(i64, &'a LinearStep)> = Vec::new();
+    for append in appends {
+        let Some(linear) = &append.linear else {
+            continue;
+        };
+        instances.extend(linear.instance.iter().map(|it| (append.run.0, it)));
+        // A statement may not write a row twice; the last word counts.
+        let steps = linear.steps.iter().map(|it| (it.step_seq, it));
+        let steps: BTreeMap<u32, &LinearStep> = steps.collect();
+        rows.extend(steps.into_values().map(|it| (append.run.0, it)));
+    }
+    let mut steps = Vec::new();
+    if !instances.is_empty() {
+        let all = || instances.iter().map(|(_, it)| *it);
+        let runs = instances.iter().map(|(run, _)| *run);
+        let current = all().map(|it| i64::from(it.current_step_seq));
+        steps.push(
+            Step::new(sql::INSTANCES)
+                .with(runs.collect::<Vec<_>>())
+                .with(all().map(|it| it.workflow_version).collect::<Vec<_>>())
+                .with(all().map(|it| millis(it.started_at)).collect::<Vec<_>>())
+                .with(all().map(|it| millis(it.completed_at)).collect::<Vec<_>>())
+                .with(all().map(|it| millis(it.failed_at)).collect::<Vec<_>>())
+                .with(current.collect::<Vec<_>>())
+                .with(all().map(|it| it.biz_key.as_deref()).collect::<Vec<_>>())
+                .with(all().map(|it| &*it.workflow_type).collect::<Vec<_>>())
+                .with(all().map(|it| it.status.as_str()).collect::<Vec<_>>())
+                .with(all().map(|it| &*it.current_step_type).collect::<Vec<_>>()),
+        );
+    }
+    if !rows.is_empty() {
+        let all = || rows.iter().map(|(_, it)| *it);
+        let runs = rows.iter().map(|(run, _)| *run);
+        let waiting = all().map(|it| it.waiting_event_type.as_deref());
+        steps.push(
+            Step::new(sql::STEPS)
+                .with(runs.collect::<Vec<_>>())
+                .with(all().map(|it| millis(it.next_run_at)).collect::<Vec<_>>())
+                .with(all().map(|it| millis(it.deadline_at)).collect::<Vec<_>>())
+                .with(all().map(|it| millis(it.locked_until)).collect::<Vec<_>>())
+                .with(all().map(|it| i64::from(it.step_seq)).collect::<Vec<_>>())
+                .with(all().map(|it| i64::from(it.attempts)).collect::<Vec<_>>())
+                .with(
+                    all()
+                        .map(|it| i64::from(it.max_attempts))
+                        .collect::<Vec<_>>(),
+                )
+                .with(all().map(|it| it.step_type.as_str()).collect::<Vec<_>>())
+                .with(all().map(|it| it.status.as_str()).collect::<Vec<_>>())
+                .with(waiting.collect::<Vec<_>>())
+                .with(all().map(|it| it.locked_by.as_deref()).collect::<Vec<_>>())
+                .with(all().map(|it| it.last_error.as_deref()).collect::<Vec<_>>()),
+        );
+    }
+    steps
+}
+
+fn markers<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Step<'a>> {
+    let (mut sinks, mut runs, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
+    for append in appends {
+        let Some(chunk) = &append.chunk else {
+            continue;
+        };
+        for sink in &append.sinks {
+            sinks.push(sink.as_str());
+            runs.push(append.run.0);
+            firsts.push(super::seq(chunk.first));
+        }
+    }
+    let step = Step::new(sql::MARK).with(given);
+    (!sinks.is_empty()).then(|| step.with(sinks).with(runs).with(firsts))
+}
+
+fn snapshots<'a>(appends: &[&'a Append]) -> Option<Step<'a>> {
+    let all: Vec<_> = appends
+        .iter()
+        .filter_map(|it| Some((it.run.0, it.snapshot.as_ref()?)))
+        .collect();
+    let step = || {
+        Step::new(sql::SNAPSHOTS)
+            .with(all.iter().map(|(run, _)| *run).collect::<Vec<_>>())
+            .with(
+                all.iter()
+                    .map(|(_, it)| super::seq(it.seq))
+                    .collect::<Vec<_>>(),
+            )
+            .with(all.iter().map(|(_, it)| it.version).collect::<Vec<_>>())
+            .with(
+                all.iter()
+                    .map(|(_, it)| it.body.as_slice())
+                    .collect::<Vec<_>>(),
+            )
+    };
+    (!all.is_empty()).then(step)
+}
+
+fn alerts<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Step<'a>> {
+    let (mut runs, mut ranks) = (Vec::new(), Vec::new());
+    let (mut codes, mut messages) = (Vec::new(), Vec::new());
+    for append in appends {
+        for alert in &append.alerts {
+            runs.push(append.run.0);
+            ranks.push(rank(alert.priority));
+            codes.push(alert.code.as_str());
+            messages.push(alert.message.as_str());
+        }
+    }
+    let step = Step::new(sql::ALERTS).with(given);
+    let some = !runs.is_empty();
+    some.then(|| step.with(runs).with(ranks).with(codes).with(messages))
+}
+
+/// A priority as the tables have it.
+pub(super) fn rank(priority: Priority) -> i16 {
+    match priority {
+        Priority::P1 => 1,
+        Priority::P2 => 2,
+        Priority::P3 => 3,
+    }
+}
+
+/// And back.
+pub(super) fn priority(rank: i16) -> Priority {
+    match rank {
+        1 => Priority::P1,
+        2 => Priority::P2,
+        _ => Priority::P3,
+    }
+}

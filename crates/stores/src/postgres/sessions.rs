@@ -1,0 +1,106 @@
+//! Sessions, and the runs that are due. The end of a session is kept by the database's clock.
+
+use stepwell_engine::store::{Result, RunNo, SessionNo, Sessions};
+use stepwell_kernel::time::Time;
+
+use super::link::Step;
+use super::{PostgresStore, limit, reads};
+
+const OPEN: &str = "
+INSERT INTO sessions (name, ends_at) VALUES ($1, $4 + clock($2) - $3) RETURNING session_no";
+
+const RENEW: &str = "
+UPDATE sessions SET ends_at = $4 + clock($2) - $3
+WHERE session_no = $1 AND NOT dead AND ends_at >= clock($2) RETURNING session_no";
+
+const CLOSE: &str = "UPDATE sessions SET dead = true WHERE session_no = $1";
+
+/// Waits for commits that have seen the session alive.
+const MARK_DEAD: &str = "
+UPDATE sessions SET dead = true WHERE NOT dead AND ends_at < clock($1)";
+
+const FORGET: &str = "
+DELETE FROM sessions s WHERE s.dead
+AND NOT EXISTS (SELECT FROM heads h WHERE h.session_no = s.session_no)";
+
+const DEAD: &str = "
+SELECT s.session_no FROM sessions s WHERE s.dead
+AND EXISTS (SELECT FROM heads h WHERE h.session_no = s.session_no) ORDER BY s.session_no";
+
+const RUNS_OF: &str = "
+SELECT run_no FROM heads WHERE session_no = $1 ORDER BY run_no LIMIT $2";
+
+const DUE: &str = "
+WITH due AS MATERIALIZED (
+    SELECT h.run_no, h.due_at FROM heads h
+    WHERE h.session_no IS NULL AND NOT h.queued AND h.due_at IS NOT NULL AND h.due_at <= clock($1)
+    ORDER BY h.due_at, h.run_no LIMIT $4 FOR UPDATE SKIP LOCKED
+), hidden AS (
+    UPDATE heads h SET due_at = $3 + clock($1) - $2 FROM due WHERE h.run_no = due.run_no
+)
+SELECT run_no FROM due ORDER BY due_at, run_no";
+
+const NEXT_DUE: &str = "
+SELECT due_at FROM heads WHERE session_no IS NULL AND NOT queued AND due_at IS NOT NULL
+ORDER BY due_at LIMIT 1";
+
+const QUEUED: &str = "
+SELECT run_no FROM heads WHERE queued AND session_no IS NULL
+AND (wake_at IS NULL OR wake_at <= clock($1)) ORDER BY run_no LIMIT $2";
+
+const SLOTS_TAKEN: &str = "SELECT taken FROM slots WHERE key = $1";
+
+impl Sessions for PostgresStore {
+    fn open_session(&self, name: &str, now: Time, until: Time) -> Result<SessionNo> {
+        let values: super::Values<'_> = &[&name, &self.given(now), &now.0, &until.0];
+        let rows = self.links.tell(OPEN, values)?;
+        Ok(SessionNo(reads::first(&rows)?.get(0)))
+    }
+
+    fn renew_session(&self, session: SessionNo, now: Time, until: Time) -> Result<bool> {
+        let values: super::Values<'_> = &[&session.0, &self.given(now), &now.0, &until.0];
+        Ok(!self.links.tell(RENEW, values)?.is_empty())
+    }
+
+    fn close_session(&self, session: SessionNo) -> Result<()> {
+        self.links.tell(CLOSE, &[&session.0])?;
+        Ok(())
+    }
+
+    fn dead_sessions(&self, now: Time) -> Result<Vec<SessionNo>> {
+        let answers = self.links.transact(vec![
+            Step::new(MARK_DEAD).with(self.given(now)),
+            Step::new(FORGET),
+            Step::new(DEAD),
+        ])?;
+        let dead = answers.iter().flatten();
+        Ok(dead.map(|row| SessionNo(row.get(0))).collect())
+    }
+
+    fn runs_of(&self, session: SessionNo, most: usize) -> Result<Vec<RunNo>> {
+        let rows = self.links.ask(RUNS_OF, &[&session.0, &limit(most)])?;
+        Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())
+    }
+
+    fn due(&self, now: Time, until: Time, most: usize) -> Result<Vec<RunNo>> {
+        let values: super::Values<'_> = &[&self.given(now), &now.0, &until.0, &limit(most)];
+        let rows = self.links.tell(DUE, values)?;
+        Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())
+    }
+
+    fn next_due(&self) -> Result<Option<Time>> {
+        let rows = self.links.ask(NEXT_DUE, &[])?;
+        Ok(rows.first().map(|row| Time(row.get(0))))
+    }
+
+    fn queued(&self, now: Time, most: usize) -> Result<Vec<RunNo>> {
+        let rows = self.links.ask(QUEUED, &[&self.given(now), &limit(most)])?;
+        Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())
+    }
+
+    fn slots_taken(&self, key: &str) -> Result<u32> {
+        let rows = self.links.ask(SLOTS_TAKEN, &[&key])?;
+        let taken: i32 = rows.first().map_or(0, |row| row.get(0));
+        Ok(u32::try_from(taken).unwrap_or(0))
+    }
+}

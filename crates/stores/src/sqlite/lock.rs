@@ -1,0 +1,67 @@
+//! One owner: a lock on a file beside the database, which the system gives up with the process.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use stepwell_engine::store::{Result, StoreError, Trouble};
+
+/// The lock, held as long as this lives.
+#[derive(Debug)]
+pub(super) struct Held {
+    _file: File,
+}
+
+/// Takes the lock, or says who has it.
+pub(super) fn take(database: &Path) -> Result<Held> {
+    let path = beside(database);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| no_lock(database, &path, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(held(database, &mut file)),
+        Err(TryLockError::Error(error)) => return Err(super::open::unusable(&path, &error)),
+    }
+    // Only for people: the lock is what counts, so a full disk does not matter here.
+    let _ = file.set_len(0);
+    let _ = file.rewind();
+    let _ = writeln!(file, "{}", std::process::id());
+    Ok(Held { _file: file })
+}
+
+/// Where no file can be made beside a database that is there, it can still be read.
+fn no_lock(database: &Path, lock: &Path, error: &io::Error) -> StoreError {
+    let mut unusable = super::open::unusable(lock, error);
+    if error.kind() == io::ErrorKind::PermissionDenied && File::open(database).is_ok() {
+        unusable.kind = Trouble::ReadOnly;
+    }
+    unusable
+}
+
+fn held(database: &Path, file: &mut File) -> StoreError {
+    let mut owner = String::new();
+    let _ = file.read_to_string(&mut owner);
+    let owner = match owner.trim() {
+        "" => "another process".to_owned(),
+        pid => format!("process {pid}"),
+    };
+    StoreError::new(
+        Trouble::Held,
+        format!(
+            "{} belongs to {owner}; send it your commands, stop it first, or use another store \
+             (reading is possible meanwhile)",
+            database.display()
+        ),
+    )
+}
+
+fn beside(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-lock");
+    PathBuf::from(name)
+}

@@ -1,0 +1,267 @@
+//! The log: commits, and runs read back.
+
+use std::ops::Range;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
+use stepwell_engine::store::{
+    Batch, CommitId, Frozen, Head, Health, Log, Outcome, PlanNo, PlanRow, Result, RunFilter, RunNo,
+    RunSummary, SessionNo, StoreError, StoredChunk, StoredHead, StoredRun, Trouble,
+};
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+
+use super::commit::{commit, find, seq};
+use super::tasks::limit_of;
+use super::{SqliteStore, check, mailbox, tasks};
+
+/// The columns of a head, as `head` reads them.
+pub(super) const HEAD: &str =
+    "heads.status, heads.substatus, heads.session, heads.wake_at, heads.queued, heads.ended_at,
+     heads.slots";
+
+/// Reads the columns of `HEAD`.
+pub(super) fn head(row: &Row<'_>, from: usize) -> rusqlite::Result<Head> {
+    let time = |index| row.get::<_, Option<i64>>(index).map(|it| it.map(Time));
+    Ok(Head {
+        status: row.get(from)?,
+        substatus: row.get(from + 1)?,
+        session: row.get::<_, Option<i64>>(from + 2)?.map(SessionNo),
+        wake_at: time(from + 3)?,
+        queued: row.get(from + 4)?,
+        ended_at: time(from + 5)?,
+        slots: crate::slots_list(row.get(from + 6)?),
+    })
+}
+
+fn chunk(row: &Row<'_>) -> rusqlite::Result<StoredChunk> {
+    Ok(StoredChunk {
+        first: row.get(0)?,
+        last: row.get(1)?,
+        commit: CommitId {
+            session: row.get(2)?,
+            number: row.get(3)?,
+        },
+        codec: row.get(4)?,
+        body: row.get(5)?,
+        digests: row.get(6)?,
+    })
+}
+
+/// Chunks of a run that end at `from` or later.
+pub(super) fn chunks(
+    conn: &Connection,
+    run: RunNo,
+    from: u64,
+    limit: usize,
+) -> rusqlite::Result<Vec<StoredChunk>> {
+    // The chunk that `from` is in is the last that begins before it.
+    conn.prepare_cached(
+        "SELECT first_seq, last_seq, session, number, codec, body, digests FROM log
+         WHERE run_no = ?1 AND last_seq >= ?2 AND first_seq >= coalesce(
+           (SELECT max(first_seq) FROM log WHERE run_no = ?1 AND first_seq <= ?2), 0)
+         ORDER BY first_seq LIMIT ?3",
+    )?
+    .query_map(params![run.0, seq(from), limit_of(limit)], chunk)?
+    .collect()
+}
+
+/// The state of a run that was written down last.
+pub(super) fn snapshot(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<Frozen>> {
+    conn.prepare_cached("SELECT seq, version, body FROM snapshots WHERE run_no = ?1")?
+        .query_row([run.0], |row| {
+            Ok(Frozen {
+                seq: row.get(0)?,
+                version: row.get(1)?,
+                body: row.get(2)?,
+            })
+        })
+        .optional()
+}
+
+fn load(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StoredRun>> {
+    let found = conn
+        .prepare_cached(&format!(
+            "SELECT run_id, plan_no, event_key, heads.version, {HEAD}
+             FROM runs JOIN heads USING (run_no) WHERE run_no = ?1"
+        ))?
+        .query_row([run.0], |row| {
+            Ok(StoredRun {
+                run,
+                run_id: row.get(0)?,
+                plan: PlanNo(row.get(1)?),
+                event_key: row.get(2)?,
+                head: StoredHead {
+                    version: row.get(3)?,
+                    head: head(row, 4)?,
+                },
+                snapshot: None,
+                chunks: Vec::new(),
+                tasks: Vec::new(),
+                mail: Vec::new(),
+                waits: Vec::new(),
+            })
+        })
+        .optional()?;
+    let Some(mut stored) = found else {
+        return Ok(None);
+    };
+    stored.snapshot = snapshot(conn, run)?;
+    // The chunk with the snapshot's last event comes along: its last hash is what the next links to.
+    let from = stored.snapshot.as_ref().map_or(0, |it| it.seq);
+    stored.chunks = chunks(conn, run, from, usize::MAX)?;
+    stored.tasks = tasks::of(conn, run)?;
+    stored.mail = mailbox::of(conn, run)?;
+    stored.waits = conn
+        .prepare_cached("SELECT step FROM waits WHERE run_no = ?1 ORDER BY step")?
+        .query_map([run.0], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Some(stored))
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+    Ok(RunSummary {
+        run: RunNo(row.get(0)?),
+        run_id: row.get(1)?,
+        plan_id: row.get(2)?,
+        plan_version: row.get(3)?,
+        tenant: row.get(4)?,
+        created_at: Time(row.get(5)?),
+        last_seq: row.get(6)?,
+        head: head(row, 7)?,
+    })
+}
+
+/// Which index finds the runs is left to SQLite only where there is one choice; it knows no counts.
+fn list(conn: &Connection, filter: &RunFilter) -> rusqlite::Result<Vec<RunSummary>> {
+    let mut wanted = String::new();
+    let mut values: Vec<Value> = Vec::new();
+    let mut want = |condition: &str, value: Value| {
+        values.push(value);
+        wanted.push_str(&format!(" AND {condition} ?{}", values.len()));
+    };
+    let before = filter.before.map_or(i64::MAX, |it| it.0);
+    want("heads.run_no <", before.into());
+    if let Some(status) = &filter.status {
+        want("heads.status =", status.clone().into());
+    }
+    if let Some(tenant) = &filter.tenant {
+        want("runs.tenant =", tenant.clone().into());
+    }
+    if let Some(plan_id) = &filter.plan_id {
+        want("plans.plan_id =", plan_id.clone().into());
+    }
+    let open = if filter.open {
+        " AND heads.ended_at IS NULL"
+    } else {
+        ""
+    };
+    let index = match (&filter.status, filter.open) {
+        (Some(_), _) => "INDEXED BY heads_by_status",
+        (None, true) => "INDEXED BY heads_open",
+        (None, false) => "NOT INDEXED",
+    };
+    let limit = limit_of(filter.limit);
+    conn.prepare_cached(&format!(
+        "SELECT heads.run_no, run_id, plan_id, plans.version, runs.tenant, created_at,
+           (SELECT last_seq FROM log WHERE log.run_no = heads.run_no
+            ORDER BY first_seq DESC LIMIT 1),
+           {HEAD}
+         FROM heads {index}
+         CROSS JOIN runs ON runs.run_no = heads.run_no
+         CROSS JOIN plans ON plans.plan_no = runs.plan_no
+         WHERE true{wanted}{open} ORDER BY heads.run_no DESC LIMIT {limit}"
+    ))?
+    .query_map(params_from_iter(values), summary)?
+    .collect()
+}
+
+fn plan(row: &Row<'_>) -> rusqlite::Result<PlanRow> {
+    Ok(PlanRow {
+        no: PlanNo(row.get(0)?),
+        plan_id: row.get(1)?,
+        version: row.get(2)?,
+        hash: row.get(3)?,
+        net: row.get(4)?,
+    })
+}
+
+fn plan_by_hash(conn: &Connection, hash: &str) -> rusqlite::Result<Option<PlanNo>> {
+    conn.prepare_cached("SELECT plan_no FROM plans WHERE hash = ?1")?
+        .query_row([hash], |row| row.get(0).map(PlanNo))
+        .optional()
+}
+
+impl Log for SqliteStore {
+    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+        self.write(|conn| commit(conn, batch))
+    }
+
+    fn reserve_numbers(&self, count: u32) -> Result<Range<i64>> {
+        self.write(|conn| {
+            let last: i64 = conn
+                .prepare_cached(
+                    "UPDATE settings SET value = value + ?1 WHERE name = 'last_run_no'
+                     RETURNING value",
+                )?
+                .query_row([count], |row| row.get(0))?;
+            Ok(last + 1 - i64::from(count)..last + 1)
+        })
+    }
+
+    fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
+        if let Some(no) = self.read(|conn| plan_by_hash(conn, plan.hash()))? {
+            return Ok(no);
+        }
+        let net = serde_json::to_string(plan.net())
+            .map_err(|error| StoreError::new(Trouble::Internal, error))?;
+        self.write(|conn| {
+            if let Some(no) = plan_by_hash(conn, plan.hash())? {
+                return Ok(no);
+            }
+            let of = plan.net();
+            conn.prepare_cached(
+                "INSERT INTO plans (plan_id, version, hash, net) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![of.plan_id, of.plan_version, plan.hash(), net])?;
+            Ok(PlanNo(conn.last_insert_rowid()))
+        })
+    }
+
+    fn plan(&self, no: PlanNo) -> Result<Option<PlanRow>> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT plan_no, plan_id, version, hash, net FROM plans WHERE plan_no = ?1",
+            )?
+            .query_row([no.0], plan)
+            .optional()
+        })
+    }
+
+    fn find(&self, run_id: &str) -> Result<Option<RunNo>> {
+        self.read(|conn| find(conn, run_id))
+    }
+
+    fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
+        self.read(|conn| load(conn, run))
+    }
+
+    fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>> {
+        self.read(|conn| chunks(conn, run, after.saturating_add(1), limit))
+    }
+
+    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
+        self.read(|conn| list(conn, filter))
+    }
+
+    fn secret(&self) -> Result<[u8; 32]> {
+        self.read(|conn| {
+            conn.prepare_cached("SELECT value FROM settings WHERE name = 'secret'")?
+                .query_row([], |row| row.get(0))
+        })
+    }
+
+    fn check(&self) -> Result<Health> {
+        check::check(self)
+    }
+}

@@ -1,0 +1,213 @@
+//! Messages to runs, and events from outside that look for one.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use stepwell_engine::store::{
+    Delivered, Mail, MailNo, Mailbox, OutsideEvent, Result, RunNo, SessionNo, WaitChange,
+};
+use stepwell_kernel::time::Time;
+
+use super::SqliteStore;
+use super::tasks::limit_of;
+
+/// Puts a message into the mailbox of a run that is there.
+pub(super) fn put(
+    conn: &Connection,
+    run: RunNo,
+    body: &str,
+    now: Time,
+) -> rusqlite::Result<MailNo> {
+    conn.prepare_cached("INSERT INTO mailbox (run_no, body, at) VALUES (?1, ?2, ?3)")?
+        .execute(params![run.0, body, now.0])?;
+    Ok(MailNo(conn.last_insert_rowid()))
+}
+
+/// Whether a message of the run can be taken.
+pub(super) fn lies_there(conn: &Connection, run: RunNo, no: MailNo) -> rusqlite::Result<bool> {
+    conn.prepare_cached(
+        "SELECT 1 FROM mailbox WHERE mail_no = ?1 AND run_no = ?2 AND answer IS NULL",
+    )?
+    .exists([no.0, run.0])
+}
+
+/// Takes a message out.
+pub(super) fn remove(conn: &Connection, no: MailNo) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM mailbox WHERE mail_no = ?1")?
+        .execute([no.0])?;
+    Ok(())
+}
+
+/// A run's unanswered messages, oldest first.
+pub(super) fn of(conn: &Connection, run: RunNo) -> rusqlite::Result<Vec<Mail>> {
+    conn.prepare_cached(
+        "SELECT mail_no, run_no, body FROM mailbox WHERE run_no = ?1 AND answer IS NULL
+         ORDER BY mail_no",
+    )?
+    .query_map([run.0], mail)?
+    .collect()
+}
+
+fn mail(row: &Row<'_>) -> rusqlite::Result<Mail> {
+    Ok(Mail {
+        no: MailNo(row.get(0)?),
+        run: RunNo(row.get(1)?),
+        body: row.get(2)?,
+    })
+}
+
+/// Changes a row of `waits` in a commit; an event that is kept for it becomes mail at once.
+pub(super) fn change_wait(
+    conn: &Connection,
+    run: RunNo,
+    change: &WaitChange,
+    now: Time,
+) -> rusqlite::Result<()> {
+    let (step, event_type) = match change {
+        WaitChange::Delete { step } => {
+            conn.prepare_cached("DELETE FROM waits WHERE run_no = ?1 AND step = ?2")?
+                .execute(params![run.0, step])?;
+            return Ok(());
+        }
+        WaitChange::Put { step, event_type } => (step, event_type),
+    };
+    let event_key: String = conn
+        .prepare_cached("SELECT event_key FROM runs WHERE run_no = ?1")?
+        .query_row([run.0], |row| row.get(0))?;
+    let kept: Option<(i64, String)> = conn
+        .prepare_cached(
+            "SELECT event_no, mail FROM inbox
+             WHERE event_type = ?1 AND event_key = ?2 AND given = 0 ORDER BY at, event_id LIMIT 1",
+        )?
+        .query_row([event_type, &event_key], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    // A step that waits anew waits behind the others.
+    conn.prepare_cached(
+        "INSERT OR REPLACE INTO waits (run_no, step, event_type, event_key, since, given)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![
+        run.0,
+        step,
+        event_type,
+        event_key,
+        now.0,
+        kept.is_some()
+    ])?;
+    if let Some((event_no, body)) = kept {
+        conn.prepare_cached(
+            "UPDATE inbox SET given = 1, event_type = NULL, event_key = NULL, payload = NULL,
+               mail = NULL
+             WHERE event_no = ?1",
+        )?
+        .execute([event_no])?;
+        put(conn, run, &body, now)?;
+    }
+    Ok(())
+}
+
+fn deliver(conn: &Connection, event: &OutsideEvent, now: Time) -> rusqlite::Result<Delivered> {
+    let known = conn
+        .prepare_cached("SELECT 1 FROM inbox WHERE event_id = ?1")?
+        .exists([&event.id])?;
+    if known {
+        return Ok(Delivered::Again);
+    }
+    let waiting: Option<(i64, String)> = conn
+        .prepare_cached(
+            "SELECT run_no, step FROM waits
+             WHERE event_type = ?1 AND event_key = ?2 AND given = 0
+             ORDER BY since, run_no, step LIMIT 1",
+        )?
+        .query_row([&event.event_type, &event.key], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    let Some((run, step)) = waiting else {
+        conn.prepare_cached(
+            "INSERT INTO inbox (event_id, event_type, event_key, payload, mail, at, given)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)",
+        )?
+        .execute(params![
+            event.id,
+            event.event_type,
+            event.key,
+            event.payload,
+            event.mail,
+            now.0
+        ])?;
+        return Ok(Delivered::Kept);
+    };
+    conn.prepare_cached("INSERT INTO inbox (event_id, at, given) VALUES (?1, ?2, 1)")?
+        .execute(params![event.id, now.0])?;
+    conn.prepare_cached("UPDATE waits SET given = 1 WHERE run_no = ?1 AND step = ?2")?
+        .execute(params![run, step])?;
+    put(conn, RunNo(run), &event.mail, now)?;
+    Ok(Delivered::ToRun(RunNo(run)))
+}
+
+impl Mailbox for SqliteStore {
+    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MailNo> {
+        self.send(|conn| {
+            let no = put(conn, to, body, now)?;
+            let there = conn
+                .prepare_cached("SELECT 1 FROM runs WHERE run_no = ?1")?
+                .exists([to.0])?;
+            if !there {
+                // Its number is used up, so that asking for an answer says that it is gone.
+                remove(conn, no)?;
+            }
+            Ok(no)
+        })
+    }
+
+    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<Mail>> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT mail_no, run_no, body
+                 FROM mailbox INDEXED BY mailbox_unanswered CROSS JOIN heads USING (run_no)
+                 WHERE answer IS NULL AND (session IS NULL OR session = ?1)
+                 ORDER BY mail_no LIMIT ?2",
+            )?
+            .query_map(params![session.0, limit_of(limit)], mail)?
+            .collect()
+        })
+    }
+
+    fn answer(&self, mail: MailNo, answer: &str) -> Result<()> {
+        self.write(|conn| {
+            // The first answer stays: its sender may be reading it already.
+            conn.prepare_cached(
+                "UPDATE mailbox SET answer = ?2 WHERE mail_no = ?1 AND answer IS NULL",
+            )?
+            .execute(params![mail.0, answer])?;
+            Ok(())
+        })
+    }
+
+    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>> {
+        let look = |conn: &Connection| -> rusqlite::Result<Option<Option<String>>> {
+            conn.prepare_cached("SELECT answer FROM mailbox WHERE mail_no = ?1")?
+                .query_row([mail.0], |row| row.get(0))
+                .optional()
+        };
+        match self.read(look)? {
+            None => Ok(Some(None)),
+            Some(None) => Ok(None),
+            Some(Some(_)) => self.send(|conn| {
+                // Between the two someone else may have read it.
+                let answer = look(conn)?.flatten();
+                remove(conn, mail)?;
+                Ok(Some(answer))
+            }),
+        }
+    }
+
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        self.send(|conn| deliver(conn, event, now))
+    }
+
+    fn news(&self) -> Result<i64> {
+        self.data_version()
+    }
+}

@@ -1,0 +1,269 @@
+//! The outbox, its dead letters, alerts and projections.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use stepwell_engine::store::{AlertRow, DeadLetter, Marker, NewAlert, Outbox, Result, RunNo};
+use stepwell_kernel::effect::Priority;
+use stepwell_kernel::time::Time;
+
+use super::SqliteStore;
+use super::commit::seq;
+use super::tasks::limit_of;
+
+/// Marks a chunk as to be delivered.
+pub(super) fn mark(
+    conn: &Connection,
+    sink: &str,
+    run: RunNo,
+    first: u64,
+    now: Time,
+) -> rusqlite::Result<()> {
+    conn.prepare_cached(
+        "INSERT INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
+         VALUES (?1, ?2, ?3, 0, ?4, ?4) ON CONFLICT DO NOTHING",
+    )?
+    .execute(params![sink, run.0, seq(first), now.0])?;
+    Ok(())
+}
+
+/// Raises an alert.
+pub(super) fn raise(
+    conn: &Connection,
+    run: Option<RunNo>,
+    alert: &NewAlert,
+    now: Time,
+) -> rusqlite::Result<()> {
+    let priority = match alert.priority {
+        Priority::P1 => 1,
+        Priority::P2 => 2,
+        Priority::P3 => 3,
+    };
+    conn.prepare_cached(
+        "INSERT INTO alerts (run_no, code, priority, message, at) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(params![
+        run.map(|it| it.0),
+        alert.code,
+        priority,
+        alert.message,
+        now.0
+    ])?;
+    Ok(())
+}
+
+/// Reads a marker from five columns.
+fn marker(row: &Row<'_>, from: usize) -> rusqlite::Result<Marker> {
+    Ok(Marker {
+        sink: row.get(from)?,
+        run: RunNo(row.get(from + 1)?),
+        run_id: row.get(from + 2)?,
+        first: row.get(from + 3)?,
+        attempts: row.get(from + 4)?,
+    })
+}
+
+/// For each run its oldest marker, if it is due and nobody has it; those that have waited longest
+/// first. One that is not due, or that someone has, holds up those after it: that keeps the order.
+/// Runs are found by leaps through the primary key, so a run with many markers costs one step.
+fn free(conn: &Connection, sink: &str, now: Time, limit: usize) -> rusqlite::Result<Vec<Marker>> {
+    conn.prepare_cached(
+        "WITH RECURSIVE its(run_no) AS (
+           SELECT min(run_no) FROM outbox WHERE sink = ?1
+           UNION ALL
+           SELECT (SELECT min(run_no) FROM outbox WHERE sink = ?1 AND run_no > its.run_no)
+           FROM its WHERE its.run_no IS NOT NULL
+         )
+         SELECT o.sink, o.run_no, runs.run_id, o.first_seq, o.attempts
+         FROM its
+         JOIN outbox AS o ON o.sink = ?1 AND o.run_no = its.run_no AND o.first_seq =
+           (SELECT min(first_seq) FROM outbox WHERE sink = ?1 AND run_no = its.run_no)
+         JOIN runs ON runs.run_no = its.run_no
+         WHERE o.due_at <= ?2 AND (o.until IS NULL OR o.until < ?2)
+         ORDER BY o.due_at, o.run_no LIMIT ?3",
+    )?
+    .query_map(params![sink, now.0, limit_of(limit)], |row| marker(row, 0))?
+    .collect()
+}
+
+impl Outbox for SqliteStore {
+    fn take(
+        &self,
+        sink: &str,
+        publisher: &str,
+        now: Time,
+        until: Time,
+        limit: usize,
+    ) -> Result<Vec<Marker>> {
+        if self.read(|conn| free(conn, sink, now, 1))?.is_empty() || limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.write(|conn| {
+            let markers = free(conn, sink, now, limit)?;
+            let mut take = conn.prepare_cached(
+                "UPDATE outbox SET publisher = ?4, until = ?5
+                 WHERE sink = ?1 AND run_no = ?2 AND first_seq = ?3",
+            )?;
+            for it in &markers {
+                take.execute(params![sink, it.run.0, seq(it.first), publisher, until.0])?;
+            }
+            Ok(markers)
+        })
+    }
+
+    fn sent(&self, marker: &Marker) -> Result<()> {
+        self.write(|conn| {
+            conn.prepare_cached(
+                "DELETE FROM outbox WHERE sink = ?1 AND run_no = ?2 AND first_seq = ?3",
+            )?
+            .execute(params![marker.sink, marker.run.0, seq(marker.first)])?;
+            Ok(())
+        })
+    }
+
+    fn failed(&self, marker: &Marker, at: Time, why: &str) -> Result<()> {
+        self.write(|conn| {
+            conn.prepare_cached(
+                "UPDATE outbox SET attempts = attempts + 1, due_at = ?4, publisher = NULL,
+                   until = NULL, why = ?5
+                 WHERE sink = ?1 AND run_no = ?2 AND first_seq = ?3",
+            )?
+            .execute(params![
+                marker.sink,
+                marker.run.0,
+                seq(marker.first),
+                at.0,
+                why
+            ])?;
+            Ok(())
+        })
+    }
+
+    fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
+        self.write(|conn| {
+            let attempts: Option<i64> = conn
+                .prepare_cached(
+                    "DELETE FROM outbox WHERE sink = ?1 AND run_no = ?2 AND first_seq = ?3
+                     RETURNING attempts",
+                )?
+                .query_row(
+                    params![marker.sink, marker.run.0, seq(marker.first)],
+                    |row| row.get(0),
+                )
+                .optional()?;
+            // Someone else may have delivered or buried it since: then there is nothing to tell.
+            let Some(attempts) = attempts else {
+                return Ok(());
+            };
+            conn.prepare_cached(
+                "INSERT INTO dead_letters (sink, run_no, first_seq, attempts, why, at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )?
+            .execute(params![
+                marker.sink,
+                marker.run.0,
+                seq(marker.first),
+                attempts + 1,
+                why,
+                now.0
+            ])?;
+            raise(conn, Some(marker.run), alert, now)
+        })
+    }
+
+    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>> {
+        self.read(|conn| letters(conn, limit))
+    }
+
+    fn redrive(&self, letter: i64) -> Result<bool> {
+        self.write(|conn| {
+            // A new beginning: all attempts again, and due since it was given up.
+            let put_back = conn
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
+                     SELECT sink, run_no, first_seq, 0, at, at FROM dead_letters
+                     WHERE letter_no = ?1",
+                )?
+                .execute([letter])?;
+            conn.prepare_cached("DELETE FROM dead_letters WHERE letter_no = ?1")?
+                .execute([letter])?;
+            Ok(put_back > 0)
+        })
+    }
+
+    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
+        self.read(|conn| {
+            conn.prepare_cached("SELECT count(*), min(since) FROM outbox WHERE sink = ?1")?
+                .query_row([sink], |row| {
+                    Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?.map(Time)))
+                })
+        })
+    }
+
+    fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
+        self.write(|conn| raise(conn, run, alert, now))
+    }
+
+    fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
+        self.read(|conn| alerts(conn, limit))
+    }
+
+    fn put_projection(&self, run: RunNo, seq_no: u64, snapshot: &str, now: Time) -> Result<()> {
+        self.write(|conn| {
+            conn.prepare_cached(
+                "INSERT INTO projections SELECT ?1, ?2, ?3, ?4
+                 WHERE EXISTS (SELECT 1 FROM runs WHERE run_no = ?1)
+                 ON CONFLICT DO UPDATE SET seq = ?2, snapshot = ?3, at = ?4 WHERE seq <= ?2",
+            )?
+            .execute(params![run.0, seq(seq_no), snapshot, now.0])?;
+            Ok(())
+        })
+    }
+
+    fn projection(&self, run: RunNo) -> Result<Option<(u64, String)>> {
+        self.read(|conn| {
+            conn.prepare_cached("SELECT seq, snapshot FROM projections WHERE run_no = ?1")?
+                .query_row([run.0], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+        })
+    }
+}
+
+/// Dead letters, oldest first.
+pub(super) fn letters(conn: &Connection, limit: usize) -> rusqlite::Result<Vec<DeadLetter>> {
+    conn.prepare_cached(
+        "SELECT letter_no, why, at, sink, run_no, coalesce(run_id, ''), first_seq, attempts
+         FROM dead_letters LEFT JOIN runs USING (run_no) ORDER BY letter_no LIMIT ?1",
+    )?
+    .query_map([limit_of(limit)], |row| {
+        Ok(DeadLetter {
+            no: row.get(0)?,
+            why: row.get(1)?,
+            at: Time(row.get(2)?),
+            marker: marker(row, 3)?,
+        })
+    })?
+    .collect()
+}
+
+/// Alerts, newest first.
+pub(super) fn alerts(conn: &Connection, limit: usize) -> rusqlite::Result<Vec<AlertRow>> {
+    conn.prepare_cached(
+        "SELECT alert_no, CASE WHEN alerts.run_no IS NOT NULL THEN coalesce(run_id, '') END, code,
+           priority, message, at
+         FROM alerts LEFT JOIN runs USING (run_no) ORDER BY alert_no DESC LIMIT ?1",
+    )?
+    .query_map([limit_of(limit)], |row| {
+        Ok(AlertRow {
+            no: row.get(0)?,
+            run_id: row.get(1)?,
+            code: row.get(2)?,
+            priority: match row.get::<_, i64>(3)? {
+                1 => Priority::P1,
+                2 => Priority::P2,
+                _ => Priority::P3,
+            },
+            message: row.get(4)?,
+            at: Time(row.get(5)?),
+        })
+    })?
+    .collect()
+}

@@ -1,0 +1,209 @@
+//! Everything the database holds, to compare it with another store.
+
+use rusqlite::{Connection, params};
+use stepwell_engine::store::{
+    Dump, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent, Picture, Result, RunNo,
+};
+use stepwell_kernel::time::Time;
+
+use super::log::{HEAD, chunks, head, snapshot};
+use super::{SqliteStore, outbox, tasks};
+
+impl Dump for SqliteStore {
+    fn picture(&self) -> Result<Picture> {
+        self.look(picture, None::<fn() -> bool>)
+    }
+}
+
+fn picture(conn: &Connection) -> rusqlite::Result<Picture> {
+    let mut picture = Picture::default();
+    let all = usize::MAX;
+    let runs: Vec<(i64, String)> = conn
+        .prepare("SELECT run_no, run_id FROM runs")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (no, id) in &runs {
+        let no = RunNo(*no);
+        of_run(conn, &mut picture, no, id)?;
+        linear(conn, &mut picture, no, id)?;
+        for chunk in chunks(conn, no, 0, all)? {
+            picture.chunk(id, &chunk);
+        }
+        for task in tasks::of(conn, no)? {
+            picture.task(id, &task);
+        }
+        if let Some(frozen) = snapshot(conn, no)? {
+            picture.snapshot(id, &frozen);
+        }
+    }
+    of_all(conn, &mut picture)?;
+    for letter in outbox::letters(conn, all)? {
+        picture.letter(&letter);
+    }
+    for alert in outbox::alerts(conn, all)?.iter().rev() {
+        picture.alert(alert);
+    }
+    Ok(picture)
+}
+
+fn time(at: Option<i64>) -> Option<Time> {
+    at.map(Time)
+}
+
+fn of_run(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusqlite::Result<()> {
+    conn.query_row(
+        "SELECT request_key, tenant, project, environment, parent, event_key, created_at, hash
+         FROM runs JOIN plans USING (plan_no) WHERE run_no = ?1",
+        [no.0],
+        |row| {
+            let new = NewRun {
+                run_id: id.into(),
+                request_key: row.get(0)?,
+                plan: None,
+                tenant: row.get(1)?,
+                project: row.get(2)?,
+                environment: row.get(3)?,
+                parent: row.get(4)?,
+                event_key: row.get(5)?,
+                created_at: Time(row.get(6)?),
+            };
+            picture.run(&new, &row.get::<_, String>(7)?);
+            Ok(())
+        },
+    )?;
+    conn.query_row(
+        &format!(
+            "SELECT version, due_at,
+               CASE WHEN session IS NOT NULL THEN coalesce(name, '?') END, {HEAD}
+             FROM heads LEFT JOIN sessions ON session_no = session WHERE run_no = ?1"
+        ),
+        [no.0],
+        |row| {
+            let session: Option<String> = row.get(2)?;
+            let due_at = time(row.get(1)?);
+            picture.head(id, &head(row, 3)?, row.get(0)?, session.as_deref(), due_at);
+            Ok(())
+        },
+    )?;
+    let mut keys = conn.prepare_cached("SELECT key FROM event_keys WHERE run_no = ?1")?;
+    let mut rows = keys.query([no.0])?;
+    while let Some(row) = rows.next()? {
+        picture.key(id, &row.get::<_, Vec<u8>>(0)?);
+    }
+    let mut waits =
+        conn.prepare_cached("SELECT step, event_type, given FROM waits WHERE run_no = ?1")?;
+    let mut rows = waits.query([no.0])?;
+    while let Some(row) = rows.next()? {
+        let (step, event_type): (String, String) = (row.get(0)?, row.get(1)?);
+        picture.wait(id, &step, &event_type, row.get(2)?);
+    }
+    let mut projections =
+        conn.prepare_cached("SELECT seq, snapshot FROM projections WHERE run_no = ?1")?;
+    let mut rows = projections.query([no.0])?;
+    while let Some(row) = rows.next()? {
+        picture.projection(id, row.get(0)?, &row.get::<_, String>(1)?);
+    }
+    Ok(())
+}
+
+fn linear(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusqlite::Result<()> {
+    let mut instances = conn.prepare_cached(
+        "SELECT biz_key, workflow_type, workflow_version, status, current_step_seq,
+           current_step_type, started_at, completed_at, failed_at
+         FROM linear_instances WHERE run_no = ?1",
+    )?;
+    let mut rows = instances.query([no.0])?;
+    while let Some(row) = rows.next()? {
+        let instance = LinearInstance {
+            biz_key: row.get(0)?,
+            workflow_type: row.get(1)?,
+            workflow_version: row.get(2)?,
+            status: row.get(3)?,
+            current_step_seq: row.get(4)?,
+            current_step_type: row.get(5)?,
+            started_at: time(row.get(6)?),
+            completed_at: time(row.get(7)?),
+            failed_at: time(row.get(8)?),
+        };
+        picture.instance(id, &instance);
+    }
+    let mut steps = conn.prepare_cached(
+        "SELECT step_seq, step_type, status, attempts, max_attempts, next_run_at,
+           waiting_event_type, deadline_at, locked_by, locked_until, last_error
+         FROM linear_steps WHERE run_no = ?1",
+    )?;
+    let mut rows = steps.query([no.0])?;
+    while let Some(row) = rows.next()? {
+        let step = LinearStep {
+            step_seq: row.get(0)?,
+            step_type: row.get(1)?,
+            status: row.get(2)?,
+            attempts: row.get(3)?,
+            max_attempts: row.get(4)?,
+            next_run_at: time(row.get(5)?),
+            waiting_event_type: row.get(6)?,
+            deadline_at: time(row.get(7)?),
+            locked_by: row.get(8)?,
+            locked_until: time(row.get(9)?),
+            last_error: row.get(10)?,
+        };
+        picture.step(id, &step);
+    }
+    Ok(())
+}
+
+/// Rows that do not belong to one run, or whose order counts.
+fn of_all(conn: &Connection, picture: &mut Picture) -> rusqlite::Result<()> {
+    let mut inbox = conn.prepare(
+        "SELECT event_id, coalesce(event_type, ''), coalesce(event_key, ''),
+           coalesce(payload, ''), coalesce(mail, ''), given FROM inbox",
+    )?;
+    let mut rows = inbox.query([])?;
+    while let Some(row) = rows.next()? {
+        let event = OutsideEvent {
+            id: row.get(0)?,
+            event_type: row.get(1)?,
+            key: row.get(2)?,
+            payload: row.get(3)?,
+            mail: row.get(4)?,
+        };
+        picture.inbox(&event, row.get(5)?);
+    }
+    let mut mail = conn.prepare(
+        "SELECT run_id, body, answer FROM mailbox JOIN runs USING (run_no) ORDER BY mail_no",
+    )?;
+    let mut rows = mail.query([])?;
+    while let Some(row) = rows.next()? {
+        let (id, body): (String, String) = (row.get(0)?, row.get(1)?);
+        picture.mail(&id, &body, row.get::<_, Option<String>>(2)?.as_deref());
+    }
+    let mut markers = conn.prepare(
+        "SELECT sink, run_id, first_seq, attempts, due_at, publisher, until, why, since
+         FROM outbox JOIN runs USING (run_no)",
+    )?;
+    let mut rows = markers.query([])?;
+    while let Some(row) = rows.next()? {
+        let (sink, id): (String, String) = (row.get(0)?, row.get(1)?);
+        let state = MarkerState {
+            attempts: row.get(3)?,
+            due_at: Time(row.get(4)?),
+            publisher: row.get(5)?,
+            until: time(row.get(6)?),
+            why: row.get(7)?,
+            since: Time(row.get(8)?),
+        };
+        picture.marker(&sink, &id, row.get(2)?, &state);
+    }
+    let mut slots = conn.prepare("SELECT slot_key, taken FROM slots")?;
+    let mut rows = slots.query([])?;
+    while let Some(row) = rows.next()? {
+        picture.slots(&row.get::<_, String>(0)?, row.get(1)?);
+    }
+    let mut sessions = conn.prepare("SELECT name, until, dead FROM sessions")?;
+    let mut rows = sessions.query(params![])?;
+    while let Some(row) = rows.next()? {
+        let until = Time(row.get(1)?);
+        picture.session(&row.get::<_, String>(0)?, until, row.get(2)?);
+    }
+    Ok(())
+}

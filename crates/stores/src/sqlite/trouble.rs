@@ -1,0 +1,94 @@
+//! What SQLite's errors mean to the engine, and what to do about them.
+
+use std::path::Path;
+
+use rusqlite::{Error, ErrorCode, ffi};
+use stepwell_engine::store::{StoreError, Trouble};
+
+/// What an error means before anything was committed.
+pub(super) fn said(path: &Path, error: &Error) -> StoreError {
+    let at = path.display();
+    let Error::SqliteFailure(failure, _) = error else {
+        let kind = match error {
+            // A column that does not hold what the schema says was not written by this program.
+            Error::InvalidColumnType(..)
+            | Error::FromSqlConversionFailure(..)
+            | Error::IntegralValueOutOfRange(..)
+            | Error::Utf8Error(..) => Trouble::Corrupt,
+            _ => Trouble::Internal,
+        };
+        return StoreError::new(kind, format!("{at}: {error}"));
+    };
+    let (kind, advice) = match failure.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => (
+            Trouble::Unavailable,
+            "another process is writing it; try again",
+        ),
+        ErrorCode::OperationInterrupted => (
+            Trouble::Unavailable,
+            "reading took longer than a second and was given up; ask for less at a time",
+        ),
+        ErrorCode::DiskFull => (
+            Trouble::Full,
+            "there is no room on the disk; make some and go on",
+        ),
+        ErrorCode::ReadOnly => (
+            Trouble::ReadOnly,
+            "it may not be written; check the permissions of the file and of its directory",
+        ),
+        ErrorCode::NotADatabase => (Trouble::Corrupt, "it is not a database"),
+        ErrorCode::DatabaseCorrupt => (
+            Trouble::Corrupt,
+            "it is damaged; `stepwell fsck` says where, and a backup is the way back",
+        ),
+        ErrorCode::CannotOpen
+        | ErrorCode::PermissionDenied
+        | ErrorCode::AuthorizationForStatementDenied => (
+            Trouble::Unusable,
+            "it cannot be opened; check the path and the permissions of its directory",
+        ),
+        ErrorCode::OutOfMemory => (Trouble::Unavailable, "memory ran out"),
+        ErrorCode::SystemIoFailure => io_failure(failure.extended_code),
+        _ => (Trouble::Internal, "this is a bug"),
+    };
+    StoreError::new(kind, format!("{at}: {advice} ({error})"))
+}
+
+/// What an error means that `COMMIT` gave. The last page that it writes is what makes the commit: if
+/// the disk refused a page, nothing was done; if it failed otherwise, nobody knows.
+pub(super) fn said_at_commit(path: &Path, error: &Error) -> StoreError {
+    let mut said = said(path, error);
+    let from_disk = matches!(error, Error::SqliteFailure(failure, _)
+        if failure.code == ErrorCode::SystemIoFailure);
+    if from_disk && said.kind != Trouble::Full {
+        said.kind = Trouble::AnswerLost;
+    }
+    said
+}
+
+fn io_failure(extended: i32) -> (Trouble, &'static str) {
+    match extended {
+        // Limits on the size of a file are reported as a failed write.
+        ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_TRUNCATE | ffi::SQLITE_IOERR_SHMSIZE => (
+            Trouble::Full,
+            "the disk took no more; make room, or raise the limit on file sizes, and go on",
+        ),
+        _ => (
+            Trouble::Unavailable,
+            "the disk failed; look at the system's log",
+        ),
+    }
+}
+
+/// Whether an error is about one value and not about the database: then one run fails, not the batch.
+pub(super) fn refuses_value(error: &Error) -> Option<String> {
+    match error {
+        Error::SqliteFailure(failure, _) => matches!(
+            failure.code,
+            ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch
+        )
+        .then(|| error.to_string()),
+        Error::ToSqlConversionFailure(_) => Some(error.to_string()),
+        _ => None,
+    }
+}

@@ -1,0 +1,80 @@
+//! SQLite under the engine's suite, and beside the memory store.
+
+use std::cell::RefCell;
+
+use stepwell_engine::store::{Log as _, Mailbox as _, MemoryStore, Sessions as _};
+use stepwell_engine::suite::{self, Fresh};
+use stepwell_kernel::time::Time;
+use stepwell_stores::sqlite::{Durability, Mode, SqliteOptions, SqliteStore};
+
+use crate::place::Place;
+
+/// Without waiting for the disk: what these tests look at does not depend on it.
+pub(crate) fn quick() -> SqliteOptions {
+    SqliteOptions {
+        durability: Durability::Off,
+        ..SqliteOptions::default()
+    }
+}
+
+#[test]
+fn keeps_every_rule_of_the_port() {
+    let places = RefCell::new(Vec::new());
+    suite::run("", &|| {
+        let place = Place::new();
+        let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+        places.borrow_mut().push(place);
+        Fresh::alone(store)
+    });
+}
+
+#[test]
+fn does_what_the_memory_store_does() {
+    for seed in 0..4 {
+        let place = Place::new();
+        let sqlite = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+        suite::differential(seed, 1_000, &[&MemoryStore::default(), &sqlite]);
+    }
+}
+
+#[test]
+fn a_new_owner_finds_all_earlier_sessions_dead() {
+    let place = Place::new();
+    let secret = {
+        let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+        let session = store.open_session("one", Time(0), Time(1_000_000)).unwrap();
+        assert!(
+            store
+                .renew_session(session, Time(1), Time(2_000_000))
+                .unwrap()
+        );
+        store.secret().unwrap()
+    };
+    let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+    let second = store.open_session("two", Time(2), Time(1_000_000)).unwrap();
+    assert!(second.0 > 1, "a number is never used again");
+    assert!(
+        !store
+            .renew_session(stepwell_engine::store::SessionNo(1), Time(2), Time(3))
+            .unwrap()
+    );
+    assert_eq!(store.secret().unwrap(), secret);
+}
+
+#[test]
+fn news_tells_of_guests_only() {
+    let place = Place::new();
+    let owner = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+    let before = owner.news().unwrap();
+    owner.reserve_numbers(1).unwrap();
+    assert_eq!(owner.news().unwrap(), before);
+    let options = SqliteOptions {
+        mode: Mode::Guest,
+        ..quick()
+    };
+    let guest = SqliteStore::open(place.at("s.db"), options).unwrap();
+    guest
+        .post(stepwell_engine::store::RunNo(1), "{}", Time(0))
+        .unwrap();
+    assert_ne!(owner.news().unwrap(), before);
+}
