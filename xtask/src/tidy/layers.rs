@@ -43,12 +43,30 @@ const LAYERS: &[Layer] = &[
         bare: false,
     },
     Layer {
+        name: "stepwell-bus",
+        sees: &["stepwell-engine"],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
+        name: "stepwell-sim",
+        sees: &[
+            "stepwell-kernel",
+            "stepwell-dialects",
+            "stepwell-engine",
+            "stepwell-stores",
+        ],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
         name: "stepwell",
         sees: &[
             "stepwell-kernel",
             "stepwell-dialects",
             "stepwell-engine",
             "stepwell-stores",
+            "stepwell-bus",
         ],
         tests_see: &[],
         bare: false,

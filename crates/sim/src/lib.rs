@@ -1,0 +1,1 @@
+//! The simulator: a keeper under virtual time, with every fault there is, from a seed.

@@ -1,0 +1,2 @@
+//! One binary for all tests of this crate.
+#![allow(clippy::unwrap_used)]
