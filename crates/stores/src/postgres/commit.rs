@@ -50,16 +50,15 @@ impl PostgresStore {
             outcomes[*place].is_none()
         });
         let mut done_before = false;
-        if !parts.is_empty() && parts.iter().all(|(_, append)| is_plain(append)) {
-            if let Some(won) = self.append_plain(batch, &parts)? {
-                for (place, append) in &parts {
-                    if won.contains(&append.run.0) {
-                        outcomes[*place] = Some(Outcome::Committed);
-                        done_before = true;
-                    }
+        let plain = !parts.is_empty() && parts.iter().all(|(_, append)| is_plain(append));
+        if plain && let Some(won) = self.append_plain(batch, &parts)? {
+            for (place, append) in &parts {
+                if won.contains(&append.run.0) {
+                    outcomes[*place] = Some(Outcome::Committed);
+                    done_before = true;
                 }
-                parts.retain(|(place, _)| outcomes[*place].is_none());
             }
+            parts.retain(|(place, _)| outcomes[*place].is_none());
         }
         let rest = self.commit_parts(batch, parts).map_err(|error| {
             // What is committed cannot be unsaid; sent again, it is recognised.

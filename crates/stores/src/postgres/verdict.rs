@@ -20,6 +20,9 @@ fn numbers(answers: &Answers, ask: Ask) -> HashSet<i64> {
     rows.map(|row| row.get(0)).collect()
 }
 
+/// Of a task: its worker, whether its time is not over, whether it is leased.
+type Hold = (Option<String>, Option<bool>, bool);
+
 /// What the rows say, ready to be looked up.
 struct Facts {
     created: HashSet<i64>,
@@ -31,8 +34,7 @@ struct Facts {
     mail: HashMap<i64, i64>,
     /// Session: dead, and its time is not over.
     sessions: HashMap<i64, (bool, bool)>,
-    /// Task: worker, its time is not over, leased.
-    tasks: HashMap<(i64, String), (Option<String>, Option<bool>, bool)>,
+    tasks: HashMap<(i64, String), Hold>,
 }
 
 impl Facts {
@@ -84,10 +86,10 @@ impl Facts {
     fn reason(&self, batch: &Batch, append: &Append) -> Option<Outcome> {
         let run = append.run.0;
         let keys = append.chunk.as_ref().map_or(0, |it| it.keys.len());
-        if let Some(new) = &self.new_keys {
-            if new.get(&run).copied().unwrap_or(0) < keys {
-                return Some(Outcome::KeyExists);
-            }
+        if let Some(new) = &self.new_keys
+            && new.get(&run).copied().unwrap_or(0) < keys
+        {
+            return Some(Outcome::KeyExists);
         }
         if self.biz_taken.contains(&run) {
             return Some(Outcome::BizKeyTaken);
