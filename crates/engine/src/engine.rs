@@ -386,9 +386,8 @@ impl<C: Clock> Engine<C> {
                     });
                 }
                 Output::Changed { .. } => self.changes += 1,
-                Output::Ended(run, _) => {
-                    let run_id = self.run_id(run);
-                    self.tasks.retain(|task| task.run_id != run_id);
+                Output::Ended(_, run_id, _) => {
+                    self.tasks.retain(|task| *task.run_id != *run_id);
                 }
             }
         }

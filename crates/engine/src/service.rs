@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -29,8 +30,10 @@ use crate::store::{Batch, NewAlert, Outcome, RunNo, Store, StoreError};
 const LONGEST_NAP: Duration = Duration::from_millis(250);
 /// How long a committer waits before it sends a batch again, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
-/// How many inputs are taken before a batch is formed.
+/// How many inputs are taken before the clock is looked at again.
 const MAX_INPUTS: usize = 8_192;
+/// How many inputs are taken before an idle committer is given a batch.
+const SHARE: usize = 64;
 
 /// Does the work whose claims are committed, and is told what else happens. Called on the keeper's
 /// thread: whatever takes time belongs elsewhere.
@@ -55,7 +58,7 @@ pub enum News {
     /// Events were committed.
     Changed(RunNo, u64),
     /// A run has ended.
-    Ended(RunNo, RunOutcome),
+    Ended(RunNo, Arc<str>, RunOutcome),
     /// An alert was raised.
     Alert(RunNo, NewAlert),
 }
@@ -137,10 +140,33 @@ impl Handle {
     }
 }
 
+/// What an engine has done so far.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Commits that were answered.
+    pub commits: AtomicU64,
+    /// Appends in them.
+    pub appends: AtomicU64,
+    /// Bytes of log in them: bodies and digests.
+    pub bytes: AtomicU64,
+}
+
+impl Stats {
+    fn count(&self, batch: &Batch) {
+        let chunks = batch.appends.iter().filter_map(|it| it.chunk.as_ref());
+        let bytes: usize = chunks.map(|it| it.body.len() + it.digests.len()).sum();
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.appends
+            .fetch_add(batch.appends.len() as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
 /// An engine that runs by itself.
 #[derive(Debug)]
 pub struct Service {
     inbox: Sender<Input>,
+    stats: Arc<Stats>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -157,6 +183,7 @@ impl Service {
         let committers = (0..store.committers().max(1))
             .map(|index| Committer::start(index, store.clone(), inbox.clone()))
             .collect();
+        let stats = Arc::new(Stats::default());
         let desk = Desk {
             keeper,
             worker: Box::new(worker),
@@ -169,6 +196,7 @@ impl Service {
             starts: HashMap::new(),
             stopping: None,
             backoff: BACKOFF.0,
+            stats: stats.clone(),
         };
         let thread = thread::Builder::new()
             .name("stepwell-keeper".into())
@@ -176,6 +204,7 @@ impl Service {
             .map_err(|error| StoreError::new(crate::store::Trouble::Unusable, error))?;
         Ok(Service {
             inbox,
+            stats,
             thread: Some(thread),
         })
     }
@@ -186,6 +215,12 @@ impl Service {
         Handle {
             inbox: self.inbox.clone(),
         }
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
     }
 
     /// Stops: nothing new is claimed, work in flight has `grace` to end, then everything is given
@@ -240,6 +275,7 @@ struct Desk {
     starts: HashMap<Ticket, Sender<Result<String, Error>>>,
     stopping: Option<(Time, Sender<Result<(), StoreError>>)>,
     backoff: Duration,
+    stats: Arc<Stats>,
 }
 
 impl Desk {
@@ -269,6 +305,10 @@ impl Desk {
             while let Some(input) = next {
                 self.take(input, &mut again, now);
                 taken += 1;
+                // A committer that has nothing to do gets what there is: the next batch forms meanwhile.
+                if taken % SHARE == 0 {
+                    self.send_batches(&mut again, now);
+                }
                 next = match taken < MAX_INPUTS {
                     true => inputs.try_recv().ok(),
                     false => None,
@@ -329,6 +369,7 @@ impl Desk {
                 match answer {
                     Ok(outcomes) => {
                         self.backoff = BACKOFF.0;
+                        self.stats.count(&batch);
                         self.keeper.committed(&batch, outcomes, now);
                     }
                     Err(error) => self.failed(batch, &error, again, now),
@@ -398,7 +439,9 @@ impl Desk {
                     execution,
                 } => self.worker.stop(run, target, execution),
                 Output::Changed { run, seq } => self.worker.heard(&News::Changed(run, seq)),
-                Output::Ended(run, outcome) => self.worker.heard(&News::Ended(run, outcome)),
+                Output::Ended(run, run_id, outcome) => {
+                    self.worker.heard(&News::Ended(run, run_id, outcome));
+                }
                 Output::Alert(run, alert) => {
                     tracing::warn!(run = run.0, code = alert.code, priority = ?alert.priority, "{}", alert.message);
                     self.worker.heard(&News::Alert(run, alert));

@@ -1,6 +1,7 @@
 //! The stepwell command: one file per subcommand, and nothing in them that another program could
 //! need. Rules are the kernel's, languages the dialects', runs the engine's.
 
+mod bench;
 mod check;
 mod definition;
 mod exit;
@@ -19,6 +20,10 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::Exit;
 use crate::term::{Tone, stderr_paint};
+
+/// The engine makes and drops many small values; this allocator takes a third of the time of glibc's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -51,6 +56,7 @@ enum Command {
     Plan(plan::PlanArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
+    Bench(bench::BenchArgs),
     #[command(hide = true)]
     Schema(schema::SchemaArgs),
 }
@@ -61,6 +67,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Schema(args) => schema::run(&args),
     };
     outcome.unwrap_or_else(|error| report(&error)).into()

@@ -2,6 +2,7 @@
 //! machines. One logical schema (`../migrations`); SQL moves rows and enforces constraints, and no
 //! rule about workflows is here.
 
+pub mod bare;
 pub mod postgres;
 pub mod sqlite;
 

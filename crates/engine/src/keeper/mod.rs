@@ -141,7 +141,7 @@ pub enum Output {
         seq: u64,
     },
     /// The run has ended.
-    Ended(RunNo, RunOutcome),
+    Ended(RunNo, Arc<str>, RunOutcome),
 }
 
 /// Which work this process does itself.

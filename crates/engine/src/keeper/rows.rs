@@ -115,7 +115,9 @@ impl Keeper {
                 draft.holds = Some(Vec::new());
                 hot.ready.clear();
                 hot.proceed = false;
-                draft.then.push(Output::Ended(run, outcome));
+                draft
+                    .then
+                    .push(Output::Ended(run, hot.run_id.clone(), outcome));
             }
             // Timers are read off the state.
             Effect::WakeAt(_) => {}

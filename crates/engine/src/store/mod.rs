@@ -337,4 +337,9 @@ pub trait Store: Log + Sessions + Tasks + Mailbox + Outbox + Send + Sync + fmt::
     fn committers(&self) -> usize {
         1
     }
+
+    /// How many bytes it takes on disk.
+    fn bytes(&self) -> Result<u64> {
+        Ok(0)
+    }
 }

@@ -97,7 +97,18 @@ impl Store for PostgresStore {
     fn committers(&self) -> usize {
         2
     }
+
+    /// Of the tables and their indexes.
+    fn bytes(&self) -> Result<u64> {
+        let rows = self.links.ask(BYTES, &[])?;
+        let bytes: Option<i64> = rows.first().and_then(|row| row.get(0));
+        Ok(bytes.and_then(|it| u64::try_from(it).ok()).unwrap_or(0))
+    }
 }
+
+const BYTES: &str = "
+SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace";
 
 /// Values of a statement.
 type Values<'a> = &'a [&'a (dyn ToSql + Sync)];

@@ -61,6 +61,18 @@ pub enum Durability {
     Off,
 }
 
+impl Durability {
+    /// SQLite's own word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Durability::Full => "FULL",
+            Durability::Normal => "NORMAL",
+            Durability::Off => "OFF",
+        }
+    }
+}
+
 /// How a database is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteOptions {
@@ -263,5 +275,12 @@ impl SqliteStore {
 impl Store for SqliteStore {
     fn kind(&self) -> &'static str {
         "sqlite"
+    }
+
+    /// Of pages in use; the write-ahead log is not counted.
+    fn bytes(&self) -> Result<u64> {
+        let pages = "SELECT (page_count - freelist_count) * page_size
+             FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
+        self.read(|conn| conn.query_row(pages, [], |row| row.get(0)))
     }
 }

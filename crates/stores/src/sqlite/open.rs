@@ -11,7 +11,7 @@ use stepwell_engine::store::{Result, StoreError, Trouble};
 
 use super::checkpoint::Checkpoints;
 use super::trouble::said;
-use super::{Durability, Mode, SqliteOptions, SqliteStore, lock};
+use super::{Mode, SqliteOptions, SqliteStore, lock};
 
 /// In the header of each database of this program ("Step").
 const APPLICATION: i32 = 0x5374_6570;
@@ -252,11 +252,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
 /// What holds for every connection that writes.
 fn settle(conn: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     conn.busy_timeout(options.patience)?;
-    let synchronous = match options.durability {
-        Durability::Full => "FULL",
-        Durability::Normal => "NORMAL",
-        Durability::Off => "OFF",
-    };
+    let synchronous = options.durability.name();
     conn.execute_batch(&format!(
         "PRAGMA synchronous = {synchronous};
          PRAGMA cache_size = -{};

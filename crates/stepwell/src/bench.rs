@@ -1,0 +1,548 @@
+//! `stepwell bench`: named workloads on a chosen store, beside the bare store on the same disk in the
+//! same minute. Every figure says how it was synced.
+
+mod gauge;
+mod load;
+mod report;
+mod workload;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use stepwell_engine::keeper::{Config, Letter, Serves};
+use stepwell_engine::port::NoCatalog;
+use stepwell_engine::service::Service;
+use stepwell_engine::store::{MemoryStore, OutsideEvent, Store};
+use stepwell_kernel::command::Command;
+use stepwell_kernel::plan::Plan;
+use stepwell_stores::bare::{self, Bare};
+use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
+use stepwell_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
+
+use crate::exit::Exit;
+use crate::{term, usage};
+use gauge::Cpu;
+use load::{Load, Noop};
+use report::Figures;
+use workload::{EVENT, NAMES, Workload};
+
+/// How long a workload that counts runs may take.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+
+/// Measure this machine, this store and this engine
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Workloads:
+  chain-1, chain-3, chain-10    steps one after the other that do nothing, many runs at a time
+  chain-1000, chain-10000       the same, longer
+  idle                          ten steps, one run at a time: how long one takes
+  fan-out                       one step, 1,000 in parallel, one step
+  loop                          a loop over 100,000 items
+  waiting                       1,000,000 runs that wait, chains beside them, then some are woken
+
+Examples:
+  stepwell bench                                     chain-10 and idle on SQLite
+  stepwell bench all -o json > figures.json
+  stepwell bench chain-10 --store postgres://localhost/bench --servers 2
+  stepwell bench waiting --waiting 100000
+
+Each figure stands beside the bare store: rows of the same size in batches of the same size, with the
+same sync mode, on the same disk, in the same run. Nothing else should run on the machine.")]
+pub(crate) struct BenchArgs {
+    /// Which; `all` for every one of them
+    #[arg(value_name = "WORKLOAD")]
+    workloads: Vec<String>,
+    /// Where: `sqlite:PATH` (a new file), `postgres://…` (a new schema), `memory:`
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// How many runs at a time
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    concurrency: u64,
+    /// How long to measure
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seconds: u64,
+    /// When a commit of SQLite is on disk
+    #[arg(long, value_enum, default_value_t = Sync::Full)]
+    sync: Sync,
+    /// How many engines share the store; more than one needs PostgreSQL
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    servers: usize,
+    /// How many runs wait in the workload `waiting`
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    waiting: u32,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Output::Human)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people
+    Human,
+    /// For programs: one object a line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sync {
+    /// Before it is answered
+    Full,
+    /// Some time later
+    Normal,
+    /// When the system likes
+    Off,
+}
+
+impl From<Sync> for Durability {
+    fn from(sync: Sync) -> Durability {
+        match sync {
+            Sync::Full => Durability::Full,
+            Sync::Normal => Durability::Normal,
+            Sync::Off => Durability::Off,
+        }
+    }
+}
+
+pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
+    let workloads = chosen(args)?;
+    let place = Place::of(args)?;
+    for (name, workload) in workloads {
+        let bench = Bench {
+            args,
+            place: &place,
+            name,
+            workload,
+        };
+        for figures in bench.run().with_context(|| format!("workload {name}"))? {
+            let text = match args.output {
+                Output::Human => figures.human(),
+                Output::Json => format!("{}\n", figures.json()),
+            };
+            term::print(&text)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
+    if args.workloads.iter().any(|name| name == "all") {
+        return Ok(NAMES.to_vec());
+    }
+    let default = ["chain-10".to_owned(), "idle".to_owned()];
+    let names = match args.workloads.is_empty() {
+        true => &default[..],
+        false => &args.workloads[..],
+    };
+    let mut chosen = Vec::new();
+    for name in names {
+        let Some(known) = NAMES.iter().find(|(known, _)| known == name) else {
+            let all = NAMES.map(|(name, _)| name).join(", ");
+            return usage(format!(
+                "there is no workload {name:?}; there are {all} and all"
+            ));
+        };
+        chosen.push(match known {
+            (name, Workload::Waiting(_)) => (*name, Workload::Waiting(args.waiting)),
+            known => *known,
+        });
+    }
+    Ok(chosen)
+}
+
+/// Where the stores are made.
+#[derive(Debug)]
+enum Place {
+    Memory,
+    Sqlite { path: PathBuf, sync: Durability },
+    Postgres { url: String },
+}
+
+impl Place {
+    fn of(args: &BenchArgs) -> Result<Place> {
+        let sync = args.sync.into();
+        let place = match args.store.as_deref() {
+            None => Place::Sqlite {
+                path: PathBuf::from(".stepwell/bench.db"),
+                sync,
+            },
+            Some("memory:") => Place::Memory,
+            Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                Place::Postgres { url: url.into() }
+            }
+            Some(url) => Place::Sqlite {
+                path: PathBuf::from(url.strip_prefix("sqlite:").unwrap_or(url)),
+                sync,
+            },
+        };
+        if let Place::Sqlite { path, .. } = &place
+            && path.exists()
+        {
+            return usage(format!(
+                "{} exists; the bench wants a new file, and removes it afterwards",
+                path.display()
+            ));
+        }
+        if args.servers > 1 && !matches!(place, Place::Postgres { .. }) {
+            return usage("more than one server needs --store postgres://…");
+        }
+        Ok(place)
+    }
+
+    fn schema() -> String {
+        format!("stepwell_bench_{}", std::process::id())
+    }
+
+    fn open(&self) -> Result<Arc<dyn Store>> {
+        Ok(match self {
+            Place::Memory => Arc::new(MemoryStore::default()),
+            Place::Sqlite { path, sync } => {
+                let options = SqliteOptions {
+                    durability: *sync,
+                    ..SqliteOptions::default()
+                };
+                Arc::new(SqliteStore::open(path, options)?)
+            }
+            Place::Postgres { url } => {
+                let options = PostgresOptions {
+                    schema: Place::schema(),
+                    ..PostgresOptions::default()
+                };
+                Arc::new(PostgresStore::connect(url, options)?)
+            }
+        })
+    }
+
+    /// What a sync mode is called in figures.
+    fn sync(&self) -> String {
+        match self {
+            Place::Memory => "none (memory)".into(),
+            Place::Sqlite { sync, .. } => format!("synchronous={}", sync.name()),
+            Place::Postgres { .. } => "as the server has it".into(),
+        }
+    }
+
+    fn bare(&self, row_bytes: usize, batch: usize) -> Result<Option<Bare>> {
+        let time = Duration::from_secs(3);
+        Ok(match self {
+            Place::Memory => None,
+            Place::Sqlite { path, sync } => {
+                let path = path.with_extension("bare.db");
+                if let Some(folder) = path.parent() {
+                    std::fs::create_dir_all(folder)?;
+                }
+                let bare = bare::sqlite(&path, *sync, row_bytes, batch, time)?;
+                remove(&path);
+                Some(bare)
+            }
+            Place::Postgres { url } => Some(bare::postgres(url, 2, row_bytes, batch, time)?),
+        })
+    }
+
+    fn remove(&self) -> Result<()> {
+        match self {
+            Place::Memory => {}
+            Place::Sqlite { path, .. } => remove(path),
+            Place::Postgres { url } => bare::drop_schema(url, &Place::schema())?,
+        }
+        Ok(())
+    }
+}
+
+/// Removes a database with the files beside it.
+fn remove(path: &Path) {
+    for ending in ["", "-wal", "-shm", "-lock"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        // What is not there need not be removed.
+        let _ = std::fs::remove_file(PathBuf::from(name));
+    }
+}
+
+/// One workload.
+struct Bench<'a> {
+    args: &'a BenchArgs,
+    place: &'a Place,
+    name: &'a str,
+    workload: Workload,
+}
+
+impl Bench<'_> {
+    fn run(&self) -> Result<Vec<Figures>> {
+        let result = match self.workload {
+            Workload::Waiting(runs) => self.waiting(runs),
+            _ => self.load().map(|figures| vec![figures]),
+        };
+        self.place.remove()?;
+        result
+    }
+
+    /// Engines on one store, with handlers that do nothing.
+    fn engines(&self, load: &Arc<Load>) -> Result<Vec<(Service, Arc<dyn Store>)>> {
+        let mut engines = Vec::new();
+        let first = self.place.open()?;
+        for number in 0..self.args.servers {
+            let store = match number {
+                0 => first.clone(),
+                _ => self.place.open()?,
+            };
+            let handle = Arc::new(OnceLock::new());
+            let worker = Noop {
+                load: load.clone(),
+                handle: handle.clone(),
+            };
+            let config = Config {
+                name: format!("bench-{number}"),
+                serves: Serves::Everything,
+                capacity: 1_000_000,
+                ..Config::default()
+            };
+            let service = Service::start(store.clone(), NoCatalog, config, worker)?;
+            // Nothing was started yet, so nobody has looked for it.
+            let _ = handle.set(service.handle());
+            load.add(service.handle());
+            engines.push((service, store));
+        }
+        Ok(engines)
+    }
+
+    fn load(&self) -> Result<Figures> {
+        let plan = self.workload.plan()?;
+        let load = Load::new(plan, "b");
+        let engines = self.engines(&load)?;
+        let figures = self.measure(&load, &engines, self.workload)?;
+        stop(engines)?;
+        let batch = figures.appends_per_commit().round().max(1.0) as usize;
+        let bare = self.place.bare(figures.log_bytes_per_append(), batch)?;
+        Ok(figures.beside(bare))
+    }
+
+    /// Lets runs go through the engines for a while.
+    fn measure(
+        &self,
+        load: &Arc<Load>,
+        engines: &[(Service, Arc<dyn Store>)],
+        workload: Workload,
+    ) -> Result<Figures> {
+        let concurrency = match workload {
+            Workload::Idle => 1,
+            Workload::FanOut(_) => self.args.concurrency.min(4),
+            Workload::Loop(_) => 1,
+            _ => self.args.concurrency,
+        };
+        let time = Duration::from_secs(self.args.seconds);
+        load.go_on();
+        for _ in 0..concurrency {
+            load.start()?;
+        }
+        // Caches fill, files grow.
+        let one = matches!(workload, Workload::Loop(_));
+        if !one {
+            std::thread::sleep(Duration::from_secs(2).min(time));
+        }
+        load.take_latencies();
+        let before = Reading::take(load, engines)?;
+        if one {
+            load.stop();
+            if !load.wait_for(load.started(), PATIENCE) {
+                bail!("the run did not end in {} s", PATIENCE.as_secs());
+            }
+        } else {
+            std::thread::sleep(time);
+        }
+        let after = Reading::take(load, engines)?;
+        let latencies = load.take_latencies();
+        load.stop();
+        if !load.wait_for(load.started(), PATIENCE) {
+            bail!("the runs did not end in {} s", PATIENCE.as_secs());
+        }
+        let store = &engines[0].1;
+        Ok(Figures {
+            workload: self.name.to_owned(),
+            store: store.kind().to_owned(),
+            sync: self.place.sync(),
+            servers: engines.len(),
+            concurrency,
+            steps_per_run: workload.steps(),
+            before,
+            after,
+            latencies,
+            bare: None,
+            notes: Vec::new(),
+        })
+    }
+
+    /// Many runs that wait, and the cost of everything else beside them.
+    fn waiting(&self, runs: u32) -> Result<Vec<Figures>> {
+        let chain: Arc<Plan> = self.workload.plan()?;
+        let load = Load::new(chain.clone(), "w");
+        let engines = self.engines(&load)?;
+        let mut alone = self.measure(&load, &engines, Workload::Chain(10))?;
+        alone.workload = "chain-10, nothing waits".into();
+
+        load.set_plan(workload::waiting()?);
+        let begin = Instant::now();
+        let first = load.started();
+        let bytes = engines[0].1.bytes()?;
+        for _ in 0..runs {
+            load.start()?;
+            // The queue in front of the engine is memory too.
+            while load.started() - first > 20_000
+                && started_lag(&engines[0].1, load.started()) > 20_000
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        settle(&engines)?;
+        let parked = begin.elapsed();
+        let grown = engines[0].1.bytes()?.saturating_sub(bytes);
+
+        stop(engines)?;
+        let opened = Instant::now();
+        let load = Load::new(chain, "x");
+        let engines = self.engines(&load)?;
+        let opened = opened.elapsed();
+        let resident = gauge::resident();
+        let mut beside = self.measure(&load, &engines, Workload::Chain(10))?;
+        beside.workload = format!("chain-10, {runs} runs wait");
+        beside.notes = vec![
+            ("waitingRuns", f64::from(runs)),
+            ("startedPerSecond", f64::from(runs) / parked.as_secs_f64()),
+            ("bytesPerWaitingRun", grown as f64 / f64::from(runs.max(1))),
+            ("openMs", opened.as_secs_f64() * 1e3),
+            ("residentAtOpenMb", resident as f64 / 1e6),
+        ];
+        let wake = self.wake(&load, &engines, runs.min(1_000))?;
+        beside.notes.push(("wokenPerSecond", wake));
+        stop(engines)?;
+        Ok(vec![alone, beside])
+    }
+
+    /// Wakes some of the runs that wait; how many a second.
+    fn wake(
+        &self,
+        load: &Arc<Load>,
+        engines: &[(Service, Arc<dyn Store>)],
+        some: u32,
+    ) -> Result<f64> {
+        let store = &engines[0].1;
+        let filter = stepwell_engine::store::RunFilter {
+            open: true,
+            limit: some as usize,
+            ..Default::default()
+        };
+        let open = store.list(&filter)?;
+        let ended = load.ended.load(Ordering::SeqCst);
+        let begin = Instant::now();
+        for run in &open {
+            let event_id = format!("wake-{}", run.run_id);
+            let deliver = Command::DeliverEvent {
+                event_id: event_id.clone(),
+                event_type: EVENT.into(),
+                payload: serde_json::Value::Null,
+            };
+            let event = OutsideEvent {
+                id: event_id,
+                event_type: EVENT.into(),
+                key: run.run_id.clone(),
+                payload: "null".into(),
+                mail: Letter::from(deliver).body(),
+            };
+            store.deliver(&event, now())?;
+            if let Some((service, _)) = engines.first() {
+                service.handle().look();
+            }
+        }
+        if !load.wait_for(ended + open.len() as u64, PATIENCE) {
+            bail!("the runs that were woken did not end");
+        }
+        Ok(open.len() as f64 / begin.elapsed().as_secs_f64())
+    }
+}
+
+fn now() -> stepwell_kernel::time::Time {
+    use stepwell_engine::port::Clock as _;
+    stepwell_engine::clock::SystemClock.now()
+}
+
+/// How far the store is behind what was asked for; runs are numbered as they come.
+fn started_lag(store: &Arc<dyn Store>, asked: u64) -> u64 {
+    let filter = stepwell_engine::store::RunFilter {
+        limit: 1,
+        ..Default::default()
+    };
+    let newest = store
+        .list(&filter)
+        .ok()
+        .and_then(|runs| runs.into_iter().next());
+    let number = newest.map_or(0, |run| run.run.0.max(0) as u64);
+    asked.saturating_sub(number)
+}
+
+/// Waits until the engines have committed everything that they were asked for.
+fn settle(engines: &[(Service, Arc<dyn Store>)]) -> Result<()> {
+    let commits = || -> u64 {
+        let all = engines.iter().map(|(service, _)| service.stats());
+        all.map(|stats| stats.appends.load(Ordering::Relaxed)).sum()
+    };
+    let mut seen = commits();
+    for _ in 0..6_000 {
+        std::thread::sleep(Duration::from_millis(300));
+        let now = commits();
+        if now == seen {
+            return Ok(());
+        }
+        seen = now;
+    }
+    bail!("the engine does not come to rest")
+}
+
+fn stop(engines: Vec<(Service, Arc<dyn Store>)>) -> Result<()> {
+    for (service, _) in engines {
+        service.stop(Duration::from_secs(10))?;
+    }
+    Ok(())
+}
+
+/// Everything that is counted, at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    at: Instant,
+    steps: u64,
+    runs: u64,
+    commits: u64,
+    appends: u64,
+    log_bytes: u64,
+    store_bytes: u64,
+    cpu: Cpu,
+    resident: u64,
+}
+
+impl Reading {
+    fn take(load: &Load, engines: &[(Service, Arc<dyn Store>)]) -> Result<Reading> {
+        let sum = |what: fn(&stepwell_engine::service::Stats) -> u64| -> u64 {
+            engines
+                .iter()
+                .map(|(service, _)| what(service.stats()))
+                .sum()
+        };
+        let store_bytes = match engines.first() {
+            Some((_, store)) => store.bytes()?,
+            None => 0,
+        };
+        Ok(Reading {
+            steps: load.steps.load(Ordering::Relaxed),
+            runs: load.ended.load(Ordering::Relaxed),
+            commits: sum(|stats| stats.commits.load(Ordering::Relaxed)),
+            appends: sum(|stats| stats.appends.load(Ordering::Relaxed)),
+            log_bytes: sum(|stats| stats.bytes.load(Ordering::Relaxed)),
+            store_bytes,
+            cpu: Cpu::now(),
+            resident: gauge::resident(),
+            at: Instant::now(),
+        })
+    }
+}

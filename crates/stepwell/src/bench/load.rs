@@ -1,0 +1,173 @@
+//! The load: runs that are started as others end, and handlers that do nothing.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::Value as Json;
+use stepwell_engine::StartRequest;
+use stepwell_engine::keeper::Job;
+use stepwell_engine::service::{Done, Handle, News, Worker};
+use stepwell_kernel::command::{Claim, Command};
+use stepwell_kernel::event::{Patch, RunContext};
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+
+/// What the bench and the engine's threads share.
+#[derive(Debug)]
+pub(super) struct Load {
+    plan: Mutex<Arc<Plan>>,
+    begin: Instant,
+    /// Runs that are still to be started when one ends.
+    more: AtomicBool,
+    numbers: AtomicU64,
+    tag: String,
+    pub(super) steps: AtomicU64,
+    pub(super) ended: AtomicU64,
+    /// From the request to the last commit, in microseconds.
+    latencies: Mutex<Vec<u64>>,
+    changed: Condvar,
+    handles: Mutex<Vec<Handle>>,
+}
+
+impl Load {
+    pub(super) fn new(plan: Arc<Plan>, tag: &str) -> Arc<Load> {
+        Arc::new(Load {
+            plan: Mutex::new(plan),
+            begin: Instant::now(),
+            more: AtomicBool::new(true),
+            numbers: AtomicU64::new(0),
+            tag: tag.to_owned(),
+            steps: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            latencies: Mutex::new(Vec::new()),
+            changed: Condvar::new(),
+            handles: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(super) fn add(&self, handle: Handle) {
+        lock(&self.handles).push(handle);
+    }
+
+    pub(super) fn set_plan(&self, plan: Arc<Plan>) {
+        *lock(&self.plan) = plan;
+    }
+
+    /// Starts a run at each server in turn. The id says when.
+    pub(super) fn start(&self) -> Result<()> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let handles = lock(&self.handles);
+        let handle = handles[number as usize % handles.len()].clone();
+        drop(handles);
+        self.start_at(&handle, number)
+    }
+
+    fn start_at(&self, handle: &Handle, number: u64) -> Result<()> {
+        let at = self.begin.elapsed().as_micros();
+        let request = StartRequest {
+            run_id: format!("run_{}-{number:x}-{at:x}", self.tag),
+            params: Json::Null,
+            context: RunContext {
+                tenant_id: "bench".into(),
+                project_id: "bench".into(),
+                environment_id: "bench".into(),
+                ..RunContext::default()
+            },
+            ..StartRequest::default()
+        };
+        let plan = lock(&self.plan).clone();
+        // The answer is the run's end.
+        drop(handle.start_later(&plan, request)?);
+        Ok(())
+    }
+
+    /// No run is started any more.
+    pub(super) fn stop(&self) {
+        self.more.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn go_on(&self) {
+        self.more.store(true, Ordering::SeqCst);
+    }
+
+    /// How many runs were started.
+    pub(super) fn started(&self) -> u64 {
+        self.numbers.load(Ordering::SeqCst)
+    }
+
+    /// Waits until as many runs have ended, or for `patience`. Says whether they have.
+    pub(super) fn wait_for(&self, ended: u64, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut guard = lock(&self.latencies);
+        while self.ended.load(Ordering::SeqCst) < ended {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let nap = left.min(Duration::from_millis(100));
+            let woken = self.changed.wait_timeout(guard, nap);
+            guard = woken.map_or_else(|it| it.into_inner().0, |it| it.0);
+        }
+        true
+    }
+
+    /// The latencies so far, sorted; they are counted anew.
+    pub(super) fn take_latencies(&self) -> Vec<u64> {
+        let mut all = std::mem::take(&mut *lock(&self.latencies));
+        all.sort_unstable();
+        all
+    }
+
+    fn ended(&self, run_id: &str, handle: &Handle) {
+        let now = self.begin.elapsed().as_micros();
+        let at = run_id.rsplit('-').next().unwrap_or_default();
+        if let Ok(at) = u128::from_str_radix(at, 16) {
+            let took = u64::try_from(now.saturating_sub(at)).unwrap_or(u64::MAX);
+            lock(&self.latencies).push(took);
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_all();
+        if self.more.load(Ordering::SeqCst) {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            // An engine that stops takes no more.
+            let _ = self.start_at(handle, number);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A worker whose handlers do nothing, at once.
+#[derive(Debug)]
+pub(super) struct Noop {
+    pub(super) load: Arc<Load>,
+    pub(super) handle: Arc<OnceLock<Handle>>,
+}
+
+impl Worker for Noop {
+    fn start(&mut self, job: Job, done: &Done) {
+        self.load.steps.fetch_add(1, Ordering::Relaxed);
+        let claim = Claim {
+            // The session's lease.
+            lease_until: Some(Time(i64::MAX)),
+            ..job.claimed.claim.clone()
+        };
+        let complete = Command::CompleteStep {
+            claim,
+            output: Json::Null,
+            ctx: Patch::new(),
+            artifacts: Vec::new(),
+        };
+        done.send(&job, complete);
+    }
+
+    fn heard(&mut self, news: &News) {
+        if let (News::Ended(_, run_id, _), Some(handle)) = (news, self.handle.get()) {
+            self.load.ended(run_id, handle);
+        }
+    }
+}
