@@ -388,6 +388,27 @@ impl Keeper {
         }
     }
 
+    /// Takes a command of a worker outside, which counts only if `guard` holds when it is committed.
+    pub fn submit_guarded(
+        &mut self,
+        run_id: &str,
+        command: Command,
+        guard: Guard,
+        ticket: Ticket,
+        now: Time,
+    ) {
+        let request = Request {
+            command,
+            from: From::Sender(ticket),
+            guard: Some(guard),
+            retries: 0,
+        };
+        match self.number_of(run_id) {
+            Ok(run) => self.take(run, request, now),
+            Err(error) => self.refuse(&request, error),
+        }
+    }
+
     /// Takes the result of work in this process.
     pub fn finished(
         &mut self,
