@@ -52,17 +52,19 @@ impl World {
             return Ok(());
         };
         let before = keeper.session();
-        let failed = keeper.tick(now).is_err();
-        if failed {
+        let failed = keeper.tick(now).err();
+        if failed.is_some() {
             keeper.rest(now);
         }
         let after = keeper.session();
         if before != after {
             self.say(&format!("s{no} lost session {}, opened {}", before.0, after.0));
         }
-        if !self.quiet {
-            let how = if failed { ", in vain" } else { "" };
-            self.say(&format!("s{no} ticks{how}"));
+        match failed {
+            Some(error) if self.quiet => return Err(format!("s{no} could not tick: {error}")),
+            Some(error) => self.say(&format!("s{no} ticks, in vain: {error}")),
+            None if self.quiet => {}
+            None => self.say(&format!("s{no} ticks")),
         }
         self.listen(no)
     }

@@ -399,8 +399,8 @@ impl World {
 
     /// A publisher takes markers, delivers them, or fails to.
     pub(crate) fn publish(&mut self, no: usize) -> Result<(), String> {
-        if self.rng.one_in(8) {
-            self.sink_down = !self.sink_down && !self.quiet;
+        if !self.quiet && self.rng.one_in(8) {
+            self.sink_down = !self.sink_down;
             self.say(&format!("the sinks are down: {}", self.sink_down));
         }
         let Some(sink) = self.rng.pick(&self.sinks).cloned() else {

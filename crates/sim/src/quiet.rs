@@ -78,7 +78,15 @@ impl World {
                 }
             }
         }
-        Err("the world does not come to rest".into())
+        let open: Vec<String> = { self.oracle.open() }
+            .flat_map(|it| {
+                let sources = wake_sources(&it.plan, &it.state);
+                let due = sources.into_iter().filter(|it| is_due(it, self.now));
+                due.map(|source| self.stuck(it.run, &source))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        Err(format!("the world does not come to rest: {open:?}"))
     }
 
     fn progress(&self) -> (u64, usize, usize) {
@@ -167,23 +175,17 @@ impl World {
         for watched in self.oracle.open() {
             let mut reason = false;
             for source in wake_sources(&watched.plan, &watched.state) {
-                let stuck = match &source {
-                    WakeSource::Queue => {
-                        reason = true;
-                        self.limits.are_none() && !watched.plan.policy().needs_approval
-                    }
-                    WakeSource::Task { visible_at, .. } => *visible_at <= self.now,
-                    WakeSource::Timer { due, .. } => *due <= self.now,
-                    WakeSource::Lease { .. } | WakeSource::Proceed => true,
-                    WakeSource::Outside { .. }
-                    | WakeSource::Child { .. }
-                    | WakeSource::Operator
-                    | WakeSource::Ctx { .. } => {
-                        reason = true;
-                        false
-                    }
-                };
-                if stuck {
+                let queues = source == WakeSource::Queue;
+                let free = self.limits.are_none() && !watched.plan.policy().needs_approval;
+                reason |= matches!(
+                    source,
+                    WakeSource::Queue
+                        | WakeSource::Outside { .. }
+                        | WakeSource::Child { .. }
+                        | WakeSource::Operator
+                        | WakeSource::Ctx { .. }
+                );
+                if is_due(&source, self.now) || (queues && free) {
                     return Err(self.stuck(watched.run, &source));
                 }
             }
@@ -297,5 +299,15 @@ impl World {
             }
         }
         self.oracle.read_again(&self.depot)
+    }
+}
+
+/// Whether someone should have seen to it by now.
+fn is_due(source: &WakeSource, now: Time) -> bool {
+    match source {
+        WakeSource::Task { visible_at, .. } => *visible_at <= now,
+        WakeSource::Timer { due, .. } => *due <= now,
+        WakeSource::Lease { .. } | WakeSource::Proceed => true,
+        _ => false,
     }
 }

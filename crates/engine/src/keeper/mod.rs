@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use stepwell_kernel::command::{Claimed, Command, Env, Reply};
+use stepwell_kernel::command::{Claim, Claimed, Command, Env, Reply};
 use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::{Effect, Outcome as RunOutcome, Target};
 use stepwell_kernel::keys::TokenKey;
@@ -481,7 +481,16 @@ impl Keeper {
             return;
         };
         hot.used = self.clock;
-        let decided = decide(&hot.plan, &mut hot.state, request.command.clone(), &env);
+        let mut command = request.command.clone();
+        let leased = matches!(request.guard, Some(Guard::Lease { .. }));
+        if let Some(claim) = claim_of(&mut command)
+            && (leased || claim.worker == self.worker)
+        {
+            // The append's guard says whether the session or the row still has it. By the clock alone
+            // a result that had to wait for a commit, or for a clock that was set back, would be lost.
+            claim.lease_until = Some(now.max(hot.state.last_at));
+        }
+        let decided = decide(&hot.plan, &mut hot.state, command, &env);
         let (events, effects, answer) = match decided {
             Ok(decision) => (decision.events, decision.effects, Ok(decision.reply)),
             Err(rejection) => (Vec::new(), Vec::new(), Err(rejection)),
@@ -725,6 +734,17 @@ impl Keeper {
         for effect in effects {
             self.perform(run, effect);
         }
+    }
+}
+
+/// The proof that a result comes with.
+fn claim_of(command: &mut Command) -> Option<&mut Claim> {
+    match command {
+        Command::CompleteStep { claim, .. }
+        | Command::FailStep { claim, .. }
+        | Command::WaitStep { claim, .. }
+        | Command::ConfirmKill { claim } => Some(claim),
+        _ => None,
     }
 }
 
