@@ -673,12 +673,13 @@ impl Keeper {
         let hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
         self.ids.insert(hot.run_id.clone(), run);
         self.runs.insert(run, hot);
-        self.evict();
+        self.evict(run);
         Ok(())
     }
 
-    /// Forgets runs that have been idle longest when there are too many.
-    fn evict(&mut self) {
+    /// Forgets runs that have been idle longest when there are too many; not the one that was just
+    /// read, since whoever asked for it has not used it yet.
+    fn evict(&mut self, just_read: RunNo) {
         if self.runs.len() <= self.config.cache.saturating_mul(2) {
             return;
         }
@@ -686,7 +687,7 @@ impl Keeper {
         let mut idle: Vec<(u64, RunNo)> = self
             .runs
             .iter()
-            .filter(|(_, hot)| hot.is_idle(session))
+            .filter(|(run, hot)| **run != just_read && hot.is_idle(session))
             .map(|(run, hot)| (hot.used, *run))
             .collect();
         idle.sort_unstable();
