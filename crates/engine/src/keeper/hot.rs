@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use stepwell_kernel::chain::GENESIS;
-use stepwell_kernel::command::{Claimed, Reply};
+use stepwell_kernel::command::{Claimed, Command, Reply};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::next_wake;
 use stepwell_kernel::effect::Target;
@@ -16,7 +16,7 @@ use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::{FORMAT, Phase, State};
 use stepwell_kernel::time::Time;
 
-use super::{Config, From, Output, Request};
+use super::{Config, From, Letter, Output, Request};
 use crate::chunk;
 use crate::error::Error;
 use crate::rows;
@@ -210,6 +210,13 @@ impl Hot {
             && !self.hungry
     }
 
+    /// Another server that has it and that this draft does not bury: what it has stays its own.
+    pub(crate) fn owner(&self, draft: Option<&Draft>, session: SessionNo) -> Option<SessionNo> {
+        let owner = self.head.head.session.filter(|it| *it != session)?;
+        let dead = draft.is_some_and(|it| it.guards.contains(&Guard::Dead(owner)));
+        (!dead).then_some(owner)
+    }
+
     /// Folds a decision in: its events into the draft, with what they mean for the other rows.
     pub(crate) fn absorb(&mut self, events: Vec<Event>) -> &mut Draft {
         let mut draft = self
@@ -247,6 +254,12 @@ impl Hot {
         };
         if self.state.phase.is_ended() {
             head.ended_at = self.state.ended_at;
+            return head;
+        }
+        let owner = self.owner(Some(draft), session);
+        if owner.is_some() {
+            // Its work is in flight there, and its session is the lease.
+            head.session = owner;
             return head;
         }
         let due = self.due();
@@ -311,6 +324,10 @@ impl Hot {
         append.tasks.clone_from(&draft.tasks);
         append.waits.clone_from(&draft.waits);
         append.mail.clone_from(&draft.mail);
+        if self.owner(Some(draft), session).is_some() && append.chunk.is_some() {
+            // Whoever has the run is told that it has moved: there may be work for it.
+            append.mail.push(Letter::from(Command::Proceed).to(&self.run_id));
+        }
         append.slots.clone_from(&draft.slots);
         append.alerts.clone_from(&draft.alerts);
         draft.head.clone_from(&append.head);

@@ -567,6 +567,11 @@ impl Keeper {
             let Some(hot) = self.runs.get_mut(&run) else {
                 return;
             };
+            if hot.owner(hot.draft.as_ref(), self.session).is_some() {
+                // It is for the server that has the run.
+                hot.ready.clear();
+                return;
+            }
             let Some((visible_at, order, target)) = hot.ready.first().copied() else {
                 return;
             };

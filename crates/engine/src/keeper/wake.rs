@@ -260,7 +260,7 @@ impl Keeper {
         let Some(hot) = self.runs.get(&run) else {
             return;
         };
-        if hot.flight.is_some() {
+        if hot.flight.is_some() || hot.owner(hot.draft.as_ref(), self.session).is_some() {
             return;
         }
         let mut effects = Vec::new();
@@ -443,6 +443,10 @@ impl Keeper {
                 _ => {}
             }
         }
+        if let Some(hot) = self.runs.get_mut(&run) {
+            let draft = hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
+            draft.guards.push(guard.clone());
+        }
         for command in requests {
             let request = Request {
                 guard: Some(guard.clone()),
@@ -452,9 +456,6 @@ impl Keeper {
         }
         self.attend(run, now);
         if let Some(draft) = self.runs.get_mut(&run).and_then(|hot| hot.draft.as_mut()) {
-            if !draft.guards.contains(&guard) {
-                draft.guards.push(guard);
-            }
             let ask = |step| Output::Person { run, step };
             draft.then.extend(people.into_iter().map(ask));
         }
