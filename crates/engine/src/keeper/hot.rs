@@ -55,6 +55,8 @@ pub struct Hot {
     pub(crate) ready: BTreeSet<(Time, u32, Target)>,
     /// It stands in the line for capacity.
     pub(crate) hungry: bool,
+    /// It was read and nobody has looked yet what is to be done for it.
+    pub(crate) fresh: bool,
     /// A decision was cut short and goes on.
     pub(crate) proceed: bool,
     /// Work of this process, by execution.
@@ -128,6 +130,7 @@ impl Hot {
             waiting: VecDeque::new(),
             ready: BTreeSet::new(),
             hungry: false,
+            fresh: false,
             proceed: false,
             jobs: HashMap::new(),
             tasks: HashMap::new(),
@@ -146,6 +149,7 @@ impl Hot {
         all: impl FnOnce() -> Result<Vec<StoredChunk>, Error>,
     ) -> Result<Hot, Error> {
         let mut hot = Hot::new(stored.run, &stored.run_id, plan);
+        hot.fresh = true;
         let thawed = stored.snapshot.as_ref().and_then(|frozen| {
             let state = State::thaw(frozen.version, &frozen.body, &hot.plan)?;
             (state.seq == frozen.seq && state.run_id == stored.run_id).then_some(state)

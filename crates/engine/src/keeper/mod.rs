@@ -530,6 +530,12 @@ impl Keeper {
             if self.runs.get(&run).is_none_or(|hot| hot.flight.is_some()) {
                 continue;
             }
+            if self.runs.get(&run).is_some_and(|hot| hot.fresh) {
+                // Work that is not due yet is in no row but the head's wake-up time, and this batch
+                // writes the head: it must be known first.
+                self.attend(run, now);
+                self.dirty.remove(&run);
+            }
             self.claim_ready(run, now);
             if let Some(append) = self.seal(run, now) {
                 appends.push(append);

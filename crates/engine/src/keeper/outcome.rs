@@ -75,6 +75,8 @@ impl Keeper {
         }
         tracing::warn!(%error, late, "a commit is given up; its commands are decided again");
         for append in &batch.appends {
+            // It may come through yet, for a session that has forgotten it.
+            self.polls.doubtful.insert(append.run, append.after);
             let flight = self
                 .runs
                 .get_mut(&append.run)

@@ -2,7 +2,7 @@
 //! Here also everything that this server learns only by asking: messages, queued runs, dead servers,
 //! ended leases.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stepwell_kernel::command::{Command, TimerKind};
 use stepwell_kernel::effect::{Effect, Target};
@@ -43,6 +43,8 @@ pub(super) struct Polls {
     /// Messages to other servers whose senders wait.
     pub(super) awaited: Vec<(MailNo, Ticket)>,
     parked: Vec<Parked>,
+    /// Runs with a commit that was given up and may come through yet, with the last event before it.
+    pub(super) doubtful: BTreeMap<RunNo, u64>,
 }
 
 /// Commands for a run that cannot be read just now.
@@ -67,6 +69,7 @@ impl Polls {
             session_lost: false,
             awaited: Vec::new(),
             parked: Vec::new(),
+            doubtful: BTreeMap::new(),
         }
     }
 }
@@ -123,6 +126,7 @@ impl Keeper {
             self.polls.next = now.plus(self.config.poll_ms);
             self.look_for_the_dead(now)?;
             self.expire_leases(now)?;
+            self.look_for_the_late(now)?;
             self.polls.queue = true;
         }
         if poll || self.polls.due.is_some_and(|due| due <= now) {
@@ -201,6 +205,8 @@ impl Keeper {
         }
         self.dirty.clear();
         self.hungry.clear();
+        // Whatever is still on its way is of a session that is dead.
+        self.polls.doubtful.clear();
         for (run, request) in again {
             self.take(run, request, now);
         }
@@ -257,6 +263,9 @@ impl Keeper {
 
     /// Derives from the state what this server must do for a run, and writes the head accordingly.
     pub(super) fn attend(&mut self, run: RunNo, now: Time) {
+        if let Some(hot) = self.runs.get_mut(&run) {
+            hot.fresh = false;
+        }
         let Some(hot) = self.runs.get(&run) else {
             return;
         };
@@ -459,6 +468,32 @@ impl Keeper {
             let ask = |step| Output::Person { run, step };
             draft.then.extend(people.into_iter().map(ask));
         }
+    }
+
+    /// Looks whether commits that were given up have come through: what they claimed is nobody's
+    /// otherwise, as long as this session lives.
+    fn look_for_the_late(&mut self, now: Time) -> Result<(), StoreError> {
+        let some: Vec<(RunNo, u64)> = { self.polls.doubtful.iter() }
+            .take(PAGE)
+            .map(|(run, after)| (*run, *after))
+            .collect();
+        for (run, after) in some {
+            let busy = |hot: &super::Hot| hot.flight.is_some() || hot.draft.is_some();
+            if self.runs.get(&run).is_some_and(busy) {
+                continue;
+            }
+            if self.runs.get(&run).is_none_or(|hot| hot.committed <= after) {
+                if self.store.chunks(run, after, 1)?.is_empty() {
+                    continue;
+                }
+                let jobs = self.drop_run(run).map(|old| old.jobs);
+                self.ensure(run).map_err(store_error)?;
+                self.keep_jobs(run, jobs.unwrap_or_default());
+                self.attend(run, now);
+            }
+            self.polls.doubtful.remove(&run);
+        }
+        Ok(())
     }
 
     fn expire_leases(&mut self, now: Time) -> Result<(), StoreError> {
