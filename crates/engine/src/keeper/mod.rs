@@ -607,10 +607,12 @@ impl Keeper {
             };
             let draft = hot.absorb(decision.events);
             if let Reply::Claimed(claimed) = decision.reply {
-                self.busy += 1;
                 let execution = claimed.claim.execution;
                 draft.starts.push(*claimed);
-                hot.jobs.insert(target, execution);
+                // An execution that timed out may still be known; it makes room for this one.
+                if hot.jobs.insert(target, execution).is_none() {
+                    self.busy += 1;
+                }
             }
             self.follow(run, decision.effects);
         }
