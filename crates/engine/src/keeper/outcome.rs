@@ -311,9 +311,16 @@ impl Keeper {
     fn no_slot(&mut self, run: RunNo, draft: Draft, now: Time) {
         let create = draft.create.clone();
         let Some(create) = create else {
-            // It is queued; it is looked at again when a slot is freed.
+            // It is queued; it is looked at again when a slot is freed. What others asked for in the same
+            // draft has nothing to do with that.
             if let Some(old) = self.forget_draft(run, &draft) {
-                for request in old.waiting {
+                let others = draft.decided.into_iter().map(|(request, _)| request);
+                let others: Vec<Request> = others
+                    .filter(|it| it.from != From::Keeper)
+                    .chain(old.waiting)
+                    .collect();
+                self.reading_again(&others);
+                for request in others {
                     self.take(run, request, now);
                 }
             }
