@@ -590,7 +590,8 @@ impl Keeper {
 
     /// What other servers have answered.
     fn read_answers(&mut self) -> Result<(), StoreError> {
-        for (mail, ticket) in std::mem::take(&mut self.polls.awaited) {
+        let mut awaited = std::mem::take(&mut self.polls.awaited).into_iter();
+        while let Some((mail, ticket)) = awaited.next() {
             match self.store.answered(mail) {
                 Ok(None) => self.polls.awaited.push((mail, ticket)),
                 Ok(Some(None)) => {
@@ -603,6 +604,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     self.polls.awaited.push((mail, ticket));
+                    self.polls.awaited.extend(awaited);
                     return Err(error);
                 }
             }
