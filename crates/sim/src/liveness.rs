@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use stepwell_engine::limits::Limits;
-use stepwell_engine::rows::target_name;
+use stepwell_engine::rows::{parse_target, target_name};
 use stepwell_engine::run_id_for;
 use stepwell_engine::store::{Log as _, RunSummary, Sessions as _, StoredRun};
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
-use stepwell_kernel::state::Phase;
+use stepwell_kernel::state::{Phase, Status};
 
 use crate::depot::Depot;
 use crate::oracle::{Oracle, Watched};
@@ -32,18 +32,37 @@ pub(crate) fn check(
                 row.run_id
             ));
         }
+        let stored = depot.memory.load(row.run).ok().flatten();
+        let stored = stored.ok_or("a listed run is gone")?;
+        tasks(watched, &stored).map_err(|what| format!("{}: {what}", row.run_id))?;
         if ended {
             if !row.head.slots.is_empty() || row.head.session.is_some() || row.head.queued {
                 return Err(format!("{}: ended, but {:?}", row.run_id, row.head));
             }
             continue;
         }
-        let stored = depot.memory.load(row.run).ok().flatten();
-        let stored = stored.ok_or("a listed run is gone")?;
         is_live(oracle, depot, watched, &stored)
             .map_err(|what| format!("{}: {what}; its head is {:?}", row.run_id, row.head))?;
     }
     slots(depot, list, limits)
+}
+
+/// Nobody is offered work that is not to be done: workers would ask for it for ever.
+fn tasks(watched: &Watched, stored: &StoredRun) -> Result<(), String> {
+    for task in &stored.tasks {
+        let target = parse_target(&watched.plan, &task.target);
+        let run = target.and_then(|target| watched.state.target(target));
+        let status = run.map(|it| it.status);
+        let wanted = match status {
+            Some(Status::Ready | Status::Waiting) => !task.leased,
+            Some(Status::Running) => task.leased,
+            _ => false,
+        };
+        if !wanted {
+            return Err(format!("a task row for {}, which is {status:?}", task.target));
+        }
+    }
+    Ok(())
 }
 
 fn is_live(

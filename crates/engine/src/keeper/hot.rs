@@ -19,7 +19,7 @@ use stepwell_kernel::time::Time;
 use super::{Config, From, Letter, Output, Request};
 use crate::chunk;
 use crate::error::Error;
-use crate::rows;
+use crate::rows::{self, target_name};
 use crate::store::{
     Append, Frozen, Guard, Head, NewAlert, NewMail, NewRun, RunNo, SessionNo, SlotChange,
     StoredChunk, StoredHead, StoredRun, TaskChange, WaitChange,
@@ -326,6 +326,10 @@ impl Hot {
             append.guards.push(Guard::Session);
         }
         append.tasks.clone_from(&draft.tasks);
+        let taken_up = owned && !mine && draft.create.is_none();
+        if taken_up && append.chunk.is_some() {
+            append.tasks.extend(self.withdrawn(draft));
+        }
         append.waits.clone_from(&draft.waits);
         append.mail.clone_from(&draft.mail);
         if self.owner(Some(draft), session).is_some() && append.chunk.is_some() {
@@ -339,6 +343,18 @@ impl Hot {
         draft.last = self.state.seq;
         draft.sent.get_or_insert(now);
         Ok(Some(append))
+    }
+
+    /// What this process is going to do itself is offered to nobody any more. Another server may have
+    /// offered it since the run was read: that writes no event, so this append does not notice.
+    fn withdrawn(&self, draft: &Draft) -> Vec<TaskChange> {
+        let ready = self.ready.iter().map(|(_, _, target)| *target);
+        let starts = draft.starts.iter().map(|it| it.claim.target);
+        let names = ready.chain(starts).map(|at| target_name(&self.plan, at));
+        names
+            .filter(|name| !self.tasks.contains_key(name))
+            .map(|target| TaskChange::Delete { target })
+            .collect()
     }
 
     fn write_chunk(&mut self, draft: &mut Draft, append: &mut Append) -> Result<(), Error> {
