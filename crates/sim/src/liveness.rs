@@ -79,6 +79,8 @@ fn is_live(
     }
     let owned = head.session.is_some();
     let mail = !stored.mail.is_empty();
+    // Whoever reads a message looks after everything else as well.
+    let alive = owned || mail;
     let sources = wake_sources(&watched.plan, &watched.state);
     if sources.is_empty() {
         return Err("nothing can make it move".into());
@@ -87,7 +89,7 @@ fn is_live(
         let missing = match &source {
             WakeSource::Queue => {
                 let waits = watched.state.approved || !watched.plan.policy().needs_approval;
-                watched.state.phase == Phase::Queued && waits && !head.queued && !owned
+                watched.state.phase == Phase::Queued && waits && !head.queued && !alive
             }
             WakeSource::Task { target, .. } => {
                 let name = target_name(&watched.plan, *target);
@@ -95,7 +97,7 @@ fn is_live(
                     .tasks
                     .iter()
                     .any(|task| task.target == name && !task.leased);
-                !offered && !owned && head.wake_at.is_none()
+                !offered && !alive && head.wake_at.is_none()
             }
             WakeSource::Lease { target, .. } => {
                 let it = watched.state.target(*target);
@@ -107,8 +109,8 @@ fn is_live(
                 });
                 worker != own.as_ref() && !leased
             }
-            WakeSource::Timer { due, .. } => !owned && head.wake_at.is_none_or(|at| at > *due),
-            WakeSource::Proceed => !owned,
+            WakeSource::Timer { due, .. } => !alive && head.wake_at.is_none_or(|at| at > *due),
+            WakeSource::Proceed => !alive,
             WakeSource::Child { request_key, .. } => {
                 let child = oracle.by_id(&run_id_for(request_key));
                 let open = child.is_some_and(|it| !it.state.phase.is_ended());

@@ -260,12 +260,6 @@ impl Hot {
             head.ended_at = self.state.ended_at;
             return head;
         }
-        let owner = self.owner(Some(draft), session);
-        if owner.is_some() {
-            // Its work is in flight there, and its session is the lease.
-            head.session = owner;
-            return head;
-        }
         let due = self.due();
         let claimable = self.ready.first().is_some_and(|(at, _, _)| *at <= now);
         let busy = !self.jobs.is_empty() || self.proceed || claimable;
@@ -290,7 +284,14 @@ impl Hot {
         config: &Config,
         now: Time,
     ) -> Result<Option<Append>, Error> {
-        let head = self.head_now(draft, session, now);
+        // What another server has is left to it: its work is in flight there, and its session is the
+        // lease. It is told below, and sees to the head.
+        let foreign =
+            self.owner(Some(draft), session).is_some() && !self.state.phase.is_ended();
+        let head = match foreign {
+            true => self.head.head.clone(),
+            false => self.head_now(draft, session, now),
+        };
         let changed = head != self.head.head;
         let mine = self.head.head.session == Some(session);
         let owned = mine || head.session == Some(session);
@@ -313,7 +314,7 @@ impl Hot {
             append.head = changed.then_some(head);
         } else {
             self.write_chunk(draft, &mut append)?;
-            if changed || !mine || draft.create.is_some() {
+            if changed || !(mine || foreign) || draft.create.is_some() {
                 append.head = Some(head);
             }
             append.linear = rows::linear(&self.plan, &self.state, &self.event_key, draft);
@@ -332,8 +333,8 @@ impl Hot {
         }
         append.waits.clone_from(&draft.waits);
         append.mail.clone_from(&draft.mail);
-        if self.owner(Some(draft), session).is_some() && append.chunk.is_some() {
-            // Whoever has the run is told that it has moved: there may be work for it.
+        if foreign && append.chunk.is_some() {
+            // Whoever has the run by now is told that it has moved: there may be work for it.
             append.mail.push(Letter::from(Command::Proceed).to(&self.run_id));
         }
         append.slots.clone_from(&draft.slots);
