@@ -241,6 +241,12 @@ pub(crate) enum From {
 }
 
 impl Request {
+    /// The end of a lease, found by asking the store: it is found again if it is still so. Decided
+    /// later, by a clock that may have been set back, it would take a run over with its leases alive.
+    fn is_found(&self) -> bool {
+        self.from == From::Keeper && self.guard.is_some()
+    }
+
     fn keeper(command: Command) -> Request {
         Request {
             command,

@@ -37,7 +37,8 @@ impl Keeper {
                 Outcome::Moved | Outcome::KeyExists => self.redo(run, draft, None, now),
                 Outcome::GuardFailed(index) => {
                     let guard = append.guards.get(index).cloned();
-                    if guard == Some(Guard::Session) {
+                    // A batch of an earlier session says nothing about this one.
+                    if guard == Some(Guard::Session) && batch.session == Some(self.session) {
                         self.polls.session_lost = true;
                     }
                     self.redo(run, draft, guard, now);
@@ -213,6 +214,7 @@ impl Keeper {
             }
         }
         requests.extend(old.waiting);
+        requests.retain(|request| !request.is_found());
         self.reading_again(&requests);
         if draft.create.is_some() {
             // Nothing of it is there; the sender may ask again.

@@ -182,12 +182,14 @@ impl Keeper {
         self.polls.next = now;
         let mut again = Vec::new();
         // A commit in flight is answered as lost, or has been written before the session died.
-        let settled: Vec<RunNo> = self
+        let mut settled: Vec<RunNo> = self
             .runs
             .iter()
             .filter(|(_, hot)| hot.flight.is_none())
             .map(|(run, _)| *run)
             .collect();
+        // Always in the same order, so that what follows can be repeated.
+        settled.sort_unstable();
         for run in settled {
             let Some(hot) = self.drop_run(run) else {
                 continue;
@@ -201,7 +203,8 @@ impl Keeper {
             }
             let decided = hot.draft.into_iter().flat_map(|draft| draft.decided);
             let requests = decided.map(|(request, _)| request).chain(hot.waiting);
-            again.extend(requests.map(|request| (run, request)));
+            let asked = requests.filter(|request| !request.is_found());
+            again.extend(asked.map(|request| (run, request)));
         }
         self.dirty.clear();
         self.hungry.clear();
