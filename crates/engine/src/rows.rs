@@ -111,22 +111,33 @@ fn claimed(hot: &mut Hot, draft: &mut Draft, at: Target, lease: Option<&Lease>) 
     if let Target::Step(step) = at {
         awake(hot, draft, step);
     }
-    if hot.tasks.is_empty() {
+    let outside = lease.filter(|lease| !lease.worker.starts_with('@'));
+    if hot.tasks.is_empty() && outside.is_none() {
         return;
     }
     let target = target_name(&hot.plan, at);
-    let Some(leased) = hot.tasks.get_mut(&target) else {
-        return;
-    };
-    match lease.filter(|lease| !lease.worker.starts_with('@')) {
+    match outside {
         Some(lease) => {
-            *leased = true;
+            if hot.tasks.insert(target.clone(), true).is_none() {
+                // This draft took the row away before (a pause), or another server has put it there
+                // since the run was read: the lease needs a row in any case.
+                let (queue, op) = served_by(&hot.plan, at);
+                let order = hot.plan.step(at.step_ref().step).order;
+                draft.tasks.push(TaskChange::Put {
+                    target: target.clone(),
+                    queue: queue.to_owned(),
+                    op: op.to_owned(),
+                    priority: i32::try_from(order).unwrap_or(i32::MAX),
+                    visible_at: lease.until,
+                });
+            }
             draft.tasks.push(TaskChange::Lease {
                 target,
                 worker: lease.worker.clone(),
                 until: lease.until,
             });
         }
+        None if !hot.tasks.contains_key(&target) => {}
         // A session has it now, and the session is its lease.
         None => {
             hot.tasks.remove(&target);

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use stepwell_kernel::chain::GENESIS;
-use stepwell_kernel::command::{Claimed, Reply};
+use stepwell_kernel::command::{Claimed, Command, Reply};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::next_wake;
 use stepwell_kernel::effect::Target;
@@ -16,10 +16,10 @@ use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::{FORMAT, Phase, State};
 use stepwell_kernel::time::Time;
 
-use super::{Config, From, Output, Request};
+use super::{Config, From, Letter, Output, Request};
 use crate::chunk;
 use crate::error::Error;
-use crate::rows;
+use crate::rows::{self, target_name};
 use crate::store::{
     Append, Frozen, Guard, Head, NewAlert, NewMail, NewRun, RunNo, SessionNo, SlotChange,
     StoredChunk, StoredHead, StoredRun, TaskChange, WaitChange,
@@ -55,6 +55,8 @@ pub struct Hot {
     pub(crate) ready: BTreeSet<(Time, u32, Target)>,
     /// It stands in the line for capacity.
     pub(crate) hungry: bool,
+    /// It was read and nobody has looked yet what is to be done for it.
+    pub(crate) fresh: bool,
     /// A decision was cut short and goes on.
     pub(crate) proceed: bool,
     /// Work of this process, by execution.
@@ -128,6 +130,7 @@ impl Hot {
             waiting: VecDeque::new(),
             ready: BTreeSet::new(),
             hungry: false,
+            fresh: false,
             proceed: false,
             jobs: HashMap::new(),
             tasks: HashMap::new(),
@@ -146,6 +149,7 @@ impl Hot {
         all: impl FnOnce() -> Result<Vec<StoredChunk>, Error>,
     ) -> Result<Hot, Error> {
         let mut hot = Hot::new(stored.run, &stored.run_id, plan);
+        hot.fresh = true;
         let thawed = stored.snapshot.as_ref().and_then(|frozen| {
             let state = State::thaw(frozen.version, &frozen.body, &hot.plan)?;
             (state.seq == frozen.seq && state.run_id == stored.run_id).then_some(state)
@@ -208,6 +212,13 @@ impl Hot {
             && self.waiting.is_empty()
             && self.jobs.is_empty()
             && !self.hungry
+    }
+
+    /// Another server that has it and that this draft does not bury: what it has stays its own.
+    pub(crate) fn owner(&self, draft: Option<&Draft>, session: SessionNo) -> Option<SessionNo> {
+        let owner = self.head.head.session.filter(|it| *it != session)?;
+        let dead = draft.is_some_and(|it| it.guards.contains(&Guard::Dead(owner)));
+        (!dead).then_some(owner)
     }
 
     /// Folds a decision in: its events into the draft, with what they mean for the other rows.
@@ -273,7 +284,14 @@ impl Hot {
         config: &Config,
         now: Time,
     ) -> Result<Option<Append>, Error> {
-        let head = self.head_now(draft, session, now);
+        // What another server has is left to it: its work is in flight there, and its session is the
+        // lease. It is told below, and sees to the head.
+        let foreign =
+            self.owner(Some(draft), session).is_some() && !self.state.phase.is_ended();
+        let head = match foreign {
+            true => self.head.head.clone(),
+            false => self.head_now(draft, session, now),
+        };
         let changed = head != self.head.head;
         let mine = self.head.head.session == Some(session);
         let owned = mine || head.session == Some(session);
@@ -296,7 +314,7 @@ impl Hot {
             append.head = changed.then_some(head);
         } else {
             self.write_chunk(draft, &mut append)?;
-            if changed || !mine || draft.create.is_some() {
+            if changed || !(mine || foreign) || draft.create.is_some() {
                 append.head = Some(head);
             }
             append.linear = rows::linear(&self.plan, &self.state, &self.event_key, draft);
@@ -309,8 +327,16 @@ impl Hot {
             append.guards.push(Guard::Session);
         }
         append.tasks.clone_from(&draft.tasks);
+        let taken_up = owned && !mine && draft.create.is_none();
+        if taken_up && append.chunk.is_some() {
+            append.tasks.extend(self.withdrawn(draft));
+        }
         append.waits.clone_from(&draft.waits);
         append.mail.clone_from(&draft.mail);
+        if foreign && append.chunk.is_some() {
+            // Whoever has the run by now is told that it has moved: there may be work for it.
+            append.mail.push(Letter::from(Command::Proceed).to(&self.run_id));
+        }
         append.slots.clone_from(&draft.slots);
         append.alerts.clone_from(&draft.alerts);
         draft.head.clone_from(&append.head);
@@ -318,6 +344,18 @@ impl Hot {
         draft.last = self.state.seq;
         draft.sent.get_or_insert(now);
         Ok(Some(append))
+    }
+
+    /// What this process is going to do itself is offered to nobody any more. Another server may have
+    /// offered it since the run was read: that writes no event, so this append does not notice.
+    fn withdrawn(&self, draft: &Draft) -> Vec<TaskChange> {
+        let ready = self.ready.iter().map(|(_, _, target)| *target);
+        let starts = draft.starts.iter().map(|it| it.claim.target);
+        let names = ready.chain(starts).map(|at| target_name(&self.plan, at));
+        names
+            .filter(|name| !self.tasks.contains_key(name))
+            .map(|target| TaskChange::Delete { target })
+            .collect()
     }
 
     fn write_chunk(&mut self, draft: &mut Draft, append: &mut Append) -> Result<(), Error> {

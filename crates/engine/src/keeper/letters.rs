@@ -313,7 +313,7 @@ impl Keeper {
             if let From::Mail { no, .. } = request.from {
                 self.reading.remove(&no);
             }
-            self.drop_run(run);
+            self.forget_unused(run);
             return;
         };
         let letter = Letter::Command {
@@ -324,8 +324,15 @@ impl Keeper {
             Ok(mail) => self.polls.awaited.push((mail, ticket)),
             Err(error) => self.refuse(&request, Error::Store(error)),
         }
-        // What is known of the run may be out of date by the time it is asked for again.
-        self.drop_run(run);
+        self.forget_unused(run);
+    }
+
+    /// What is known of a run may be out of date by the time it is asked for again; what is decided for
+    /// it (a worker's claim, the end of a lease) is still to be committed.
+    fn forget_unused(&mut self, run: RunNo) {
+        if self.runs.get(&run).is_some_and(|hot| hot.draft.is_none()) {
+            self.drop_run(run);
+        }
     }
 }
 

@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use stepwell_kernel::command::{Claimed, Command, Env, Reply};
+use stepwell_kernel::command::{Claim, Claimed, Command, Env, Reply};
 use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::{Effect, Outcome as RunOutcome, Target};
 use stepwell_kernel::keys::TokenKey;
@@ -241,6 +241,12 @@ pub(crate) enum From {
 }
 
 impl Request {
+    /// The end of a lease, found by asking the store: it is found again if it is still so. Decided
+    /// later, by a clock that may have been set back, it would take a run over with its leases alive.
+    fn is_found(&self) -> bool {
+        self.from == From::Keeper && self.guard.is_some()
+    }
+
     fn keeper(command: Command) -> Request {
         Request {
             command,
@@ -388,6 +394,27 @@ impl Keeper {
         }
     }
 
+    /// Takes a command of a worker outside, which counts only if `guard` holds when it is committed.
+    pub fn submit_guarded(
+        &mut self,
+        run_id: &str,
+        command: Command,
+        guard: Guard,
+        ticket: Ticket,
+        now: Time,
+    ) {
+        let request = Request {
+            command,
+            from: From::Sender(ticket),
+            guard: Some(guard),
+            retries: 0,
+        };
+        match self.number_of(run_id) {
+            Ok(run) => self.take(run, request, now),
+            Err(error) => self.refuse(&request, error),
+        }
+    }
+
     /// Takes the result of work in this process.
     pub fn finished(
         &mut self,
@@ -460,7 +487,16 @@ impl Keeper {
             return;
         };
         hot.used = self.clock;
-        let decided = decide(&hot.plan, &mut hot.state, request.command.clone(), &env);
+        let mut command = request.command.clone();
+        let leased = matches!(request.guard, Some(Guard::Lease { .. }));
+        if let Some(claim) = claim_of(&mut command)
+            && (leased || claim.worker == self.worker)
+        {
+            // The append's guard says whether the session or the row still has it. By the clock alone
+            // a result that had to wait for a commit, or for a clock that was set back, would be lost.
+            claim.lease_until = Some(now.max(hot.state.last_at));
+        }
+        let decided = decide(&hot.plan, &mut hot.state, command, &env);
         let (events, effects, answer) = match decided {
             Ok(decision) => (decision.events, decision.effects, Ok(decision.reply)),
             Err(rejection) => (Vec::new(), Vec::new(), Err(rejection)),
@@ -500,6 +536,12 @@ impl Keeper {
             if self.runs.get(&run).is_none_or(|hot| hot.flight.is_some()) {
                 continue;
             }
+            if self.runs.get(&run).is_some_and(|hot| hot.fresh) {
+                // Work that is not due yet is in no row but the head's wake-up time, and this batch
+                // writes the head: it must be known first.
+                self.attend(run, now);
+                self.dirty.remove(&run);
+            }
             self.claim_ready(run, now);
             if let Some(append) = self.seal(run, now) {
                 appends.push(append);
@@ -537,6 +579,11 @@ impl Keeper {
             let Some(hot) = self.runs.get_mut(&run) else {
                 return;
             };
+            if hot.owner(hot.draft.as_ref(), self.session).is_some() {
+                // It is for the server that has the run.
+                hot.ready.clear();
+                return;
+            }
             let Some((visible_at, order, target)) = hot.ready.first().copied() else {
                 return;
             };
@@ -566,10 +613,12 @@ impl Keeper {
             };
             let draft = hot.absorb(decision.events);
             if let Reply::Claimed(claimed) = decision.reply {
-                self.busy += 1;
                 let execution = claimed.claim.execution;
                 draft.starts.push(*claimed);
-                hot.jobs.insert(target, execution);
+                // An execution that timed out may still be known; it makes room for this one.
+                if hot.jobs.insert(target, execution).is_none() {
+                    self.busy += 1;
+                }
             }
             self.follow(run, decision.effects);
         }
@@ -643,12 +692,13 @@ impl Keeper {
         let hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
         self.ids.insert(hot.run_id.clone(), run);
         self.runs.insert(run, hot);
-        self.evict();
+        self.evict(run);
         Ok(())
     }
 
-    /// Forgets runs that have been idle longest when there are too many.
-    fn evict(&mut self) {
+    /// Forgets runs that have been idle longest when there are too many; not the one that was just
+    /// read, since whoever asked for it has not used it yet.
+    fn evict(&mut self, just_read: RunNo) {
         if self.runs.len() <= self.config.cache.saturating_mul(2) {
             return;
         }
@@ -656,7 +706,7 @@ impl Keeper {
         let mut idle: Vec<(u64, RunNo)> = self
             .runs
             .iter()
-            .filter(|(_, hot)| hot.is_idle(session))
+            .filter(|(run, hot)| **run != just_read && hot.is_idle(session))
             .map(|(run, hot)| (hot.used, *run))
             .collect();
         idle.sort_unstable();
@@ -704,6 +754,17 @@ impl Keeper {
         for effect in effects {
             self.perform(run, effect);
         }
+    }
+}
+
+/// The proof that a result comes with.
+fn claim_of(command: &mut Command) -> Option<&mut Claim> {
+    match command {
+        Command::CompleteStep { claim, .. }
+        | Command::FailStep { claim, .. }
+        | Command::WaitStep { claim, .. }
+        | Command::ConfirmKill { claim } => Some(claim),
+        _ => None,
     }
 }
 

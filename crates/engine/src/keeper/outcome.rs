@@ -37,7 +37,8 @@ impl Keeper {
                 Outcome::Moved | Outcome::KeyExists => self.redo(run, draft, None, now),
                 Outcome::GuardFailed(index) => {
                     let guard = append.guards.get(index).cloned();
-                    if guard == Some(Guard::Session) {
+                    // A batch of an earlier session says nothing about this one.
+                    if guard == Some(Guard::Session) && batch.session == Some(self.session) {
                         self.polls.session_lost = true;
                     }
                     self.redo(run, draft, guard, now);
@@ -75,6 +76,8 @@ impl Keeper {
         }
         tracing::warn!(%error, late, "a commit is given up; its commands are decided again");
         for append in &batch.appends {
+            // It may come through yet, for a session that has forgotten it.
+            self.polls.doubtful.insert(append.run, append.after);
             let flight = self
                 .runs
                 .get_mut(&append.run)
@@ -211,6 +214,7 @@ impl Keeper {
             }
         }
         requests.extend(old.waiting);
+        requests.retain(|request| !request.is_found());
         self.reading_again(&requests);
         if draft.create.is_some() {
             // Nothing of it is there; the sender may ask again.
@@ -309,9 +313,16 @@ impl Keeper {
     fn no_slot(&mut self, run: RunNo, draft: Draft, now: Time) {
         let create = draft.create.clone();
         let Some(create) = create else {
-            // It is queued; it is looked at again when a slot is freed.
+            // It is queued; it is looked at again when a slot is freed. What others asked for in the same
+            // draft has nothing to do with that.
             if let Some(old) = self.forget_draft(run, &draft) {
-                for request in old.waiting {
+                let others = draft.decided.into_iter().map(|(request, _)| request);
+                let others: Vec<Request> = others
+                    .filter(|it| it.from != From::Keeper)
+                    .chain(old.waiting)
+                    .collect();
+                self.reading_again(&others);
+                for request in others {
                     self.take(run, request, now);
                 }
             }

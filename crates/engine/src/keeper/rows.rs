@@ -3,7 +3,7 @@
 use stepwell_kernel::command::{Actor, Command, Role};
 use stepwell_kernel::effect::Effect;
 use stepwell_kernel::plan::StepRef;
-use stepwell_kernel::state::State;
+use stepwell_kernel::state::{State, Status, StepRun};
 
 use super::{Draft, Keeper, Letter, Output};
 use crate::rows::{served_by, target_name};
@@ -23,6 +23,11 @@ impl Keeper {
             Effect::Dispatch {
                 target, visible_at, ..
             } => {
+                // The same decision may have ended it already, as when a run is resumed too late.
+                let open = |it: &StepRun| matches!(it.status, Status::Ready | Status::Waiting);
+                if !hot.state.target(target).is_some_and(open) {
+                    return;
+                }
                 let (queue, op) = served_by(&hot.plan, target);
                 let order = hot.plan.step(target.step_ref().step).order;
                 if self.config.serves.has(queue, op) {

@@ -2,7 +2,7 @@
 //! Here also everything that this server learns only by asking: messages, queued runs, dead servers,
 //! ended leases.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stepwell_kernel::command::{Command, TimerKind};
 use stepwell_kernel::effect::{Effect, Target};
@@ -43,6 +43,8 @@ pub(super) struct Polls {
     /// Messages to other servers whose senders wait.
     pub(super) awaited: Vec<(MailNo, Ticket)>,
     parked: Vec<Parked>,
+    /// Runs with a commit that was given up and may come through yet, with the last event before it.
+    pub(super) doubtful: BTreeMap<RunNo, u64>,
 }
 
 /// Commands for a run that cannot be read just now.
@@ -67,6 +69,7 @@ impl Polls {
             session_lost: false,
             awaited: Vec::new(),
             parked: Vec::new(),
+            doubtful: BTreeMap::new(),
         }
     }
 }
@@ -123,6 +126,7 @@ impl Keeper {
             self.polls.next = now.plus(self.config.poll_ms);
             self.look_for_the_dead(now)?;
             self.expire_leases(now)?;
+            self.look_for_the_late(now)?;
             self.polls.queue = true;
         }
         if poll || self.polls.due.is_some_and(|due| due <= now) {
@@ -178,12 +182,14 @@ impl Keeper {
         self.polls.next = now;
         let mut again = Vec::new();
         // A commit in flight is answered as lost, or has been written before the session died.
-        let settled: Vec<RunNo> = self
+        let mut settled: Vec<RunNo> = self
             .runs
             .iter()
             .filter(|(_, hot)| hot.flight.is_none())
             .map(|(run, _)| *run)
             .collect();
+        // Always in the same order, so that what follows can be repeated.
+        settled.sort_unstable();
         for run in settled {
             let Some(hot) = self.drop_run(run) else {
                 continue;
@@ -197,10 +203,13 @@ impl Keeper {
             }
             let decided = hot.draft.into_iter().flat_map(|draft| draft.decided);
             let requests = decided.map(|(request, _)| request).chain(hot.waiting);
-            again.extend(requests.map(|request| (run, request)));
+            let asked = requests.filter(|request| !request.is_found());
+            again.extend(asked.map(|request| (run, request)));
         }
         self.dirty.clear();
         self.hungry.clear();
+        // Whatever is still on its way is of a session that is dead.
+        self.polls.doubtful.clear();
         for (run, request) in again {
             self.take(run, request, now);
         }
@@ -257,10 +266,13 @@ impl Keeper {
 
     /// Derives from the state what this server must do for a run, and writes the head accordingly.
     pub(super) fn attend(&mut self, run: RunNo, now: Time) {
+        if let Some(hot) = self.runs.get_mut(&run) {
+            hot.fresh = false;
+        }
         let Some(hot) = self.runs.get(&run) else {
             return;
         };
-        if hot.flight.is_some() {
+        if hot.flight.is_some() || hot.owner(hot.draft.as_ref(), self.session).is_some() {
             return;
         }
         let mut effects = Vec::new();
@@ -443,6 +455,10 @@ impl Keeper {
                 _ => {}
             }
         }
+        if let Some(hot) = self.runs.get_mut(&run) {
+            let draft = hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
+            draft.guards.push(guard.clone());
+        }
         for command in requests {
             let request = Request {
                 guard: Some(guard.clone()),
@@ -452,12 +468,35 @@ impl Keeper {
         }
         self.attend(run, now);
         if let Some(draft) = self.runs.get_mut(&run).and_then(|hot| hot.draft.as_mut()) {
-            if !draft.guards.contains(&guard) {
-                draft.guards.push(guard);
-            }
             let ask = |step| Output::Person { run, step };
             draft.then.extend(people.into_iter().map(ask));
         }
+    }
+
+    /// Looks whether commits that were given up have come through: what they claimed is nobody's
+    /// otherwise, as long as this session lives.
+    fn look_for_the_late(&mut self, now: Time) -> Result<(), StoreError> {
+        let some: Vec<(RunNo, u64)> = { self.polls.doubtful.iter() }
+            .take(PAGE)
+            .map(|(run, after)| (*run, *after))
+            .collect();
+        for (run, after) in some {
+            let busy = |hot: &super::Hot| hot.flight.is_some() || hot.draft.is_some();
+            if self.runs.get(&run).is_some_and(busy) {
+                continue;
+            }
+            if self.runs.get(&run).is_none_or(|hot| hot.committed <= after) {
+                if self.store.chunks(run, after, 1)?.is_empty() {
+                    continue;
+                }
+                let jobs = self.drop_run(run).map(|old| old.jobs);
+                self.ensure(run).map_err(store_error)?;
+                self.keep_jobs(run, jobs.unwrap_or_default());
+                self.attend(run, now);
+            }
+            self.polls.doubtful.remove(&run);
+        }
+        Ok(())
     }
 
     fn expire_leases(&mut self, now: Time) -> Result<(), StoreError> {
@@ -554,7 +593,8 @@ impl Keeper {
 
     /// What other servers have answered.
     fn read_answers(&mut self) -> Result<(), StoreError> {
-        for (mail, ticket) in std::mem::take(&mut self.polls.awaited) {
+        let mut awaited = std::mem::take(&mut self.polls.awaited).into_iter();
+        while let Some((mail, ticket)) = awaited.next() {
             match self.store.answered(mail) {
                 Ok(None) => self.polls.awaited.push((mail, ticket)),
                 Ok(Some(None)) => {
@@ -567,6 +607,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     self.polls.awaited.push((mail, ticket));
+                    self.polls.awaited.extend(awaited);
                     return Err(error);
                 }
             }

@@ -7,8 +7,9 @@
 //! Rules that every store keeps, and that `suite` checks:
 //!
 //! - An append is a compare-and-set on the run's last sequence number, for each run of a batch alone.
-//! - Whoever is not the owner of a run writes the run's head in every append (`Head`), and a change of
-//!   the head without events is a compare-and-set on its version. So no wake-up is ever overwritten.
+//! - Whoever is not the owner of a run writes the run's head in every append (`Head`), or leaves the
+//!   run a message, and a change of the head without events is a compare-and-set on its version. So no
+//!   wake-up is ever overwritten.
 //! - A commit whose answer was lost is sent again as it was; the store recognises it by its id.
 //! - A time that something lasts until is its last instant: at `until == now` it still lasts.
 //!

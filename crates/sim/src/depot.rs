@@ -1,0 +1,421 @@
+//! The store of a world, and what goes wrong on the way to it. Every server has a link of its own to
+//! the one store; a link can be down, and any call over it can fail.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stepwell_engine::store::{
+    AlertRow, Batch, DeadLetter, Delivered, Health, Log, Mail, MailNo, Mailbox, Marker,
+    MemoryStore, NewAlert, Outbox, Outcome, OutsideEvent, PlanNo, PlanRow, Result, RunFilter,
+    RunNo, RunSummary, SessionNo, Sessions, Store, StoreError, StoredChunk, StoredRun, TaskRow,
+    Tasks, Trouble,
+};
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+
+use crate::rng::Rng;
+use crate::sabotage::{Sabotage, Saboteur};
+
+/// A session as the depot remembers it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) until: Time,
+    pub(crate) dead: bool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    rng: Rng,
+    now: Time,
+    /// One call in so many fails; zero for none.
+    trouble: u64,
+    sessions: BTreeMap<SessionNo, Seen>,
+    /// Something was written since this was asked last.
+    touched: bool,
+    commits: u64,
+    saboteur: Saboteur,
+}
+
+/// The one store of a world.
+#[derive(Debug)]
+pub(crate) struct Depot {
+    pub(crate) memory: MemoryStore,
+    /// Several servers share it, as they do PostgreSQL.
+    shared: bool,
+    sabotage: Option<Sabotage>,
+    inner: Mutex<Inner>,
+}
+
+impl Depot {
+    pub(crate) fn new(seed: u64, now: Time, shared: bool, sabotage: Option<Sabotage>) -> Depot {
+        Depot {
+            memory: MemoryStore::with_secret([7; 32]),
+            shared,
+            sabotage,
+            inner: Mutex::new(Inner {
+                rng: Rng::new(seed ^ 0xdead),
+                now,
+                trouble: 0,
+                sessions: BTreeMap::new(),
+                touched: true,
+                commits: 0,
+                saboteur: Saboteur::default(),
+            }),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_now(&self, now: Time) {
+        self.inner().now = now;
+    }
+
+    /// From now on one call in `one_in` fails; none with zero.
+    pub(crate) fn set_trouble(&self, one_in: u64) {
+        self.inner().trouble = one_in;
+    }
+
+    pub(crate) fn session(&self, no: SessionNo) -> Option<Seen> {
+        self.inner().sessions.get(&no).copied()
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<(SessionNo, Seen)> {
+        let inner = self.inner();
+        inner.sessions.iter().map(|(no, it)| (*no, *it)).collect()
+    }
+
+    pub(crate) fn take_touched(&self) -> bool {
+        std::mem::take(&mut self.inner().touched)
+    }
+
+    pub(crate) fn commits(&self) -> u64 {
+        self.inner().commits
+    }
+
+    fn touch(&self) {
+        self.inner().touched = true;
+    }
+
+    /// A batch arrives. Shared stores go by their own clock.
+    pub(crate) fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+        let mut inner = self.inner();
+        inner.touched = true;
+        let mut batch = batch.clone();
+        if self.shared {
+            batch.now = inner.now;
+        }
+        let outcomes = match self.sabotage {
+            None => self.memory.commit(&batch)?,
+            Some(how) => {
+                let Inner { saboteur, rng, .. } = &mut *inner;
+                saboteur.commit(how, &self.memory, &batch, rng)?
+            }
+        };
+        let done = |it: &&Outcome| **it == Outcome::Committed;
+        inner.commits += outcomes.iter().filter(done).count() as u64;
+        Ok(outcomes)
+    }
+
+    fn trouble(&self) -> Result<()> {
+        let mut inner = self.inner();
+        let one_in = inner.trouble;
+        if one_in > 0 && inner.rng.one_in(one_in) {
+            return Err(unavailable());
+        }
+        Ok(())
+    }
+
+    /// The time, and how much later something is.
+    fn time(&self, now: Time, later: Time) -> (Time, Time) {
+        if !self.shared {
+            return (now, later);
+        }
+        let own = self.inner().now;
+        (own, own.plus(later.since(now)))
+    }
+}
+
+pub(crate) fn unavailable() -> StoreError {
+    StoreError::new(Trouble::Unavailable, "simulated: the store is not there")
+}
+
+/// A server's way to the store.
+#[derive(Debug)]
+pub(crate) struct Link {
+    depot: Arc<Depot>,
+    down: AtomicBool,
+}
+
+impl Link {
+    pub(crate) fn new(depot: Arc<Depot>) -> Link {
+        Link {
+            depot,
+            down: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
+    }
+
+    /// The store, if it can be reached just now.
+    fn store(&self) -> Result<&MemoryStore> {
+        if self.is_down() {
+            return Err(unavailable());
+        }
+        self.depot.trouble()?;
+        Ok(&self.depot.memory)
+    }
+
+    fn writing(&self) -> Result<&MemoryStore> {
+        let store = self.store()?;
+        self.depot.touch();
+        Ok(store)
+    }
+}
+
+impl Log for Link {
+    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+        self.store()?;
+        self.depot.commit(batch)
+    }
+
+    fn reserve_numbers(&self, count: u32) -> Result<Range<i64>> {
+        self.store()?.reserve_numbers(count)
+    }
+
+    fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
+        self.store()?.put_plan(plan)
+    }
+
+    fn plan(&self, no: PlanNo) -> Result<Option<PlanRow>> {
+        self.store()?.plan(no)
+    }
+
+    fn find(&self, run_id: &str) -> Result<Option<RunNo>> {
+        self.store()?.find(run_id)
+    }
+
+    fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
+        self.store()?.load(run)
+    }
+
+    fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>> {
+        self.store()?.chunks(run, after, limit)
+    }
+
+    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
+        self.store()?.list(filter)
+    }
+
+    fn secret(&self) -> Result<[u8; 32]> {
+        self.depot.memory.secret()
+    }
+
+    fn check(&self) -> Result<Health> {
+        self.store()?.check()
+    }
+}
+
+impl Sessions for Link {
+    fn open_session(&self, name: &str, now: Time, until: Time) -> Result<SessionNo> {
+        let (now, until) = self.depot.time(now, until);
+        let no = self.writing()?.open_session(name, now, until)?;
+        let seen = Seen { until, dead: false };
+        self.depot.inner().sessions.insert(no, seen);
+        Ok(no)
+    }
+
+    fn renew_session(&self, session: SessionNo, now: Time, until: Time) -> Result<bool> {
+        let (now, until) = self.depot.time(now, until);
+        let lives = self.writing()?.renew_session(session, now, until)?;
+        if lives && let Some(seen) = self.depot.inner().sessions.get_mut(&session) {
+            seen.until = until;
+        }
+        Ok(lives)
+    }
+
+    fn close_session(&self, session: SessionNo) -> Result<()> {
+        self.writing()?.close_session(session)?;
+        if let Some(seen) = self.depot.inner().sessions.get_mut(&session) {
+            seen.dead = true;
+        }
+        Ok(())
+    }
+
+    fn dead_sessions(&self, now: Time) -> Result<Vec<SessionNo>> {
+        let (now, _) = self.depot.time(now, now);
+        let mut dead = self.writing()?.dead_sessions(now)?;
+        let sessions = &mut self.depot.inner().sessions;
+        for seen in sessions.values_mut() {
+            seen.dead |= seen.until < now;
+        }
+        // The store forgets dead sessions that have no runs.
+        sessions.retain(|no, seen| !seen.dead || dead.contains(no));
+        if self.depot.sabotage == Some(Sabotage::HideTheDead) {
+            dead.clear();
+        }
+        Ok(dead)
+    }
+
+    fn runs_of(&self, session: SessionNo, limit: usize) -> Result<Vec<RunNo>> {
+        self.store()?.runs_of(session, limit)
+    }
+
+    fn due(&self, now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>> {
+        let (now, until) = self.depot.time(now, until);
+        self.writing()?.due(now, until, limit)
+    }
+
+    fn next_due(&self) -> Result<Option<Time>> {
+        self.store()?.next_due()
+    }
+
+    fn queued(&self, now: Time, limit: usize) -> Result<Vec<RunNo>> {
+        let (now, _) = self.depot.time(now, now);
+        self.store()?.queued(now, limit)
+    }
+
+    fn slots_taken(&self, key: &str) -> Result<u32> {
+        self.store()?.slots_taken(key)
+    }
+}
+
+impl Tasks for Link {
+    fn reserve(
+        &self,
+        serves: &[(String, String)],
+        worker: &str,
+        now: Time,
+        until: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        let (mut now, until) = self.depot.time(now, until);
+        if self.depot.sabotage == Some(Sabotage::ReserveTwice) {
+            // Every reservation has ended long ago.
+            now = until.plus(1_000_000);
+        }
+        self.writing()?.reserve(serves, worker, now, until, limit)
+    }
+
+    fn heartbeat(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        now: Time,
+        until: Time,
+    ) -> Result<bool> {
+        let (now, until) = self.depot.time(now, until);
+        self.writing()?.heartbeat(run, target, worker, now, until)
+    }
+
+    fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>> {
+        let (now, _) = self.depot.time(now, now);
+        self.store()?.expired(now, limit)
+    }
+
+    fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {
+        self.store()?.next_visible(serves)
+    }
+}
+
+impl Mailbox for Link {
+    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MailNo> {
+        self.writing()?.post(to, body, now)
+    }
+
+    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<Mail>> {
+        self.store()?.mail(session, limit)
+    }
+
+    fn answer(&self, mail: MailNo, answer: &str) -> Result<()> {
+        self.writing()?.answer(mail, answer)
+    }
+
+    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>> {
+        self.writing()?.answered(mail)
+    }
+
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        let (now, _) = self.depot.time(now, now);
+        self.writing()?.deliver(event, now)
+    }
+
+    fn news(&self) -> Result<i64> {
+        self.store()?.news()
+    }
+}
+
+impl Outbox for Link {
+    fn take(
+        &self,
+        sink: &str,
+        publisher: &str,
+        now: Time,
+        until: Time,
+        limit: usize,
+    ) -> Result<Vec<Marker>> {
+        let (now, until) = self.depot.time(now, until);
+        self.writing()?.take(sink, publisher, now, until, limit)
+    }
+
+    fn sent(&self, marker: &Marker) -> Result<()> {
+        self.writing()?.sent(marker)
+    }
+
+    fn failed(&self, marker: &Marker, at: Time, why: &str) -> Result<()> {
+        self.writing()?.failed(marker, at, why)
+    }
+
+    fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
+        self.writing()?.bury(marker, now, why, alert)
+    }
+
+    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>> {
+        self.store()?.dead_letters(limit)
+    }
+
+    fn redrive(&self, letter: i64) -> Result<bool> {
+        self.writing()?.redrive(letter)
+    }
+
+    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
+        self.store()?.backlog(sink)
+    }
+
+    fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
+        self.writing()?.alert(run, alert, now)
+    }
+
+    fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
+        self.store()?.alerts(limit)
+    }
+
+    fn put_projection(&self, run: RunNo, seq: u64, snapshot: &str, now: Time) -> Result<()> {
+        self.writing()?.put_projection(run, seq, snapshot, now)
+    }
+
+    fn projection(&self, run: RunNo) -> Result<Option<(u64, String)>> {
+        self.store()?.projection(run)
+    }
+}
+
+impl Store for Link {
+    /// With several servers what is cached may be out of date, and keepers know that from the name.
+    fn kind(&self) -> &'static str {
+        if self.depot.shared {
+            "postgres"
+        } else {
+            "memory"
+        }
+    }
+}

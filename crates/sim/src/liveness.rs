@@ -1,0 +1,162 @@
+//! The liveness invariant: for everything that a run waits for there is a row that will make someone
+//! look. A run without one would be stuck, and no log would say so.
+
+use std::collections::BTreeMap;
+
+use stepwell_engine::limits::Limits;
+use stepwell_engine::rows::{parse_target, target_name};
+use stepwell_engine::run_id_for;
+use stepwell_engine::store::{Log as _, RunSummary, Sessions as _, StoredRun};
+use stepwell_kernel::event::WaitKind;
+use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::state::{Phase, Status};
+
+use crate::depot::Depot;
+use crate::oracle::{Oracle, Watched};
+
+/// Checks every open run, and the slots.
+pub(crate) fn check(
+    oracle: &Oracle,
+    depot: &Depot,
+    list: &[RunSummary],
+    limits: &Limits,
+) -> Result<(), String> {
+    for row in list {
+        let Some(watched) = oracle.runs.get(&row.run) else {
+            continue;
+        };
+        let ended = watched.state.phase.is_ended();
+        if ended != row.head.ended_at.is_some() {
+            return Err(format!(
+                "{}: the head and the log disagree on whether it has ended",
+                row.run_id
+            ));
+        }
+        let stored = depot.memory.load(row.run).ok().flatten();
+        let stored = stored.ok_or("a listed run is gone")?;
+        tasks(watched, &stored).map_err(|what| format!("{}: {what}", row.run_id))?;
+        if ended {
+            if !row.head.slots.is_empty() || row.head.session.is_some() || row.head.queued {
+                return Err(format!("{}: ended, but {:?}", row.run_id, row.head));
+            }
+            continue;
+        }
+        is_live(oracle, depot, watched, &stored)
+            .map_err(|what| format!("{}: {what}; its head is {:?}", row.run_id, row.head))?;
+    }
+    slots(depot, list, limits)
+}
+
+/// Nobody is offered work that is not to be done: workers would ask for it for ever.
+fn tasks(watched: &Watched, stored: &StoredRun) -> Result<(), String> {
+    for task in &stored.tasks {
+        let target = parse_target(&watched.plan, &task.target);
+        let run = target.and_then(|target| watched.state.target(target));
+        let status = run.map(|it| it.status);
+        let wanted = match status {
+            Some(Status::Ready | Status::Waiting) => !task.leased,
+            Some(Status::Running) => task.leased,
+            _ => false,
+        };
+        if !wanted {
+            return Err(format!("a task row for {}, which is {status:?}", task.target));
+        }
+    }
+    Ok(())
+}
+
+fn is_live(
+    oracle: &Oracle,
+    depot: &Depot,
+    watched: &Watched,
+    stored: &StoredRun,
+) -> Result<(), String> {
+    let head = &stored.head.head;
+    if let Some(session) = head.session {
+        if depot.session(session).is_none() {
+            return Err(format!("session {} is forgotten", session.0));
+        }
+    }
+    let owned = head.session.is_some();
+    let mail = !stored.mail.is_empty();
+    // Whoever reads a message looks after everything else as well.
+    let alive = owned || mail;
+    let sources = wake_sources(&watched.plan, &watched.state);
+    if sources.is_empty() {
+        return Err("nothing can make it move".into());
+    }
+    for source in sources {
+        let missing = match &source {
+            WakeSource::Queue => {
+                let waits = watched.state.approved || !watched.plan.policy().needs_approval;
+                watched.state.phase == Phase::Queued && waits && !head.queued && !alive
+            }
+            WakeSource::Task { target, .. } => {
+                let name = target_name(&watched.plan, *target);
+                let offered = stored
+                    .tasks
+                    .iter()
+                    .any(|task| task.target == name && !task.leased);
+                !offered && !alive && head.wake_at.is_none()
+            }
+            WakeSource::Lease { target, .. } => {
+                let it = watched.state.target(*target);
+                let worker = it.and_then(|it| it.lease.as_ref()).map(|it| &it.worker);
+                let own = head.session.map(|session| format!("@{}", session.0));
+                let name = target_name(&watched.plan, *target);
+                let leased = stored.tasks.iter().any(|task| {
+                    task.target == name && task.leased && task.worker.as_ref() == worker
+                });
+                worker != own.as_ref() && !leased
+            }
+            WakeSource::Timer { due, .. } => !alive && head.wake_at.is_none_or(|at| at > *due),
+            WakeSource::Proceed => !alive,
+            WakeSource::Child { request_key, .. } => {
+                let child = oracle.by_id(&run_id_for(request_key));
+                let open = child.is_some_and(|it| !it.state.phase.is_ended());
+                !open && !mail
+            }
+            WakeSource::Outside {
+                step,
+                wait: WaitKind::Event { .. },
+            } => {
+                let id = watched.plan.step_id(*step);
+                !stored.waits.contains(&id) && !mail
+            }
+            WakeSource::Outside { .. } | WakeSource::Operator | WakeSource::Ctx { .. } => false,
+        };
+        if missing {
+            return Err(format!("no row stands for {source:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The slots that are taken are those that open runs hold, and not too many.
+fn slots(depot: &Depot, list: &[RunSummary], limits: &Limits) -> Result<(), String> {
+    let mut held: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut keys = vec!["all"];
+    for row in list {
+        for key in &row.head.slots {
+            *held.entry(key).or_default() += 1;
+            keys.push(key);
+        }
+    }
+    for key in keys {
+        let taken = depot.memory.slots_taken(key).unwrap_or(0);
+        let held = held.get(key).copied().unwrap_or(0);
+        if taken != held {
+            return Err(format!("{taken} slots of {key} are taken, {held} are held"));
+        }
+        let limit = match key.split('/').next() {
+            Some("all") => limits.total,
+            Some("tenant") => limits.per_tenant,
+            Some("plan") => limits.per_plan,
+            _ => None,
+        };
+        if limit.is_some_and(|limit| taken > limit) {
+            return Err(format!("{taken} slots of {key} are taken, of {limit:?}"));
+        }
+    }
+    Ok(())
+}

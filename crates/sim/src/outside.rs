@@ -1,0 +1,467 @@
+//! Everyone outside: who starts runs and sends signals, people, workers of other processes, events and
+//! the sinks that events go to.
+
+use serde_json::{Value as Json, json};
+use stepwell_engine::keeper::{Answer, Letter, Ticket};
+use stepwell_engine::rows::parse_target;
+use stepwell_engine::store::{Guard, Mailbox as _, Outbox as _, OutsideEvent, RunNo, Tasks as _};
+use stepwell_engine::{Error, StartRequest};
+use stepwell_kernel::command::{Actor, Claim, Claimed, Command, ManualOutcome, Reply, Role};
+use stepwell_kernel::decide::open_token;
+use stepwell_kernel::event::{RunContext, WaitKind};
+use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::keys::TokenKey;
+use stepwell_kernel::state::Status;
+
+use crate::acts::{result, word};
+use crate::oracle::Watched;
+use crate::server::Asked;
+use crate::world::World;
+
+/// How long a worker outside has a task, in milliseconds.
+const LEASE_MS: u64 = 20_000;
+/// How long a task is reserved for it, in milliseconds.
+const RESERVE_MS: u64 = 5_000;
+/// The secret of the world's store.
+const KEY: TokenKey = TokenKey([7; 32]);
+
+/// A worker in a process of its own.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    pub(crate) name: String,
+    pub(crate) works: Vec<RemoteWork>,
+}
+
+/// What it works on.
+#[derive(Clone, Debug)]
+pub(crate) struct RemoteWork {
+    run: RunNo,
+    run_id: String,
+    name: String,
+    claimed: Claimed,
+}
+
+impl Remote {
+    pub(crate) fn new(name: &str) -> Remote {
+        Remote {
+            name: name.to_owned(),
+            works: Vec::new(),
+        }
+    }
+}
+
+fn actor(id: &str) -> Actor {
+    Actor {
+        id: id.to_owned(),
+        role: Role::Admin,
+        tenant: None,
+    }
+}
+
+impl World {
+    /// Someone starts a run, perhaps one that was asked for before.
+    pub(crate) fn start_run(&mut self, no: usize) -> Result<(), String> {
+        let again = self.requests > 0 && self.rng.one_in(3);
+        if !again && self.requests >= self.max_runs as u64 {
+            return Ok(());
+        }
+        let request = match again {
+            true => 1 + self.rng.below(self.requests),
+            false => {
+                self.requests += 1;
+                self.requests
+            }
+        };
+        // What is asked for follows from the request's number, so that a repetition asks for the same.
+        let mut rng = crate::rng::Rng::new(self.seed ^ (request << 20));
+        let Some((name, plan)) = rng.pick(&self.workload.plans).cloned() else {
+            return Ok(());
+        };
+        let params = self.workload.params(name, &mut rng);
+        let start = StartRequest {
+            run_id: format!("run_{request}_{}", self.tickets),
+            request_id: Some(format!("request-{request}")),
+            params,
+            context: RunContext {
+                tenant_id: format!("t{}", rng.below(2)),
+                project_id: "project".into(),
+                environment_id: "test".into(),
+                ..RunContext::default()
+            },
+            ..StartRequest::default()
+        };
+        let ticket = self.ticket();
+        let server = &mut self.servers[no];
+        let now = server.clock(self.now);
+        let Some(keeper) = &mut server.keeper else {
+            return Ok(());
+        };
+        keeper.start(&plan, start, true, ticket, now);
+        server.asked.insert(ticket, Asked::Start);
+        self.say(&format!("s{no} is asked to start {name} (request {request})"));
+        self.listen(no)
+    }
+
+    /// A run that has not ended.
+    fn some_open(&mut self) -> Option<RunNo> {
+        let open: Vec<RunNo> = self.oracle.open().map(|it| it.run).collect();
+        self.rng.pick(&open).copied()
+    }
+
+    /// Someone sends a command.
+    pub(crate) fn command(&mut self, no: usize) -> Result<(), String> {
+        let Some(run) = self.some_open() else {
+            return Ok(());
+        };
+        let kind = self.rng.below(20);
+        let id = format!("signal-{}", self.tickets + 1 - self.rng.below(2));
+        let Some(watched) = self.oracle.runs.get(&run) else {
+            return Ok(());
+        };
+        let step = || {
+            let held = |at: &&_| {
+                let it = watched.state.run(**at);
+                it.is_some_and(|it| it.status == Status::Held)
+            };
+            let open = watched.state.open.iter();
+            let at = open.clone().find(held).or_else(|| open.clone().next());
+            at.map(|at| watched.plan.step_id(*at)).unwrap_or_default()
+        };
+        let (signal, payload) = match kind {
+            0..4 => ("PAUSE", Json::Null),
+            4..9 => ("RESUME", Json::Null),
+            9 => ("CANCEL", Json::Null),
+            10..12 => ("RETRY_STEP", json!({ "stepId": step() })),
+            12..14 => ("SKIP_STEP", json!({ "stepId": step() })),
+            14 => ("UPDATE_PARAMS", json!({ "params": { "n": 9 } })),
+            _ => return self.person(no, run),
+        };
+        self.signal(no, run, id, signal, payload)
+    }
+
+    pub(crate) fn signal(
+        &mut self,
+        no: usize,
+        run: RunNo,
+        id: String,
+        signal: &str,
+        payload: Json,
+    ) -> Result<(), String> {
+        let command = Command::Signal {
+            signal_id: id.clone(),
+            signal: signal.to_owned(),
+            payload,
+            reason: Some("simulated".into()),
+            actor: actor("operator"),
+        };
+        let asked = |run_id: String| Asked::Signal { run_id, id };
+        self.submit(no, run, command, asked, signal)
+    }
+
+    fn submit(
+        &mut self,
+        no: usize,
+        run: RunNo,
+        command: Command,
+        asked: impl FnOnce(String) -> Asked,
+        what: &str,
+    ) -> Result<(), String> {
+        let Some(run_id) = self.oracle.runs.get(&run).map(|it| it.run_id.clone()) else {
+            return Ok(());
+        };
+        let ticket = self.ticket();
+        let server = &mut self.servers[no];
+        let now = server.clock(self.now);
+        let Some(keeper) = &mut server.keeper else {
+            return Ok(());
+        };
+        keeper.submit(&run_id, command, ticket, now);
+        server.asked.insert(ticket, asked(run_id));
+        self.say(&format!("s{no} is sent {what} for {}", run.0));
+        self.listen(no)
+    }
+
+    /// A person answers, if the run waits for one.
+    pub(crate) fn person(&mut self, no: usize, run: RunNo) -> Result<(), String> {
+        let fails = !self.quiet && self.rng.one_in(4);
+        let id = format!("person-{}", self.tickets);
+        let Some(command) = self.oracle.runs.get(&run).and_then(|it| answer(it, fails, &id)) else {
+            return Ok(());
+        };
+        self.submit(no, run, command, |_| Asked::Other, "a person's answer")
+    }
+
+    /// An event that is not addressed to a run, or an event for one run.
+    pub(crate) fn outside_event(&mut self, no: usize) -> Result<(), String> {
+        let event_type = match self.rng.below(2) {
+            0 => "bank.confirmed",
+            _ => "bank.receipt",
+        };
+        // Some come twice.
+        let id = format!("event-{}", self.tickets - self.rng.below(self.tickets.min(3) + 1));
+        if self.rng.one_in(3) {
+            let Some(run) = self.some_open() else {
+                return Ok(());
+            };
+            let command = deliver(&id, event_type);
+            return self.submit(no, run, command, |_| Asked::Other, event_type);
+        }
+        let key = format!("p{}", self.rng.below(4));
+        self.deliver(no, &id, event_type, key);
+        Ok(())
+    }
+
+    pub(crate) fn deliver(&mut self, no: usize, id: &str, event_type: &str, key: String) {
+        let letter = Letter::from(deliver(id, event_type));
+        let event = OutsideEvent {
+            id: id.to_owned(),
+            event_type: event_type.to_owned(),
+            key,
+            payload: "{}".into(),
+            mail: letter.body(),
+        };
+        let server = &self.servers[no];
+        let came = server.link.deliver(&event, server.clock(self.now));
+        self.say(&format!("{event_type} for {} comes: {came:?}", event.key));
+    }
+
+    /// A worker outside asks for work, goes on with it, or dies.
+    pub(crate) fn remote(&mut self, no: usize) -> Result<(), String> {
+        if !self.servers[no].is_up() {
+            return Ok(());
+        }
+        let worker = self.rng.place(self.remotes.len());
+        let place = self.rng.place(self.remotes[worker].works.len());
+        let has = !self.remotes[worker].works.is_empty();
+        match self.rng.below(10) {
+            0..4 => self.poll(no, worker),
+            4..7 if has => self.report(no, worker, place),
+            7 | 8 if has => {
+                let work = self.remotes[worker].works[place].clone();
+                let server = &self.servers[no];
+                let now = server.clock(self.now);
+                let name = &self.remotes[worker].name;
+                let until = now.plus(LEASE_MS);
+                let kept = server
+                    .link
+                    .heartbeat(work.run, &work.name, name, now, until);
+                if kept == Ok(false) && self.rng.one_in(2) {
+                    self.remotes[worker].works.remove(place);
+                }
+                self.say(&format!("remote-{worker} renews {}: {kept:?}", work.name));
+                Ok(())
+            }
+            9 if has && self.rng.one_in(3) => {
+                self.remotes[worker].works.clear();
+                self.say(&format!("remote-{worker} dies"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn poll(&mut self, no: usize, worker: usize) -> Result<(), String> {
+        let now = self.servers[no].clock(self.now);
+        let name = self.remotes[worker].name.clone();
+        let until = now.plus(RESERVE_MS);
+        let link = self.servers[no].link.clone();
+        let Ok(tasks) = link.reserve(&self.pairs, &name, now, until, 1) else {
+            return Ok(());
+        };
+        for task in tasks {
+            let Some(watched) = self.oracle.runs.get(&task.run) else {
+                continue;
+            };
+            let Some(target) = parse_target(&watched.plan, &task.target) else {
+                return Err(format!("the task {} is of no step", task.target));
+            };
+            let run_id = watched.run_id.clone();
+            let command = Command::ClaimStep {
+                target,
+                worker: name.clone(),
+                lease_until: now.plus(LEASE_MS),
+            };
+            let guard = Guard::Lease {
+                target: task.target.clone(),
+                worker: name.clone(),
+            };
+            let ticket = self.ticket();
+            let asked = Asked::Claim {
+                worker,
+                run: task.run,
+                run_id: run_id.clone(),
+                target,
+                name: task.target.clone(),
+            };
+            let server = &mut self.servers[no];
+            if let Some(keeper) = &mut server.keeper {
+                keeper.submit_guarded(&run_id, command, guard, ticket, now);
+                server.asked.insert(ticket, asked);
+            }
+            self.say(&format!(
+                "remote-{worker} asks s{no} for {} of {}",
+                task.target, task.run.0
+            ));
+        }
+        self.listen(no)
+    }
+
+    pub(crate) fn report(&mut self, no: usize, worker: usize, place: usize) -> Result<(), String> {
+        let work = self.remotes[worker].works.remove(place);
+        if !self.quiet && self.rng.one_in(6) {
+            // It will say so once more.
+            self.remotes[worker].works.push(work.clone());
+        }
+        let Some(plan) = self.oracle.runs.get(&work.run).map(|it| it.plan.clone()) else {
+            return Ok(());
+        };
+        let server = &mut self.servers[no];
+        let now = server.clock(self.now);
+        // The guard says whether the lease lasts: the row's end is later than the log's after heartbeats.
+        let claim = Claim {
+            lease_until: Some(now),
+            ..work.claimed.claim.clone()
+        };
+        let fails = if self.quiet { 0 } else { self.fails };
+        let command = result(&plan, &work.claimed, claim, fails, &mut self.rng);
+        let what = word(&command);
+        let guard = Guard::Lease {
+            target: work.name.clone(),
+            worker: self.remotes[worker].name.clone(),
+        };
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        if let Some(keeper) = &mut server.keeper {
+            keeper.submit_guarded(&work.run_id, command, guard, ticket, now);
+            server.asked.insert(ticket, Asked::Other);
+        }
+        self.say(&format!(
+            "remote-{worker} {what} {} of {} at s{no}",
+            work.name, work.run.0
+        ));
+        self.listen(no)
+    }
+
+    /// A keeper has answered someone.
+    pub(crate) fn answered(
+        &mut self,
+        no: usize,
+        ticket: Ticket,
+        answer: Result<Answer, Error>,
+    ) -> Result<(), String> {
+        let Some(asked) = self.servers[no].asked.remove(&ticket) else {
+            return Err(format!("s{no} answered {ticket:?} twice: {answer:?}"));
+        };
+        let short = match &answer {
+            Ok(Answer::Reply(Reply::Claimed(_))) => "claimed".to_owned(),
+            other => format!("{other:?}").chars().take(160).collect(),
+        };
+        self.say(&format!("s{no} answers {}: {short}", ticket.0));
+        match (asked, answer) {
+            (Asked::Start, Ok(Answer::Run(run_id))) if self.oracle.by_id(&run_id).is_none() => {
+                Err(format!("{run_id} was answered and is not in the store"))
+            }
+            (Asked::Signal { run_id, id }, Ok(_)) => {
+                let watched = self.oracle.by_id(&run_id);
+                match watched.is_some_and(|it| it.marks.contains(&id)) {
+                    true => Ok(()),
+                    false => Err(format!("{id} was answered and is not in {run_id}'s log")),
+                }
+            }
+            (
+                Asked::Claim {
+                    worker,
+                    run,
+                    run_id,
+                    target,
+                    name,
+                },
+                Ok(Answer::Reply(Reply::Claimed(claimed))),
+            ) => {
+                // The answer may be lost on its way to the worker.
+                if !self.quiet && self.rng.one_in(12) {
+                    return Ok(());
+                }
+                let who = self.remotes[worker].name.clone();
+                self.oracle
+                    .begins(run, target, claimed.claim.execution, &who)?;
+                self.remotes[worker].works.push(RemoteWork {
+                    run,
+                    run_id,
+                    name,
+                    claimed: *claimed,
+                });
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A publisher takes markers, delivers them, or fails to.
+    pub(crate) fn publish(&mut self, no: usize) -> Result<(), String> {
+        if !self.quiet && self.rng.one_in(8) {
+            self.sink_down = !self.sink_down;
+            self.say(&format!("the sinks are down: {}", self.sink_down));
+        }
+        let Some(sink) = self.rng.pick(&self.sinks).cloned() else {
+            return Ok(());
+        };
+        let now = self.servers[no].clock(self.now);
+        let link = self.servers[no].link.clone();
+        let until = now.plus(3_000);
+        if let Ok(markers) = link.take(&sink, "publisher", now, until, 4) {
+            self.taken.extend(markers);
+        }
+        let Some(place) = (!self.taken.is_empty()).then(|| self.rng.place(self.taken.len())) else {
+            return Ok(());
+        };
+        let marker = self.taken.remove(place);
+        if self.sink_down {
+            let _ = link.failed(&marker, now.plus(1_000), "simulated: the sink is down");
+            return Ok(());
+        }
+        // One whose time was over is delivered once more by someone else, which must do no harm.
+        self.oracle.read(&self.depot)?;
+        self.oracle
+            .delivers(&marker.sink, marker.run, marker.first)?;
+        self.say(&format!(
+            "{} gets {}@{}",
+            marker.sink, marker.run.0, marker.first
+        ));
+        if self.quiet || !self.rng.one_in(10) {
+            let _ = link.sent(&marker);
+        }
+        Ok(())
+    }
+}
+
+fn deliver(id: &str, event_type: &str) -> Command {
+    Command::DeliverEvent {
+        event_id: id.to_owned(),
+        event_type: event_type.to_owned(),
+        payload: json!({ "from": "outside" }),
+    }
+}
+
+/// What a person says to a step that waits for one.
+pub(crate) fn answer(watched: &Watched, fails: bool, id: &str) -> Option<Command> {
+    let sources = wake_sources(&watched.plan, &watched.state);
+    let step = sources.into_iter().find_map(|source| match source {
+        WakeSource::Outside {
+            step,
+            wait: WaitKind::Gate | WaitKind::Approval | WaitKind::Manual,
+        } => Some(step),
+        _ => None,
+    })?;
+    let token = open_token(&watched.plan, &watched.state, step, &KEY)?;
+    Some(Command::CompleteManually {
+        step,
+        token,
+        outcome: match fails {
+            true => ManualOutcome::Failed,
+            false => ManualOutcome::Succeeded,
+        },
+        actor: actor(id),
+        output: Json::Null,
+    })
+}

@@ -1,0 +1,313 @@
+//! How a world comes to rest: the faults stop, time goes on, and in the end people come. Every run must
+//! end, or say what it waits for.
+
+use serde_json::{Value as Json, json};
+use stepwell_engine::store::{Log as _, Outbox as _, RunNo, Sessions as _};
+use stepwell_kernel::decide::next_wake;
+use stepwell_kernel::event::WaitKind;
+use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::state::Status;
+use stepwell_kernel::time::Time;
+
+use crate::server::Stage;
+use crate::world::World;
+
+/// How many rounds a world may take to come to rest.
+const ROUNDS: u32 = 3_000;
+/// How often people look after the runs.
+const VISITS: u32 = 60;
+/// Longer than any session or reservation lasts without being renewed, in milliseconds.
+const LONG: u64 = 40_000;
+
+impl World {
+    /// The faults stop. Whoever is down may stay down, but not everyone.
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
+        self.quiet = true;
+        self.sink_down = false;
+        self.depot.set_trouble(0);
+        self.say("the faults are over");
+        for no in 0..self.servers.len() {
+            self.servers[no].link.set_down(false);
+            let last = no + 1 == self.servers.len();
+            let alone = last && !self.servers.iter().any(|it| it.is_up());
+            if !self.servers[no].is_up() && (alone || self.rng.one_in(2)) {
+                self.servers[no].boot(&self.workload, self.now);
+                self.say(&format!("s{no} starts"));
+            }
+        }
+        while !self.limbo.is_empty() {
+            if self.rng.one_in(2) {
+                self.arrive()?;
+            } else {
+                self.limbo.pop();
+            }
+            self.check()?;
+        }
+        self.rest()?;
+        self.explained()?;
+        for _ in 0..VISITS {
+            if self.oracle.open().next().is_none() {
+                break;
+            }
+            self.people()?;
+            self.rest()?;
+        }
+        self.over()
+    }
+
+    /// Goes on until nothing happens by itself any more.
+    fn rest(&mut self) -> Result<(), String> {
+        let mut idle = 0;
+        for _ in 0..ROUNDS {
+            let before = self.progress();
+            self.round()?;
+            if self.progress() != before {
+                idle = 0;
+                self.set_now(self.now.plus(600));
+                continue;
+            }
+            match self.next_instant() {
+                Some(at) => {
+                    idle = 0;
+                    self.set_now(at.plus(600).max(self.now.plus(600)));
+                }
+                None if idle >= 2 => return Ok(()),
+                None => {
+                    idle += 1;
+                    self.set_now(self.now.plus(LONG));
+                }
+            }
+        }
+        let open: Vec<String> = { self.oracle.open() }
+            .flat_map(|it| {
+                let sources = wake_sources(&it.plan, &it.state);
+                let due = sources.into_iter().filter(|it| is_due(it, self.now));
+                due.map(|source| self.stuck(it.run, &source))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        Err(format!("the world does not come to rest: {open:?}"))
+    }
+
+    fn progress(&self) -> (u64, usize, usize) {
+        let commits = self.depot.commits();
+        let sent = self.oracle.delivered.values().sum();
+        (commits, self.oracle.effects.len(), sent)
+    }
+
+    /// Everyone does everything that can be done now.
+    fn round(&mut self) -> Result<(), String> {
+        for no in 0..self.servers.len() {
+            if !self.servers[no].is_up() {
+                continue;
+            }
+            self.step += 1;
+            self.tick(no)?;
+            self.drain(no)?;
+            while !self.servers[no].works.is_empty() {
+                self.work(no)?;
+            }
+            for worker in 0..self.remotes.len() {
+                self.poll(no, worker)?;
+                self.drain(no)?;
+                while !self.remotes[worker].works.is_empty() {
+                    self.report(no, worker, 0)?;
+                }
+            }
+            self.drain(no)?;
+            for _ in 0..8 {
+                self.publish(no)?;
+            }
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Takes everything that a server has decided to the store.
+    fn drain(&mut self, no: usize) -> Result<(), String> {
+        for _ in 0..1_000 {
+            self.send(no)?;
+            if self.servers[no].flights.is_empty() {
+                return Ok(());
+            }
+            for flight in &mut self.servers[no].flights {
+                if let Stage::Again(at) = &mut flight.stage {
+                    *at = self.now;
+                }
+            }
+            self.fly(no)?;
+            self.check()?;
+        }
+        Err(format!("s{no} has always one more batch"))
+    }
+
+    /// When something happens next by itself.
+    fn next_instant(&self) -> Option<Time> {
+        let mut instants: Vec<Time> = Vec::new();
+        for watched in self.oracle.open() {
+            instants.extend(next_wake(&watched.state));
+            let Ok(Some(stored)) = self.depot.memory.load(watched.run) else {
+                continue;
+            };
+            instants.extend(stored.head.head.wake_at);
+            for task in &stored.tasks {
+                instants.push(task.visible_at);
+                instants.extend(task.until.map(|until| until.plus(1)));
+            }
+        }
+        instants.extend(self.depot.memory.next_due().ok().flatten());
+        let sessions = self.depot.sessions();
+        instants.extend(sessions.iter().map(|(_, seen)| seen.until.plus(1)));
+        let own: Vec<_> = { self.servers.iter() }
+            .filter_map(|server| server.keeper.as_ref().map(|it| it.session()))
+            .collect();
+        // Whoever lives renews its session.
+        for (no, seen) in sessions {
+            if own.contains(&no) {
+                instants.retain(|at| *at != seen.until.plus(1));
+            }
+        }
+        instants.into_iter().filter(|at| *at > self.now).min()
+    }
+
+    /// Every run that has not ended says what outside of it is missing.
+    fn explained(&self) -> Result<(), String> {
+        for watched in self.oracle.open() {
+            let mut reason = false;
+            for source in wake_sources(&watched.plan, &watched.state) {
+                let queues = source == WakeSource::Queue;
+                let free = self.limits.are_none() && !watched.plan.policy().needs_approval;
+                reason |= matches!(
+                    source,
+                    WakeSource::Queue
+                        | WakeSource::Outside { .. }
+                        | WakeSource::Child { .. }
+                        | WakeSource::Operator
+                        | WakeSource::Ctx { .. }
+                );
+                if is_due(&source, self.now) || (queues && free) {
+                    return Err(self.stuck(watched.run, &source));
+                }
+            }
+            if !reason {
+                return Err(format!("{}: nobody knows why it waits", watched.run_id));
+            }
+        }
+        Ok(())
+    }
+
+    fn stuck(&self, run: RunNo, source: &WakeSource) -> String {
+        let stored = self.depot.memory.load(run).ok().flatten();
+        let head = stored.map(|it| it.head.head);
+        let sessions: Vec<String> = { self.servers.iter() }
+            .map(|server| match &server.keeper {
+                Some(keeper) => format!("{}:@{}", server.name, keeper.session().0),
+                None => format!("{}:down", server.name),
+            })
+            .collect();
+        format!(
+            "run {} is stuck: nobody sees to {source:?}; its head is {head:?}, the servers are {sessions:?}",
+            run.0
+        )
+    }
+
+    /// People come and do what the runs wait for.
+    fn people(&mut self) -> Result<(), String> {
+        let up: Vec<usize> = (0..self.servers.len())
+            .filter(|no| self.servers[*no].is_up())
+            .collect();
+        let open: Vec<RunNo> = self.oracle.open().map(|it| it.run).collect();
+        for run in open {
+            let no = self.rng.pick(&up).copied().unwrap_or(0);
+            let Some(watched) = self.oracle.runs.get(&run) else {
+                continue;
+            };
+            let id = format!("quiet-{}", self.tickets);
+            if watched.state.pause.is_some() {
+                self.signal(no, run, id, "RESUME", Json::Null)?;
+                continue;
+            }
+            let held = watched.state.open.iter().find(|at| {
+                let it = watched.state.run(**at);
+                it.is_some_and(|it| it.status == Status::Held)
+            });
+            if let Some(at) = held {
+                let payload = json!({ "stepId": watched.plan.step_id(*at) });
+                self.signal(no, run, id, "RETRY_STEP", payload)?;
+                continue;
+            }
+            let sources = wake_sources(&watched.plan, &watched.state);
+            let event = sources.into_iter().find_map(|source| match source {
+                WakeSource::Outside {
+                    wait: WaitKind::Event { event_type, .. },
+                    ..
+                } => Some(event_type),
+                _ => None,
+            });
+            match event {
+                Some(event_type) => {
+                    let stored = self.depot.memory.load(run).ok().flatten();
+                    let key = stored.map(|it| it.event_key).unwrap_or_default();
+                    self.tickets += 1;
+                    self.deliver(no, &id, &event_type, key);
+                }
+                None => self.person(no, run)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What must be true once everything is over.
+    fn over(&mut self) -> Result<(), String> {
+        let list = self.oracle.read(&self.depot)?;
+        if let Some(watched) = self.oracle.open().next() {
+            let source = wake_sources(&watched.plan, &watched.state);
+            let stuck = { source.first() }.map(|source| self.stuck(watched.run, source));
+            return Err(format!("it never ends: {}", stuck.unwrap_or_default()));
+        }
+        for row in &list {
+            let stored = self.depot.memory.load(row.run).ok().flatten();
+            let stored = stored.ok_or("a listed run is gone")?;
+            if let Some(mail) = stored.mail.first() {
+                return Err(format!("{}: nobody reads {}", row.run_id, mail.body));
+            }
+            if let Some(task) = stored.tasks.first() {
+                return Err(format!("{}: ended, with the task {}", row.run_id, task.target));
+            }
+        }
+        for sink in &self.sinks {
+            for (run, watched) in &self.oracle.runs {
+                let got = self.oracle.delivered.get(&(sink.clone(), *run));
+                if got.copied().unwrap_or(0) != watched.chunks.len() {
+                    return Err(format!("{}: {sink} has not got all of it", watched.run_id));
+                }
+            }
+            if self.depot.memory.backlog(sink).is_ok_and(|(left, _)| left > 0) {
+                return Err(format!("markers of {sink} are left"));
+            }
+        }
+        for server in self.servers.iter().filter(|it| it.is_up()) {
+            if let Some((ticket, asked)) = server.asked.first_key_value() {
+                return Err(format!(
+                    "{} never answered {}: {asked:?}",
+                    server.name, ticket.0
+                ));
+            }
+            let busy = server.keeper.as_ref().map_or(0, |it| it.busy());
+            if busy > 0 {
+                return Err(format!("{} believes that it is busy", server.name));
+            }
+        }
+        self.oracle.read_again(&self.depot)
+    }
+}
+
+/// Whether someone should have seen to it by now.
+fn is_due(source: &WakeSource, now: Time) -> bool {
+    match source {
+        WakeSource::Task { visible_at, .. } => *visible_at <= now,
+        WakeSource::Timer { due, .. } => *due <= now,
+        WakeSource::Lease { .. } | WakeSource::Proceed => true,
+        _ => false,
+    }
+}

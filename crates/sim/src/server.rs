@@ -1,0 +1,126 @@
+//! A server: a process with a keeper, its work, and batches on their way to the store. A crash takes
+//! all of it; only what the store has stays.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stepwell_engine::keeper::{Config, Job, Keeper, Ticket};
+use stepwell_engine::store::{Batch, Outcome, RunNo, StoreError};
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::time::Time;
+
+use crate::depot::{Depot, Link};
+use crate::workload::Workload;
+
+/// Work in a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) job: Job,
+    /// It is no longer wanted.
+    pub(crate) stopped: bool,
+    /// Its result was reported; it may be reported once more.
+    pub(crate) reported: bool,
+}
+
+/// A batch on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) batch: Batch,
+    pub(crate) stage: Stage,
+}
+
+/// Where a batch is.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// Between the server and the store.
+    Sent,
+    /// The answer is between the store and the server.
+    Answered(Result<Vec<Outcome>, StoreError>),
+    /// It waits to be sent again.
+    Again(Time),
+}
+
+/// What an answer is awaited for.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    /// A start; once it is answered the run is there.
+    Start,
+    /// A signal; once it is accepted it is in the run's log.
+    Signal { run_id: String, id: String },
+    /// A worker outside wants work.
+    Claim {
+        worker: usize,
+        run: RunNo,
+        run_id: String,
+        target: Target,
+        name: String,
+    },
+    /// Anything else.
+    Other,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) link: Arc<Link>,
+    pub(crate) keeper: Option<Keeper>,
+    pub(crate) flights: Vec<Flight>,
+    pub(crate) works: Vec<Work>,
+    pub(crate) asked: BTreeMap<Ticket, Asked>,
+    /// How far its clock is off, in milliseconds.
+    pub(crate) skew: i64,
+    pub(crate) config: Config,
+}
+
+impl Server {
+    pub(crate) fn new(depot: &Arc<Depot>, config: Config) -> Server {
+        Server {
+            name: config.name.clone(),
+            link: Arc::new(Link::new(depot.clone())),
+            keeper: None,
+            flights: Vec::new(),
+            works: Vec::new(),
+            asked: BTreeMap::new(),
+            skew: 0,
+            config,
+        }
+    }
+
+    /// Its own idea of the time.
+    pub(crate) fn clock(&self, now: Time) -> Time {
+        Time(now.0 + self.skew)
+    }
+
+    /// Starts the process; says whether the store was there.
+    pub(crate) fn boot(&mut self, workload: &Workload, now: Time) -> bool {
+        let catalog = Box::new(workload.clone());
+        let now = self.clock(now);
+        self.keeper = Keeper::open(self.link.clone(), catalog, self.config.clone(), now).ok();
+        self.keeper.is_some()
+    }
+
+    /// Kills the process. What was on its way to the store may still arrive.
+    pub(crate) fn crash(&mut self) -> Vec<Batch> {
+        self.keeper = None;
+        self.works.clear();
+        self.asked.clear();
+        let flights = std::mem::take(&mut self.flights);
+        let sent = |it: &Flight| matches!(it.stage, Stage::Sent);
+        flights
+            .into_iter()
+            .filter(sent)
+            .map(|it| it.batch)
+            .collect()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// How many batches are between it and the store.
+    pub(crate) fn flying(&self) -> usize {
+        let flies = |it: &&Flight| !matches!(it.stage, Stage::Again(_));
+        self.flights.iter().filter(flies).count()
+    }
+}
