@@ -199,6 +199,8 @@ pub struct Config {
     pub poll_ms: u64,
     /// How long a result may take to be written before the step fails instead.
     pub write_budget_ms: u64,
+    /// A state is not written down for a log shorter than this.
+    pub snapshot_bytes: usize,
 }
 
 impl Default for Config {
@@ -214,6 +216,7 @@ impl Default for Config {
             session_ms: 15_000,
             poll_ms: 500,
             write_budget_ms: 3_000,
+            snapshot_bytes: 256 * 1024,
         }
     }
 }
@@ -403,6 +406,9 @@ impl Keeper {
             hot.jobs.remove(&target);
             self.busy = self.busy.saturating_sub(1);
         }
+        // The session is the lease of this process's work, however long it takes: the commit is
+        // guarded by it, and the time that the claim was granted for says nothing.
+        let command = unhurried(command);
         self.take(run, Request::keeper(command), now);
     }
 
@@ -581,6 +587,11 @@ impl Keeper {
         let mut draft = hot.draft.take()?;
         let append = match hot.seal(&mut draft, self.session, &self.config, now) {
             Ok(append) => append,
+            // Refused as the database would have refused it, only sooner.
+            Err(Error::Refused { why, .. }) => {
+                self.refused(run, draft, &why, now);
+                return None;
+            }
             Err(error) => {
                 // A bug: nothing of this draft can be written. Only the log is truth.
                 tracing::error!(%error, "a decision was dropped");
@@ -640,15 +651,17 @@ impl Keeper {
         let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
         let plan = self.plan(stored.plan, &stored.run_id)?;
         let store = self.store.clone();
-        let hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
+        let mut hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
+        hot.used = self.clock;
         self.ids.insert(hot.run_id.clone(), run);
         self.runs.insert(run, hot);
-        self.evict();
+        self.evict(run);
         Ok(())
     }
 
-    /// Forgets runs that have been idle longest when there are too many.
-    fn evict(&mut self) {
+    /// Forgets runs that have been idle longest when there are too many, but not `wanted`, which was
+    /// brought into memory because something is about to be done for it.
+    fn evict(&mut self, wanted: RunNo) {
         if self.runs.len() <= self.config.cache.saturating_mul(2) {
             return;
         }
@@ -656,7 +669,7 @@ impl Keeper {
         let mut idle: Vec<(u64, RunNo)> = self
             .runs
             .iter()
-            .filter(|(_, hot)| hot.is_idle(session))
+            .filter(|(run, hot)| **run != wanted && hot.is_idle(session))
             .map(|(run, hot)| (hot.used, *run))
             .collect();
         idle.sort_unstable();
@@ -712,6 +725,18 @@ impl Keeper {
 fn lease_ms(plan: &Plan) -> u64 {
     let own = plan.net().extra.get("leaseSeconds").and_then(Json::as_u64);
     own.map_or(30_000, |seconds| seconds.saturating_mul(1_000))
+}
+
+/// A result whose lease has no end of its own.
+fn unhurried(mut command: Command) -> Command {
+    if let Command::CompleteStep { claim, .. }
+    | Command::FailStep { claim, .. }
+    | Command::WaitStep { claim, .. }
+    | Command::ConfirmKill { claim } = &mut command
+    {
+        claim.lease_until = Some(Time(i64::MAX));
+    }
+    command
 }
 
 /// What a session's own work is leased to. No worker outside may have such a name.

@@ -195,9 +195,19 @@ impl Keeper {
                     execution: *execution,
                 });
             }
-            let decided = hot.draft.into_iter().flat_map(|draft| draft.decided);
-            let requests = decided.map(|(request, _)| request).chain(hot.waiting);
-            again.extend(requests.map(|request| (run, request)));
+            let draft = hot.draft.unwrap_or_default();
+            for mail in &draft.taken {
+                self.reading.remove(mail);
+            }
+            let decided = draft.decided.into_iter().map(|(request, _)| request);
+            if draft.create.is_some() {
+                // Nothing of it is there; the sender may ask again.
+                for request in decided {
+                    self.refuse(&request, Error::Contended(hot.run_id.to_string()));
+                }
+                continue;
+            }
+            again.extend(decided.chain(hot.waiting).map(|request| (run, request)));
         }
         self.dirty.clear();
         self.hungry.clear();
