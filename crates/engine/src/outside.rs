@@ -35,7 +35,8 @@ pub struct Recorded {
     pub at: Time,
 }
 
-/// Records an event of a run that exists, with the rows that follow from it. If one is recorded under
+/// Records an event of a run that exists, with the rows that follow from it and a marker for each of
+/// `sinks`. If one is recorded under
 /// its key already, nothing changes and that one is returned.
 ///
 /// What the event would make the native engine do (dispatch work, start children) is not done: whoever
@@ -45,6 +46,7 @@ pub fn record_outside(
     plan: &Arc<Plan>,
     run_id: &str,
     body: &Body,
+    sinks: &[String],
     now: Time,
 ) -> Result<Recorded, Error> {
     let run = store.find(run_id)?;
@@ -68,8 +70,12 @@ pub fn record_outside(
             .draft
             .take()
             .unwrap_or_else(|| Draft::new(hot.committed()));
+        let config = Config {
+            sinks: sinks.to_vec(),
+            ..Config::default()
+        };
         // Nobody's session: numbers of real ones begin at 1.
-        let append = hot.seal(&mut draft, SessionNo(0), &Config::default(), event.at)?;
+        let append = hot.seal(&mut draft, SessionNo(0), &config, event.at)?;
         let Some(mut append) = append else {
             return Err(Error::Contended(run_id.to_owned()));
         };

@@ -282,6 +282,8 @@ pub struct Keeper {
     reading: HashSet<MailNo>,
     outputs: VecDeque<Output>,
     clock: u64,
+    /// How many runs were left in memory when some were forgotten last.
+    kept: usize,
     stopping: bool,
 }
 
@@ -328,6 +330,7 @@ impl Keeper {
             reading: HashSet::new(),
             outputs: VecDeque::new(),
             clock: 0,
+            kept: 0,
             stopping: false,
         })
     }
@@ -488,6 +491,10 @@ impl Keeper {
 
     /// The next batch for the store, if there is anything to commit.
     pub fn next_batch(&mut self, now: Time) -> Option<Batch> {
+        // Without a session nothing could be committed; `tick` opens another one.
+        if self.polls.session_lost {
+            return None;
+        }
         self.feed();
         if self.dirty.is_empty() {
             return None;
@@ -661,8 +668,10 @@ impl Keeper {
 
     /// Forgets runs that have been idle longest when there are too many, but not `wanted`, which was
     /// brought into memory because something is about to be done for it.
-    fn evict(&mut self, wanted: RunNo) {
-        if self.runs.len() <= self.config.cache.saturating_mul(2) {
+    pub(crate) fn evict(&mut self, wanted: RunNo) {
+        // Where most runs are busy, looking at all of them for each new one would be too much.
+        let enough = self.config.cache.max(self.kept).saturating_mul(2);
+        if self.runs.len() <= enough {
             return;
         }
         let session = self.session;
@@ -677,6 +686,7 @@ impl Keeper {
         for (_, run) in idle.into_iter().take(extra) {
             self.drop_run(run);
         }
+        self.kept = self.runs.len();
     }
 
     fn plan(&mut self, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {

@@ -142,6 +142,7 @@ impl Keeper {
         draft.create = Some(new);
         hot.draft = Some(draft);
         self.runs.insert(run, hot);
+        self.evict(run);
         self.decide(run, create, now);
         if !self.exists(run) {
             // The kernel refused it: there is nothing to write, and nothing to confirm.

@@ -218,8 +218,8 @@ fn forgetting_runs_changes_nothing() {
                     }
                 }
             }
-            let again = hand.code(&runs[0], signal_of_the_dead());
-            assert_eq!(again, Code::StepTerminal);
+            let again = hand.code(&runs[0], claim_of_the_first());
+            assert_eq!(again, Code::RunTerminal);
             hand.keeper.close().unwrap();
             let logs = runs.iter().map(|run_id| lab.kinds(run_id));
             logs.collect::<Vec<_>>()
@@ -228,7 +228,7 @@ fn forgetting_runs_changes_nothing() {
     });
 }
 
-fn signal_of_the_dead() -> stepwell_kernel::command::Command {
+fn claim_of_the_first() -> stepwell_kernel::command::Command {
     stepwell_kernel::command::Command::ClaimStep {
         target: stepwell_kernel::effect::Target::Step(stepwell_kernel::plan::StepRef::first(
             stepwell_kernel::plan::StepNo(0),
@@ -257,11 +257,7 @@ fn work_that_takes_longer_than_its_lease_says_is_still_its_sessions() {
 fn a_wake_up_is_seen_by_whoever_lives() {
     each_store(|lab| {
         let mut hand: Hand = lab.hand(serves());
-        let mut step = super::task("a");
-        step.retry.max_executions = 3;
-        let plan = stepwell_kernel::plan::Plan::new(super::net(vec![step], Vec::new())).unwrap();
-        hand.trigger(&std::sync::Arc::new(plan), request(RUN))
-            .unwrap();
+        hand.trigger(&chain(&["a"]), request(RUN)).unwrap();
         let job = hand.jobs.remove(0);
         hand.finish(
             &job,

@@ -24,7 +24,7 @@ fn statuses(lab: &Lab, runs: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn c30_queue_persists_the_run_pending_and_starts_it_later() {
+fn queue_persists_the_run_pending_and_starts_it_later() {
     each_store(|lab| {
         let mut hand = lab.hand(one_at_a_time());
         for run_id in ["run_1", "run_2", "run_3"] {
@@ -44,7 +44,7 @@ fn c30_queue_persists_the_run_pending_and_starts_it_later() {
 }
 
 #[test]
-fn c30_delay_accepts_the_run_with_a_start_in_the_future() {
+fn delay_accepts_the_run_with_a_start_in_the_future() {
     each_store(|lab| {
         let mut config = one_at_a_time();
         config.limits.when_full = WhenFull::Delay { by_ms: 60_000 };
@@ -62,7 +62,7 @@ fn c30_delay_accepts_the_run_with_a_start_in_the_future() {
 }
 
 #[test]
-fn c30_reject_says_when_to_try_again_and_leaves_nothing() {
+fn reject_says_when_to_try_again_and_leaves_nothing() {
     each_store(|lab| {
         let mut config = one_at_a_time();
         config.limits.when_full = WhenFull::Reject {

@@ -6,14 +6,13 @@ use serde_json::json;
 use stepwell_engine::chunk::encode;
 use stepwell_engine::store::{Append, Batch, CommitId, Guard, Outcome, RunNo};
 use stepwell_engine::{Error, StartRequest, record_outside};
-use stepwell_kernel::command::Reply;
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::{Body, Event};
 use stepwell_kernel::evolve::replay;
-use stepwell_kernel::plan::Plan;
+use stepwell_kernel::plan::{Plan, StepNo, StepRef};
 use stepwell_kernel::state::Phase;
 
-use super::{Lab, START, chain, completed, each_store, event, offers, request, serves};
+use super::{Lab, START, chain, each_store, event, offers, request, serves};
 
 const RUN: &str = "run_log";
 
@@ -70,12 +69,12 @@ fn c1_an_append_gets_the_next_number_of_its_run() {
         let before = lab.events(RUN).len() as u64;
         for (no, id) in ["a", "b", "c", "d"].into_iter().enumerate() {
             let body = received(id, "x");
-            let stored = record_outside(&*lab.store, &plan, RUN, &body, START).unwrap();
+            let stored = record_outside(&*lab.store, &plan, RUN, &body, &[], START).unwrap();
             assert_eq!(stored.seq, before + 1 + no as u64);
         }
         // Each run has a count of its own.
         let body = received("a", "x");
-        let other = record_outside(&*lab.store, &plan, "run_other", &body, START).unwrap();
+        let other = record_outside(&*lab.store, &plan, "run_other", &body, &[], START).unwrap();
         assert_eq!(other.seq, before + 1);
         let seqs: Vec<u64> = lab.events(RUN).iter().map(|event| event.seq).collect();
         assert_eq!(seqs, (1..=before + 4).collect::<Vec<u64>>());
@@ -126,7 +125,7 @@ fn c3_an_event_whose_key_exists_changes_nothing_and_returns_the_first() {
         let plan = begun(lab, RUN);
         let record = |run_id: &str, id: &str, payload: &str, later: u64| {
             let now = START.plus(later);
-            record_outside(&*lab.store, &plan, run_id, &received(id, payload), now).unwrap()
+            record_outside(&*lab.store, &plan, run_id, &received(id, payload), &[], now).unwrap()
         };
         let first = record(RUN, "a", "first", 0);
         record(RUN, "b", "x", 0);
@@ -152,7 +151,7 @@ fn c3_an_event_from_outside_reaches_the_rows_and_the_owner_of_its_run() {
         let run = lab.store.find(RUN).unwrap().unwrap();
         let head = || lab.store.load(run).unwrap().unwrap().head.head;
         assert_eq!(head().session, owner);
-        record_outside(&*lab.store, &plan, RUN, &received("e", "x"), START).unwrap();
+        record_outside(&*lab.store, &plan, RUN, &received("e", "x"), &[], START).unwrap();
         assert_eq!(head().session, owner, "it keeps its run");
         // Its next commit finds the log further on, and goes on from there.
         hand.work();
@@ -182,48 +181,37 @@ fn inside_the_engine_a_key_that_exists_is_a_conflict_and_nothing_is_written() {
 fn c43_an_event_that_does_not_fit_leaves_no_row_no_marker_and_no_used_key() {
     each_store(|lab| {
         let plan = begun(lab, RUN);
-        let mut config = offers();
-        config.sinks = vec!["sink".into()];
-        let mut hand = lab.hand(config);
-        let before = lab.events(RUN);
-        // The contract's artifact references have a URI that is one.
-        let claimed = hand.claim_as(RUN, "a", "w").unwrap();
-        let (rows, marks) = (lab.events(RUN), lab.store.backlog("sink").unwrap());
-        assert_eq!(rows.len(), before.len() + 1);
-        let mut bad = completed(&claimed.claim);
-        let stepwell_kernel::command::Command::CompleteStep { artifacts, .. } = &mut bad else {
-            unreachable!()
+        let mut hand = lab.hand(offers());
+        hand.claim_as(RUN, "a", "w").unwrap();
+        let sinks = ["sink".to_owned()];
+        // Attempts are counted from one.
+        let done = |logical: u32| {
+            let body = Body::StepCompleted {
+                step: StepRef::first(StepNo(0)),
+                logical,
+                execution: 1,
+                output: None,
+                artifacts: Vec::new(),
+                ctx: Default::default(),
+                routing: None,
+                by: None,
+            };
+            record_outside(&*lab.store, &plan, RUN, &body, &sinks, START)
         };
-        artifacts.push(unfit());
-        let refused = hand.submit(RUN, bad);
-        assert!(
-            matches!(&refused, Err(error) if error.to_string().contains("SCHEMA_VALIDATION_FAILED")),
-            "{refused:?}"
-        );
+        let (rows, head) = (lab.events(RUN), lab.status(RUN));
+        let refused = done(0).unwrap_err();
+        assert!(matches!(refused, Error::Schema { .. }), "{refused:?}");
+        let text = refused.to_string();
+        assert!(text.contains("SCHEMA_VALIDATION_FAILED"), "{text}");
         assert_eq!(lab.events(RUN), rows);
-        assert_eq!(lab.store.backlog("sink").unwrap(), marks);
-        // The key of StepCompleted is free: the same execution completes as it should.
-        let done = hand.submit(RUN, completed(&claimed.claim)).unwrap();
-        assert_eq!(done, Reply::Done);
-        assert_eq!(lab.status(RUN), "COMPLETED");
-        // From outside as well.
-        let body = Body::StepCompleted {
-            step: stepwell_kernel::plan::StepRef::first(stepwell_kernel::plan::StepNo(0)),
-            logical: 1,
-            execution: 9,
-            output: None,
-            artifacts: vec![unfit()],
-            ctx: Default::default(),
-            routing: None,
-            by: None,
-        };
-        let refused = record_outside(&*lab.store, &plan, RUN, &body, START);
-        assert!(matches!(refused, Err(Error::Schema { .. })), "{refused:?}");
+        assert_eq!(lab.status(RUN), head);
+        assert_eq!(lab.store.backlog("sink").unwrap().0, 0);
+        // Its key is free, and its number too.
+        let stored = done(1).unwrap();
+        assert_eq!(stored.seq, rows.len() as u64 + 1);
+        assert_eq!(lab.store.backlog("sink").unwrap().0, 1);
+        assert_eq!(done(1).unwrap(), stored);
     });
-}
-
-fn unfit() -> stepwell_kernel::event::ArtifactRef {
-    serde_json::from_value(json!({ "uri": "", "kind": "" })).unwrap()
 }
 
 #[test]
@@ -233,7 +221,15 @@ fn a_writer_that_lost_goes_on_from_the_log() {
         let mut hand = lab.hand(offers());
         let ticket = hand.hand_in(RUN, event("ours", "tick", json!({})));
         let batch = hand.batch().unwrap();
-        record_outside(&*lab.store, &plan, RUN, &received("theirs", "x"), START).unwrap();
+        record_outside(
+            &*lab.store,
+            &plan,
+            RUN,
+            &received("theirs", "x"),
+            &[],
+            START,
+        )
+        .unwrap();
         assert_eq!(hand.send(&batch), [Outcome::Moved]);
         assert!(hand.answer(ticket).is_none(), "it is decided again first");
         hand.drive();
@@ -312,7 +308,7 @@ fn a_guard_that_does_not_hold_leaves_the_run_as_it_was() {
         hand.hand_in(RUN, event("e", "tick", json!({})));
         let mut batch = hand.batch().unwrap();
         batch.appends[0].guards.push(Guard::Lease {
-            target: plan.step(stepwell_kernel::plan::StepNo(0)).name.clone(),
+            target: plan.step(StepNo(0)).name.clone(),
             worker: "nobody".into(),
         });
         let index = batch.appends[0].guards.len() - 1;

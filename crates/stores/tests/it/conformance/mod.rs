@@ -33,13 +33,17 @@ use lab::{Hand, Lab, each_store};
 /// 2026-02-11T10:30:00.000Z
 const START: Time = Time(1_770_805_800_000);
 
+/// Work that may fail twice.
 fn task(name: &str) -> Step {
     let work = Work::Task {
         queue: "default".into(),
         operation: name.into(),
         config: Json::Null,
     };
-    Step::new(name, work)
+    let mut step = Step::new(name, work);
+    step.retry.max_executions = 3;
+    step.retry.classes = vec![ErrorClass::Unknown];
+    step
 }
 
 fn net(steps: Vec<Step>, edges: Vec<Edge>) -> Net {

@@ -11,7 +11,7 @@ use super::{Hand, Lab, chain, completed, each_store, offers, request, serves};
 const RUN: &str = "run_r";
 
 #[test]
-fn c37_no_work_is_started_before_its_claim_is_committed() {
+fn no_work_is_started_before_its_claim_is_committed() {
     each_store(|lab| {
         let mut hand = lab.hand(serves());
         hand.hand_in_start(&chain(&["a", "b"]), request(RUN));
@@ -40,7 +40,7 @@ fn c37_no_work_is_started_before_its_claim_is_committed() {
 }
 
 #[test]
-fn c37_a_claim_that_was_lost_starts_nothing() {
+fn a_claim_that_was_lost_starts_nothing() {
     each_store(|lab| {
         let mut hand = lab.hand(serves());
         hand.trigger(&chain(&["a", "b"]), request(RUN)).unwrap();
