@@ -31,6 +31,10 @@ pub const CODEC: i16 = 1;
 /// Bytes of `digests` for each event: its id (16), idempotency key (32) and hash (32).
 pub const DIGESTS: usize = 80;
 
+/// How deep the values of a chunk may be nested, its own brackets counted. Readers give up at 128, and
+/// what cannot be read back must not be written.
+pub const MAX_DEPTH: usize = 100;
+
 /// Why a chunk cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a chunk of the log cannot be read: {0}")]
@@ -77,6 +81,27 @@ pub fn encode(plan: &Plan, run_id: &str, events: &[Event], records: &[Record]) -
             .map(|event| event.key(plan).to_bytes())
             .collect(),
     }
+}
+
+/// How deep the brackets of a JSON text are nested.
+#[must_use]
+pub fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'[' | b'{' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Reads a chunk's events.

@@ -5,6 +5,7 @@
 //! - `keeper`: holds the hot runs and turns decisions into commits; no thread, no clock.
 //! - `engine`: the keeper in line, on the caller's thread; `service`: the keeper with threads.
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
+//! - `outside`: what other engines report about runs.
 //! - `mock`: drives runs with pretended work.
 //!
 //! No SQL, no HTTP, and no rule about workflows: those are the kernel's.
@@ -16,6 +17,7 @@ mod error;
 pub mod keeper;
 pub mod limits;
 pub mod mock;
+mod outside;
 pub mod port;
 pub mod rows;
 pub mod service;
@@ -25,4 +27,5 @@ pub mod suite;
 
 pub use engine::{Alert, Engine};
 pub use error::Error;
+pub use outside::{Recorded, record_outside};
 pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};

@@ -28,8 +28,6 @@ use crate::store::{
 /// A run whose next wake-up is closer than this stays with its session: giving it away and taking it
 /// back would be two writes for nothing.
 const HOLD_MS: u64 = 2_000;
-/// A snapshot is not worth it for a log shorter than this, in bytes.
-const MIN_SNAPSHOT: usize = 256 * 1024;
 
 /// A run in memory.
 #[derive(Debug)]
@@ -319,7 +317,7 @@ impl Hot {
             }
             append.linear = rows::linear(&self.plan, &self.state, &self.event_key, draft);
             append.sinks.clone_from(&config.sinks);
-            append.snapshot = self.frozen(draft);
+            append.snapshot = self.frozen(draft, config.snapshot_bytes);
         }
         append.create.clone_from(&draft.create);
         append.guards.clone_from(&draft.guards);
@@ -365,15 +363,25 @@ impl Hot {
             source,
         })?;
         let chunk = chunk::encode(&self.plan, &self.run_id, &draft.events, &records);
+        let depth = chunk::depth(&chunk.body);
+        if depth > chunk::MAX_DEPTH {
+            return Err(Error::Refused {
+                run_id: self.run_id.to_string(),
+                why: format!(
+                    "it is nested {depth} deep in the log, which takes {}",
+                    chunk::MAX_DEPTH
+                ),
+            });
+        }
         draft.bytes = chunk.body.len();
         append.chunk = Some(chunk);
         Ok(())
     }
 
     /// The state, when the log since the last time is longer than it was.
-    fn frozen(&self, draft: &mut Draft) -> Option<Frozen> {
+    fn frozen(&self, draft: &mut Draft, at_least: usize) -> Option<Frozen> {
         let log = self.log_bytes + draft.bytes;
-        if log < MIN_SNAPSHOT
+        if log < at_least
             || log < self.frozen_bytes.saturating_mul(2)
             || self.state.phase.is_ended()
         {

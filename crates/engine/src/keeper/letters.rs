@@ -320,7 +320,18 @@ impl Keeper {
             command: request.command.clone(),
             reply: true,
         };
-        match self.store.post(run, &letter.body(), now) {
+        let body = letter.body();
+        let depth = crate::chunk::depth(&body);
+        if depth > crate::chunk::MAX_DEPTH {
+            // The owner could not read it.
+            let run_id = self.runs.get(&run).map(|hot| hot.run_id.to_string());
+            let refused = Error::Refused {
+                run_id: run_id.unwrap_or_default(),
+                why: format!("it is nested {depth} deep"),
+            };
+            return self.refuse(&request, refused);
+        }
+        match self.store.post(run, &body, now) {
             Ok(mail) => self.polls.awaited.push((mail, ticket)),
             Err(error) => self.refuse(&request, Error::Store(error)),
         }

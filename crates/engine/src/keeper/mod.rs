@@ -199,6 +199,8 @@ pub struct Config {
     pub poll_ms: u64,
     /// How long a result may take to be written before the step fails instead.
     pub write_budget_ms: u64,
+    /// A state is not written down for a log shorter than this.
+    pub snapshot_bytes: usize,
 }
 
 impl Default for Config {
@@ -214,6 +216,7 @@ impl Default for Config {
             session_ms: 15_000,
             poll_ms: 500,
             write_budget_ms: 3_000,
+            snapshot_bytes: 256 * 1024,
         }
     }
 }
@@ -285,6 +288,8 @@ pub struct Keeper {
     reading: HashSet<MailNo>,
     outputs: VecDeque<Output>,
     clock: u64,
+    /// How many runs were left in memory when some were forgotten last.
+    kept: usize,
     stopping: bool,
 }
 
@@ -331,6 +336,7 @@ impl Keeper {
             reading: HashSet::new(),
             outputs: VecDeque::new(),
             clock: 0,
+            kept: 0,
             stopping: false,
         })
     }
@@ -430,6 +436,9 @@ impl Keeper {
             hot.jobs.remove(&target);
             self.busy = self.busy.saturating_sub(1);
         }
+        // The session is the lease of this process's work, however long it takes: the commit is
+        // guarded by it, and the time that the claim was granted for says nothing.
+        let command = unhurried(command);
         self.take(run, Request::keeper(command), now);
     }
 
@@ -518,6 +527,10 @@ impl Keeper {
 
     /// The next batch for the store, if there is anything to commit.
     pub fn next_batch(&mut self, now: Time) -> Option<Batch> {
+        // Without a session nothing could be committed; `tick` opens another one.
+        if self.polls.session_lost {
+            return None;
+        }
         self.feed();
         if self.dirty.is_empty() {
             return None;
@@ -630,6 +643,11 @@ impl Keeper {
         let mut draft = hot.draft.take()?;
         let append = match hot.seal(&mut draft, self.session, &self.config, now) {
             Ok(append) => append,
+            // Refused as the database would have refused it, only sooner.
+            Err(Error::Refused { why, .. }) => {
+                self.refused(run, draft, &why, now);
+                return None;
+            }
             Err(error) => {
                 // A bug: nothing of this draft can be written. Only the log is truth.
                 tracing::error!(%error, "a decision was dropped");
@@ -689,24 +707,27 @@ impl Keeper {
         let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
         let plan = self.plan(stored.plan, &stored.run_id)?;
         let store = self.store.clone();
-        let hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
+        let mut hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
+        hot.used = self.clock;
         self.ids.insert(hot.run_id.clone(), run);
         self.runs.insert(run, hot);
         self.evict(run);
         Ok(())
     }
 
-    /// Forgets runs that have been idle longest when there are too many; not the one that was just
-    /// read, since whoever asked for it has not used it yet.
-    fn evict(&mut self, just_read: RunNo) {
-        if self.runs.len() <= self.config.cache.saturating_mul(2) {
+    /// Forgets runs that have been idle longest when there are too many, but not `wanted`, which was
+    /// brought into memory because something is about to be done for it.
+    pub(crate) fn evict(&mut self, wanted: RunNo) {
+        // Where most runs are busy, looking at all of them for each new one would be too much.
+        let enough = self.config.cache.max(self.kept).saturating_mul(2);
+        if self.runs.len() <= enough {
             return;
         }
         let session = self.session;
         let mut idle: Vec<(u64, RunNo)> = self
             .runs
             .iter()
-            .filter(|(run, hot)| **run != just_read && hot.is_idle(session))
+            .filter(|(run, hot)| **run != wanted && hot.is_idle(session))
             .map(|(run, hot)| (hot.used, *run))
             .collect();
         idle.sort_unstable();
@@ -714,6 +735,7 @@ impl Keeper {
         for (_, run) in idle.into_iter().take(extra) {
             self.drop_run(run);
         }
+        self.kept = self.runs.len();
     }
 
     fn plan(&mut self, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
@@ -773,6 +795,18 @@ fn claim_of(command: &mut Command) -> Option<&mut Claim> {
 fn lease_ms(plan: &Plan) -> u64 {
     let own = plan.net().extra.get("leaseSeconds").and_then(Json::as_u64);
     own.map_or(30_000, |seconds| seconds.saturating_mul(1_000))
+}
+
+/// A result whose lease has no end of its own.
+fn unhurried(mut command: Command) -> Command {
+    if let Command::CompleteStep { claim, .. }
+    | Command::FailStep { claim, .. }
+    | Command::WaitStep { claim, .. }
+    | Command::ConfirmKill { claim } = &mut command
+    {
+        claim.lease_until = Some(Time(i64::MAX));
+    }
+    command
 }
 
 /// What a session's own work is leased to. No worker outside may have such a name.

@@ -57,7 +57,7 @@ impl Keeper {
                     let taken = Error::BizKeyTaken(key.unwrap_or_default());
                     self.not_created(run, draft, Err(taken));
                 }
-                Outcome::SlotsFull(_) => self.no_slot(run, draft, now),
+                Outcome::SlotsFull(key) => self.no_slot(run, draft, key, now),
                 Outcome::Refused(why) => self.refused(run, draft, &why, now),
             }
         }
@@ -310,15 +310,15 @@ impl Keeper {
     }
 
     /// Someone else was faster: the run stays in the queue.
-    fn no_slot(&mut self, run: RunNo, draft: Draft, now: Time) {
+    fn no_slot(&mut self, run: RunNo, draft: Draft, key: String, now: Time) {
         let create = draft.create.clone();
         let Some(create) = create else {
             // It is queued; it is looked at again when a slot is freed. What others asked for in the same
             // draft has nothing to do with that.
             if let Some(old) = self.forget_draft(run, &draft) {
-                let others = draft.decided.into_iter().map(|(request, _)| request);
-                let others: Vec<Request> = others
-                    .filter(|it| it.from != From::Keeper)
+                let decided = draft.decided.into_iter().map(|(request, _)| request);
+                let others: Vec<Request> = decided
+                    .filter(|it| !matches!(it.command, Command::StartRun { .. }))
                     .chain(old.waiting)
                     .collect();
                 self.reading_again(&others);
@@ -330,7 +330,13 @@ impl Keeper {
         };
         // Create it again without starting it.
         self.polls.queue = true;
-        let first = draft.decided.first().map(|(request, _)| request.clone());
+        let mut first = draft.decided.first().map(|(request, _)| request.clone());
+        if let Some(request) = &mut first
+            && let Err(error) = self.too_many(request, key, now)
+        {
+            self.forget_draft(run, &draft);
+            return self.refuse(request, error);
+        }
         let plan = self.runs.get(&run).map(|hot| hot.plan.clone());
         self.forget_draft(run, &draft);
         if let (Some(request), Some(plan)) = (first, plan) {
@@ -338,23 +344,32 @@ impl Keeper {
         }
     }
 
-    /// The database refuses a value: whoever sent it is told, and nobody else suffers.
-    fn refused(&mut self, run: RunNo, draft: Draft, why: &str, now: Time) {
+    /// A value cannot be written: whoever sent it is told, and nobody else suffers.
+    pub(super) fn refused(&mut self, run: RunNo, mut draft: Draft, why: &str, now: Time) {
         let Some(old) = self.forget_draft(run, &draft) else {
             return;
         };
+        if draft.create.is_none() && draft.decided.len() > 1 {
+            return self.one_by_one(run, old, std::mem::take(&mut draft.decided), now);
+        }
         let error = Error::Refused {
             run_id: old.run_id.to_string(),
             why: why.to_owned(),
         };
-        tracing::error!(%error, "the database refused a value");
+        tracing::error!(%error, "a value was refused");
         let mut again = Vec::new();
-        for (mut request, _) in draft.decided {
-            request.retries += 1;
-            match failure_of(&request.command, why) {
+        let mut unreadable = Vec::new();
+        let mut stuck = false;
+        for (request, _) in draft.decided {
+            match (failure_of(&request.command, why), request.from) {
                 // The work was done and its result cannot be kept: the step fails, and says so.
-                Some(command) if request.retries == 1 => again.push(Request { command, ..request }),
-                _ => self.refuse(&request, error.clone()),
+                (Some(command), _) => again.push(Request { command, ..request }),
+                // Nobody looks for an answer, and the next time would be no better.
+                (None, From::Mail { no, reply: false }) => unreadable.push(no),
+                // What the run itself comes to cannot be written. Deriving it again would come to
+                // the same, for ever.
+                (None, From::Keeper) => stuck = true,
+                (None, _) => self.refuse(&request, error.clone()),
             }
         }
         again.extend(old.waiting);
@@ -364,12 +379,58 @@ impl Keeper {
         match self.ensure(run) {
             Ok(()) => {
                 self.keep_jobs(run, old.jobs);
+                for mail in unreadable {
+                    self.discard(run, mail);
+                }
                 for request in again {
                     self.take(run, request, now);
                 }
-                self.attend(run, now);
+                if !stuck {
+                    self.attend(run, now);
+                }
             }
             Err(error) => self.park(run, again, old.jobs, error),
+        }
+    }
+}
+
+impl Keeper {
+    /// One of these commands cannot be written: the first is decided alone, the others after its
+    /// commit, until the one that is to blame stands alone.
+    fn one_by_one(
+        &mut self,
+        run: RunNo,
+        old: super::Hot,
+        decided: Vec<(Request, Result<Reply, Rejection>)>,
+        now: Time,
+    ) {
+        let requests = decided.into_iter().map(|(request, _)| request);
+        let mut requests: std::collections::VecDeque<Request> =
+            requests.chain(old.waiting).collect();
+        let first = requests.pop_front();
+        match self.ensure(run) {
+            Ok(()) => {
+                self.keep_jobs(run, old.jobs);
+                if let Some(first) = first {
+                    self.take(run, first, now);
+                }
+                match self.runs.get_mut(&run) {
+                    Some(hot) => {
+                        hot.waiting.extend(requests);
+                        let after = hot.committed;
+                        hot.draft.get_or_insert_with(|| Draft::new(after));
+                        self.dirty.insert(run);
+                    }
+                    // Another server has it now.
+                    None => requests
+                        .into_iter()
+                        .for_each(|request| self.take(run, request, now)),
+                }
+            }
+            Err(error) => {
+                let all = first.into_iter().chain(requests).collect();
+                self.park(run, all, old.jobs, error);
+            }
         }
     }
 }
@@ -392,17 +453,35 @@ fn too_late(request: &mut Request) {
     }
 }
 
+/// What is recorded instead of a result that cannot be written.
 fn failure_of(command: &Command, why: &str) -> Option<Command> {
+    let error = StepError::new(
+        ErrorClass::Validation,
+        "VALUE_REFUSED",
+        format!("the result cannot be written: {why}"),
+    );
     match command {
-        Command::CompleteStep { claim, .. } => Some(Command::FailStep {
-            claim: claim.clone(),
-            error: StepError::new(
-                ErrorClass::Validation,
-                "VALUE_REFUSED",
-                format!("the database refuses the result: {why}"),
+        Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } => {
+            Some(Command::FailStep {
+                claim: claim.clone(),
+                error,
+                retryable: Some(false),
+                delay_ms: None,
+            })
+        }
+        Command::ChildEnded {
+            step,
+            request_key,
+            output,
+            ..
+        } if !output.is_null() => Some(Command::ChildEnded {
+            step: *step,
+            request_key: request_key.clone(),
+            outcome: stepwell_kernel::effect::Outcome::Failed(
+                stepwell_kernel::event::Rollback::None,
             ),
-            retryable: Some(false),
-            delay_ms: None,
+            output: serde_json::Value::Null,
+            error: Some(error),
         }),
         _ => None,
     }

@@ -142,6 +142,7 @@ impl Keeper {
         draft.create = Some(new);
         hot.draft = Some(draft);
         self.runs.insert(run, hot);
+        self.evict(run);
         self.decide(run, create, now);
         if !self.exists(run) {
             // The kernel refused it: there is nothing to write, and nothing to confirm.
@@ -202,6 +203,27 @@ impl Keeper {
                 Ok(false)
             }
             (Some(_), WhenFull::Queue) => Ok(false),
+        }
+    }
+
+    /// What happens to a run that another one was faster than: as if the slot had been seen taken.
+    pub(super) fn too_many(
+        &self,
+        create: &mut Request,
+        key: String,
+        now: Time,
+    ) -> Result<(), Error> {
+        match (self.config.limits.when_full, &mut create.command) {
+            (WhenFull::Reject { retry_after_ms }, _) => Err(Error::Busy {
+                key,
+                retry_after_ms,
+            }),
+            (WhenFull::Delay { by_ms }, Command::CreateRun { start_after, .. }) => {
+                let later = now.plus(by_ms);
+                *start_after = Some(start_after.unwrap_or(later).max(later));
+                Ok(())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -269,7 +291,15 @@ impl Keeper {
     /// once start each run once: starting is an append like any other.
     pub fn dequeue(&mut self, now: Time) -> Result<(), Error> {
         for run in self.store.queued(now, QUEUE_PAGE)? {
-            self.ensure(run)?;
+            match self.ensure(run) {
+                Ok(()) => {}
+                Err(Error::Store(error)) => return Err(error.into()),
+                // One that cannot be read must not hold up those behind it.
+                Err(error) => {
+                    tracing::error!(%error, "a queued run cannot be started");
+                    continue;
+                }
+            }
             let hot = self.runs.get(&run);
             let free = hot.is_some_and(|hot| hot.flight.is_none() && hot.draft.is_none());
             if !free || hot.is_some_and(|hot| hot.state.phase != Phase::Queued) {

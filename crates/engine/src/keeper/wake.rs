@@ -201,9 +201,20 @@ impl Keeper {
                     execution: *execution,
                 });
             }
-            let decided = hot.draft.into_iter().flat_map(|draft| draft.decided);
-            let requests = decided.map(|(request, _)| request).chain(hot.waiting);
-            let asked = requests.filter(|request| !request.is_found());
+            let draft = hot.draft.unwrap_or_default();
+            for mail in &draft.taken {
+                self.reading.remove(mail);
+            }
+            let decided = draft.decided.into_iter().map(|(request, _)| request);
+            if draft.create.is_some() {
+                // Nothing of it is there; the sender may ask again.
+                for request in decided {
+                    self.refuse(&request, Error::Contended(hot.run_id.to_string()));
+                }
+                continue;
+            }
+            let asked = decided.chain(hot.waiting);
+            let asked = asked.filter(|request| !request.is_found());
             again.extend(asked.map(|request| (run, request)));
         }
         self.dirty.clear();

@@ -1,6 +1,7 @@
 //! The stores against the engine's public suite, against each other, and against faults.
 #![allow(clippy::unwrap_used)]
 
+mod conformance;
 mod place;
 mod postgres;
 mod postgres_faults;

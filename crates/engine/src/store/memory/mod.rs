@@ -36,6 +36,15 @@ impl MemoryStore {
         store.tables().secret = Some(secret);
         store
     }
+
+    /// The rows of a linear run, which databases show as the views `workflow_instance` and
+    /// `workflow_step`.
+    pub fn linear(&self, run_id: &str) -> Option<(LinearInstance, Vec<LinearStep>)> {
+        let tables = self.tables();
+        let run = tables.runs.get(tables.ids.get(run_id)?)?;
+        let steps = run.steps.values().cloned().collect();
+        Some((run.instance.clone()?, steps))
+    }
 }
 
 /// All rows. Under one lock, so that every call is one transaction.

@@ -1,5 +1,4 @@
-//! The numbered statements that the memory store and the engine can decide, one module a subject.
+//! The numbered statements that the engine can decide alone. Those that a store has a part in are
+//! proven with all stores, in `crates/stores/tests/it/conformance`.
 
 mod engine;
-// mod linear;
-// mod store;

@@ -1,0 +1,128 @@
+//! Appends from outside: an engine that is not this one (Temporal, Conductor) reports what happened in
+//! a run, at least once. The event's key decides: what is recorded under it already counts, and the
+//! reporter gets that back, whatever it says now.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use stepwell_kernel::event::{Body, Event};
+use stepwell_kernel::evolve::evolve;
+use stepwell_kernel::keys;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+
+use crate::engine::read_events;
+use crate::error::Error;
+use crate::keeper::{Config, Draft, Hot};
+use crate::store::{Batch, CommitId, Outcome, SessionNo, Store};
+
+/// How many times an append is made again because others were faster.
+const TRIES: usize = 16;
+
+/// What an event is known by once it is in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its id.
+    pub event_id: String,
+    /// Its place in the run's log, which the store has given it.
+    pub seq: u64,
+    /// The key that it was recorded under.
+    pub idempotency_key: String,
+    /// Its type.
+    pub event_type: &'static str,
+    /// When it was recorded.
+    pub at: Time,
+}
+
+/// Records an event of a run that exists, with the rows that follow from it and a marker for each of
+/// `sinks`. If one is recorded under
+/// its key already, nothing changes and that one is returned.
+///
+/// What the event would make the native engine do (dispatch work, start children) is not done: whoever
+/// reports what happened has done it.
+pub fn record_outside(
+    store: &dyn Store,
+    plan: &Arc<Plan>,
+    run_id: &str,
+    body: &Body,
+    sinks: &[String],
+    now: Time,
+) -> Result<Recorded, Error> {
+    let run = store.find(run_id)?;
+    let run = run.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))?;
+    for _ in 0..TRIES {
+        let stored = store.load(run)?;
+        let stored = stored.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))?;
+        let mut hot = Hot::read(stored, plan.clone(), || {
+            Ok(store.chunks(run, 0, usize::MAX)?)
+        })?;
+        let event = Event {
+            seq: hot.committed() + 1,
+            // Time does not go back in a log.
+            at: now.max(hot.state.last_at),
+            body: body.clone(),
+        };
+        let key = event.key(plan);
+        evolve(plan, &mut hot.state, &event, &mut Vec::new());
+        hot.absorb(vec![event.clone()]);
+        let mut draft = hot
+            .draft
+            .take()
+            .unwrap_or_else(|| Draft::new(hot.committed()));
+        let config = Config {
+            sinks: sinks.to_vec(),
+            ..Config::default()
+        };
+        // Nobody's session: numbers of real ones begin at 1.
+        let append = hot.seal(&mut draft, SessionNo(0), &config, event.at)?;
+        let Some(mut append) = append else {
+            return Err(Error::Contended(run_id.to_owned()));
+        };
+        // Whoever has the run keeps it.
+        let owner = hot.head().session.filter(|_| !hot.state.phase.is_ended());
+        if let (Some(head), Some(owner)) = (&mut append.head, owner) {
+            head.session = Some(owner);
+            head.wake_at = None;
+        }
+        let batch = Batch {
+            id: CommitId {
+                session: 0,
+                // Two reporters must not take each other's commit for their own.
+                number: (RandomState::new().hash_one((run_id, event.seq)) >> 1) as i64,
+            },
+            session: None,
+            now: event.at,
+            appends: vec![append],
+        };
+        match store.commit(&batch)?.pop() {
+            Some(Outcome::Committed | Outcome::Again) => return Ok(recorded(plan, run_id, &event)),
+            Some(Outcome::KeyExists) => {
+                let events = read_events(store, run_id, 0)?;
+                let first = events.iter().find(|it| it.key(plan) == key);
+                if let Some(first) = first {
+                    return Ok(recorded(plan, run_id, first));
+                }
+            }
+            Some(Outcome::Refused(why)) => {
+                return Err(Error::Refused {
+                    run_id: run_id.to_owned(),
+                    why,
+                });
+            }
+            _ => {}
+        }
+    }
+    Err(Error::Contended(run_id.to_owned()))
+}
+
+fn recorded(plan: &Plan, run_id: &str, event: &Event) -> Recorded {
+    let version = &plan.net().plan_version;
+    Recorded {
+        event_id: keys::event_id(run_id, event.seq),
+        seq: event.seq,
+        idempotency_key: event.key(plan).digest(run_id, version),
+        event_type: event.body.kind(),
+        at: event.at,
+    }
+}

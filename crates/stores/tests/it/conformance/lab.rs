@@ -1,0 +1,500 @@
+//! Three stores under one test, keepers driven by hand, and the tables read past the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use stepwell_engine::engine::read_events;
+use stepwell_engine::keeper::{Answer, Config, Job, Keeper, Output, Retry, Ticket};
+use stepwell_engine::port::NoCatalog;
+use stepwell_engine::store::{
+    Batch, LinearInstance, LinearStep, MemoryStore, Outcome, Store, StoreError, TaskRow, Trouble,
+};
+use stepwell_engine::{Error, StartRequest};
+use stepwell_kernel::command::{Claimed, Command, Reply};
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::event::Event;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::Code;
+use stepwell_kernel::state::State;
+use stepwell_kernel::time::Time;
+use stepwell_stores::postgres::PostgresStore;
+use stepwell_stores::sqlite::SqliteStore;
+
+use super::START;
+use crate::place::Place;
+use crate::server;
+use crate::sqlite::quick;
+
+/// A store, and a way to its tables that does not go through it.
+pub(crate) struct Lab {
+    pub(crate) store: Arc<dyn Store>,
+    view: View,
+}
+
+enum View {
+    Memory(Arc<MemoryStore>),
+    Sqlite(
+        Connection,
+        #[allow(dead_code, reason = "gone with the test")] Place,
+    ),
+    Postgres(String),
+}
+
+/// Runs a test on memory, SQLite and PostgreSQL, each new and empty.
+pub(crate) fn each_store(test: impl Fn(&Lab)) {
+    for open in [memory, sqlite, postgres] {
+        let lab = open();
+        // Shown if the test fails.
+        println!("on {}", lab.store.kind());
+        test(&lab);
+        assert_eq!(lab.store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+fn memory() -> Lab {
+    let store = Arc::new(MemoryStore::default());
+    Lab {
+        store: store.clone(),
+        view: View::Memory(store),
+    }
+}
+
+fn sqlite() -> Lab {
+    let place = Place::new();
+    let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+    let conn = Connection::open(place.at("s.db")).unwrap();
+    Lab {
+        store: Arc::new(store),
+        view: View::Sqlite(conn, place),
+    }
+}
+
+fn postgres() -> Lab {
+    let schema = server::schema();
+    let store = PostgresStore::connect(&server::url(), server::options(&schema)).unwrap();
+    Lab {
+        store: Arc::new(store),
+        view: View::Postgres(schema),
+    }
+}
+
+impl Lab {
+    /// What another server opens: a connection of its own where the store takes several.
+    pub(crate) fn second(&self) -> Arc<dyn Store> {
+        match &self.view {
+            View::Memory(_) | View::Sqlite(..) => self.store.clone(),
+            View::Postgres(schema) => {
+                let options = server::options(schema);
+                Arc::new(PostgresStore::connect(&server::url(), options).unwrap())
+            }
+        }
+    }
+
+    /// A keeper of its own session, at the start of time.
+    pub(crate) fn hand(&self, config: Config) -> Hand {
+        self.hand_at(config, START)
+    }
+
+    pub(crate) fn hand_at(&self, config: Config, now: Time) -> Hand {
+        Hand::new(self.second(), config, now)
+    }
+
+    pub(crate) fn events(&self, run_id: &str) -> Vec<Event> {
+        match read_events(&*self.store, run_id, 0) {
+            Err(Error::UnknownRun(_)) => Vec::new(),
+            events => events.unwrap(),
+        }
+    }
+
+    pub(crate) fn kinds(&self, run_id: &str) -> Vec<&'static str> {
+        let events = self.events(run_id);
+        events.iter().map(|event| event.body.kind()).collect()
+    }
+
+    pub(crate) fn count(&self, run_id: &str, kind: &str) -> usize {
+        self.kinds(run_id).iter().filter(|it| **it == kind).count()
+    }
+
+    /// The row of a run in a list.
+    pub(crate) fn status(&self, run_id: &str) -> String {
+        let run = self.store.find(run_id).unwrap().unwrap();
+        self.store.load(run).unwrap().unwrap().head.head.status
+    }
+
+    /// Both tables of a linear run, times in milliseconds since the start. Columns that are NULL are
+    /// left out.
+    pub(crate) fn tables(&self, run_id: &str) -> String {
+        let Some((instance, steps)) = self.linear(run_id) else {
+            return String::new();
+        };
+        let mut text = format!(
+            "{} at {} {}{}{}{}\n",
+            instance.status,
+            instance.current_step_seq,
+            instance.current_step_type,
+            column("started", instance.started_at, at),
+            column("completed", instance.completed_at, at),
+            column("failed", instance.failed_at, at),
+        );
+        for row in steps {
+            text += &format!(
+                "  {} {} {} {}/{}{}{}{}{}{}{}\n",
+                row.step_seq,
+                row.step_type,
+                row.status,
+                row.attempts,
+                row.max_attempts,
+                column("next_run_at", row.next_run_at, at),
+                column("waits", row.waiting_event_type, |it| it),
+                column("deadline", row.deadline_at, at),
+                column("locked_by", row.locked_by, |it| it),
+                column("locked_until", row.locked_until, at),
+                column("last_error", row.last_error, |it| format!("{it:?}")),
+            );
+        }
+        text
+    }
+
+    fn linear(&self, run_id: &str) -> Option<(LinearInstance, Vec<LinearStep>)> {
+        if let View::Memory(store) = &self.view {
+            return store.linear(run_id);
+        }
+        let instances = self.select(
+            &[
+                "biz_key",
+                "workflow_type",
+                "workflow_version",
+                "status",
+                "current_step_seq",
+                "current_step_type",
+                "started_at",
+                "completed_at",
+                "failed_at",
+            ],
+            &format!("workflow_instance WHERE instance_id = '{run_id}'"),
+        );
+        let steps = self.select(
+            &[
+                "step_seq",
+                "step_type",
+                "status",
+                "attempts",
+                "max_attempts",
+                "next_run_at",
+                "waiting_event_type",
+                "deadline_at",
+                "locked_by",
+                "locked_until",
+                "last_error",
+            ],
+            &format!("workflow_step WHERE instance_id = '{run_id}' ORDER BY step_seq"),
+        );
+        if instances.is_empty() {
+            assert!(steps.is_empty(), "steps without their instance");
+            return None;
+        }
+        let row = Row(&instances[0]);
+        let instance = LinearInstance {
+            biz_key: row.text(0),
+            workflow_type: row.text(1).unwrap(),
+            workflow_version: row.number(2),
+            status: row.text(3).unwrap(),
+            current_step_seq: row.number(4),
+            current_step_type: row.text(5).unwrap(),
+            started_at: row.time(6),
+            completed_at: row.time(7),
+            failed_at: row.time(8),
+        };
+        let step = |row: Row<'_>| LinearStep {
+            step_seq: row.number(0),
+            step_type: row.text(1).unwrap(),
+            status: row.text(2).unwrap(),
+            attempts: row.number(3),
+            max_attempts: row.number(4),
+            next_run_at: row.time(5),
+            waiting_event_type: row.text(6),
+            deadline_at: row.time(7),
+            locked_by: row.text(8),
+            locked_until: row.time(9),
+            last_error: row.text(10),
+        };
+        let steps = steps.iter().map(|row| step(Row(row))).collect();
+        Some((instance, steps))
+    }
+
+    /// Plain SQL; times come as RFC 3339 from both databases.
+    fn select(&self, columns: &[&str], from: &str) -> Vec<Vec<Option<String>>> {
+        match &self.view {
+            View::Memory(_) => Vec::new(),
+            View::Sqlite(conn, _) => {
+                let columns: Vec<String> = columns
+                    .iter()
+                    .map(|name| format!("CAST({name} AS TEXT)"))
+                    .collect();
+                let query = format!("SELECT {} FROM {from}", columns.join(", "));
+                let mut statement = conn.prepare(&query).unwrap();
+                let texts = |row: &rusqlite::Row<'_>| {
+                    (0..columns.len()).map(|index| row.get(index)).collect()
+                };
+                let rows = statement.query_map([], texts).unwrap();
+                rows.collect::<Result<_, _>>().unwrap()
+            }
+            View::Postgres(schema) => {
+                let shown = |name: &&str| match name {
+                    it if it.ends_with("_at") || it.ends_with("_until") => format!(
+                        "to_char({it} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+                    ),
+                    it => (*it).to_owned(),
+                };
+                let columns: Vec<String> = columns.iter().map(shown).collect();
+                let query = format!("SELECT {} FROM {schema}.{from}", columns.join(", "));
+                server::sql(&server::url(), &query)
+            }
+        }
+    }
+}
+
+struct Row<'a>(&'a [Option<String>]);
+
+impl Row<'_> {
+    fn text(&self, index: usize) -> Option<String> {
+        self.0[index].clone()
+    }
+
+    fn number<T: std::str::FromStr<Err: std::fmt::Debug>>(&self, index: usize) -> T {
+        self.0[index].as_ref().unwrap().parse().unwrap()
+    }
+
+    fn time(&self, index: usize) -> Option<Time> {
+        let text = self.0[index].as_ref()?;
+        Some(Time::from_rfc3339(text).unwrap())
+    }
+}
+
+fn column<T>(name: &str, value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(String::new, |value| format!(" {name}={}", show(value)))
+}
+
+fn at(time: Time) -> String {
+    format!("+{}", time.0 - START.0)
+}
+
+/// A keeper driven by hand.
+pub(crate) struct Hand {
+    pub(crate) keeper: Keeper,
+    pub(crate) now: Time,
+    tickets: u64,
+    answers: HashMap<Ticket, Result<Answer, Error>>,
+    /// Work of this process whose claim is committed.
+    pub(crate) jobs: Vec<Job>,
+    /// Everything else that it said.
+    pub(crate) said: Vec<Output>,
+}
+
+impl Hand {
+    pub(crate) fn new(store: Arc<dyn Store>, config: Config, now: Time) -> Hand {
+        Hand {
+            keeper: Keeper::open(store, Box::new(NoCatalog), config, now).unwrap(),
+            now,
+            tickets: 0,
+            answers: HashMap::new(),
+            jobs: Vec::new(),
+            said: Vec::new(),
+        }
+    }
+
+    pub(crate) fn advance(&mut self, millis: u64) -> &mut Hand {
+        self.now = self.now.plus(millis);
+        self
+    }
+
+    /// Hands a command over and commits nothing.
+    pub(crate) fn hand_in(&mut self, run_id: &str, command: Command) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.keeper.submit(run_id, command, ticket, self.now);
+        ticket
+    }
+
+    /// Hands a start over and commits nothing.
+    pub(crate) fn hand_in_start(&mut self, plan: &Arc<Plan>, request: StartRequest) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.keeper.start(plan, request, true, ticket, self.now);
+        ticket
+    }
+
+    /// The answer to a command, if it has come.
+    pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Error>> {
+        self.listen();
+        self.answers.remove(&ticket)
+    }
+
+    #[track_caller]
+    pub(crate) fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
+        let ticket = self.hand_in(run_id, command);
+        self.drive();
+        match self.answer(ticket).expect("an answer has come")? {
+            Answer::Reply(reply) => Ok(reply),
+            Answer::Run(_) => Ok(Reply::Done),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn trigger(
+        &mut self,
+        plan: &Arc<Plan>,
+        request: StartRequest,
+    ) -> Result<String, Error> {
+        let ticket = self.hand_in_start(plan, request);
+        self.drive();
+        match self.answer(ticket).expect("an answer has come")? {
+            Answer::Run(run_id) => Ok(run_id),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Why a command is refused.
+    #[track_caller]
+    pub(crate) fn code(&mut self, run_id: &str, command: Command) -> Code {
+        match self.submit(run_id, command) {
+            Err(Error::Rejected(rejection)) => rejection.code,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next batch, not sent yet.
+    pub(crate) fn batch(&mut self) -> Option<Batch> {
+        self.keeper.next_batch(self.now)
+    }
+
+    /// Takes a batch to the store and brings the answer back.
+    pub(crate) fn send(&mut self, batch: &Batch) -> Vec<Outcome> {
+        let outcomes = self.keeper.store().commit(batch).unwrap();
+        self.keeper.committed(batch, outcomes.clone(), self.now);
+        self.listen();
+        outcomes
+    }
+
+    /// The store could not take a batch.
+    pub(crate) fn lose(&mut self, batch: &Batch, kind: Trouble) -> Retry {
+        let error = StoreError::new(kind, "for the test");
+        let retry = self.keeper.failed(batch, &error, self.now);
+        self.listen();
+        retry
+    }
+
+    /// Does what is due, and everything that follows.
+    pub(crate) fn tick(&mut self) {
+        self.keeper.tick(self.now).unwrap();
+        self.drive();
+    }
+
+    /// Commits until nothing follows any more.
+    pub(crate) fn drive(&mut self) {
+        for _ in 0..10_000 {
+            while let Some(batch) = self.batch() {
+                self.send(&batch);
+            }
+            self.listen();
+            if !self.keeper.is_pressed() {
+                return;
+            }
+            self.keeper.tick(self.now).unwrap();
+        }
+        panic!("it never comes to rest");
+    }
+
+    fn listen(&mut self) {
+        for output in self.keeper.outputs() {
+            match output {
+                Output::Answer(ticket, answer) => {
+                    assert!(
+                        self.answers.insert(ticket, answer).is_none(),
+                        "one answer for each"
+                    );
+                }
+                Output::Start(job) => self.jobs.push(*job),
+                other => self.said.push(other),
+            }
+        }
+    }
+
+    pub(crate) fn target(&mut self, run_id: &str, step: &str) -> Target {
+        let plan = &self.state_of(run_id).1;
+        Target::Step(plan.parse_step_id(step).unwrap())
+    }
+
+    /// The state of a run as this keeper has it in memory.
+    pub(crate) fn state_of(&mut self, run_id: &str) -> (&State, Arc<Plan>) {
+        if !self.keeper.all_hot().any(|hot| *hot.run_id == *run_id) {
+            self.keeper.recover(run_id, self.now).unwrap();
+        }
+        let found = self.keeper.all_hot().find(|hot| *hot.run_id == *run_id);
+        let hot = found.expect("it is in memory");
+        (&hot.state, hot.plan.clone())
+    }
+
+    /// A worker outside claims a step.
+    pub(crate) fn claim_as(
+        &mut self,
+        run_id: &str,
+        step: &str,
+        worker: &str,
+    ) -> Result<Claimed, Error> {
+        let claim = Command::ClaimStep {
+            target: self.target(run_id, step),
+            worker: worker.into(),
+            lease_until: self.now.plus(super::linear::LEASE_MS),
+        };
+        match self.submit(run_id, claim)? {
+            Reply::Claimed(claimed) => Ok(*claimed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Visible tasks of the only queue that tests have, reserved for a worker.
+    pub(crate) fn reserve(&mut self, plan: &Plan, worker: &str, limit: usize) -> Vec<TaskRow> {
+        let pairs: Vec<(String, String)> = plan
+            .numbers()
+            .map(|no| {
+                let at = stepwell_kernel::plan::StepRef::first(no);
+                let (queue, op) = stepwell_engine::rows::served_by(plan, Target::Step(at));
+                (queue.to_owned(), op.to_owned())
+            })
+            .collect();
+        let until = self.now.plus(1_000);
+        let store = self.keeper.store();
+        store
+            .reserve(&pairs, worker, self.now, until, limit)
+            .unwrap()
+    }
+
+    /// Ends the oldest work of this process well.
+    #[track_caller]
+    pub(crate) fn finish_next(&mut self) {
+        let job = self.jobs.remove(0);
+        self.finish(&job, super::completed(&job.claimed.claim));
+    }
+
+    pub(crate) fn finish(&mut self, job: &Job, command: Command) {
+        self.finish_later(job, command);
+        self.drive();
+    }
+
+    /// Reports what became of work and commits nothing.
+    pub(crate) fn finish_later(&mut self, job: &Job, command: Command) {
+        let claim = &job.claimed.claim;
+        self.keeper
+            .finished(job.run, claim.target, claim.execution, command, self.now);
+    }
+
+    /// Does all work well until there is none.
+    pub(crate) fn work(&mut self) {
+        self.drive();
+        while !self.jobs.is_empty() {
+            self.finish_next();
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Work and its results: nothing starts before its claim is committed, and of a result and the failure
+//! that replaces it exactly one is recorded.
+
+use stepwell_engine::Error;
+use stepwell_engine::keeper::{Answer, Retry};
+use stepwell_engine::store::{Batch, Outcome, Trouble};
+use stepwell_kernel::command::Reply;
+
+use super::{Hand, Lab, chain, completed, each_store, offers, request, serves};
+
+const RUN: &str = "run_r";
+
+#[test]
+fn no_work_is_started_before_its_claim_is_committed() {
+    each_store(|lab| {
+        let mut hand = lab.hand(serves());
+        hand.hand_in_start(&chain(&["a", "b"]), request(RUN));
+        let batch = hand.batch().unwrap();
+        assert!(hand.jobs.is_empty());
+        // The store does not take it, however often it is asked.
+        for _ in 0..3 {
+            assert_eq!(hand.lose(&batch, Trouble::Unavailable), Retry::Same);
+            hand.advance(100);
+            assert!(hand.batch().is_none(), "nothing goes on behind it");
+            assert!(hand.jobs.is_empty());
+        }
+        assert!(lab.events(RUN).is_empty());
+        hand.send(&batch);
+        assert_eq!(hand.jobs.len(), 1);
+        assert_eq!(lab.count(RUN, "StepStarted"), 1);
+        // The same for a claim that comes with the result of the step before.
+        let job = hand.jobs.remove(0);
+        hand.finish_later(&job, completed(&job.claimed.claim));
+        let batch = hand.batch().unwrap();
+        hand.lose(&batch, Trouble::Full);
+        assert!(hand.jobs.is_empty());
+        hand.send(&batch);
+        assert_eq!(hand.jobs.len(), 1);
+    });
+}
+
+#[test]
+fn a_claim_that_was_lost_starts_nothing() {
+    each_store(|lab| {
+        let mut hand = lab.hand(serves());
+        hand.trigger(&chain(&["a", "b"]), request(RUN)).unwrap();
+        let job = hand.jobs.remove(0);
+        hand.finish_later(&job, completed(&job.claimed.claim));
+        let batch = hand.batch().unwrap();
+        // The session died before the commit: the claim in it never happened.
+        hand.advance(15_001);
+        lab.store.dead_sessions(hand.now).unwrap();
+        let mut batch_later = batch.clone();
+        batch_later.now = hand.now;
+        let outcomes = lab.store.commit(&batch_later).unwrap();
+        assert!(matches!(outcomes[..], [Outcome::GuardFailed(_)]));
+        hand.keeper.committed(&batch, outcomes, hand.now);
+        assert!(hand.jobs.is_empty());
+        assert_eq!(lab.count(RUN, "StepStarted"), 1);
+        assert_eq!(lab.count(RUN, "StepCompleted"), 0);
+    });
+}
+
+/// A run of this process whose result the store does not take until the write budget is spent; the
+/// batch with the result, and with what follows it.
+fn slow(lab: &Lab) -> (Hand, Batch, Batch) {
+    let mut config = serves();
+    config.session_ms = 60_000;
+    let mut hand = lab.hand(config);
+    hand.trigger(&chain(&["a"]), request(RUN)).unwrap();
+    let job = hand.jobs.remove(0);
+    hand.finish_later(&job, completed(&job.claimed.claim));
+    let result = hand.batch().unwrap();
+    hand.advance(3_000);
+    assert_eq!(hand.lose(&result, Trouble::AnswerLost), Retry::Same);
+    hand.advance(1);
+    assert_eq!(hand.lose(&result, Trouble::AnswerLost), Retry::Never);
+    let failure = hand.batch().unwrap();
+    assert_eq!(
+        failure.appends[0].after, result.appends[0].after,
+        "the same expected sequence"
+    );
+    (hand, result, failure)
+}
+
+#[test]
+fn c38_a_result_that_could_not_be_written_in_time_fails_the_step() {
+    each_store(|lab| {
+        let (mut hand, result, failure) = slow(lab);
+        assert_eq!(hand.send(&failure), [Outcome::Committed]);
+        // The original arrives after all, and finds its place taken.
+        assert_ne!(lab.store.commit(&result).unwrap(), [Outcome::Committed]);
+        hand.drive();
+        let kinds = lab.kinds(RUN);
+        assert!(!kinds.contains(&"StepCompleted"), "{kinds:?}");
+        let text = format!("{:?}", lab.events(RUN));
+        assert!(text.contains("WRITE_LATENCY_EXCEEDED"), "{text}");
+        let results = ["StepCompleted", "StepFailed", "StepExecutionFailed"];
+        let count = |kind: &&str| kinds.iter().filter(|it| it == &kind).count();
+        assert_eq!(results.iter().map(count).sum::<usize>(), 1, "{kinds:?}");
+    });
+}
+
+#[test]
+fn c38_a_result_that_was_written_after_all_counts_and_the_failure_does_not() {
+    each_store(|lab| {
+        let (mut hand, result, failure) = slow(lab);
+        assert_eq!(lab.store.commit(&result).unwrap(), [Outcome::Committed]);
+        assert_eq!(hand.send(&failure), [Outcome::Moved]);
+        hand.drive();
+        assert_eq!(lab.count(RUN, "StepCompleted"), 1);
+        assert_eq!(lab.count(RUN, "StepFailed"), 0);
+        assert_eq!(lab.count(RUN, "StepExecutionFailed"), 0);
+        assert_eq!(lab.status(RUN), "COMPLETED");
+    });
+}
+
+#[test]
+fn c38_the_result_of_a_worker_outside_is_treated_the_same() {
+    each_store(|lab| {
+        for landed in [true, false] {
+            let run_id = format!("run_{landed}");
+            let mut hand = lab.hand(offers());
+            hand.trigger(&chain(&["a"]), request(&run_id)).unwrap();
+            let claim = hand.claim_as(&run_id, "a", "w").unwrap().claim;
+            let ticket = hand.hand_in(&run_id, completed(&claim));
+            let result = hand.batch().unwrap();
+            hand.advance(3_001);
+            assert_eq!(hand.lose(&result, Trouble::AnswerLost), Retry::Never);
+            if landed {
+                lab.store.commit(&result).unwrap();
+            }
+            hand.drive();
+            let answer = hand.answer(ticket).expect("the worker is told");
+            let done = lab.count(&run_id, "StepCompleted");
+            let failed =
+                lab.count(&run_id, "StepFailed") + lab.count(&run_id, "StepExecutionFailed");
+            assert_eq!((done, failed), if landed { (1, 0) } else { (0, 1) });
+            if landed {
+                assert!(matches!(answer, Err(Error::Rejected(_))), "{answer:?}");
+            } else {
+                assert_eq!(answer, Ok(Answer::Reply(Reply::Done)));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_result_within_the_budget_is_kept_until_the_store_takes_it() {
+    each_store(|lab| {
+        let mut hand = lab.hand(serves());
+        hand.trigger(&chain(&["a"]), request(RUN)).unwrap();
+        let job = hand.jobs.remove(0);
+        hand.finish_later(&job, completed(&job.claimed.claim));
+        let result = hand.batch().unwrap();
+        for _ in 0..3 {
+            hand.advance(1_000);
+            assert_eq!(hand.lose(&result, Trouble::Unavailable), Retry::Same);
+        }
+        hand.send(&result);
+        hand.drive();
+        assert_eq!(lab.status(RUN), "COMPLETED");
+    });
+}
