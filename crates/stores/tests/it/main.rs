@@ -1,10 +1,16 @@
 //! The stores against the engine's public suite, against each other, and against faults.
 #![allow(clippy::unwrap_used)]
 
+mod faulty;
+#[path = "../../../bus/tests/it/listener.rs"]
+mod listener;
+mod outbox;
 mod place;
 mod postgres;
 mod postgres_faults;
 mod postgres_views;
+mod projector;
+mod runs;
 mod server;
 mod sqlite;
 mod sqlite_faults;
