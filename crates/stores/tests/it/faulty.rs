@@ -1,5 +1,6 @@
 //! A store whose reads can be torn: a chunk of the log that is there is not seen.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -10,15 +11,15 @@ use stepwell_kernel::time::Time;
 #[derive(Debug)]
 pub(crate) struct Torn {
     inner: Arc<dyn Store>,
-    /// Chunks that begin here are not seen, so many times.
-    pub(crate) hidden: Mutex<Option<(u64, u32)>>,
+    /// For each of the next reads the chunk that is not seen, by its first event.
+    pub(crate) hidden: Mutex<VecDeque<u64>>,
 }
 
 impl Torn {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Torn {
         Torn {
             inner,
-            hidden: Mutex::new(None),
+            hidden: Mutex::default(),
         }
     }
 }
@@ -34,13 +35,8 @@ macro_rules! as_it_is {
 impl Log for Torn {
     fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>> {
         let mut chunks = self.inner.chunks(run, after, limit)?;
-        let mut hidden = self.hidden.lock().unwrap();
-        if let Some((first, times)) = *hidden
-            && let Some(at) = chunks.iter().position(|it| it.first == first)
-        {
-            chunks.remove(at);
-            *hidden = (times > 1).then(|| (first, times - 1));
-        }
+        let hidden = self.hidden.lock().unwrap().pop_front();
+        chunks.retain(|it| Some(it.first) != hidden);
         Ok(chunks)
     }
 
