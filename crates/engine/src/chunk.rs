@@ -8,6 +8,7 @@
 //! with `eventId`, `idempotencyKey`, `runSeq` and `eventType`, which are kept as `digests`, numbers and
 //! in `ext`. Templates never change under a codec's number.
 
+mod read;
 mod template;
 
 use std::io;
@@ -23,6 +24,7 @@ use stepwell_kernel::time::Time;
 use crate::store::Chunk;
 use template::{Part, fields};
 
+pub use read::{Outbound, contract_events, with_outbound};
 pub use template::{Template, templates};
 
 /// How chunks are written now.

@@ -4,6 +4,7 @@
 //!   `suite`: what every store must do, as code that any store can run.
 //! - `keeper`: holds the hot runs and turns decisions into commits; no thread, no clock.
 //! - `engine`: the keeper in line, on the caller's thread; `service`: the keeper with threads.
+//! - `outbox`: takes what was committed to sinks outside; `projector`: keeps the contract's snapshots.
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
 //! - `outside`: what other engines report about runs.
 //! - `mock`: drives runs with pretended work.
@@ -18,12 +19,15 @@ pub mod keeper;
 pub mod limits;
 pub mod mock;
 mod outside;
+pub mod outbox;
 pub mod port;
+pub mod projector;
 pub mod rows;
 pub mod service;
 mod start;
 pub mod store;
 pub mod suite;
+mod ticker;
 
 pub use engine::{Alert, Engine};
 pub use error::Error;

@@ -39,7 +39,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "stepwell-stores",
         sees: &["stepwell-kernel", "stepwell-engine"],
-        tests_see: &["stepwell-dialects"],
+        tests_see: &["stepwell-dialects", "stepwell-bus"],
         bare: false,
     },
     Layer {

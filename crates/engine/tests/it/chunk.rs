@@ -8,8 +8,8 @@ use std::path::Path;
 use expect_test::{expect, expect_file};
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use stepwell_engine::chunk::{CODEC, DIGESTS, decode, encode, templates};
-use stepwell_engine::store::Chunk;
+use stepwell_engine::chunk::{CODEC, DIGESTS, contract_events, decode, encode, templates};
+use stepwell_engine::store::{Chunk, CommitId, StoredChunk};
 use stepwell_kernel::contract::{Record, Recorder, from_record};
 use stepwell_kernel::event::{Body, Event};
 use stepwell_kernel::keys;
@@ -72,6 +72,9 @@ fn check(plan: &Plan, run_id: &str, events: &[Event], records: &[Record]) {
     assert_eq!(chunk.digests.len(), DIGESTS * events.len());
     assert_eq!(chunk.last + 1 - chunk.first, events.len() as u64);
     let entries: Json = serde_json::from_str(&chunk.body).unwrap();
+    let read = contract_events(run_id, &plan.net().plan_version, &stored(&chunk)).unwrap();
+    let contracts: Vec<Json> = records.iter().map(|it| it.contract.clone()).collect();
+    assert_eq!(read, contracts);
     for (place, record) in records.iter().enumerate() {
         assert_eq!(rebuild(plan, run_id, &chunk, place), record.contract);
         assert_eq!(entries[place][2], record.ext);
@@ -81,6 +84,20 @@ fn check(plan: &Plan, run_id: &str, events: &[Event], records: &[Record]) {
     }
     let keys: BTreeSet<&Vec<u8>> = chunk.keys.iter().collect();
     assert_eq!(keys.len(), events.len(), "no two events share a key");
+}
+
+fn stored(chunk: &Chunk) -> StoredChunk {
+    StoredChunk {
+        first: chunk.first,
+        last: chunk.last,
+        commit: CommitId {
+            session: 0,
+            number: 0,
+        },
+        codec: chunk.codec,
+        body: chunk.body.clone(),
+        digests: chunk.digests.clone(),
+    }
 }
 
 fn golden(name: &Path) -> (Plan, Vec<Record>) {
@@ -175,4 +192,25 @@ fn what_is_no_chunk_is_refused() {
         assert!(decode(1, codec, body).is_err(), "{body}");
     }
     assert_eq!(decode(1, CODEC, "[]"), Ok(Vec::new()));
+}
+
+#[test]
+fn the_contracts_events_are_read_whatever_their_type() {
+    let mut chunk = StoredChunk {
+        first: 7,
+        last: 7,
+        commit: CommitId {
+            session: 0,
+            number: 0,
+        },
+        codec: CODEC,
+        body: r#"[[1,{"more":{"a":null,"b":1}},{"type":"NoSuchEvent"}]]"#.into(),
+        digests: vec![0; DIGESTS],
+    };
+    let read = contract_events("run", "1", &chunk).unwrap();
+    assert_eq!(read[0]["eventType"], "NoSuchEvent");
+    assert_eq!(read[0]["runSeq"], 7);
+    assert_eq!(read[0]["more"], serde_json::json!({"b": 1}));
+    chunk.digests.pop();
+    assert!(contract_events("run", "1", &chunk).is_err());
 }

@@ -2,10 +2,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod conformance;
+mod faulty;
+#[path = "../../../bus/tests/it/listener.rs"]
+mod listener;
+mod outbox;
 mod place;
 mod postgres;
 mod postgres_faults;
 mod postgres_views;
+mod projector;
+mod runs;
 mod server;
 mod sqlite;
 mod sqlite_faults;

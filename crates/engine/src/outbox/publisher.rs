@@ -1,0 +1,270 @@
+//! One sink's deliveries. A tick makes at most one, so that its driver's time is never stale.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stepwell_kernel::effect::Priority;
+use stepwell_kernel::time::Time;
+
+use super::backoff::Backoff;
+use super::{Config, Delivery, Sink, SinkError};
+use crate::chunk;
+use crate::store::{Marker, NewAlert, RunFilter, RunNo, Store, StoreError};
+use crate::ticker::Ticks;
+
+/// The alert when a delivery is given up.
+pub const DELIVERY_FAILED: &str = "EVENT_BUS_DELIVERY_FAILED";
+
+/// How many runs' plan versions are remembered.
+const REMEMBERED: usize = 10_000;
+/// A sink may ask for a pause, but not for ever.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+
+/// One sink's deliveries.
+pub struct Publisher {
+    store: Arc<dyn Store>,
+    sink: Box<dyn Sink>,
+    config: Config,
+    backoff: Backoff,
+    /// Taken and not tried yet; at most one for each run.
+    taken: VecDeque<Marker>,
+    /// The end of the lease of what was taken.
+    until: Time,
+    /// What became of a delivery and is not written yet.
+    verdict: Option<(Marker, Time, Verdict)>,
+    /// When to look into the outbox again.
+    look_at: Time,
+    /// While the sink is down: how many failures in a row say so, and when it is tried again.
+    down: Option<(u32, Time)>,
+    closing: bool,
+    versions: HashMap<RunNo, Arc<str>>,
+}
+
+/// What became of a delivery.
+enum Verdict {
+    Sent,
+    Failed { at: Time, why: String },
+    GivenUp { why: String, alert: NewAlert },
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Publisher")
+            .field("sink", &self.sink)
+            .field("taken", &self.taken.len())
+            .field("down", &self.down)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Publisher {
+    /// A publisher of a sink.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, sink: Box<dyn Sink>, config: Config) -> Publisher {
+        let who = [config.name.as_str(), sink.name()];
+        Publisher {
+            backoff: Backoff::new(config.backoff, config.max_backoff, config.seed, &who),
+            store,
+            sink,
+            config,
+            taken: VecDeque::new(),
+            until: Time(i64::MIN),
+            verdict: None,
+            look_at: Time(i64::MIN),
+            down: None,
+            closing: false,
+            versions: HashMap::new(),
+        }
+    }
+
+    /// There is something in the outbox.
+    pub fn notify(&mut self) {
+        self.look_at = Time(i64::MIN);
+    }
+
+    /// Whether the last thing the sink said was that it takes nothing.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.down.is_some()
+    }
+
+    /// Makes the next delivery, if one is due. Says when to tick again: now, if there may be more.
+    pub fn tick(&mut self, now: Time) -> Result<Time, StoreError> {
+        self.settle(now)?;
+        if let Some((_, at)) = self.down
+            && now < at
+        {
+            return Ok(at);
+        }
+        // What could be someone else's before the sink has answered is left to be taken again.
+        if now.plus(millis(self.sink.patience())) > self.until {
+            self.taken.clear();
+        }
+        if self.taken.is_empty() {
+            if self.closing || now < self.look_at {
+                return Ok(self.look_at.max(now));
+            }
+            self.take(now)?;
+        }
+        let Some(marker) = self.taken.front().cloned() else {
+            self.look_at = now.plus(millis(self.config.poll));
+            return Ok(self.look_at);
+        };
+        let verdict = match self.read(&marker)? {
+            Ok(delivery) => match self.sink.deliver(&delivery) {
+                Ok(()) => {
+                    self.down = None;
+                    Verdict::Sent
+                }
+                Err(error) => self.failed(&marker, error, now),
+            },
+            // Trying again cannot help, and the run's other events must not wait for it.
+            Err(why) => self.given_up(&marker, marker.attempts, why),
+        };
+        self.taken.pop_front();
+        self.verdict = Some((marker, self.until, verdict));
+        self.settle(now)?;
+        Ok(self.down.map_or(now, |(_, at)| at))
+    }
+
+    /// Writes what became of the last delivery; until then no other is made.
+    fn settle(&mut self, now: Time) -> Result<(), StoreError> {
+        let Some((marker, until, verdict)) = &self.verdict else {
+            return Ok(());
+        };
+        // That it was sent stays true; what failed may meanwhile be another publisher's to try.
+        match verdict {
+            Verdict::Sent => self.store.sent(marker)?,
+            _ if now > *until => {}
+            Verdict::Failed { at, why } => self.store.failed(marker, *at, why)?,
+            Verdict::GivenUp { why, alert } => self.store.bury(marker, now, why, alert)?,
+        }
+        self.verdict = None;
+        Ok(())
+    }
+
+    fn take(&mut self, now: Time) -> Result<(), StoreError> {
+        // One is enough to see whether the sink is back.
+        let limit = match self.down {
+            Some(_) => 1,
+            None => self.config.batch.max(1),
+        };
+        let lease = self.config.lease.max(self.sink.patience() * 2);
+        let until = now.plus(millis(lease));
+        let (sink, name) = (self.sink.name(), &self.config.name);
+        self.taken = self.store.take(sink, name, now, until, limit)?.into();
+        self.until = until;
+        Ok(())
+    }
+
+    /// The chunk of a marker, ready to go; or why it never will be.
+    fn read(&mut self, marker: &Marker) -> Result<Result<Delivery, String>, StoreError> {
+        let Some(version) = self.version(marker.run)? else {
+            return Ok(Err("the run is not in the store".into()));
+        };
+        let chunks = self
+            .store
+            .chunks(marker.run, marker.first.saturating_sub(1), 1)?;
+        let chunk = chunks.first().filter(|it| it.first == marker.first);
+        let Some(chunk) = chunk else {
+            return Ok(Err("its events are not in the store".into()));
+        };
+        let read = chunk::with_outbound(&marker.run_id, &version, chunk);
+        let delivery = |(events, outbound)| Delivery {
+            run_id: marker.run_id.clone(),
+            first_seq: chunk.first,
+            last_seq: chunk.last,
+            attempt: marker.attempts.saturating_add(1),
+            events,
+            outbound,
+        };
+        Ok(read.map(delivery).map_err(|fault| fault.to_string()))
+    }
+
+    /// The version of a run's plan.
+    fn version(&mut self, run: RunNo) -> Result<Option<Arc<str>>, StoreError> {
+        if let Some(version) = self.versions.get(&run) {
+            return Ok(Some(version.clone()));
+        }
+        let filter = RunFilter {
+            before: Some(RunNo(run.0.saturating_add(1))),
+            limit: 1,
+            ..RunFilter::default()
+        };
+        let found = self.store.list(&filter)?;
+        let Some(summary) = found.into_iter().find(|it| it.run == run) else {
+            return Ok(None);
+        };
+        if self.versions.len() >= REMEMBERED {
+            self.versions.clear();
+        }
+        let version: Arc<str> = summary.plan_version.into();
+        self.versions.insert(run, version.clone());
+        Ok(Some(version))
+    }
+
+    fn failed(&mut self, marker: &Marker, error: SinkError, now: Time) -> Verdict {
+        let attempts = marker.attempts.saturating_add(1);
+        let asked = error.retry_after.unwrap_or_default().min(LONGEST_PAUSE);
+        let mut at = now.plus(self.backoff.after(attempts).max(millis(asked)));
+        if error.down {
+            let failures = self
+                .down
+                .map_or(1, |(failures, _)| failures.saturating_add(1));
+            let pause = self.backoff.after(failures).max(millis(asked));
+            let again = now.plus(pause);
+            self.down = Some((failures, again));
+            at = at.max(again);
+        } else {
+            self.down = None;
+        }
+        tracing::warn!(
+            sink = self.sink.name(),
+            run = marker.run_id,
+            first = marker.first,
+            attempts,
+            "a delivery failed: {}",
+            error.why
+        );
+        match attempts >= self.config.max_attempts {
+            true => self.given_up(marker, attempts, error.why),
+            false => Verdict::Failed { at, why: error.why },
+        }
+    }
+
+    fn given_up(&self, marker: &Marker, attempts: u32, why: String) -> Verdict {
+        let alert = NewAlert {
+            code: DELIVERY_FAILED.into(),
+            priority: Priority::P1,
+            message: format!(
+                "the events of run {} from {} on were not delivered to {} in {attempts} attempts \
+                 and are a dead letter now: {why}",
+                marker.run_id,
+                marker.first,
+                self.sink.name(),
+            ),
+        };
+        Verdict::GivenUp { why, alert }
+    }
+}
+
+impl Ticks for Publisher {
+    fn tick(&mut self, now: Time) -> Result<Time, StoreError> {
+        Publisher::tick(self, now)
+    }
+
+    fn look(&mut self) {
+        self.notify();
+    }
+
+    fn closing(&mut self) -> bool {
+        self.closing = true;
+        self.verdict.is_some() || (!self.taken.is_empty() && self.down.is_none())
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,79 @@
+//! The port of the buses: what the publisher needs from wherever events go.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+pub use crate::chunk::Outbound;
+
+/// Where events go: a webhook, a stream, a queue.
+pub trait Sink: Send + fmt::Debug {
+    /// What markers of the outbox know it by. It must stay the same while any wait.
+    fn name(&self) -> &str;
+
+    /// Takes a delivery; on success it is the sink's. The same delivery may come again.
+    fn deliver(&self, delivery: &Delivery) -> Result<(), SinkError>;
+
+    /// `deliver` answers within this time.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+}
+
+/// One chunk of a run: what one commit appended to its log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delivery {
+    /// The run.
+    pub run_id: String,
+    /// The first event's sequence number.
+    pub first_seq: u64,
+    /// The last event's.
+    pub last_seq: u64,
+    /// Which attempt at this delivery, from 1.
+    pub attempt: u32,
+    /// The contract's events, in order.
+    pub events: Vec<Json>,
+    /// What steps sent to the outside with them, in order.
+    pub outbound: Vec<Outbound>,
+}
+
+impl Delivery {
+    /// The same for each attempt, and for no other delivery to the same sink.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.run_id, self.first_seq)
+    }
+}
+
+/// Why a sink did not take a delivery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct SinkError {
+    /// For people.
+    pub why: String,
+    /// The sink asks not to be tried before this time has passed.
+    pub retry_after: Option<Duration>,
+    /// It is the sink as a whole that fails: other deliveries would fail as well, so they are spared
+    /// the attempt until one gets through.
+    pub down: bool,
+}
+
+impl SinkError {
+    /// The sink refuses this delivery.
+    pub fn refused(why: impl fmt::Display) -> SinkError {
+        SinkError {
+            why: why.to_string(),
+            retry_after: None,
+            down: false,
+        }
+    }
+
+    /// The sink takes nothing.
+    pub fn down(why: impl fmt::Display) -> SinkError {
+        SinkError {
+            down: true,
+            ..SinkError::refused(why)
+        }
+    }
+}

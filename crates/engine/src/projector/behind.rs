@@ -1,0 +1,83 @@
+//! Which runs have changed and are not projected yet, and since when.
+
+use std::collections::{BTreeSet, HashMap};
+
+use stepwell_kernel::time::Time;
+
+use crate::store::RunNo;
+
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    since: Time,
+    seq: u64,
+    /// Not to be tried before.
+    rest_until: Time,
+}
+
+/// Runs that have changed and are not projected yet.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    runs: HashMap<RunNo, Change>,
+    by_age: BTreeSet<(Time, RunNo)>,
+}
+
+impl Behind {
+    /// A run has changed.
+    pub(super) fn changed(&mut self, run: RunNo, seq: u64, at: Time) {
+        let change = self.runs.entry(run).or_insert(Change {
+            since: at,
+            seq,
+            rest_until: Time(i64::MIN),
+        });
+        change.seq = change.seq.max(seq);
+        // What has just been written may be what was missing.
+        change.rest_until = Time(i64::MIN);
+        self.by_age.insert((change.since, run));
+    }
+
+    /// A run is projected up to here; the last event that is has this time, so no other is older.
+    pub(super) fn reached(&mut self, run: RunNo, seq: u64, at: Option<Time>) {
+        let Some(change) = self.runs.get_mut(&run) else {
+            return;
+        };
+        if seq >= change.seq {
+            self.by_age.remove(&(change.since, run));
+            self.runs.remove(&run);
+        } else if let Some(at) = at.filter(|at| *at > change.since) {
+            self.by_age.remove(&(change.since, run));
+            change.since = at;
+            self.by_age.insert((at, run));
+        }
+    }
+
+    /// Nothing more can be done for a run until then.
+    pub(super) fn rest(&mut self, run: RunNo, until: Time) {
+        if let Some(change) = self.runs.get_mut(&run) {
+            change.rest_until = until;
+        }
+    }
+
+    /// A run that cannot be projected.
+    pub(super) fn give_up(&mut self, run: RunNo) {
+        if let Some(change) = self.runs.remove(&run) {
+            self.by_age.remove(&(change.since, run));
+        }
+    }
+
+    /// Those that have waited longest.
+    pub(super) fn oldest(&self, now: Time, limit: usize) -> Vec<RunNo> {
+        let ready = |run: &RunNo| self.runs.get(run).is_some_and(|it| it.rest_until <= now);
+        let runs = self.by_age.iter().map(|(_, run)| *run);
+        runs.filter(ready).take(limit).collect()
+    }
+
+    /// The one that has waited longest, and since when.
+    pub(super) fn first(&self) -> Option<(RunNo, Time)> {
+        self.by_age.first().map(|(since, run)| (*run, *since))
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.runs.len()
+    }
+}

@@ -1,0 +1,110 @@
+//! A store whose reads can be torn: a chunk of the log that is there is not seen.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use stepwell_engine::store::*;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+
+#[derive(Debug)]
+pub(crate) struct Torn {
+    inner: Arc<dyn Store>,
+    /// For each of the next reads the chunk that is not seen, by its first event.
+    pub(crate) hidden: Mutex<VecDeque<u64>>,
+}
+
+impl Torn {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Torn {
+        Torn {
+            inner,
+            hidden: Mutex::default(),
+        }
+    }
+}
+
+macro_rules! as_it_is {
+    ($port:ident: $(fn $name:ident($($arg:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        $(fn $name(&self, $($arg: $kind),*) -> $answer {
+            $port::$name(&*self.inner, $($arg),*)
+        })*
+    };
+}
+
+impl Log for Torn {
+    fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>> {
+        let mut chunks = self.inner.chunks(run, after, limit)?;
+        let hidden = self.hidden.lock().unwrap().pop_front();
+        chunks.retain(|it| Some(it.first) != hidden);
+        Ok(chunks)
+    }
+
+    as_it_is! { Log:
+        fn commit(batch: &Batch) -> Result<Vec<Outcome>>;
+        fn reserve_numbers(count: u32) -> Result<Range<i64>>;
+        fn put_plan(plan: &Plan) -> Result<PlanNo>;
+        fn plan(no: PlanNo) -> Result<Option<PlanRow>>;
+        fn find(run_id: &str) -> Result<Option<RunNo>>;
+        fn load(run: RunNo) -> Result<Option<StoredRun>>;
+        fn list(filter: &RunFilter) -> Result<Vec<RunSummary>>;
+        fn secret() -> Result<[u8; 32]>;
+        fn check() -> Result<Health>;
+    }
+}
+
+impl Sessions for Torn {
+    as_it_is! { Sessions:
+        fn open_session(name: &str, now: Time, until: Time) -> Result<SessionNo>;
+        fn renew_session(session: SessionNo, now: Time, until: Time) -> Result<bool>;
+        fn close_session(session: SessionNo) -> Result<()>;
+        fn dead_sessions(now: Time) -> Result<Vec<SessionNo>>;
+        fn runs_of(session: SessionNo, limit: usize) -> Result<Vec<RunNo>>;
+        fn due(now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>>;
+        fn next_due() -> Result<Option<Time>>;
+        fn queued(now: Time, limit: usize) -> Result<Vec<RunNo>>;
+        fn slots_taken(key: &str) -> Result<u32>;
+    }
+}
+
+impl Tasks for Torn {
+    as_it_is! { Tasks:
+        fn reserve(serves: &[(String, String)], worker: &str, now: Time, until: Time, limit: usize) -> Result<Vec<TaskRow>>;
+        fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> Result<bool>;
+        fn expired(now: Time, limit: usize) -> Result<Vec<TaskRow>>;
+        fn next_visible(serves: &[(String, String)]) -> Result<Option<Time>>;
+    }
+}
+
+impl Mailbox for Torn {
+    as_it_is! { Mailbox:
+        fn post(to: RunNo, body: &str, now: Time) -> Result<MailNo>;
+        fn mail(session: SessionNo, limit: usize) -> Result<Vec<Mail>>;
+        fn answer(mail: MailNo, answer: &str) -> Result<()>;
+        fn answered(mail: MailNo) -> Result<Option<Option<String>>>;
+        fn deliver(event: &OutsideEvent, now: Time) -> Result<Delivered>;
+        fn news() -> Result<i64>;
+    }
+}
+
+impl Outbox for Torn {
+    as_it_is! { Outbox:
+        fn take(sink: &str, publisher: &str, now: Time, until: Time, limit: usize) -> Result<Vec<Marker>>;
+        fn sent(marker: &Marker) -> Result<()>;
+        fn failed(marker: &Marker, at: Time, why: &str) -> Result<()>;
+        fn bury(marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()>;
+        fn dead_letters(limit: usize) -> Result<Vec<DeadLetter>>;
+        fn redrive(letter: i64) -> Result<bool>;
+        fn backlog(sink: &str) -> Result<(u64, Option<Time>)>;
+        fn alert(run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()>;
+        fn alerts(limit: usize) -> Result<Vec<AlertRow>>;
+        fn put_projection(run: RunNo, seq: u64, snapshot: &str, now: Time) -> Result<()>;
+        fn projection(run: RunNo) -> Result<Option<(u64, String)>>;
+    }
+}
+
+impl Store for Torn {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+}
