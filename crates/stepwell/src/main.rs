@@ -6,9 +6,11 @@ mod definition;
 mod exit;
 mod explain;
 mod graph;
+mod picture;
 mod plan;
 mod run;
 mod schema;
+mod store;
 mod term;
 
 use std::io::{self, Write};
@@ -50,6 +52,7 @@ enum Command {
     Check(check::CheckArgs),
     Plan(plan::PlanArgs),
     Run(run::RunArgs),
+    Resume(run::ResumeArgs),
     Explain(explain::ExplainArgs),
     #[command(hide = true)]
     Schema(schema::SchemaArgs),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Resume(args) => run::resume(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Schema(args) => schema::run(&args),
     };
