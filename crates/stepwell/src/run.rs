@@ -261,7 +261,8 @@ fn finish(
         patch: input::patch(&args.patch)?,
         stop: drive::interrupts()?,
     };
-    let driven = approve(args, plan, run_id, &mut doer).and_then(|()| drive.run(&mut doer, &mut view));
+    let driven =
+        approve(args, plan, run_id, &mut doer).and_then(|()| drive.run(&mut doer, &mut view));
     // Whatever happened: who comes next need not wait for this process's time to be over.
     let closed = doer.engine().close();
     let end = driven?;
@@ -277,6 +278,7 @@ fn finish(
         notes,
         is_virtual: place.is_virtual,
         go_on: place.durable.then(|| command(args, run_id)),
+        only_shown: false,
     };
     if args.output == Output::Json {
         let events = engine.events(run_id, 0)?;
@@ -389,7 +391,11 @@ fn approve(args: &GoArgs, plan: &Plan, run_id: &str, doer: &mut Doer) -> Result<
             .submit(run_id, Command::ApproveRun { actor })
             .context("the run cannot be approved")?;
     }
-    if doer.seen().run(run_id).is_some_and(|live| live.state.approved) {
+    if doer
+        .seen()
+        .run(run_id)
+        .is_some_and(|live| live.state.approved)
+    {
         doer.engine().dequeue_and_start()?;
     }
     Ok(())

@@ -32,6 +32,18 @@ pub(crate) struct Ending {
     pub(crate) is_virtual: bool,
     /// The command that goes on with the run, if it is kept.
     pub(crate) go_on: Option<String>,
+    /// Somebody only looks: where the run is stands elsewhere.
+    pub(crate) only_shown: bool,
+}
+
+impl Ending {
+    /// For a run that is only looked at.
+    pub(crate) fn shown() -> Ending {
+        Ending {
+            only_shown: true,
+            ..Ending::default()
+        }
+    }
 }
 
 /// Most stuck things that are listed.
@@ -54,6 +66,7 @@ pub(crate) fn summary(plan: &Plan, state: &State, ending: &Ending, paint: Paint)
         notes,
         is_virtual,
         go_on,
+        only_shown,
     } = ending;
     let tone = match state.phase {
         Phase::Ended(Outcome::Succeeded) => Tone::Good,
@@ -64,11 +77,7 @@ pub(crate) fn summary(plan: &Plan, state: &State, ending: &Ending, paint: Paint)
     let sub = run_substatus(plan, state).map_or_else(String::new, |sub| format!(" ({sub})"));
     let until = state.ended_at.unwrap_or(state.last_at);
     let took = duration(until.since(state.started_at.unwrap_or(state.created_at)));
-    let clock = if *is_virtual {
-        " of virtual time"
-    } else {
-        ""
-    };
+    let clock = if *is_virtual { " of virtual time" } else { "" };
     let mut text = format!(
         "\n{word}{sub}  {}  {}\n",
         one_line(&plan.net().plan_id),
@@ -109,7 +118,11 @@ pub(crate) fn summary(plan: &Plan, state: &State, ending: &Ending, paint: Paint)
         End::Interrupted => "was at",
         End::Over | End::GaveUp(_) => "stuck",
     };
-    for reason in stuck(plan, state, end) {
+    let reasons = match only_shown {
+        true => Vec::new(),
+        false => stuck(plan, state, end),
+    };
+    for reason in reasons {
         fact(label, &reason);
     }
     // A token that was not let in is looked at again when ctx changes; a starved join is not.
@@ -117,7 +130,7 @@ pub(crate) fn summary(plan: &Plan, state: &State, ending: &Ending, paint: Paint)
         let mut visits = state.steps.iter().flat_map(|step| &step.visits);
         visits.any(|visit| visit.run.status == Status::Denied)
     };
-    if state.stalled.is_some() && has_denied() {
+    if state.stalled.is_some() && has_denied() && !only_shown {
         fact("cure", "--patch KEY=VALUE sets ctx, as an operator would");
     }
     for note in notes {
