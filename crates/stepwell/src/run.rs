@@ -49,7 +49,7 @@ type RunEngine = Engine<RunClock>;
 /// How long a store that many processes share waits before it takes this process for dead.
 const SESSION_MS: u64 = 5_000;
 /// How often the store is asked what others have left there.
-const POLL_MS: u64 = 100;
+const POLL_MS: u64 = 250;
 
 /// Run a definition to its end
 #[derive(Debug, Args)]

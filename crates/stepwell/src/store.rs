@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use stepwell_engine::store::{Result, Store, StoreError, Trouble};
-use stepwell_stores::{Address, OpenMode};
+use stepwell_stores::{Address, OpenMode, without_password};
 
 /// Where runs are kept if nobody says otherwise: below the directory where the command is called.
 const DEFAULT: &str = "sqlite:.stepwell/stepwell.db";
@@ -92,27 +92,12 @@ pub(crate) fn word(text: &str) -> String {
     }
 }
 
-/// What is between the user and the `@` never shows up in a terminal or a log.
-fn without_password(url: &str) -> String {
-    let hidden = || {
-        let (scheme, rest) = url.split_once("://")?;
-        let (login, place) = rest.rsplit_once('@')?;
-        let (user, _) = login.split_once(':')?;
-        Some(format!("{scheme}://{user}:***@{place}"))
-    };
-    hidden().unwrap_or_else(|| url.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_not_shown() {
-        let shown = without_password("postgres://me:secr@t@host/db");
-        assert_eq!(shown, "postgres://me:***@host/db");
-        assert_eq!(without_password("postgres://me@host"), "postgres://me@host");
-        assert_eq!(without_password("sqlite:a.db"), "sqlite:a.db");
+    fn words_are_quoted_as_shells_want_it() {
         assert_eq!(word("it's"), "'it'\\''s'");
     }
 }

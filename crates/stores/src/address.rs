@@ -121,7 +121,25 @@ fn connect(url: &str, schema: Option<&str>) -> Result<PostgresStore> {
     if let Some(schema) = schema {
         schema.clone_into(&mut options.schema);
     }
-    PostgresStore::connect(url, options)
+    PostgresStore::connect(url, options).map_err(|mut error| {
+        if error.kind == Trouble::Unavailable {
+            let place = without_password(url);
+            error.message = format!("{}; is there a server at {place}?", error.message);
+        }
+        error
+    })
+}
+
+/// An address for people: what is between the user and the `@` never shows up in a terminal or a log.
+#[must_use]
+pub fn without_password(url: &str) -> String {
+    let hidden = || {
+        let (scheme, rest) = url.split_once("://")?;
+        let (login, place) = rest.rsplit_once('@')?;
+        let (user, _) = login.split_once(':')?;
+        Some(format!("{scheme}://{user}:***@{place}"))
+    };
+    hidden().unwrap_or_else(|| url.to_owned())
 }
 
 /// Takes `schema=` out of the options: the driver knows no such one.
@@ -161,6 +179,14 @@ mod tests {
         };
         let text = "postgres://u@h/d?connect_timeout=3&schema=x";
         assert_eq!(Address::parse(text).unwrap(), postgres);
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let shown = without_password("postgres://me:secr@t@host/db");
+        assert_eq!(shown, "postgres://me:***@host/db");
+        assert_eq!(without_password("postgres://me@host"), "postgres://me@host");
+        assert_eq!(without_password("sqlite:a.db"), "sqlite:a.db");
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod address;
 pub mod postgres;
 pub mod sqlite;
 
-pub use address::{Address, FORMS, OpenMode, open};
+pub use address::{Address, FORMS, OpenMode, open, without_password};
 
 /// How the slots of a head are kept: a JSON list, nothing where there are none.
 fn slots_text(slots: &[String]) -> Option<String> {

@@ -22,7 +22,7 @@ Examples:
   stepwell runs events RUN
   stepwell runs events RUN --follow           until the run has ended
   stepwell runs events RUN --ext              also what the contract has no field for, and the hashes
-  stepwell runs events RUN --after 40 | jq -c '[.seq, .type]'")]
+  stepwell runs events RUN --after 40 | jq -c '[.runSeq, .eventType]'")]
 pub(super) struct EventsArgs {
     /// The run's id
     #[arg(value_name = "RUN")]

@@ -122,7 +122,10 @@ fn table(runs: &[RunSummary], now: Time, paint: Paint) -> String {
             None => run.head.status.clone(),
         };
         let took = run.head.ended_at.map(|at| at.since(run.created_at));
-        let ago = duration(now.since(run.created_at) / 1000 * 1000);
+        let ago = match now.since(run.created_at) / 1000 {
+            0 => "just now".to_owned(),
+            seconds => format!("{} ago", duration(seconds * 1000)),
+        };
         let tone = match run.head.status.as_str() {
             "COMPLETED" => Tone::Good,
             "FAILED" | "CANCELLED" => Tone::Bad,
@@ -134,7 +137,7 @@ fn table(runs: &[RunSummary], now: Time, paint: Paint) -> String {
             one_line(&run.plan_id),
             status,
             run.last_seq.to_string(),
-            format!("{ago} ago"),
+            ago,
             took.map_or_else(String::new, duration),
         ];
         (cells, tone)

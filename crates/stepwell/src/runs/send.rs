@@ -22,6 +22,8 @@ use crate::store::StoreArgs;
 
 /// How often an answer is looked for.
 const LOOK: Duration = Duration::from_millis(30);
+/// How often a store that many share is looked through for runs of the dead.
+const TAKE_OVER: Duration = Duration::from_millis(250);
 /// How long an engine that decides one command may take to be thought dead.
 const SESSION_MS: u64 = 5_000;
 
@@ -59,7 +61,7 @@ pub(super) fn send(
     let command = make(&*store, &picture)?;
     let until = Instant::now() + patience;
     let sent = match mode {
-        OpenMode::Guest => ask(&*store, picture.run, &command, until)?,
+        OpenMode::Guest => ask(&*store, picture.run, &command, until, &mut || Ok(()))?,
         OpenMode::Own | OpenMode::ReadOnly => decide(store.clone(), &picture, &command, until)?,
     };
     if sent == Sent::Done {
@@ -117,7 +119,16 @@ fn decide(
     let decided = (|| {
         while let Some(other) = session()? {
             if !store.dead_sessions(SystemClock.now())?.contains(&other) {
-                return ask(&*store, run, command, until);
+                // Once its time is over without a word it is dead, and this process is the one that
+                // takes the run over and reads its mailbox.
+                let mut looked = Instant::now();
+                return ask(&*store, run, command, until, &mut || {
+                    if looked.elapsed() > TAKE_OVER {
+                        engine.fire_due()?;
+                        looked = Instant::now();
+                    }
+                    Ok(())
+                });
             }
             // Taken over with all that the dead one had, page by page.
             engine.fire_due()?;
@@ -143,7 +154,13 @@ fn decide(
 }
 
 /// Asks the process that has the run, and waits for its answer.
-fn ask(store: &dyn Store, run: RunNo, command: &Command, until: Instant) -> Result<Sent> {
+fn ask(
+    store: &dyn Store,
+    run: RunNo,
+    command: &Command,
+    until: Instant,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<Sent> {
     let letter = Letter::Command {
         command: command.clone(),
         reply: true,
@@ -163,6 +180,7 @@ fn ask(store: &dyn Store, run: RunNo, command: &Command, until: Instant) -> Resu
             write!(io::stderr(), "waiting for the process that has the run…")?;
         }
         std::thread::sleep(LOOK);
+        meanwhile()?;
     };
     if told {
         write!(io::stderr(), "\r\u{1b}[2K")?;
