@@ -366,10 +366,12 @@ fn answer(
 
 /// One thing, for people or for programs.
 pub(crate) fn say(output: Output, text: &str, json: &Json) -> Result<()> {
-    Ok(match output {
-        Output::Human => term::print(&format!("{}\n", term::one_line(text)))?,
-        Output::Json => term::print(&format!("{}\n", serde_json::to_string_pretty(json)?))?,
-    })
+    let text = match output {
+        Output::Human => term::one_line(text),
+        Output::Json => serde_json::to_string_pretty(json)?,
+    };
+    term::print(&format!("{text}\n"))?;
+    Ok(())
 }
 
 fn read_json(flag: &str, text: &str) -> Result<Json> {

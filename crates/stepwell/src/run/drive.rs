@@ -35,8 +35,13 @@ pub(super) struct Drive<'a> {
 pub(super) fn interrupts() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))
-        .context("cannot listen for Ctrl-C")?;
+    let listen = move || {
+        // The second time somebody does not want to wait for the store any longer.
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(listen).context("cannot listen for Ctrl-C")?;
     Ok(stop)
 }
 

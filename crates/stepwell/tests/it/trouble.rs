@@ -31,19 +31,36 @@ fn what_is_no_database_is_left_alone() {
     assert_eq!(std::fs::read_to_string(place.database()).unwrap(), text);
 }
 
+/// The schema's version stands at this place of the file's header.
+fn set_schema(place: &Place, version: u32) {
+    let mut bytes = std::fs::read(place.database()).unwrap();
+    bytes[60..64].copy_from_slice(&version.to_be_bytes());
+    std::fs::write(place.database(), bytes).unwrap();
+}
+
+#[test]
+fn whoever_only_reads_does_not_migrate() {
+    let place = Place::sqlite("older");
+    place.good(&["db", "migrate"]);
+    set_schema(&place, 1);
+    refused(
+        &place,
+        &["runs", "list"],
+        "STORE_OLDER",
+        "open it once as its owner",
+    );
+}
+
 #[test]
 fn a_newer_schema_is_left_alone() {
     let place = Place::sqlite("newer");
     place.good(&[&["run", SAGA][..], &MOCK].concat());
-    // The schema's version stands at this place of the file's header.
-    let mut bytes = std::fs::read(place.database()).unwrap();
-    bytes[60..64].copy_from_slice(&99_u32.to_be_bytes());
-    std::fs::write(place.database(), bytes).unwrap();
+    set_schema(&place, 99);
     by_all(&place, "STORE_NEWER", "use the newer program");
 }
 
 #[test]
-fn an_older_schema_is_migrated_only_when_that_is_asked_for() {
+fn a_store_is_made_only_when_that_is_asked_for() {
     let place = Place::sqlite("missing");
     refused(
         &place,
