@@ -287,6 +287,12 @@ impl<C: Clock> Engine<C> {
         read_events(&**self.store(), run_id, after)
     }
 
+    /// Gives everything back: the leases end, and whoever comes next takes the runs over at once.
+    pub fn close(&mut self) -> Result<(), StoreError> {
+        self.keeper.stop();
+        self.keeper.close()
+    }
+
     fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)

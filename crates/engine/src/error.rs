@@ -68,3 +68,22 @@ pub enum Error {
     #[error("ENGINE_STOPS: the engine is shutting down")]
     Stopping,
 }
+
+impl Error {
+    /// The code, for programs and for `stepwell explain`; none where something is broken that no
+    /// caller can mend.
+    #[must_use]
+    pub fn code(&self) -> Option<&'static str> {
+        match self {
+            Error::Rejected(rejection) => Some(rejection.code.name()),
+            Error::Store(error) => Some(error.kind.code()),
+            Error::UnknownRun(_) => Some("RUN_UNKNOWN"),
+            Error::Contended(_) => Some("RUN_CONTENDED"),
+            Error::Refused { .. } => Some("VALUE_REFUSED"),
+            Error::BizKeyTaken(_) => Some("BIZ_KEY_TAKEN"),
+            Error::Busy { .. } => Some("CONCURRENCY_LIMIT"),
+            Error::Stopping => Some("ENGINE_STOPS"),
+            Error::Schema { .. } | Error::Unreadable { .. } | Error::Plan { .. } => None,
+        }
+    }
+}

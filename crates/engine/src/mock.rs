@@ -196,11 +196,21 @@ impl<C: Clock> Mock<C> {
         work.into_iter().chain(answer).chain(wake).min()
     }
 
+    /// Whether nothing is being pretended: neither work nor people nor events.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let asked = !self.engine.asks.is_empty() || !self.engine.jobs.is_empty();
+        self.in_flight.is_empty() && self.answers.is_empty() && !asked
+    }
+
     fn answer_ask(&mut self) -> Result<bool, Error> {
         let Some((run_id, ask)) = self.engine.asks.pop_front() else {
             return Ok(self.plan_events());
         };
+        let ours = self.engine.keeper().works_on(&run_id);
         match ask {
+            // Nobody asked for that run to be pretended.
+            Ask::Person(_) | Ask::MissingChild { .. } if !ours => {}
             Ask::Person(step) => self.plan_answer(run_id, step),
             Ask::Stop { target, execution } => {
                 let ours = |work: &Pretended| {
@@ -251,7 +261,8 @@ impl<C: Clock> Mock<C> {
     fn plan_events(&mut self) -> bool {
         let mut found = Vec::new();
         for (run_id, live) in self.engine.runs() {
-            if live.state.tally.waits_outside == 0 || live.state.pause.is_some() {
+            let ours = self.engine.keeper().works_on(run_id);
+            if !ours || live.state.tally.waits_outside == 0 || live.state.pause.is_some() {
                 continue;
             }
             for at in &live.state.open {

@@ -17,6 +17,8 @@ pub(crate) enum Exit {
     RunCancelled,
     /// The run cannot go on by itself.
     RunStuck,
+    /// Whoever has the run did not answer in time.
+    NoAnswer,
     /// Ctrl-C, as shells number it.
     Interrupted,
     /// Nobody reads the output any more, as shells number it.
@@ -32,6 +34,7 @@ impl From<Exit> for ExitCode {
             Exit::RunFailed => 3,
             Exit::RunCancelled => 4,
             Exit::RunStuck => 5,
+            Exit::NoAnswer => 6,
             Exit::Interrupted => 130,
             Exit::BrokenPipe => 141,
         })

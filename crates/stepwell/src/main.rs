@@ -3,13 +3,18 @@
 
 mod bench;
 mod check;
+mod db;
 mod definition;
+mod dlq;
 mod exit;
 mod explain;
 mod graph;
+mod picture;
 mod plan;
 mod run;
+mod runs;
 mod schema;
+mod store;
 mod term;
 
 use std::io::{self, Write};
@@ -17,6 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use stepwell_engine::store::StoreError;
 
 use crate::exit::Exit;
 use crate::term::{Tone, stderr_paint};
@@ -27,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    "\nengines: mock\nstores:  memory"
+    "\nengines: native, mock\nstores:  sqlite, postgres, memory"
 );
 
 /// A durable workflow engine: five workflow languages, one kernel, one binary
@@ -38,10 +44,14 @@ const LONG_VERSION: &str = concat!(
     max_term_width = 100,
     after_help = "\
 Examples:
-  stepwell check workflow.yaml                               find every problem
-  stepwell plan workflow.yaml                                show what it compiles to
-  stepwell run workflow.yaml --engine mock --virtual-time    run it, with pretended work
-  stepwell explain FIELD_MISSING                             what a code means
+  stepwell check workflow.yaml                       find every problem
+  stepwell plan workflow.yaml                        show what it compiles to
+  stepwell run workflow.yaml --engine mock           run it, with pretended work
+  stepwell run workflow.yaml --engine mock --resume  go on where it was
+  stepwell runs list --open                          what has not ended
+  stepwell runs show RUN                             where it is, and why it is not moving
+  stepwell db check                                  whether the store is sound
+  stepwell explain STORE_HELD                        what a code means
 
 `stepwell COMMAND --help` has more examples and the exit codes."
 )]
@@ -55,6 +65,11 @@ enum Command {
     Check(check::CheckArgs),
     Plan(plan::PlanArgs),
     Run(run::RunArgs),
+    Resume(run::ResumeArgs),
+    Runs(runs::RunsArgs),
+    Dlq(dlq::DlqArgs),
+    Alerts(dlq::AlertsArgs),
+    Db(db::DbArgs),
     Explain(explain::ExplainArgs),
     Bench(bench::BenchArgs),
     #[command(hide = true)]
@@ -66,6 +81,11 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Resume(args) => run::resume(&args),
+        Command::Runs(args) => runs::run(&args),
+        Command::Dlq(args) => dlq::run(&args),
+        Command::Alerts(args) => dlq::alerts(&args),
+        Command::Db(args) => db::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Schema(args) => schema::run(&args),
@@ -102,8 +122,27 @@ fn report(error: &anyhow::Error) -> Exit {
     let head = stderr_paint().tone(Tone::Bad, "error:");
     // With nowhere to say it, the exit code says it.
     let _ = writeln!(io::stderr(), "{head} {error:#}");
+    if let Some(code) = code_of(error) {
+        let hint = format!("`stepwell explain {code}` says what to do");
+        let hint = stderr_paint().tone(Tone::Dim, &hint);
+        let _ = writeln!(io::stderr(), "{hint}");
+    }
     match error.downcast_ref::<Usage>() {
         Some(_) => Exit::Usage,
         None => Exit::Problems,
     }
+}
+
+/// The code of an error that has one, and a page.
+fn code_of(error: &anyhow::Error) -> Option<String> {
+    let known = |cause: &(dyn std::error::Error + 'static)| {
+        let store = cause.downcast_ref::<StoreError>();
+        let store = store.map(|it| it.kind.code().to_owned());
+        let engine = cause.downcast_ref::<stepwell_engine::Error>();
+        let engine = || Some(engine?.code()?.to_owned());
+        let refused = cause.downcast_ref::<runs::Refused>();
+        let refused = || Some(refused?.0.split_once(": ")?.0.to_owned());
+        store.or_else(engine).or_else(refused)
+    };
+    error.chain().find_map(known)
 }

@@ -1,100 +1,149 @@
-//! `stepwell run`: runs a definition to its end. In this build only on the mock engine: the real
-//! kernel and log in memory, with pretended work.
+//! `stepwell run` and `stepwell resume`: run a definition to its end, or go on with a run that is in
+//! the store. The runs are kept as they go, so that whatever ends this process ends no run.
 
 mod catalog;
 mod clock;
+mod doer;
+mod drive;
 mod follow;
 mod input;
 mod lines;
-mod report;
+pub(crate) mod report;
+mod resume;
 mod rules;
-mod tree;
+pub(crate) mod tree;
 mod view;
-mod wire;
+pub(crate) mod wire;
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use stepwell_dialects::words::quote;
 use stepwell_engine::StartRequest;
 use stepwell_engine::engine::{Engine, engine_actor};
 use stepwell_engine::keeper::Config;
-use stepwell_engine::mock::{FailRule, Mock};
-use stepwell_engine::port::Clock as _;
-use stepwell_engine::store::MemoryStore;
+use stepwell_engine::store::{MemoryStore, Store};
 use stepwell_kernel::command::Command;
-use stepwell_kernel::event::{Patch, RunContext};
+use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
-use stepwell_kernel::state::State;
+use stepwell_stores::{Address, OpenMode};
 
 use crate::definition::Definition;
 use crate::exit::Exit;
+use crate::picture::{Below, Picture};
+use crate::store::{StoreArgs, word};
 use crate::{term, usage};
 use catalog::Files;
 use clock::RunClock;
-use report::End;
+use doer::{Doer, EngineKind};
+use drive::Drive;
+use report::Ending;
 use view::View;
 
 /// An engine as this command builds it.
 type RunEngine = Engine<RunClock>;
 
-/// How long a real-time run sleeps at most before it looks up: for Ctrl-C and for the tree.
-const NAP: Duration = Duration::from_millis(50);
+/// How long a store that many processes share waits before it takes this process for dead.
+const SESSION_MS: u64 = 5_000;
+/// How often the store is asked what others have left there.
+const POLL_MS: u64 = 250;
 
 /// Run a definition to its end
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stepwell run order.yaml --engine mock --virtual-time
+  stepwell run order.yaml --engine mock
+  stepwell run order.yaml --engine mock --resume                       go on where it was
+  stepwell run order.yaml --engine mock --virtual-time                 do not wait, keep nothing
   stepwell run order.yaml --engine mock --input customer.id=42 --input express=true
   stepwell run order.yaml --engine mock --fail charge-card=external    fails for good
   stepwell run order.yaml --engine mock --fail charge-card@1           only the first attempt
   stepwell run order.yaml --engine mock --fail ship~undo               its undo fails
   stepwell run order.yaml --engine mock --virtual-time --events > log.jsonl
 
-The mock engine runs the real kernel and log in memory and pretends the work: steps succeed
-with an empty result unless --fail says otherwise, people approve, events come, after a second.
+The run is kept in the store (see --store) as it goes. Ctrl-C gives its work back and says how to go
+on; after a crash, --resume goes on with the latest run of the same definition that has not ended: what
+was completed stays so, what was in flight is executed again. Other runs in the store are not worked
+on: only their time, messages and lost leases are seen to.
+
+The mock engine runs the real kernel and log and pretends the work: steps succeed with an empty result
+unless --fail says otherwise, people approve, events come, after a second. Without --engine nothing is
+pretended: this build has no tools of its own, so that only definitions whose steps all wait (for
+people, events, time or runs) can be run.
 
 Classes of --fail: timeout, rate_limit, transient, transport, validation, policy, auth, conflict,
 agent, external, governance, lease_lost, expression, rejected, cancelled, unknown (the default),
 and crash: the worker dies. STEP is a name, or one visit or item of it: `fetch#2`, `load[3]`.
 
-Exit codes: 0 the run succeeded (or partially), 1 the definition has errors, 2 wrong usage,
-3 the run failed, 4 the run was cancelled, 5 the run did not end and cannot go on by itself,
-130 interrupted.")]
+Exit codes: 0 the run succeeded (or partially), 1 the definition has errors or the store cannot be
+used, 2 wrong usage, 3 the run failed, 4 the run was cancelled, 5 the run did not end and cannot go on
+by itself, 130 interrupted.")]
 pub(crate) struct RunArgs {
     /// The definition; `-` reads standard input
     #[arg(value_name = "FILE")]
     file: String,
-    /// Which engine runs it; this build has `mock`
-    #[arg(long, value_name = "ENGINE")]
-    engine: Option<String>,
     /// A parameter; VALUE is JSON if it can be read as such, dots in KEY nest
     #[arg(short, long, value_name = "KEY=VALUE")]
     input: Vec<String>,
     /// Parameters from a YAML or JSON file; `--input` goes over them
     #[arg(long, value_name = "FILE")]
     input_file: Option<PathBuf>,
-    /// Make a step fail, or with `STEP~undo` its undo; CLASS is one of those below
-    #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
-    fail: Vec<String>,
-    /// Do not wait: jump to when something happens next, from 2026-01-01T00:00:00Z
+    /// Do not wait: jump to when something happens next, from 2026-01-01T00:00:00Z; in memory
     #[arg(long)]
     virtual_time: bool,
+    /// Go on with the latest run of this definition that has not ended, or with that of --run-id
+    #[arg(long, conflicts_with_all = ["virtual_time", "input", "input_file"])]
+    resume: bool,
+    /// The run's id
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+    #[command(flatten)]
+    go: GoArgs,
+}
+
+/// Go on with a run that is in the store
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell resume run_0199f3a2-... --engine mock
+  stepwell resume run_0199f3a2-... --engine mock --store postgresql://me@db/stepwell
+  stepwell resume run_0199f3a2-... --engine mock --patch approved=true     revive a stalled run
+
+The definition is in the store too, so the file is not needed; only the definitions of child runs that
+are yet to start are looked for among the files around the one that the run was started from. On
+PostgreSQL a run whose process was killed can be taken over 5 seconds after that.
+
+A run that is paused stays so until `stepwell runs resume RUN`.
+
+Exit codes: as `stepwell run`.")]
+pub(crate) struct ResumeArgs {
+    /// The run's id; `stepwell runs list --open` has them
+    #[arg(value_name = "RUN")]
+    run: String,
+    #[command(flatten)]
+    go: GoArgs,
+}
+
+/// How a run is driven, whether it is new or not.
+#[derive(Debug, Args)]
+struct GoArgs {
+    /// Who does the work: `native`, or `mock`, which pretends it
+    #[arg(long, value_name = "ENGINE", default_value = "native")]
+    engine: String,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Make a step fail, or with `STEP~undo` its undo; CLASS is one of those of `run --help`
+    #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
+    fail: Vec<String>,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = Output::Human)]
     output: Output,
     /// Print the log as JSON lines instead
     #[arg(long)]
     events: bool,
-    /// The run's id
-    #[arg(long, value_name = "ID")]
-    run_id: Option<String>,
     /// How long pretended work takes, in milliseconds
     #[arg(long, value_name = "N", default_value_t = 0)]
     work_ms: u64,
@@ -110,25 +159,42 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub(crate) enum Output {
     /// For people: a live tree on a terminal, else one line per change
     Human,
-    /// The run as it is at the end, for programs
+    /// For programs
     Json,
 }
 
+/// A store that was opened for a run.
+struct Place {
+    store: Arc<dyn Store>,
+    is_virtual: bool,
+    /// What is in it outlives this process.
+    durable: bool,
+}
+
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
-    check_usage(args)?;
+    let kind = check_usage(&args.go)?;
+    let address = address(args)?;
     let definition = Definition::open(&args.file);
     let problems = definition.render(term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
     let Some(plan) = definition.into_plan().map(Arc::new) else {
         return Ok(Exit::Problems);
     };
+    let how = || format!("stepwell run {}", word(&args.file));
+    doer::must_have_workers(kind, &plan, how)?;
     let params = input::params(args.input_file.as_deref(), &args.input)?;
-    let patch = input::patch(&args.patch)?;
-    let catalog = Files::default();
-    let rules = rules::read(&args.fail, &plan, &catalog)?;
+    rules::read(&args.go.fail, &plan, &Files::default())?;
+    let place = open(&address, args.virtual_time)?;
+    if args.resume {
+        let found = match &args.run_id {
+            Some(run_id) => Picture::read(&*place.store, run_id)?,
+            None => resume::latest(&*place.store, &plan, &args.go.store)?,
+        };
+        return go_on(&args.go, kind, &place, found);
+    }
     let run_id = match &args.run_id {
         Some(id) => id.clone(),
         None if args.virtual_time => format!("run_{}", &plan.net().source.sha256[..32]),
@@ -140,50 +206,143 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         context: context(),
         ..StartRequest::default()
     };
-    let mut mock = mock(args, catalog, rules)?;
-    let stop = interrupts()?;
-    start(&mut mock, &plan, request, args.approve)?;
-    let mut view = view(args, &run_id);
-    let end = drive(&mut mock, &run_id, &mut view, args, patch, &stop)?;
-    view.finish(&mock.engine)?;
-    let notes: Vec<String> = mock.notes.drain(..).collect();
-    let Some(live) = mock.engine.run(&run_id) else {
-        anyhow::bail!("the run {run_id} has vanished");
-    };
-    if args.output == Output::Json {
-        let events = mock.engine.events(&run_id, 0)?;
-        let snapshot = wire::snapshot(&plan, &live.state, &events, &end, &notes)?;
-        term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
-    } else if args.events {
-        let text = report::summary(&plan, &live.state, &end, &notes, args, term::stderr_paint());
-        io::stderr().write_all(text.as_bytes())?;
-    } else {
-        let text = report::summary(&plan, &live.state, &end, &notes, args, term::stdout_paint());
-        term::print(&text)?;
-    }
-    Ok(report::exit(&live.state, &end))
+    let mut doer = doer(&args.go, kind, &plan, &place, HashSet::new())?;
+    doer.engine()
+        .trigger(&plan, request)
+        .context("the run cannot be started")?;
+    let view = view(&args.go, &run_id, resume::Known::new());
+    finish(&args.go, &plan, &run_id, doer, view, &place)
 }
 
-fn check_usage(args: &RunArgs) -> Result<()> {
-    let how = format!("stepwell run {} --engine mock --virtual-time", args.file);
-    match args.engine.as_deref() {
-        Some("mock") => {}
-        Some(other) => {
-            return usage(format!(
-                "there is no engine {} in this build, only `mock`: {how}",
-                quote(other)
-            ));
-        }
-        None => {
-            return usage(format!(
-                "this build has only the mock engine, which pretends the work; say so: {how}"
-            ));
-        }
+pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
+    let kind = check_usage(&args.go)?;
+    let place = Place {
+        store: args.go.store.own_existing()?,
+        is_virtual: false,
+        durable: true,
+    };
+    let found = Picture::read(&*place.store, &args.run)?;
+    let how = || format!("stepwell resume {}", word(&args.run));
+    doer::must_have_workers(kind, &found.plan, how)?;
+    go_on(&args.go, kind, &place, found)
+}
+
+/// Goes on with a run that is in the store.
+fn go_on(args: &GoArgs, kind: EngineKind, place: &Place, found: Picture) -> Result<Exit> {
+    let (plan, run_id) = (found.plan.clone(), found.state.run_id.clone());
+    if found.state.phase.is_ended() {
+        show_end(args, &found)?;
+        return Ok(report::exit(&found.state, &report::End::Over));
     }
+    resume::wait_for_the_last(&*place.store, &found)?;
+    let below = Below::read(&*place.store, &found)?;
+    let known = resume::known(&found, &below);
+    let ids = below.ids.iter().cloned().chain([run_id.clone()]);
+    let mut doer = doer(args, kind, &plan, place, ids.collect())?;
+    resume::take_up(doer.engine(), &run_id, &below)?;
+    let view = view(args, &run_id, known);
+    finish(args, &plan, &run_id, doer, view, place)
+}
+
+/// Drives a run that is under way, gives it back if it has not ended, and says what became of it.
+fn finish(
+    args: &GoArgs,
+    plan: &Plan,
+    run_id: &str,
+    mut doer: Doer,
+    mut view: View,
+    place: &Place,
+) -> Result<Exit> {
+    let drive = Drive {
+        run_id,
+        is_virtual: place.is_virtual,
+        durable: place.durable,
+        max_events: args.max_events,
+        patch: input::patch(&args.patch)?,
+        stop: drive::interrupts()?,
+    };
+    let driven =
+        approve(args, plan, run_id, &mut doer).and_then(|()| drive.run(&mut doer, &mut view));
+    // Whatever happened: who comes next need not wait for this process's time to be over.
+    let closed = doer.engine().close();
+    let end = driven?;
+    closed?;
+    view.finish(doer.seen())?;
+    let notes = doer.notes();
+    let engine = doer.seen();
+    let Some(live) = engine.run(run_id) else {
+        anyhow::bail!("the run {run_id} has vanished");
+    };
+    let ending = Ending {
+        end,
+        notes,
+        is_virtual: place.is_virtual,
+        go_on: place.durable.then(|| command(args, run_id)),
+        only_shown: false,
+    };
+    if args.output == Output::Json {
+        let events = engine.events(run_id, 0)?;
+        let snapshot = wire::snapshot(plan, &live.state, &events, &ending)?;
+        term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
+    } else if args.events {
+        let text = report::summary(plan, &live.state, &ending, term::stderr_paint());
+        io::stderr().write_all(text.as_bytes())?;
+    } else {
+        let text = report::summary(plan, &live.state, &ending, term::stdout_paint());
+        term::print(&text)?;
+    }
+    Ok(report::exit(&live.state, &ending.end))
+}
+
+/// A run that had ended before it was asked to go on.
+fn show_end(args: &GoArgs, found: &Picture) -> Result<()> {
+    let ending = Ending::default();
+    let text = if args.output == Output::Json {
+        let snapshot = wire::snapshot(&found.plan, &found.state, &found.events, &ending)?;
+        format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
+    } else {
+        report::summary(&found.plan, &found.state, &ending, term::stdout_paint())
+    };
+    Ok(term::print(&text)?)
+}
+
+fn check_usage(args: &GoArgs) -> Result<EngineKind> {
     if args.events && args.output == Output::Json {
         return usage("--events and -o json both want standard output; choose one");
     }
-    Ok(())
+    let kind = doer::kind(&args.engine)?;
+    let pretends = !args.fail.is_empty() || args.work_ms > 0;
+    if kind == EngineKind::Native && pretends {
+        return usage("--fail and --work-ms are about pretended work; they need --engine mock");
+    }
+    Ok(kind)
+}
+
+fn address(args: &RunArgs) -> Result<Address> {
+    if !args.virtual_time {
+        return Ok(args.go.store.address()?);
+    }
+    match args.go.store.named() {
+        None => Ok(Address::Memory),
+        Some(named) if Address::parse(named)? == Address::Memory => Ok(Address::Memory),
+        Some(_) => usage(
+            "--virtual-time jumps through time, and what a store keeps must have the real one; leave \
+             out one of --virtual-time and --store",
+        ),
+    }
+}
+
+fn open(address: &Address, is_virtual: bool) -> Result<Place> {
+    let store: Arc<dyn Store> = match is_virtual {
+        // Completion tokens never leave this process, so the secret need only be the same each time.
+        true => Arc::new(MemoryStore::with_secret([7; 32])),
+        false => address.open(OpenMode::Own)?,
+    };
+    Ok(Place {
+        store,
+        is_virtual,
+        durable: *address != Address::Memory,
+    })
 }
 
 fn context() -> RunContext {
@@ -196,119 +355,73 @@ fn context() -> RunContext {
     }
 }
 
-fn mock(args: &RunArgs, catalog: Files, rules: Vec<FailRule>) -> Result<Mock<RunClock>> {
-    let clock = RunClock::new(args.virtual_time);
+fn doer(
+    args: &GoArgs,
+    kind: EngineKind,
+    plan: &Arc<Plan>,
+    place: &Place,
+    only: HashSet<String>,
+) -> Result<Doer> {
+    let catalog = Files::default();
+    let rules = rules::read(&args.fail, plan, &catalog)?;
     let config = Config {
-        // Nobody else can have a run that is in this process's memory.
-        session_ms: u64::MAX / 4,
+        name: "stepwell run".into(),
+        only: Some(only),
+        session_ms: match place.durable {
+            true => SESSION_MS,
+            // Nobody else can have a run that is in this process's memory.
+            false => u64::MAX / 4,
+        },
         ..Config::default()
     };
-    // Completion tokens never leave this process, so the secret need only be the same each time.
-    let store = match args.virtual_time {
-        true => MemoryStore::with_secret([7; 32]),
-        false => MemoryStore::default(),
-    };
-    let engine = Engine::new(Arc::new(store), clock, catalog, config)?;
-    let mut mock = Mock::new(engine)?;
-    mock.rules = rules;
-    mock.work_ms = args.work_ms;
-    Ok(mock)
+    let clock = RunClock::new(place.is_virtual);
+    let engine = Engine::new(place.store.clone(), clock, catalog, config)?;
+    let mut doer = Doer::new(kind, engine, rules, args.work_ms)?;
+    if place.durable {
+        doer.engine().config().poll_ms = POLL_MS;
+    }
+    Ok(doer)
 }
 
-fn start(
-    mock: &mut Mock<RunClock>,
-    plan: &Arc<Plan>,
-    request: StartRequest,
-    approve: bool,
-) -> Result<()> {
-    let run_id = request.run_id.clone();
-    mock.engine
-        .trigger(plan, request)
-        .context("the run cannot be started")?;
-    if approve && plan.policy().needs_approval {
+fn approve(args: &GoArgs, plan: &Plan, run_id: &str, doer: &mut Doer) -> Result<()> {
+    let waits = |live: &stepwell_engine::keeper::Hot| !live.state.approved;
+    if args.approve && plan.policy().needs_approval && doer.seen().run(run_id).is_some_and(waits) {
         let actor = engine_actor();
-        mock.engine
-            .submit(&run_id, Command::ApproveRun { actor })
+        doer.engine()
+            .submit(run_id, Command::ApproveRun { actor })
             .context("the run cannot be approved")?;
-        mock.engine.dequeue_and_start()?;
+    }
+    if doer
+        .seen()
+        .run(run_id)
+        .is_some_and(|live| live.state.approved)
+    {
+        doer.engine().dequeue_and_start()?;
     }
     Ok(())
 }
 
-fn interrupts() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst))
-        .context("cannot listen for Ctrl-C")?;
-    Ok(stop)
+/// The command that goes on with a run.
+fn command(args: &GoArgs, run_id: &str) -> String {
+    let mut text = format!("stepwell resume {}", word(run_id));
+    if args.engine != "native" {
+        text.push_str(&format!(" --engine {}", args.engine));
+    }
+    text.push_str(&args.store.flag());
+    if args.work_ms > 0 {
+        text.push_str(&format!(" --work-ms {}", args.work_ms));
+    }
+    for rule in &args.fail {
+        text.push_str(&format!(" --fail {}", word(rule)));
+    }
+    text
 }
 
-fn view(args: &RunArgs, run_id: &str) -> View {
+fn view(args: &GoArgs, run_id: &str, known: resume::Known) -> View {
     match args.output {
         Output::Json => View::Quiet,
-        Output::Human if args.events => View::events(),
+        Output::Human if args.events => View::events(run_id, known),
         Output::Human if term::is_live() => View::tree(run_id),
-        Output::Human => View::lines(run_id),
+        Output::Human => View::lines(run_id, known),
     }
-}
-
-/// Lets things happen until the run has ended or nothing more can happen.
-fn drive(
-    mock: &mut Mock<RunClock>,
-    run_id: &str,
-    view: &mut View,
-    args: &RunArgs,
-    mut patch: Patch,
-    stop: &AtomicBool,
-) -> Result<End> {
-    view.changed(&mock.engine)?;
-    for round in 0_u64.. {
-        if stop.load(Ordering::SeqCst) {
-            return Ok(End::Interrupted);
-        }
-        if is(mock, run_id, |state| state.phase.is_ended()) {
-            break;
-        }
-        if round.is_multiple_of(256) && events(&mock.engine) > args.max_events {
-            return Ok(End::GaveUp(args.max_events));
-        }
-        // Before anything is done: see `Mock::step`.
-        let now = mock.engine.now();
-        if mock.act()? {
-            view.changed(&mock.engine)?;
-            continue;
-        }
-        // Only someone who changes ctx can revive it; nobody else can reach a run in memory.
-        if is(mock, run_id, |state| state.stalled.is_some()) {
-            let ctx = std::mem::take(&mut patch);
-            if ctx.is_empty() {
-                break;
-            }
-            let actor = engine_actor();
-            mock.engine
-                .submit(run_id, Command::PatchCtx { actor, ctx })
-                .context("--patch was refused")?;
-            continue;
-        }
-        match mock.due().filter(|due| *due > now) {
-            None => break,
-            Some(due) if args.virtual_time => mock.engine.clock().wait_until(due),
-            Some(due) => {
-                view.waiting(&mock.engine)?;
-                let wait = Duration::from_millis(due.since(mock.engine.now()));
-                std::thread::sleep(wait.min(NAP));
-            }
-        }
-    }
-    Ok(End::Over)
-}
-
-/// Whether the run is so; one that is not there is over.
-fn is(mock: &Mock<RunClock>, run_id: &str, what: fn(&State) -> bool) -> bool {
-    let live = mock.engine.run(run_id);
-    live.is_none_or(|live| what(&live.state))
-}
-
-fn events(engine: &RunEngine) -> u64 {
-    engine.runs().iter().map(|(_, live)| live.state.seq).sum()
 }

@@ -131,6 +131,40 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
+/// A table: a row of names, then one of cells for each; the tone is that of one column.
+pub(crate) fn table<const N: usize>(
+    head: [&str; N],
+    rows: Vec<([String; N], Tone)>,
+    toned: usize,
+    paint: Paint,
+) -> String {
+    let mut columns = head.map(width);
+    for (cells, _) in &rows {
+        for (column, cell) in columns.iter_mut().zip(cells) {
+            *column = (*column).max(width(cell));
+        }
+    }
+    let line = |cells: &[String; N], paint_cell: &dyn Fn(usize, &str) -> String| {
+        let padded = cells.iter().zip(columns).enumerate();
+        let cells = padded.map(|(at, (cell, columns))| match at + 1 == N {
+            true => paint_cell(at, cell),
+            false => paint_cell(at, &pad(cell, columns)),
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        format!("{}\n", line.trim_end())
+    };
+    let mut text = line(&head.map(str::to_owned), &|_, cell| {
+        paint.tone(Tone::Dim, cell)
+    });
+    for (cells, tone) in &rows {
+        text.push_str(&line(cells, &|at, cell| match at == toned {
+            true => paint.tone(*tone, cell),
+            false => cell.to_owned(),
+        }));
+    }
+    text
+}
+
 /// A duration for people: `120 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`.
 pub(crate) fn duration(millis: u64) -> String {
     let (seconds, minutes, hours) = (millis / 1000, millis / 60_000, millis / 3_600_000);

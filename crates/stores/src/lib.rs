@@ -2,9 +2,12 @@
 //! machines. One logical schema (`../migrations`); SQL moves rows and enforces constraints, and no
 //! rule about workflows is here.
 
+mod address;
 pub mod bare;
 pub mod postgres;
 pub mod sqlite;
+
+pub use address::{Address, FORMS, OpenMode, open, without_password};
 
 /// How the slots of a head are kept: a JSON list, nothing where there are none.
 fn slots_text(slots: &[String]) -> Option<String> {

@@ -172,6 +172,10 @@ impl Keeper {
         let Some(hot) = self.runs.get(&mail.run) else {
             return;
         };
+        if !self.works_on(&hot.run_id) {
+            // Whoever works on the run starts its children; the message lies there until then.
+            return;
+        }
         let waits = hot.state.run(step).and_then(|run| run.child()) == Some(&request_key);
         let Work::Child(spec) = &hot.plan.step(step.step).work else {
             return self.discard(mail.run, mail.no);

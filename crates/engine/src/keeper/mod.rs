@@ -185,6 +185,10 @@ pub struct Config {
     pub name: String,
     /// Which work this process does itself.
     pub serves: Serves,
+    /// The only runs that are started and worked on here; absent means all. Runs that this keeper
+    /// creates and their children join them. Time, messages and dead servers are seen to for all runs:
+    /// there may be nobody else who does.
+    pub only: Option<HashSet<String>>,
     /// How much of it at a time.
     pub capacity: usize,
     /// How many runs may run at a time.
@@ -209,6 +213,7 @@ impl Default for Config {
             engine_type: "native",
             name: "stepwell".into(),
             serves: Serves::Nothing,
+            only: None,
             capacity: 1_000,
             limits: Limits::default(),
             sinks: Vec::new(),
@@ -218,6 +223,18 @@ impl Default for Config {
             write_budget_ms: 3_000,
             snapshot_bytes: 256 * 1024,
         }
+    }
+}
+
+impl Config {
+    pub(crate) fn works_on(&self, run_id: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(run_id))
+    }
+
+    /// Whether this process does a run's work itself.
+    pub(crate) fn does(&self, run_id: &str, plan: &Plan, target: Target) -> bool {
+        let (queue, op) = crate::rows::served_by(plan, target);
+        self.serves.has(queue, op) && self.works_on(run_id)
     }
 }
 
@@ -453,8 +470,13 @@ impl Keeper {
     /// Whether a run's work is offered to others rather than done here.
     #[must_use]
     pub fn offers(&self, hot: &Hot, target: Target) -> bool {
-        let (queue, op) = crate::rows::served_by(&hot.plan, target);
-        !self.config.serves.has(queue, op)
+        !self.config.does(&hot.run_id, &hot.plan, target)
+    }
+
+    /// Whether a run is started and worked on here.
+    #[must_use]
+    pub fn works_on(&self, run_id: &str) -> bool {
+        self.config.works_on(run_id)
     }
 
     fn number_of(&mut self, run_id: &str) -> Result<RunNo, Error> {

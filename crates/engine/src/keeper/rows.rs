@@ -28,13 +28,13 @@ impl Keeper {
                 if !hot.state.target(target).is_some_and(open) {
                     return;
                 }
-                let (queue, op) = served_by(&hot.plan, target);
                 let order = hot.plan.step(target.step_ref().step).order;
-                if self.config.serves.has(queue, op) {
+                if self.config.does(&hot.run_id, &hot.plan, target) {
                     hot.ready.insert((visible_at, order, target));
                     self.dirty.insert(run);
                     return;
                 }
+                let (queue, op) = served_by(&hot.plan, target);
                 let name = target_name(&hot.plan, target);
                 hot.tasks.insert(name.clone(), false);
                 draft.tasks.push(TaskChange::Put {

@@ -1,5 +1,6 @@
 //! How runs come to be: creation, the queue, slots, and repetitions.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -113,6 +114,13 @@ impl Keeper {
             event_key: String::new(),
             created_at: now,
         };
+        let ours = match (&request.parent, from) {
+            (Some(parent), _) => self.works_on(&parent.run_id),
+            (None, from) => from != From::Keeper,
+        };
+        if let Some(only) = self.config.only.as_mut().filter(|_| ours) {
+            only.insert(request.run_id.clone());
+        }
         let create = Request {
             from,
             ..Request::keeper(request.into_command())
@@ -290,7 +298,7 @@ impl Keeper {
     /// Starts queued runs while slots are free, first come first served. Two servers that do this at
     /// once start each run once: starting is an append like any other.
     pub fn dequeue(&mut self, now: Time) -> Result<(), Error> {
-        for run in self.store.queued(now, QUEUE_PAGE)? {
+        for run in self.queued(now)? {
             match self.ensure(run) {
                 Ok(()) => {}
                 Err(Error::Store(error)) => return Err(error.into()),
@@ -320,6 +328,29 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+
+    /// Queued runs that this keeper may start.
+    fn queued(&mut self, now: Time) -> Result<Vec<RunNo>, Error> {
+        let Some(only) = self.config.only.clone() else {
+            return Ok(self.store.queued(now, QUEUE_PAGE)?);
+        };
+        let mut ours = HashSet::new();
+        for run_id in &only {
+            // A child that is yet to be created has no number.
+            match self.number_of(run_id) {
+                Ok(run) => drop(ours.insert(run)),
+                Err(Error::UnknownRun(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if ours.is_empty() {
+            return Ok(Vec::new());
+        }
+        // However many of others' are before ours.
+        let mut queued = self.store.queued(now, usize::MAX)?;
+        queued.retain(|run| ours.contains(run));
+        Ok(queued)
     }
 
     /// Starts the run that RETRY_RUN asked for: what was asked for then, once more.

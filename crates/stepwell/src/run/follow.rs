@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use stepwell_engine::keeper::Hot;
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::{Body, Event, Parent, WaitKind};
 use stepwell_kernel::evolve::evolve;
@@ -26,22 +27,52 @@ pub(super) struct Followed {
     pub(super) prefix: String,
 }
 
-/// The runs that are followed.
-#[derive(Debug, Default)]
+/// The runs that are followed: one and those below it.
+#[derive(Debug)]
 pub(super) struct Follower {
+    root: String,
     runs: BTreeMap<String, Followed>,
+}
+
+/// A run and those below it that are in memory. Others may be there too, which are not our business.
+pub(super) fn family<'e>(engine: &'e RunEngine, root: &str) -> Vec<&'e Hot> {
+    let belongs = |live: &Hot| {
+        let mut at = Some(live);
+        for _ in 0..=stepwell_engine::MAX_CHILD_DEPTH {
+            let Some(live) = at else { break };
+            if *live.run_id == *root {
+                return true;
+            }
+            at = live
+                .state
+                .parent
+                .as_ref()
+                .and_then(|parent| engine.run(&parent.run_id));
+        }
+        false
+    };
+    let runs = engine.runs().into_iter().map(|(_, live)| live);
+    runs.filter(|live| belongs(live)).collect()
 }
 
 /// Who is told an event, together with its run as it is right after it.
 type Sink<'s> = dyn FnMut(&mut Followed, &Event) -> io::Result<()> + 's;
 
 impl Follower {
+    pub(super) fn new(root: &str) -> Follower {
+        Follower {
+            root: root.to_owned(),
+            runs: BTreeMap::new(),
+        }
+    }
+
     /// Tells `sink` every event that is new. Each run's in their order; a child's between the
     /// event that started it and the one that took its end.
     pub(super) fn pull(&mut self, engine: &RunEngine, sink: &mut Sink<'_>) -> io::Result<()> {
         let mut fresh: BTreeMap<String, Vec<Event>> = BTreeMap::new();
         let mut known: Vec<(usize, String)> = Vec::new();
-        for (run_id, live) in engine.runs() {
+        for live in family(engine, &self.root) {
+            let run_id = &*live.run_id;
             let seen = self.runs.get(run_id).map_or(0, |run| run.state.seq);
             if live.state.seq <= seen {
                 continue;
@@ -59,14 +90,8 @@ impl Follower {
         for (_, run_id) in known {
             self.tell(engine, &run_id, &mut fresh, sink)?;
         }
-        let is_root = |id: &&String| {
-            let live = engine.run(id);
-            live.is_none_or(|live| live.state.parent.is_none())
-        };
-        let roots: Vec<String> = fresh.keys().filter(is_root).cloned().collect();
-        for run_id in roots {
-            self.tell(engine, &run_id, &mut fresh, sink)?;
-        }
+        let root = self.root.clone();
+        self.tell(engine, &root, &mut fresh, sink)?;
         while let Some(run_id) = fresh.keys().next().cloned() {
             self.tell(engine, &run_id, &mut fresh, sink)?;
         }

@@ -8,14 +8,14 @@ use stepwell_kernel::event::{StopCause, UndoOutcome, UndoResult, WaitKind};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{Phase, State, Status, StepRun};
 
-use super::RunArgs;
 use crate::exit::Exit;
 use crate::term::{Paint, Tone, count, duration, one_line, pad};
 
 /// Why the engine stopped driving a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum End {
     /// It has ended, or nothing more can happen.
+    #[default]
     Over,
     /// Ctrl-C.
     Interrupted,
@@ -23,10 +23,33 @@ pub(super) enum End {
     GaveUp(u64),
 }
 
+/// How driving a run ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ending {
+    pub(crate) end: End,
+    /// What was done that the log does not show.
+    pub(crate) notes: Vec<String>,
+    pub(crate) is_virtual: bool,
+    /// The command that goes on with the run, if it is kept.
+    pub(crate) go_on: Option<String>,
+    /// Somebody only looks: where the run is stands elsewhere.
+    pub(crate) only_shown: bool,
+}
+
+impl Ending {
+    /// For a run that is only looked at.
+    pub(crate) fn shown() -> Ending {
+        Ending {
+            only_shown: true,
+            ..Ending::default()
+        }
+    }
+}
+
 /// Most stuck things that are listed.
 const LISTED: usize = 10;
 
-pub(super) fn exit(state: &State, end: &End) -> Exit {
+pub(crate) fn exit(state: &State, end: &End) -> Exit {
     match (state.phase, end) {
         (Phase::Ended(Outcome::Succeeded | Outcome::Partial), _) => Exit::Ok,
         (Phase::Ended(Outcome::Failed(_)), _) => Exit::RunFailed,
@@ -37,14 +60,14 @@ pub(super) fn exit(state: &State, end: &End) -> Exit {
 }
 
 /// The last lines that people see.
-pub(super) fn summary(
-    plan: &Plan,
-    state: &State,
-    end: &End,
-    notes: &[String],
-    args: &RunArgs,
-    paint: Paint,
-) -> String {
+pub(crate) fn summary(plan: &Plan, state: &State, ending: &Ending, paint: Paint) -> String {
+    let Ending {
+        end,
+        notes,
+        is_virtual,
+        go_on,
+        only_shown,
+    } = ending;
     let tone = match state.phase {
         Phase::Ended(Outcome::Succeeded) => Tone::Good,
         Phase::Ended(Outcome::Failed(_) | Outcome::Cancelled(_)) => Tone::Bad,
@@ -54,11 +77,7 @@ pub(super) fn summary(
     let sub = run_substatus(plan, state).map_or_else(String::new, |sub| format!(" ({sub})"));
     let until = state.ended_at.unwrap_or(state.last_at);
     let took = duration(until.since(state.started_at.unwrap_or(state.created_at)));
-    let clock = if args.virtual_time {
-        " of virtual time"
-    } else {
-        ""
-    };
+    let clock = if *is_virtual { " of virtual time" } else { "" };
     let mut text = format!(
         "\n{word}{sub}  {}  {}\n",
         one_line(&plan.net().plan_id),
@@ -75,7 +94,7 @@ pub(super) fn summary(
         let name = paint.tone(Tone::Dim, &pad(name, 12));
         text.push_str(&format!("  {name}  {}\n", one_line(value)));
     };
-    if *end == End::Interrupted && !state.phase.is_ended() {
+    if *end == End::Interrupted && !state.phase.is_ended() && go_on.is_none() {
         fact(
             "interrupted",
             "nothing is kept: this run was only in memory",
@@ -99,7 +118,11 @@ pub(super) fn summary(
         End::Interrupted => "was at",
         End::Over | End::GaveUp(_) => "stuck",
     };
-    for reason in stuck(plan, state, end) {
+    let reasons = match only_shown {
+        true => Vec::new(),
+        false => stuck(plan, state, end),
+    };
+    for reason in reasons {
         fact(label, &reason);
     }
     // A token that was not let in is looked at again when ctx changes; a starved join is not.
@@ -107,11 +130,14 @@ pub(super) fn summary(
         let mut visits = state.steps.iter().flat_map(|step| &step.visits);
         visits.any(|visit| visit.run.status == Status::Denied)
     };
-    if state.stalled.is_some() && has_denied() {
+    if state.stalled.is_some() && has_denied() && !only_shown {
         fact("cure", "--patch KEY=VALUE sets ctx, as an operator would");
     }
     for note in notes {
         fact("note", note);
+    }
+    if let Some(go_on) = go_on.as_ref().filter(|_| !state.phase.is_ended()) {
+        fact("go on with", go_on);
     }
     text
 }
@@ -281,7 +307,7 @@ fn doing(run: &StepRun) -> String {
 }
 
 /// A wait's reason.
-pub(super) fn waits_for(kind: &WaitKind) -> String {
+pub(crate) fn waits_for(kind: &WaitKind) -> String {
     match kind {
         WaitKind::Gate => "waits for approval before it starts".to_owned(),
         WaitKind::Approval => "waits for approval".to_owned(),

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use stepwell_dialects::document::{run_word, step_word};
 use stepwell_engine::MAX_CHILD_DEPTH;
-use stepwell_engine::keeper::Hot as Live;
-use stepwell_kernel::plan::{StepNo, StepRef};
-use stepwell_kernel::state::{Compensation, Status, StepRun, Visit};
+use stepwell_kernel::plan::{Plan, StepNo, StepRef};
+use stepwell_kernel::state::{Compensation, State, Status, StepRun, Visit};
 use stepwell_kernel::time::Time;
 
 use super::RunEngine;
@@ -25,6 +24,8 @@ const WIDEST: usize = 48;
 const NARROWEST: usize = 8;
 /// The columns of a line that are neither name, word nor detail.
 const BETWEEN: usize = 8;
+/// How wide a drawing is that no terminal shows.
+const PIPED: usize = 120;
 
 /// Draws the tree.
 #[derive(Debug)]
@@ -81,7 +82,17 @@ impl Tree {
             return Ok(());
         };
         let (columns, _) = term::size();
-        let lines = self.lines(engine, live, most, columns);
+        let root = Live {
+            plan: &live.plan,
+            state: &live.state,
+        };
+        let all = engine.runs().into_iter().map(|(_, live)| Live {
+            plan: &live.plan,
+            state: &live.state,
+        });
+        let frame = FRAMES[self.frame];
+        let rows = fit(rows(root, all, engine.now(), frame), most);
+        let lines = lines(root, rows, columns, self.paint);
         let mut text = String::new();
         if self.drawn > 0 {
             text.push_str(&format!("\u{1b}[{}A", self.drawn));
@@ -95,34 +106,58 @@ impl Tree {
         out.write_all(text.as_bytes())?;
         out.flush()
     }
+}
 
-    fn lines(&self, engine: &RunEngine, live: &Live, most: usize, columns: usize) -> Vec<String> {
-        let rows = fit(rows(engine, live, FRAMES[self.frame]), most);
-        let name = |row: &Row| width(&row.name) + row.depth * 2;
-        let names = rows.iter().map(name).max().unwrap_or(0);
-        let words = rows.iter().map(|row| width(row.word)).max().unwrap_or(0);
-        let (names, words, details) = share(columns, names, words);
-        let run_word = run_word(&live.plan, &live.state);
-        let id = one_line(&live.plan.net().plan_id);
-        let id = cut(&id, columns.saturating_sub(width(run_word) + 2));
-        let mut lines = vec![format!(
-            "{}  {run_word}",
-            self.paint.tone(Tone::Strong, &id)
-        )];
-        for row in rows {
-            let indent = "  ".repeat(row.depth);
-            let name = pad(&cut(&format!("{indent}{}", row.name), names), names);
-            let word = pad(&cut(row.word, words), words);
-            let detail = cut(&one_line(&row.detail), details);
-            lines.push(format!(
-                "  {} {name}  {}  {}",
-                self.paint.tone(row.tone, row.icon),
-                self.paint.tone(row.tone, &word),
-                self.paint.tone(Tone::Dim, &detail),
-            ));
-        }
-        lines
+/// A run as it is drawn.
+#[derive(Clone, Copy)]
+pub(crate) struct Live<'r> {
+    pub(crate) plan: &'r Plan,
+    pub(crate) state: &'r State,
+}
+
+/// A run and those below it, drawn once.
+pub(crate) fn still<'r>(
+    root: Live<'r>,
+    below: impl Iterator<Item = Live<'r>>,
+    now: Time,
+    paint: Paint,
+) -> String {
+    let columns = if term::is_live() {
+        term::size().0
+    } else {
+        PIPED
+    };
+    let rows = rows(root, below, now, "•");
+    let mut text = String::new();
+    for line in lines(root, rows, columns, paint) {
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
+    text
+}
+
+fn lines(root: Live<'_>, rows: Vec<Row>, columns: usize, paint: Paint) -> Vec<String> {
+    let name = |row: &Row| width(&row.name) + row.depth * 2;
+    let names = rows.iter().map(name).max().unwrap_or(0);
+    let words = rows.iter().map(|row| width(row.word)).max().unwrap_or(0);
+    let (names, words, details) = share(columns, names, words);
+    let run_word = run_word(root.plan, root.state);
+    let id = one_line(&root.plan.net().plan_id);
+    let id = cut(&id, columns.saturating_sub(width(run_word) + 2));
+    let mut lines = vec![format!("{}  {run_word}", paint.tone(Tone::Strong, &id))];
+    for row in rows {
+        let indent = "  ".repeat(row.depth);
+        let name = pad(&cut(&format!("{indent}{}", row.name), names), names);
+        let word = pad(&cut(row.word, words), words);
+        let detail = cut(&one_line(&row.detail), details);
+        lines.push(format!(
+            "  {} {name}  {}  {}",
+            paint.tone(row.tone, row.icon),
+            paint.tone(row.tone, &word),
+            paint.tone(Tone::Dim, &detail),
+        ));
+    }
+    lines
 }
 
 /// How wide names, words and details may be. A line that wraps counts as two on the screen, and the
@@ -134,23 +169,28 @@ fn share(columns: usize, names: usize, words: usize) -> (usize, usize, usize) {
     (names, words, room.saturating_sub(names + words))
 }
 
-fn rows(engine: &RunEngine, live: &Live, frame: &'static str) -> Vec<Row> {
-    let mut children: HashMap<(&str, &str), Vec<&Live>> = HashMap::new();
-    for (_, child) in engine.runs() {
+fn rows<'r>(
+    root: Live<'r>,
+    all: impl Iterator<Item = Live<'r>>,
+    now: Time,
+    frame: &'static str,
+) -> Vec<Row> {
+    let mut children: HashMap<(&str, &str), Vec<Live<'r>>> = HashMap::new();
+    for child in all {
         if let Some(parent) = &child.state.parent {
             let key = (parent.run_id.as_str(), parent.step_id.as_str());
             children.entry(key).or_default().push(child);
         }
     }
     let mut rows = Vec::new();
-    add(&mut rows, live, &children, engine.now(), frame, 0);
+    add(&mut rows, root, &children, now, frame, 0);
     rows
 }
 
 fn add(
     rows: &mut Vec<Row>,
-    live: &Live,
-    children: &HashMap<(&str, &str), Vec<&Live>>,
+    live: Live<'_>,
+    children: &HashMap<(&str, &str), Vec<Live<'_>>>,
     now: Time,
     frame: &'static str,
     depth: usize,
@@ -168,12 +208,12 @@ fn add(
         let key = (live.state.run_id.as_str(), &*live.plan.step_id(at));
         let found = children.get(&key).and_then(|all| all.last());
         if let Some(child) = found {
-            add(rows, child, children, now, frame, depth + 1);
+            add(rows, *child, children, now, frame, depth + 1);
         }
     }
 }
 
-fn row(live: &Live, no: StepNo, now: Time, frame: &'static str, depth: usize) -> Row {
+fn row(live: Live<'_>, no: StepNo, now: Time, frame: &'static str, depth: usize) -> Row {
     let visits = &live.state.steps[no.0 as usize].visits;
     let at = StepRef {
         visit: visits.len().max(1) as u32,
@@ -184,7 +224,7 @@ fn row(live: &Live, no: StepNo, now: Time, frame: &'static str, depth: usize) ->
         0 | 1 => name,
         more => format!("{name} ×{more}"),
     };
-    let word = step_word(&live.plan, &live.state, at);
+    let word = step_word(live.plan, live.state, at);
     let Some(visit) = visits.last() else {
         return Row {
             depth,

@@ -3,10 +3,12 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use stepwell_kernel::event::Event;
 
 use super::RunEngine;
-use super::follow::Follower;
+use super::follow::{Followed, Follower};
 use super::lines::Lines;
+use super::resume::Known;
 use super::tree::Tree;
 use super::wire;
 
@@ -14,18 +16,20 @@ use super::wire;
 #[derive(Debug)]
 pub(super) enum View {
     Quiet,
-    Events(Follower),
-    Lines(Follower, Lines),
+    Events(Follower, Known),
+    Lines(Follower, Lines, Known),
     Tree(Tree),
 }
 
 impl View {
-    pub(super) fn events() -> View {
-        View::Events(Follower::default())
+    /// What is known already is not shown.
+    pub(super) fn events(run_id: &str, known: Known) -> View {
+        View::Events(Follower::new(run_id), known)
     }
 
-    pub(super) fn lines(run_id: &str) -> View {
-        View::Lines(Follower::default(), Lines::new(run_id))
+    /// What is known already is not shown.
+    pub(super) fn lines(run_id: &str, known: Known) -> View {
+        View::Lines(Follower::new(run_id), Lines::new(run_id), known)
     }
 
     pub(super) fn tree(run_id: &str) -> View {
@@ -36,17 +40,25 @@ impl View {
     pub(super) fn changed(&mut self, engine: &RunEngine) -> Result<()> {
         match self {
             View::Quiet => {}
-            View::Events(follower) => {
+            View::Events(follower, known) => {
                 let mut out = io::stdout().lock();
                 follower.pull(engine, &mut |followed, event| {
-                    let line = wire::event(followed, event).map_err(io::Error::other)?;
-                    writeln!(out, "{line}")
+                    let line = wire::event(&mut followed.recorder, &followed.plan, event)
+                        .map_err(io::Error::other)?;
+                    match is_news(known, followed, event) {
+                        true => writeln!(out, "{line}"),
+                        false => Ok(()),
+                    }
                 })?;
             }
-            View::Lines(follower, lines) => {
+            View::Lines(follower, lines, known) => {
                 let mut out = io::stdout().lock();
                 follower.pull(engine, &mut |followed, event| {
-                    lines.write(&mut out, followed, event)
+                    match is_news(known, followed, event) {
+                        true => lines.write(&mut out, followed, event),
+                        // Times and words go on from what was said about it.
+                        false => lines.write(&mut io::sink(), followed, event),
+                    }
                 })?;
             }
             View::Tree(tree) => tree.draw(engine)?,
@@ -72,4 +84,9 @@ impl View {
         }
         Ok(())
     }
+}
+
+fn is_news(known: &Known, followed: &Followed, event: &Event) -> bool {
+    let known = known.get(&followed.state.run_id);
+    known.is_none_or(|known| event.seq > *known)
 }

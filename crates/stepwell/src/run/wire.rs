@@ -9,12 +9,11 @@ use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::snapshot::{ContractEvent, project};
 use stepwell_kernel::state::{Compensation, State, Visit};
 
-use super::follow::Followed;
-use super::report::{self, End};
+use super::report::{self, Ending};
 
 /// One entry of a run's log: the contract's event, and beside it `ext` and the hash chain.
-pub(super) fn event(followed: &mut Followed, event: &Event) -> Result<Json> {
-    let record = followed.recorder.record(&followed.plan, event)?;
+pub(crate) fn event(recorder: &mut Recorder, plan: &Plan, event: &Event) -> Result<Json> {
+    let record = recorder.record(plan, event)?;
     let mut line = record.contract;
     line["ext"] = record.ext;
     line["prevHash"] = record.prev_hash.into();
@@ -24,12 +23,11 @@ pub(super) fn event(followed: &mut Followed, event: &Event) -> Result<Json> {
 
 /// The run as the contract's snapshot, projected from its events, and beside it `ext`: what the
 /// contract has no field for.
-pub(super) fn snapshot(
+pub(crate) fn snapshot(
     plan: &Plan,
     state: &State,
     events: &[Event],
-    end: &End,
-    notes: &[String],
+    ending: &Ending,
 ) -> Result<Json> {
     let records = Recorder::new(&state.run_id).record_all(plan, events)?;
     let events: Vec<ContractEvent> = records
@@ -47,8 +45,8 @@ pub(super) fn snapshot(
         "substatus": run_substatus(plan, state),
         "steps": steps(plan, state),
         "compensation": report::undone(plan, state),
-        "stuck": report::stuck(plan, state, end),
-        "notes": notes,
+        "stuck": report::stuck(plan, state, &ending.end),
+        "notes": ending.notes,
     });
     Ok(value)
 }

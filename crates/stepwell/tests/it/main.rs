@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod check;
+mod durable;
 mod examples;
 mod hostile;
 mod other;
+mod place;
 mod run;
+mod runs;
+mod trouble;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,6 +41,8 @@ fn stepwell_with(args: &[&str], input: &[u8]) -> Call {
         .args(args)
         .current_dir(root())
         .env_remove("NO_COLOR")
+        // What is not about a store leaves nothing behind.
+        .env("STEPWELL_STORE", "memory:")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -39,7 +39,7 @@ fn schemas_are_json_and_end_with_a_line_break() {
 fn the_version_names_engines_and_stores() {
     let call = stepwell(&["--version"]);
     let wanted = format!(
-        "stepwell {}\nengines: mock\nstores:  memory\n",
+        "stepwell {}\nengines: native, mock\nstores:  sqlite, postgres, memory\n",
         env!("CARGO_PKG_VERSION")
     );
     assert_eq!(call.out, wanted);
@@ -58,6 +58,7 @@ fn a_reader_that_goes_away_is_no_panic() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stepwell"))
         .args(["run", "examples/playbook/nightly-load.yaml"])
         .args(["--engine", "mock", "--work-ms", "50"])
+        .env("STEPWELL_STORE", "memory:")
         .current_dir(root())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -77,6 +78,7 @@ fn an_interrupt_says_where_the_run_was() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stepwell"))
         .args(["run", "examples/playbook/nightly-load.yaml"])
         .args(["--engine", "mock", "--work-ms", "60000"])
+        .env("STEPWELL_STORE", "memory:")
         .current_dir(root())
         .stdout(Stdio::piped())
         .spawn()

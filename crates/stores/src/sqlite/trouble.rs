@@ -39,7 +39,7 @@ pub(super) fn said(path: &Path, error: &Error) -> StoreError {
         ErrorCode::NotADatabase => (Trouble::Corrupt, "it is not a database"),
         ErrorCode::DatabaseCorrupt => (
             Trouble::Corrupt,
-            "it is damaged; `stepwell fsck` says where, and a backup is the way back",
+            "it is damaged; `stepwell db check` says where, and a backup is the way back",
         ),
         ErrorCode::CannotOpen
         | ErrorCode::PermissionDenied

@@ -1,0 +1,115 @@
+//! `stepwell db`: the store itself, its schema and its health.
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::exit::Exit;
+use crate::picture::Picture;
+use crate::run::Output;
+use crate::runs::{say, waits_for_someone};
+use crate::store::StoreArgs;
+use crate::term::{self, Tone, count, one_line};
+use stepwell_stores::OpenMode;
+
+/// The store itself: its schema and its health
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell db check
+  stepwell db check --store postgresql://me@db/stepwell -o json
+  stepwell db migrate                         make it, or bring it up to date
+
+`check` reads everything: the database's own check, the rows against each other, and open runs that
+nothing will wake. It works while another process owns the store.
+
+Exit codes: 0 all is well, 1 something is wrong or the store cannot be used, 2 wrong usage.")]
+pub(crate) struct DbArgs {
+    #[command(subcommand)]
+    command: DbCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DbCommand {
+    /// Make the tables, or bring them up to date; what is in them stays
+    Migrate(On),
+    /// Look for damage, and for runs that nothing will wake
+    Check(On),
+}
+
+#[derive(Debug, Args)]
+struct On {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Output::Human)]
+    output: Output,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
+    match &args.command {
+        DbCommand::Migrate(on) => migrate(on),
+        DbCommand::Check(on) => check(on),
+    }
+}
+
+fn migrate(on: &On) -> Result<Exit> {
+    // Opening as owner is what migrates.
+    let store = on.store.address()?.open(OpenMode::Own)?;
+    let schema = store.check()?.schema;
+    let text = format!("{} has schema version {schema}", on.store.shown());
+    let json = json!({ "store": on.store.shown(), "kind": store.kind(), "schema": schema });
+    say(on.output, &text, &json)?;
+    Ok(Exit::Ok)
+}
+
+fn check(on: &On) -> Result<Exit> {
+    let store = on.store.read()?;
+    let health = store.check()?;
+    let (mut people, mut lost) = (Vec::new(), Vec::new());
+    for run_id in on.store.address()?.asleep()? {
+        let picture = Picture::read(&*store, &run_id)?;
+        match (picture.state.phase.is_ended(), waits_for_someone(&picture)) {
+            (true, _) => {}
+            (false, true) => people.push(run_id),
+            (false, false) => lost.push(run_id),
+        }
+    }
+    let good = health.problems.is_empty() && lost.is_empty();
+    let json = json!({
+        "store": on.store.shown(), "kind": store.kind(), "ok": good, "schema": health.schema,
+        "runs": health.runs, "open": health.open, "problems": health.problems,
+        "waitForSomeone": people, "nothingWakes": lost,
+    });
+    if on.output == Output::Json {
+        say(on.output, "", &json)?;
+    } else {
+        let paint = term::stdout_paint();
+        let mut text = String::new();
+        for problem in &health.problems {
+            let bad = paint.tone(Tone::Bad, "bad ");
+            text.push_str(&format!("{bad}  {}\n", one_line(problem)));
+        }
+        for run_id in &lost {
+            let bad = paint.tone(Tone::Bad, "bad ");
+            text.push_str(&format!("{bad}  run {run_id}: nothing will wake it\n"));
+        }
+        let mark = match good {
+            true => paint.tone(Tone::Good, "ok  "),
+            false => paint.tone(Tone::Bad, "bad "),
+        };
+        let waiting = match people.len() {
+            0 => String::new(),
+            many => format!(", {many} waiting for someone"),
+        };
+        text.push_str(&format!(
+            "{mark}  {}  schema {}, {}, {} open{waiting}\n",
+            on.store.shown(),
+            health.schema,
+            count(usize::try_from(health.runs).unwrap_or(usize::MAX), "run"),
+            health.open,
+        ));
+        term::print(&text)?;
+    }
+    Ok(if good { Exit::Ok } else { Exit::Problems })
+}

@@ -1,0 +1,105 @@
+//! A run as a store has it, read without an engine: nobody need be running.
+
+use std::sync::Arc;
+
+use stepwell_engine::engine::read_events;
+use stepwell_engine::store::{Head, PlanNo, RunNo, Store};
+use stepwell_engine::{Error, MAX_CHILD_DEPTH, run_id_for};
+use stepwell_kernel::event::{Body, Event, WaitKind};
+use stepwell_kernel::evolve::evolve;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::state::State;
+
+/// A run as it is in a store.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    pub(crate) run: RunNo,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) state: State,
+    pub(crate) events: Vec<Event>,
+    pub(crate) head: Head,
+}
+
+impl Picture {
+    pub(crate) fn read(store: &dyn Store, run_id: &str) -> Result<Picture, Error> {
+        let unknown = || Error::UnknownRun(run_id.to_owned());
+        let run = store.find(run_id)?.ok_or_else(unknown)?;
+        let stored = store.load(run)?.ok_or_else(unknown)?;
+        let plan = plan(store, stored.plan, run_id)?;
+        let mut picture = Picture {
+            run,
+            state: State::new(run_id, &plan),
+            plan,
+            events: Vec::new(),
+            head: stored.head.head,
+        };
+        picture.catch_up(store)?;
+        Ok(picture)
+    }
+
+    /// Reads what has happened since; says how many events that were.
+    pub(crate) fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
+        let fresh = read_events(store, &self.state.run_id, self.state.seq)?;
+        for event in &fresh {
+            evolve(&self.plan, &mut self.state, event, &mut Vec::new());
+        }
+        let count = fresh.len();
+        self.events.extend(fresh);
+        Ok(count)
+    }
+
+    /// The ids of the runs that this one's steps have waited for, as its log has them.
+    pub(crate) fn child_ids(&self) -> Vec<String> {
+        let key = |event: &Event| match &event.body {
+            Body::StepWaiting {
+                wait: WaitKind::Child { request_key, .. },
+                ..
+            } => Some(run_id_for(request_key)),
+            _ => None,
+        };
+        self.events.iter().filter_map(key).collect()
+    }
+}
+
+/// The runs below a run: those it started, those they started. A child that is asked for and not there
+/// yet is only a name.
+#[derive(Debug, Default)]
+pub(crate) struct Below {
+    pub(crate) ids: Vec<String>,
+    pub(crate) pictures: Vec<Picture>,
+}
+
+impl Below {
+    pub(crate) fn read(store: &dyn Store, top: &Picture) -> Result<Below, Error> {
+        let mut below = Below::default();
+        let mut level = top.child_ids();
+        for _ in 0..=MAX_CHILD_DEPTH {
+            let mut next = Vec::new();
+            for id in level {
+                match Picture::read(store, &id) {
+                    Ok(picture) => {
+                        next.extend(picture.child_ids());
+                        below.pictures.push(picture);
+                    }
+                    Err(Error::UnknownRun(_)) => {}
+                    Err(error) => return Err(error),
+                }
+                below.ids.push(id);
+            }
+            level = next;
+        }
+        Ok(below)
+    }
+}
+
+fn plan(store: &dyn Store, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
+    let fault = |why: String| Error::Plan {
+        run_id: run_id.to_owned(),
+        why,
+    };
+    let row = store.plan(no)?;
+    let row = row.ok_or_else(|| fault(format!("there is no plan number {}", no.0)))?;
+    let net = serde_json::from_str(&row.net).map_err(|error| fault(error.to_string()))?;
+    let plan = Plan::new(net).map_err(|error| fault(error.to_string()))?;
+    Ok(Arc::new(plan))
+}

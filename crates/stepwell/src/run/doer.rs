@@ -1,0 +1,136 @@
+//! Who does the work of a run: nobody here (`native`), or the mock, which pretends it.
+
+use anyhow::Result;
+use stepwell_dialects::words::{list, quote};
+use stepwell_engine::mock::{FailRule, Mock};
+use stepwell_kernel::plan::{Plan, Step, Work};
+use stepwell_kernel::time::Time;
+
+use super::RunEngine;
+use crate::usage;
+
+/// Most names that a message lists.
+const LISTED: usize = 6;
+
+/// Which engine was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EngineKind {
+    Native,
+    Mock,
+}
+
+pub(super) fn kind(name: &str) -> Result<EngineKind> {
+    match name {
+        "native" => Ok(EngineKind::Native),
+        "mock" => Ok(EngineKind::Mock),
+        other => usage(format!(
+            "there is no engine {} in this build; there are `native` and `mock`",
+            quote(other)
+        )),
+    }
+}
+
+/// A step that nobody works on would wait for ever, so that is said before anything starts. `how` is
+/// the command as it was called.
+pub(super) fn must_have_workers(
+    kind: EngineKind,
+    plan: &Plan,
+    how: impl FnOnce() -> String,
+) -> Result<()> {
+    let needs = |step: &&Step| matches!(step.work, Work::Task { .. } | Work::Pipeline { .. });
+    let steps = plan.net().steps.iter().filter(needs);
+    let names: Vec<&str> = steps.map(|step| step.name.as_str()).collect();
+    if kind == EngineKind::Mock || names.is_empty() {
+        return Ok(());
+    }
+    let more = match names.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = list(&names[..names.len().min(LISTED)]);
+    usage(format!(
+        "nobody here does the work of {shown}{more}: this build has no tools of its own; `--engine \
+         mock` pretends the work: {} --engine mock",
+        how()
+    ))
+}
+
+/// An engine with whoever does its work.
+pub(super) enum Doer {
+    Native(Box<RunEngine>),
+    Mock(Box<Mock<super::RunClock>>),
+}
+
+impl Doer {
+    pub(super) fn new(
+        kind: EngineKind,
+        engine: RunEngine,
+        rules: Vec<FailRule>,
+        work_ms: u64,
+    ) -> Result<Doer> {
+        Ok(match kind {
+            EngineKind::Native => Doer::Native(Box::new(engine)),
+            EngineKind::Mock => {
+                let mut mock = Mock::new(engine)?;
+                mock.rules = rules;
+                mock.work_ms = work_ms;
+                Doer::Mock(Box::new(mock))
+            }
+        })
+    }
+
+    pub(super) fn engine(&mut self) -> &mut RunEngine {
+        match self {
+            Doer::Native(engine) => engine,
+            Doer::Mock(mock) => &mut mock.engine,
+        }
+    }
+
+    pub(super) fn seen(&self) -> &RunEngine {
+        match self {
+            Doer::Native(engine) => engine,
+            Doer::Mock(mock) => &mock.engine,
+        }
+    }
+
+    /// Does one thing that is due now. Says whether there was one.
+    pub(super) fn act(&mut self) -> Result<bool> {
+        Ok(match self {
+            Doer::Native(engine) => {
+                // Whoever is asked answers through the store.
+                engine.asks.clear();
+                engine.fire_due()?
+            }
+            Doer::Mock(mock) => mock.act()?,
+        })
+    }
+
+    /// When there is something to do next.
+    pub(super) fn due(&self) -> Option<Time> {
+        match self {
+            Doer::Native(engine) => engine.next_wake(),
+            Doer::Mock(mock) => mock.due(),
+        }
+    }
+
+    /// Whether nobody here works, answers, or is about to.
+    pub(super) fn is_idle(&self) -> bool {
+        match self {
+            Doer::Native(_) => true,
+            Doer::Mock(mock) => mock.is_idle(),
+        }
+    }
+
+    /// Whether people and events are real, and may come at any time.
+    pub(super) fn waits_for_people(&self) -> bool {
+        matches!(self, Doer::Native(_))
+    }
+
+    /// What was done that the log does not show.
+    pub(super) fn notes(&mut self) -> Vec<String> {
+        match self {
+            Doer::Native(_) => Vec::new(),
+            Doer::Mock(mock) => mock.notes.drain(..).collect(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Finding a run that has not ended, and taking it up where the last process left it.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use stepwell_dialects::words::quote;
+use stepwell_engine::clock::SystemClock;
+use stepwell_engine::port::Clock as _;
+use stepwell_engine::store::{RunFilter, Store};
+
+use super::RunEngine;
+use crate::picture::{Below, Picture};
+use crate::store::StoreArgs;
+use crate::usage;
+use stepwell_kernel::plan::Plan;
+
+/// How many open runs are looked at for one of the definition.
+const CANDIDATES: usize = 200;
+/// How long to wait for a process that has the run and may be dead.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The last event of each run that is no news any more.
+pub(super) type Known = HashMap<String, u64>;
+
+/// The latest run of a definition that has not ended: of exactly this one, else of one with its name.
+pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Result<Picture> {
+    let plan_id = &plan.net().plan_id;
+    let filter = RunFilter {
+        plan_id: Some(plan_id.clone()),
+        open: true,
+        limit: CANDIDATES,
+        ..RunFilter::default()
+    };
+    let mut changed = None;
+    for summary in store.list(&filter)? {
+        let found = Picture::read(store, &summary.run_id)?;
+        // A child goes on with its parent.
+        if found.state.parent.is_some() || found.state.phase.is_ended() {
+            continue;
+        }
+        if found.plan.hash() == plan.hash() {
+            return Ok(found);
+        }
+        changed.get_or_insert(found);
+    }
+    if let Some(found) = changed {
+        writeln!(
+            io::stderr(),
+            "note: the definition is not the one that {} was started with; the run goes on with its own",
+            found.state.run_id
+        )?;
+        return Ok(found);
+    }
+    usage(format!(
+        "{} has no run of {} that has not ended; without --resume a new one is started",
+        place.shown(),
+        quote(plan_id)
+    ))
+}
+
+/// Waits until no living process has the run. SQLite has one owner, which is this process now; on
+/// PostgreSQL a process that was killed counts as alive until its time is over.
+pub(super) fn wait_for_the_last(store: &dyn Store, found: &Picture) -> Result<()> {
+    let until = Instant::now() + PATIENCE;
+    let mut told = false;
+    loop {
+        let stored = store.load(found.run)?;
+        let session = stored.and_then(|stored| stored.head.head.session);
+        let Some(session) = session else {
+            return Ok(());
+        };
+        if store.dead_sessions(SystemClock.now())?.contains(&session) {
+            return Ok(());
+        }
+        let id = &found.state.run_id;
+        if Instant::now() > until {
+            anyhow::bail!(
+                "another process works on {id}; `stepwell runs events {id} --follow` shows what it \
+                 does, and once it has ended the run can be resumed"
+            );
+        }
+        if !told && io::stderr().is_terminal() {
+            told = true;
+            writeln!(io::stderr(), "waiting for the process that has {id}")?;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// How far the runs are: what came before is not shown again.
+pub(super) fn known(top: &Picture, below: &Below) -> Known {
+    let all = below.pictures.iter().chain([top]);
+    all.map(|it| (it.state.run_id.clone(), it.state.seq))
+        .collect()
+}
+
+/// Takes a run and those below it over from whoever had them.
+pub(super) fn take_up(engine: &mut RunEngine, run_id: &str, below: &Below) -> Result<()> {
+    // The first look takes over what belongs to the dead, page by page.
+    engine.fire_due()?;
+    let children = below.pictures.iter();
+    let open = children.filter(|it| !it.state.phase.is_ended());
+    let ids = open.map(|it| it.state.run_id.as_str());
+    for id in ids.chain([run_id]) {
+        let session = engine.keeper().session();
+        let ours = |live: &stepwell_engine::keeper::Hot| live.head().session == Some(session);
+        if !engine.run(id).is_some_and(ours) {
+            engine.recover(id)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `stepwell runs events`: a run's log as JSON lines, also while it grows.
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use stepwell_kernel::contract::Recorder;
+
+use crate::exit::Exit;
+use crate::picture::Picture;
+use crate::run::wire;
+use crate::store::StoreArgs;
+
+/// How often the store is asked for more.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A run's log as JSON lines, in the contract's form
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell runs events RUN
+  stepwell runs events RUN --follow           until the run has ended
+  stepwell runs events RUN --ext              also what the contract has no field for, and the hashes
+  stepwell runs events RUN --after 40 | jq -c '[.runSeq, .eventType]'")]
+pub(super) struct EventsArgs {
+    /// The run's id
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Only events after this sequence number
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    after: u64,
+    /// Also what the contract has no field for, and the hash chain
+    #[arg(long)]
+    ext: bool,
+    /// Wait for more until the run has ended
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Events are always JSON; this is taken so that every command takes it
+    #[arg(short, long, value_enum, hide = true)]
+    output: Option<crate::run::Output>,
+}
+
+pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
+    let _ = args.output;
+    let store = args.store.read()?;
+    let mut picture = Picture::read(&*store, &args.run)?;
+    let mut recorder = Recorder::new(&args.run);
+    loop {
+        let fresh = std::mem::take(&mut picture.events);
+        let mut out = io::stdout().lock();
+        for event in &fresh {
+            let mut line = wire::event(&mut recorder, &picture.plan, event)?;
+            if let Some(fields) = line.as_object_mut().filter(|_| !args.ext) {
+                for name in ["ext", "prevHash", "hash"] {
+                    fields.remove(name);
+                }
+            }
+            if event.seq > args.after {
+                writeln!(out, "{line}")?;
+            }
+        }
+        out.flush()?;
+        drop(out);
+        if !args.follow || picture.state.phase.is_ended() {
+            return Ok(Exit::Ok);
+        }
+        std::thread::sleep(LOOK);
+        picture.catch_up(&*store)?;
+    }
+}

@@ -1,0 +1,231 @@
+//! Takes a command to whoever can decide it: the process that has the store or the run, or, where there
+//! is none, an engine here that works on nothing.
+
+use std::collections::HashSet;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use stepwell_engine::clock::SystemClock;
+use stepwell_engine::engine::Engine;
+use stepwell_engine::keeper::{Config, Letter};
+use stepwell_engine::port::{Clock as _, NoCatalog};
+use stepwell_engine::store::{Delivered, MailNo, OutsideEvent, RunNo, Store};
+use stepwell_engine::{Error, run_id_for};
+use stepwell_kernel::command::{Already, Command, Reply};
+use stepwell_kernel::event::Body;
+use stepwell_stores::OpenMode;
+
+use crate::picture::Picture;
+use crate::store::StoreArgs;
+
+/// How often an answer is looked for.
+const LOOK: Duration = Duration::from_millis(30);
+/// How often a store that many share is looked through for runs of the dead.
+const TAKE_OVER: Duration = Duration::from_millis(250);
+/// How long an engine that decides one command may take to be thought dead.
+const SESSION_MS: u64 = 5_000;
+
+/// What became of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Done,
+    /// The same had been done before.
+    Before,
+    /// Whoever has the run has not said anything yet.
+    Unanswered,
+}
+
+/// A command that was refused, by whomever: `CODE: why`.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Sends a run the command that `make` makes of it.
+pub(super) fn send(
+    place: &StoreArgs,
+    run_id: &str,
+    patience: Duration,
+    make: impl FnOnce(&dyn Store, &Picture) -> Result<Command, Error>,
+) -> Result<Sent> {
+    let (store, mode) = place.own_or_visit()?;
+    let picture = Picture::read(&*store, run_id)?;
+    let command = make(&*store, &picture)?;
+    let until = Instant::now() + patience;
+    let sent = match mode {
+        OpenMode::Guest => ask(&*store, picture.run, &command, until, &mut || Ok(()))?,
+        OpenMode::Own | OpenMode::ReadOnly => decide(store.clone(), &picture, &command, until)?,
+    };
+    if sent == Sent::Done {
+        must_be_accepted(&*store, run_id, &command)?;
+    }
+    Ok(sent)
+}
+
+/// An event for whoever waits for its key. Says also which run that was.
+pub(super) fn deliver(
+    place: &StoreArgs,
+    event: &OutsideEvent,
+) -> Result<(Delivered, Option<String>)> {
+    let (store, mode) = place.own_or_visit()?;
+    let delivered = store.deliver(event, SystemClock.now())?;
+    let to = match delivered {
+        Delivered::ToRun(run) => store.load(run)?.map(|stored| stored.run_id),
+        Delivered::Kept | Delivered::Again => None,
+    };
+    if mode == OpenMode::Own && delivered != Delivered::Again {
+        // Nobody else may be there to read what now lies in the run's mailbox.
+        let mut engine = engine(store)?;
+        let looked = engine.fire_due();
+        engine.close()?;
+        looked?;
+    }
+    Ok((delivered, to))
+}
+
+fn engine(store: Arc<dyn Store>) -> Result<Engine<SystemClock>> {
+    let config = Config {
+        name: "stepwell runs".into(),
+        // Nothing is started or executed by someone who only sends a command.
+        only: Some(HashSet::new()),
+        session_ms: SESSION_MS,
+        poll_ms: 0,
+        ..Config::default()
+    };
+    Ok(Engine::new(store, SystemClock, NoCatalog, config)?)
+}
+
+/// Decides it here, unless a living process has the run.
+fn decide(
+    store: Arc<dyn Store>,
+    picture: &Picture,
+    command: &Command,
+    until: Instant,
+) -> Result<Sent> {
+    let run = picture.run;
+    let session = || -> Result<_> {
+        let stored = store.load(run)?;
+        Ok(stored.and_then(|stored| stored.head.head.session))
+    };
+    let mut engine = engine(store.clone())?;
+    let decided = (|| {
+        while let Some(other) = session()? {
+            if !store.dead_sessions(SystemClock.now())?.contains(&other) {
+                // Once its time is over without a word it is dead, and this process is the one that
+                // takes the run over and reads its mailbox.
+                let mut looked = Instant::now();
+                return ask(&*store, run, command, until, &mut || {
+                    if looked.elapsed() > TAKE_OVER {
+                        engine.fire_due()?;
+                        looked = Instant::now();
+                    }
+                    Ok(())
+                });
+            }
+            // Taken over with all that the dead one had, page by page.
+            engine.fire_due()?;
+        }
+        let reply = engine.submit(&picture.state.run_id, command.clone())?;
+        // Its consequences for other runs lie in their mailboxes.
+        engine.fire_due()?;
+        match reply {
+            Reply::Refused(rejection) => Err(Error::from(rejection).into()),
+            Reply::Already(already) => match *already {
+                Already::SignalRejected(code) => {
+                    Err(Refused(format!("{code}: it had been refused before")).into())
+                }
+                _ => Ok(Sent::Before),
+            },
+            Reply::Done | Reply::Claimed(_) | Reply::RetryRun { .. } => Ok(Sent::Done),
+        }
+    })();
+    let closed = engine.close();
+    let sent = decided?;
+    closed?;
+    Ok(sent)
+}
+
+/// Asks the process that has the run, and waits for its answer.
+fn ask(
+    store: &dyn Store,
+    run: RunNo,
+    command: &Command,
+    until: Instant,
+    meanwhile: &mut dyn FnMut() -> Result<()>,
+) -> Result<Sent> {
+    let letter = Letter::Command {
+        command: command.clone(),
+        reply: true,
+    };
+    let mail = store.post(run, &letter.body(), SystemClock.now())?;
+    let live = io::stderr().is_terminal();
+    let mut told = false;
+    let sent = loop {
+        if let Some(sent) = heard(store, mail)? {
+            break sent;
+        }
+        if Instant::now() >= until {
+            break Sent::Unanswered;
+        }
+        if live && !told {
+            told = true;
+            write!(io::stderr(), "waiting for the process that has the run…")?;
+        }
+        std::thread::sleep(LOOK);
+        meanwhile()?;
+    };
+    if told {
+        write!(io::stderr(), "\r\u{1b}[2K")?;
+    }
+    Ok(sent)
+}
+
+fn heard(store: &dyn Store, mail: MailNo) -> Result<Option<Sent>> {
+    match store.answered(mail)? {
+        None => Ok(None),
+        Some(None) => Ok(Some(Sent::Done)),
+        Some(Some(why)) => Err(Refused(why).into()),
+    }
+}
+
+/// A refused signal is taken like any other, and recorded as refused: that is not what was wanted.
+fn must_be_accepted(store: &dyn Store, run_id: &str, command: &Command) -> Result<()> {
+    let Command::Signal {
+        signal_id, signal, ..
+    } = command
+    else {
+        return Ok(());
+    };
+    let picture = Picture::read(store, run_id)?;
+    for event in picture.events.iter().rev() {
+        if let Body::SignalRejected {
+            signal_id: id,
+            code,
+            message,
+            ..
+        } = &event.body
+            && id == signal_id
+        {
+            return Err(Refused(format!("{code}: {message}")).into());
+        }
+    }
+    if signal == "RETRY_RUN" && picture.state.phase.is_ended() {
+        let repeated = run_id_for(&format!("{run_id}|RETRY_RUN|{signal_id}"));
+        let until = Instant::now() + Duration::from_secs(2);
+        while store.find(&repeated)?.is_none() {
+            if Instant::now() > until {
+                anyhow::bail!("the run {repeated}, which repeats {run_id}, was not started");
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Why a run is not moving: everything that can make it move, in words, with what someone can do.
+
+use serde_json::{Value as Json, json};
+use stepwell_dialects::words::quote;
+use stepwell_engine::rows::{served_by, target_name};
+use stepwell_engine::run_id_for;
+use stepwell_kernel::command::TimerKind;
+use stepwell_kernel::event::WaitKind;
+use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::time::Time;
+
+use crate::picture::Picture;
+use crate::run::report::waits_for;
+use crate::term::duration;
+
+/// Something that can make a run move.
+pub(super) struct Reason {
+    pub(super) kind: &'static str,
+    pub(super) step: Option<String>,
+    pub(super) text: String,
+}
+
+impl Reason {
+    pub(super) fn json(&self) -> Json {
+        json!({ "kind": self.kind, "stepId": self.step, "text": self.text })
+    }
+}
+
+pub(super) fn reasons(picture: &Picture, now: Time) -> Vec<Reason> {
+    let (plan, state) = (&picture.plan, &picture.state);
+    let run = &state.run_id;
+    let mut all = Vec::new();
+    for source in wake_sources(plan, state) {
+        let (kind, step, text) = match source {
+            WakeSource::Queue if plan.policy().needs_approval && !state.approved => {
+                let text = format!("approval: `stepwell resume {run} --approve` gives it");
+                ("queue", None, text)
+            }
+            WakeSource::Queue => ("queue", None, "its turn in the queue".to_owned()),
+            WakeSource::Task {
+                target, visible_at, ..
+            } => {
+                let (queue, op) = served_by(plan, target);
+                let name = target_name(plan, target);
+                let later = match visible_at > now {
+                    true => format!(", in {}", duration(visible_at.since(now))),
+                    false => String::new(),
+                };
+                let worker = format!("{}/{}", quote(queue), quote(op));
+                let text = format!("{name}: a worker that serves {worker}{later}");
+                ("task", Some(name), text)
+            }
+            WakeSource::Lease { target, .. } => {
+                let name = target_name(plan, target);
+                let text = format!("{name}: the worker that has it");
+                ("lease", Some(name), text)
+            }
+            WakeSource::Outside { step, wait } => {
+                let id = plan.step_id(step);
+                let how = match &wait {
+                    WaitKind::Event { event_type, .. } => {
+                        format!("stepwell runs signal {run} --event {event_type} --id ID")
+                    }
+                    _ => format!("stepwell runs complete {run} {id} --outcome succeeded"),
+                };
+                let text = format!("{id}: {} (`{how}`)", waits_for(&wait));
+                ("outside", Some(id), text)
+            }
+            WakeSource::Child { step, request_key } => {
+                let id = plan.step_id(step);
+                let text = format!("{id}: its child run {}", run_id_for(&request_key));
+                ("child", Some(id), text)
+            }
+            WakeSource::Timer { kind, due } => {
+                let when = match due > now {
+                    true => format!("in {}", duration(due.since(now))),
+                    false => "due".to_owned(),
+                };
+                ("timer", None, format!("{}, {when}", timer(kind)))
+            }
+            WakeSource::Operator if state.pause.is_some() => {
+                let text = format!("an operator: it is paused (`stepwell runs resume {run}`)");
+                ("operator", None, text)
+            }
+            WakeSource::Operator => {
+                let how = format!("stepwell runs retry {run} --step STEP");
+                let text = format!("an operator: a failed step is held (`{how}`)");
+                ("operator", None, text)
+            }
+            WakeSource::Ctx { step } => {
+                let id = plan.step_id(step);
+                let text = format!("{id}: a change of ctx that lets it in");
+                ("ctx", Some(id), text)
+            }
+            WakeSource::Proceed => ("proceed", None, "the engine, which goes on".to_owned()),
+        };
+        all.push(Reason { kind, step, text });
+    }
+    all
+}
+
+/// Whether a person can make the run move: an engine need not know of it.
+pub(crate) fn waits_for_someone(picture: &Picture) -> bool {
+    let sources = wake_sources(&picture.plan, &picture.state);
+    sources.iter().any(|source| {
+        matches!(
+            source,
+            WakeSource::Outside { .. }
+                | WakeSource::Operator
+                | WakeSource::Ctx { .. }
+                | WakeSource::Child { .. }
+                | WakeSource::Queue
+        )
+    })
+}
+
+fn timer(kind: TimerKind) -> &'static str {
+    match kind {
+        TimerKind::Attempt => "the end of an attempt's time",
+        TimerKind::Wait => "the end of a wait",
+        TimerKind::Hold => "the end of a hold",
+        TimerKind::Run => "the end of the run's time",
+        TimerKind::Drain => "the end of the pause's drain",
+        TimerKind::Stall => "the end of the stall's time",
+    }
+}

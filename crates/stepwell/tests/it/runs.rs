@@ -1,0 +1,260 @@
+//! `stepwell runs`: looking and steering, with and without a process that has the store.
+
+use super::place::{Place, Process};
+
+const SAGA: &str = "examples/actions/order-saga.yaml";
+
+/// Only a person can end it, so it runs natively.
+const DESK: &str = "schemaVersion: 1\nworkflowId: desk\nworkspaceId: w\nname: Desk\nversion: 1\n\
+    active: true\nexecutionTier: Auto\nactions:\n  - actionId: sign\n    order: 1\n    \
+    portFamily: people\n    operation: paper:sign\n    executionTierOverride: ManualOnly\n";
+
+/// Only an event can end it.
+const PARCEL: &str = "workflowType: parcel\nworkflowVersion: 1\n\
+    bizKey: \"{{ workload.parcel }}\"\nsteps:\n  - stepType: ARRIVE\n    waitFor:\n      \
+    event: parcel.arrived\n      timeout: 24h\n";
+
+fn slow(place: &Place, run: &str) -> Process {
+    let how = ["--engine", "mock", "--work-ms", "60000", "--run-id", run];
+    let mut process = place.start(&[&["run", SAGA][..], &how].concat());
+    process.until("authorise-payment  Running");
+    process
+}
+
+/// While a process works on the run.
+fn steered_from_outside(place: &Place) {
+    let process = slow(place, "run_a");
+    let list = place.good(&["runs", "list"]);
+    assert!(list.contains("run_a  order-saga  RUNNING"), "{list}");
+    let shown = place.good(&["runs", "show", "run_a"]);
+    assert!(
+        shown.contains("authorise-payment: the worker that has it"),
+        "{shown}"
+    );
+    assert_eq!(place.good(&["runs", "pause", "run_a"]), "run_a paused\n");
+    assert_eq!(place.show("run_a")["status"], "PAUSED");
+    let again = place.call(&["runs", "pause", "run_a"]);
+    assert_eq!(again.code, 1, "{}", again.out);
+    assert!(again.err.contains("RUN_PAUSED"), "{}", again.err);
+    place.good(&["runs", "resume", "run_a"]);
+    let unknown = place.call(&["runs", "pause", "run_b"]);
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.err.contains("RUN_UNKNOWN"), "{}", unknown.err);
+    place.good(&[
+        "runs", "cancel", "run_a", "--reason", "enough", "--actor", "bob",
+    ]);
+    let (code, text) = process.end();
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("cancelled by bob: enough"), "{text}");
+}
+
+#[test]
+fn a_run_of_another_process_is_steered_through_its_mailbox() {
+    let place = Place::sqlite("steered");
+    steered_from_outside(&place);
+}
+
+#[test]
+fn a_run_of_another_process_is_steered_on_postgres() {
+    steered_from_outside(&Place::postgres("steered"));
+}
+
+#[test]
+fn a_store_has_one_owner() {
+    let place = Place::sqlite("owner");
+    let process = slow(&place, "run_a");
+    for args in [
+        &["run", SAGA, "--engine", "mock"][..],
+        &["dlq", "redrive", "--all"],
+    ] {
+        let call = place.call(args);
+        assert_eq!(call.code, 1, "{args:?}");
+        assert!(call.err.contains("STORE_HELD"), "{}", call.err);
+    }
+    process.kill();
+}
+
+/// While nobody does.
+fn steered_alone(place: &Place) {
+    slow(place, "run_a").kill();
+    // On PostgreSQL whoever had the run counts as alive for a while; then it is taken over here.
+    place.good(&["runs", "pause", "run_a"]);
+    let status = place.show("run_a");
+    assert_eq!(status["status"], "PAUSED", "{status}");
+    place.good(&["runs", "resume", "run_a"]);
+    place.good(&["runs", "skip", "run_a", "ship", "--reason", "by hand"]);
+    let missing = place.call(&["runs", "retry", "run_a", "--step", "ship"]);
+    assert_eq!(missing.code, 1, "{}", missing.out);
+    let retried = place.call(&["runs", "retry", "run_a"]);
+    assert!(retried.err.contains("RUN_NOT_TERMINAL"), "{}", retried.err);
+    let params = [
+        "--payload",
+        r#"{"params": {"rush": true}}"#,
+        "--reason",
+        "why",
+    ];
+    place.good(&[&["runs", "signal", "run_a", "update_params"][..], &params].concat());
+    place.good(&["runs", "cancel", "run_a", "--compensate"]);
+    assert_eq!(place.show("run_a")["status"], "CANCELLED");
+    let repeated = place.good(&["runs", "retry", "run_a"]);
+    let id = repeated.trim().rsplit(' ').next().unwrap();
+    let out = place.good(&["resume", id, "--engine", "mock"]);
+    assert!(out.contains("Succeeded  order-saga"), "{out}");
+    let page = place.good(&["runs", "list", "--limit", "1"]);
+    assert!(page.contains(&format!("--before {id}")), "{page}");
+    let page = place.good(&["runs", "list", "--before", id]);
+    assert!(page.contains("run_a") && !page.contains(id), "{page}");
+    let failed = place.good(&["runs", "list", "--status", "failed"]);
+    assert_eq!(failed, "no runs\n");
+    let open = place.good(&[
+        "runs",
+        "list",
+        "--open",
+        "--plan",
+        "order-saga",
+        "-o",
+        "json",
+    ]);
+    assert!(open.contains("\"runs\": []"), "{open}");
+    let health = place.good(&["db", "check"]);
+    assert!(health.contains("2 runs, 0 open"), "{health}");
+    let alerts = place.good(&["alerts", "list"]);
+    assert!(alerts.contains("UPDATE_PARAMS was sent by ada"), "{alerts}");
+    assert_eq!(place.good(&["dlq", "list"]), "no dead letters\n");
+    assert!(place.good(&["db", "migrate"]).contains("schema version"));
+}
+
+#[test]
+fn commands_are_decided_here_where_nobody_else_does() {
+    steered_alone(&Place::sqlite("alone"));
+}
+
+#[test]
+fn commands_are_decided_here_where_nobody_else_does_on_postgres() {
+    steered_alone(&Place::postgres("alone"));
+}
+
+#[test]
+fn a_person_completes_a_step_of_a_native_run() {
+    let place = Place::sqlite("person");
+    let file = place.file("desk.yaml", DESK);
+    let mut process = place.start(&["run", &file, "--run-id", "run_desk"]);
+    process.until("sign");
+    let shown = place.good(&["runs", "show", "run_desk"]);
+    let how = "stepwell runs complete run_desk sign --outcome succeeded";
+    assert!(shown.contains(how), "{shown}");
+    assert!(!shown.contains("token "), "{shown}");
+    let shown = place.good(&["runs", "show", "run_desk", "--tokens"]);
+    assert!(shown.contains("token         sign  "), "{shown}");
+    let health = place.good(&["db", "check"]);
+    assert!(health.contains("1 waiting for someone"), "{health}");
+    let none = place.call(&[
+        "runs",
+        "complete",
+        "run_desk",
+        "stamp",
+        "--outcome",
+        "failed",
+    ]);
+    assert!(none.err.contains("STEP_UNKNOWN"), "{}", none.err);
+    let output = ["--output-json", r#"{"page": 2}"#];
+    let done = [
+        "runs",
+        "complete",
+        "run_desk",
+        "sign",
+        "--outcome",
+        "succeeded",
+    ];
+    place.good(&[&done[..], &output].concat());
+    let (code, text) = process.end();
+    assert_eq!(code, 0, "{text}");
+    let shown = place.show("run_desk");
+    assert_eq!(shown["ext"]["steps"][0]["output"]["page"], 2, "{shown}");
+}
+
+#[test]
+fn an_event_finds_the_run_that_waits_for_its_key() {
+    let place = Place::sqlite("event");
+    let file = place.file("parcel.yaml", PARCEL);
+    let args = ["run", &file, "--run-id", "run_p", "-i", "parcel=p-7"];
+    let mut process = place.start(&args);
+    process.until("ARRIVE");
+    process.interrupt();
+    assert_eq!(process.end().0, 130);
+    let event = [
+        "runs",
+        "signal",
+        "--event",
+        "parcel.arrived",
+        "--id",
+        "e-1",
+        "--key",
+    ];
+    let other = place.good(&[&event[..], &["p-8"]].concat());
+    assert!(other.contains("it is kept"), "{other}");
+    let event = [
+        "runs",
+        "signal",
+        "--event",
+        "parcel.arrived",
+        "--id",
+        "e-2",
+        "--key",
+        "p-7",
+    ];
+    assert_eq!(place.good(&event), "run_p has the event\n");
+    assert!(place.good(&event).contains("before"));
+    // Nobody had to be there: the event was all that the run waited for.
+    assert_eq!(place.show("run_p")["status"], "COMPLETED");
+    assert_eq!(
+        place
+            .call(&["runs", "signal", "--event", "x", "--id", "1"])
+            .code,
+        2
+    );
+    assert_eq!(place.call(&["runs", "signal", "run_p"]).code, 2);
+}
+
+#[test]
+fn the_log_is_followed_to_its_end() {
+    let place = Place::sqlite("followed");
+    let process = slow(&place, "run_a");
+    let mut follower = place.start(&["runs", "events", "run_a", "--follow"]);
+    follower.until("StepStarted");
+    place.good(&["runs", "cancel", "run_a"]);
+    let (code, text) = follower.end();
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.lines().last().unwrap().contains("RunCancelled"),
+        "{text}"
+    );
+    assert!(!text.contains("prevHash"), "{text}");
+    assert_eq!(process.end().0, 4);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_owner_that_does_not_answer_is_not_waited_for_for_ever() {
+    let place = Place::sqlite("silent");
+    let process = slow(&place, "run_a");
+    let pause = ["runs", "pause", "run_a", "--timeout", "1", "-o", "json"];
+    let call = loop {
+        process.send("STOP");
+        let call = place.call(&pause);
+        // It may have been stopped while it wrote, when nobody can write anything.
+        if !call.err.contains("STORE_UNAVAILABLE") {
+            break call;
+        }
+        process.send("CONT");
+    };
+    assert_eq!(call.code, 6, "{}{}", call.out, call.err);
+    assert_eq!(call.json()["answer"], "UNANSWERED");
+    // The command lies there, and is done when the owner comes to itself.
+    process.send("CONT");
+    let follow = ["runs", "events", "run_a", "--follow"];
+    let mut follower = place.start(&follow);
+    follower.until("RunPaused");
+    follower.kill();
+    process.kill();
+}
