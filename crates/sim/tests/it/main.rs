@@ -1,2 +1,4 @@
 //! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
+
+mod kills;

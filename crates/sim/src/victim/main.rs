@@ -1,0 +1,247 @@
+//! A process to be killed: a real engine on a real store, whose work leaves a mark in a file outside.
+//!
+//! It starts its runs (under the same request ids each time, so that starting again starts nothing
+//! twice), works until every run of the store has ended, says `done` and leaves. The mark, one line a
+//! side effect, is written before the work is reported, as a real side effect would be.
+
+mod shelf;
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use stepwell_engine::keeper::{Config, Job, Serves};
+use stepwell_engine::rows::served_by;
+use stepwell_engine::service::{Done, Service, Worker};
+use stepwell_engine::store::{RunFilter, Store};
+use stepwell_engine::StartRequest;
+use stepwell_kernel::command::{Claim, Command};
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::event::{Patch, RunContext, StepError};
+use stepwell_kernel::plan::ErrorClass;
+use stepwell_kernel::time::Time;
+use stepwell_sim::Rng;
+use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
+use stepwell_stores::sqlite::{SqliteOptions, SqliteStore};
+
+use shelf::{DOOMED, Shelf};
+
+/// How many jobs are worked on at a time.
+const HANDS: usize = 8;
+
+#[derive(Debug, Parser)]
+struct Args {
+    /// `sqlite:PATH` or `postgres://…`
+    #[arg(long)]
+    store: String,
+    /// The schema, in PostgreSQL
+    #[arg(long, default_value = "stepwell")]
+    schema: String,
+    /// Its name
+    #[arg(long)]
+    name: String,
+    /// Where the marks go
+    #[arg(long)]
+    witness: PathBuf,
+    /// How many runs to start
+    #[arg(long, default_value_t = 0)]
+    runs: u32,
+    /// Starts runs and sees to them, works, or both
+    #[arg(long, value_enum, default_value_t = Role::Both)]
+    role: Role,
+    /// What chance begins with
+    #[arg(long)]
+    seed: u64,
+    /// How long a session lives without being renewed
+    #[arg(long, default_value_t = 1_000)]
+    session_ms: u64,
+    /// Goes on when all runs have ended, until someone stops it
+    #[arg(long)]
+    stay: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Role {
+    Server,
+    Worker,
+    Both,
+}
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    let store = open(&args)?;
+    let shelf = Shelf::load();
+    let hands = Hands::start(&args)?;
+    let config = Config {
+        name: args.name.clone(),
+        serves: match args.role {
+            Role::Server => Serves::Nothing,
+            Role::Worker | Role::Both => Serves::Only(Arc::new(shelf.serves())),
+        },
+        capacity: 64,
+        session_ms: args.session_ms,
+        poll_ms: 50,
+        ..Config::default()
+    };
+    let service = Service::start(store.clone(), shelf.clone(), config, hands)?;
+    say("ready");
+    if args.role != Role::Worker {
+        start_runs(&args, &service, &shelf)?;
+        say("started");
+    }
+    while args.stay || any_open(&*store)? {
+        thread::sleep(Duration::from_millis(50));
+    }
+    service.stop(Duration::from_secs(5))?;
+    say("done");
+    Ok(())
+}
+
+fn say(word: &str) {
+    // Whoever reads this may have gone.
+    let _ = writeln!(std::io::stdout(), "{word}");
+}
+
+fn open(args: &Args) -> Result<Arc<dyn Store>> {
+    if let Some(path) = args.store.strip_prefix("sqlite:") {
+        let store = SqliteStore::open(&PathBuf::from(path), SqliteOptions::default())?;
+        return Ok(Arc::new(store));
+    }
+    let options = PostgresOptions {
+        schema: args.schema.clone(),
+        ..PostgresOptions::default()
+    };
+    Ok(Arc::new(PostgresStore::connect(&args.store, options)?))
+}
+
+fn start_runs(args: &Args, service: &Service, shelf: &Shelf) -> Result<()> {
+    let handle = service.handle();
+    let mut answers = Vec::new();
+    for number in 0..args.runs {
+        let plan = shelf.nth(number as usize);
+        let request = StartRequest {
+            run_id: format!("run_{}-{number}", uuid_like(args.seed, number)),
+            request_id: Some(format!("{}-{number}", args.name)),
+            params: serde_json::json!({ "number": number, "orderId": format!("{}-{number}", args.name) }),
+            context: RunContext {
+                tenant_id: "t".into(),
+                project_id: "p".into(),
+                environment_id: "e".into(),
+                ..RunContext::default()
+            },
+            ..StartRequest::default()
+        };
+        answers.push(handle.start_later(&plan, request)?);
+    }
+    for answer in answers {
+        match answer.recv().context("the engine is gone")? {
+            Ok(_) => {}
+            // The business key belongs to the same run, started before a crash.
+            Err(stepwell_engine::Error::BizKeyTaken(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// A run id that another process would not choose.
+fn uuid_like(seed: u64, number: u32) -> String {
+    format!("{:016x}", Rng::new(seed ^ (u64::from(number) << 32)).draw())
+}
+
+fn any_open(store: &dyn Store) -> Result<bool> {
+    let filter = RunFilter {
+        open: true,
+        limit: 1,
+        ..RunFilter::default()
+    };
+    match store.list(&filter) {
+        Ok(open) => Ok(!open.is_empty()),
+        // A store that is not there now may come back; the engine waits for it too.
+        Err(error) if error.kind.may_pass() => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Threads that do the work.
+struct Hands {
+    jobs: Sender<(Job, Done)>,
+}
+
+impl Hands {
+    fn start(args: &Args) -> Result<Hands> {
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&args.witness)
+            .with_context(|| format!("{}", args.witness.display()))?;
+        let (jobs, taken) = mpsc::channel::<(Job, Done)>();
+        let taken = Arc::new(Mutex::new(taken));
+        for hand in 0..HANDS {
+            let (taken, file) = (taken.clone(), file.try_clone()?);
+            let rng = Rng::new(args.seed.wrapping_add(hand as u64));
+            thread::spawn(move || {
+                let (mut file, mut rng) = (file, rng);
+                loop {
+                    let next = taken.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok((job, done)) = next else { return };
+                    let command = work(&job, &mut file, &mut rng);
+                    done.send(&job, command);
+                }
+            });
+        }
+        Ok(Hands { jobs })
+    }
+}
+
+impl Worker for Hands {
+    fn start(&mut self, job: Job, done: &Done) {
+        let _ = self.jobs.send((job, done.clone()));
+    }
+}
+
+/// Leaves a mark, takes its time, and succeeds most of the time.
+fn work(job: &Job, file: &mut File, rng: &mut Rng) -> Command {
+    let claim = &job.claimed.claim;
+    let kind = match claim.target {
+        Target::Step(_) => "step",
+        Target::Undo(_) => "undo",
+    };
+    let mark = format!(
+        "{} {kind} {} {}\n",
+        job.run_id, job.claimed.step_id, claim.execution
+    );
+    // One write of one line to a file that is only appended to: lines of other processes stay whole.
+    let written = file.write_all(mark.as_bytes());
+    thread::sleep(Duration::from_micros(rng.below(4_000)));
+    let claim = Claim {
+        // The session's lease; the store says whether it lives.
+        lease_until: Some(Time(i64::MAX)),
+        ..claim.clone()
+    };
+    let doomed = served_by(&job.plan, claim.target).1 == DOOMED;
+    if written.is_err() || doomed || rng.one_in(20) {
+        let class = match doomed {
+            true => ErrorClass::Validation,
+            false => ErrorClass::Transient,
+        };
+        return Command::FailStep {
+            claim,
+            error: StepError::new(class, "UNLUCKY", "it did not work out"),
+            retryable: None,
+            delay_ms: None,
+        };
+    }
+    Command::CompleteStep {
+        claim,
+        output: serde_json::json!({ "ok": true }),
+        ctx: Patch::new(),
+        artifacts: Vec::new(),
+    }
+}
