@@ -308,6 +308,10 @@ impl Desk {
                 // A committer that has nothing to do gets what there is: the next batch forms meanwhile.
                 if taken % SHARE == 0 {
                     self.send_batches(&mut again, now);
+                    // Whatever comes in, the session is renewed in time.
+                    if SystemClock.now().since(now) > LONGEST_NAP.as_millis() as u64 / 5 {
+                        break;
+                    }
                 }
                 next = match taken < MAX_INPUTS {
                     true => inputs.try_recv().ok(),

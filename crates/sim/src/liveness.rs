@@ -59,7 +59,10 @@ fn tasks(watched: &Watched, stored: &StoredRun) -> Result<(), String> {
             _ => false,
         };
         if !wanted {
-            return Err(format!("a task row for {}, which is {status:?}", task.target));
+            return Err(format!(
+                "a task row for {}, which is {status:?}",
+                task.target
+            ));
         }
     }
     Ok(())

@@ -67,11 +67,7 @@ impl fmt::Display for Violation {
         for line in &self.last {
             writeln!(f, "  {line}")?;
         }
-        writeln!(
-            f,
-            "seed {}, step {}: {}",
-            self.seed, self.step, self.what
-        )?;
+        writeln!(f, "seed {}, step {}: {}", self.seed, self.step, self.what)?;
         write!(
             f,
             "run it again: cargo run -p stepwell-sim -- --seed {} --verbose",
@@ -164,7 +160,9 @@ impl World {
             step: 0,
             workload,
             servers: Vec::new(),
-            remotes: (0..2).map(|no| Remote::new(&format!("remote-{no}"))).collect(),
+            remotes: (0..2)
+                .map(|no| Remote::new(&format!("remote-{no}")))
+                .collect(),
             pairs,
             limbo: Vec::new(),
             sink_down: false,

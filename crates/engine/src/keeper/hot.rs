@@ -284,8 +284,7 @@ impl Hot {
     ) -> Result<Option<Append>, Error> {
         // What another server has is left to it: its work is in flight there, and its session is the
         // lease. It is told below, and sees to the head.
-        let foreign =
-            self.owner(Some(draft), session).is_some() && !self.state.phase.is_ended();
+        let foreign = self.owner(Some(draft), session).is_some() && !self.state.phase.is_ended();
         let head = match foreign {
             true => self.head.head.clone(),
             false => self.head_now(draft, session, now),
@@ -333,7 +332,9 @@ impl Hot {
         append.mail.clone_from(&draft.mail);
         if foreign && append.chunk.is_some() {
             // Whoever has the run by now is told that it has moved: there may be work for it.
-            append.mail.push(Letter::from(Command::Proceed).to(&self.run_id));
+            append
+                .mail
+                .push(Letter::from(Command::Proceed).to(&self.run_id));
         }
         append.slots.clone_from(&draft.slots);
         append.alerts.clone_from(&draft.alerts);

@@ -45,9 +45,15 @@ impl Keeper {
                 }
                 Outcome::RunExists => {
                     let id = self.runs.get(&run).map(|hot| hot.run_id.to_string());
-                    let message = format!("there is a run {} already", id.unwrap_or_default());
-                    let rejection = Rejection::new(Code::RunExists, message);
-                    self.not_created(run, draft, Err(rejection.into()));
+                    let id = id.unwrap_or_default();
+                    // Sent before and given up, it was written after all.
+                    let ours = draft.decided.first().is_some_and(|(it, _)| it.retries > 0);
+                    let message = format!("there is a run {id} already");
+                    let answer = match ours {
+                        true => Ok(Answer::Run(id)),
+                        false => Err(Rejection::new(Code::RunExists, message).into()),
+                    };
+                    self.not_created(run, draft, answer);
                 }
                 Outcome::RequestTaken(existing) => {
                     self.not_created(run, draft, Ok(Answer::Run(existing)));
@@ -216,12 +222,8 @@ impl Keeper {
         requests.extend(old.waiting);
         requests.retain(|request| !request.is_found());
         self.reading_again(&requests);
-        if draft.create.is_some() {
-            // Nothing of it is there; the sender may ask again.
-            for request in requests {
-                self.refuse(&request, Error::Contended(old.run_id.to_string()));
-            }
-            return;
+        if let Some(new) = draft.create {
+            return self.create_again(run, &old.plan, new, requests, now);
         }
         match self.ensure(run) {
             Ok(()) => {

@@ -182,6 +182,28 @@ impl Keeper {
         }
     }
 
+    /// A run whose first commit was lost is created once more, as it was asked for.
+    pub(super) fn create_again(
+        &mut self,
+        run: RunNo,
+        plan: &Arc<Plan>,
+        new: Box<NewRun>,
+        requests: Vec<Request>,
+        now: Time,
+    ) {
+        let mut requests = requests.into_iter();
+        let Some(create) = requests.next() else {
+            return;
+        };
+        let from = create.clone();
+        if let Err(error) = self.create_as(run, plan, new, create, now) {
+            return self.refuse(&from, error);
+        }
+        for request in requests {
+            self.decide(run, request, now);
+        }
+    }
+
     /// Whether a new run may start at once. One too many is refused, delayed or left in the queue.
     fn may_start(
         &mut self,

@@ -166,7 +166,8 @@ impl Keeper {
     /// The session is dead: whatever it had is taken over like any other dead server's. Work in this
     /// process is stopped, since its leases are gone.
     fn reopen(&mut self, now: Time) -> Result<(), StoreError> {
-        let until = now.plus(self.config.session_ms);
+        // Much may have to be decided again before anything can be sent, so it lives longer at first.
+        let until = now.plus(self.config.session_ms.saturating_mul(10));
         let session = self.store.open_session(&self.config.name, now, until)?;
         tracing::warn!(
             lost = self.session.0,
@@ -178,9 +179,9 @@ impl Keeper {
         self.session_until = until;
         self.commits = 0;
         self.polls.session_lost = false;
-        self.polls.renew = now.plus(self.config.session_ms / 3);
+        self.polls.renew = now;
         self.polls.next = now;
-        let mut again = Vec::new();
+        let (mut again, mut created) = (Vec::new(), Vec::new());
         // A commit in flight is answered as lost, or has been written before the session died.
         let mut settled: Vec<RunNo> = self
             .runs
@@ -206,11 +207,8 @@ impl Keeper {
                 self.reading.remove(mail);
             }
             let decided = draft.decided.into_iter().map(|(request, _)| request);
-            if draft.create.is_some() {
-                // Nothing of it is there; the sender may ask again.
-                for request in decided {
-                    self.refuse(&request, Error::Contended(hot.run_id.to_string()));
-                }
+            if let Some(new) = draft.create {
+                created.push((run, hot.plan, new, decided.collect()));
                 continue;
             }
             let asked = decided.chain(hot.waiting);
@@ -219,6 +217,9 @@ impl Keeper {
         }
         self.dirty.clear();
         self.hungry.clear();
+        for (run, plan, new, requests) in created {
+            self.create_again(run, &plan, new, requests, now);
+        }
         // Whatever is still on its way is of a session that is dead.
         self.polls.doubtful.clear();
         for (run, request) in again {

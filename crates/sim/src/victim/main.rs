@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
+use stepwell_engine::StartRequest;
 use stepwell_engine::keeper::{Config, Job, Serves};
 use stepwell_engine::rows::served_by;
 use stepwell_engine::service::{Done, Service, Worker};
 use stepwell_engine::store::{RunFilter, Store};
-use stepwell_engine::StartRequest;
 use stepwell_kernel::command::{Claim, Command};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Patch, RunContext, StepError};
@@ -49,6 +49,9 @@ struct Args {
     /// Where the marks go
     #[arg(long)]
     witness: PathBuf,
+    /// The first run to start
+    #[arg(long, default_value_t = 0)]
+    first: u32,
     /// How many runs to start
     #[arg(long, default_value_t = 0)]
     runs: u32,
@@ -123,12 +126,12 @@ fn open(args: &Args) -> Result<Arc<dyn Store>> {
 fn start_runs(args: &Args, service: &Service, shelf: &Shelf) -> Result<()> {
     let handle = service.handle();
     let mut answers = Vec::new();
-    for number in 0..args.runs {
+    for number in args.first..args.first + args.runs {
         let plan = shelf.nth(number as usize);
         let request = StartRequest {
             run_id: format!("run_{}-{number}", uuid_like(args.seed, number)),
-            request_id: Some(format!("{}-{number}", args.name)),
-            params: serde_json::json!({ "number": number, "orderId": format!("{}-{number}", args.name) }),
+            request_id: Some(number.to_string()),
+            params: serde_json::json!({ "number": number, "orderId": number }),
             context: RunContext {
                 tenant_id: "t".into(),
                 project_id: "p".into(),

@@ -49,7 +49,9 @@ fn task(name: &str) -> Step {
 pub(crate) const DOOMED: &str = "doomed";
 
 fn net(plan_id: &str, steps: Vec<Step>, edges: &[(u32, u32)]) -> Option<Arc<Plan>> {
-    let edges = edges.iter().map(|(from, to)| Edge::plain(StepNo(*from), StepNo(*to)));
+    let edges = edges
+        .iter()
+        .map(|(from, to)| Edge::plain(StepNo(*from), StepNo(*to)));
     let net = Net {
         dialect: Dialect::Plan,
         plan_id: plan_id.into(),
@@ -112,7 +114,11 @@ fn parent() -> Option<Arc<Plan>> {
         return_step: None,
         input: TemplateValue::parse(&json!({})).ok()?,
     };
-    let steps = vec![task("before"), step("call", Work::Child(spec)), task("after")];
+    let steps = vec![
+        task("before"),
+        step("call", Work::Child(spec)),
+        task("after"),
+    ];
     net("parent", steps, &[(0, 1), (1, 2)])
 }
 

@@ -30,7 +30,9 @@ struct Site {
 
 impl Site {
     fn new(name: &str, store: Option<String>) -> Site {
-        let seed = std::env::var("STEPWELL_SEED").ok().and_then(|it| it.parse().ok());
+        let seed = std::env::var("STEPWELL_SEED")
+            .ok()
+            .and_then(|it| it.parse().ok());
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = seed.unwrap_or_else(|| clock.unwrap().as_micros() as u64);
         println!("STEPWELL_SEED={seed}");
@@ -140,9 +142,19 @@ fn all_runs(store: &dyn Store) -> Vec<RunSummary> {
 fn events(store: &dyn Store, run: &RunSummary) -> Vec<Event> {
     let mut events = Vec::new();
     for chunk in store.chunks(run.run, 0, usize::MAX).unwrap() {
-        assert_eq!(chunk.first, events.len() as u64 + 1, "{}: a gap", run.run_id);
+        assert_eq!(
+            chunk.first,
+            events.len() as u64 + 1,
+            "{}: a gap",
+            run.run_id
+        );
         events.extend(chunk::decode(chunk.first, chunk.codec, &chunk.body).unwrap());
-        assert_eq!(chunk.last, events.len() as u64, "{}: a short chunk", run.run_id);
+        assert_eq!(
+            chunk.last,
+            events.len() as u64,
+            "{}: a short chunk",
+            run.run_id
+        );
     }
     events
 }
@@ -151,13 +163,19 @@ fn events(store: &dyn Store, run: &RunSummary) -> Vec<Event> {
 fn judge(site: &Site, started: usize) {
     let store = site.open();
     let runs = all_runs(&*store);
-    let tops = runs.iter().filter(|run| run.plan_id != "chain" || run.run_id.contains('-'));
+    let tops = runs
+        .iter()
+        .filter(|run| run.plan_id != "chain" || run.run_id.contains('-'));
     assert_eq!(tops.count(), started, "one run for each request");
     let health = store.check().unwrap();
     assert_eq!(health.problems, Vec::<String>::new());
     let mut known: HashMap<(String, String, u32), u32> = HashMap::new();
     for run in &runs {
-        assert!(run.head.ended_at.is_some(), "{} has not ended: {run:?}", run.run_id);
+        assert!(
+            run.head.ended_at.is_some(),
+            "{} has not ended: {run:?}",
+            run.run_id
+        );
         let wanted = match run.plan_id.as_str() {
             "saga" => "FAILED",
             _ => "COMPLETED",
@@ -171,25 +189,45 @@ fn judge(site: &Site, started: usize) {
             match event.body {
                 Body::StepStarted { execution, .. }
                 | Body::StepExecutionStarted { execution, .. } => {
-                    *known.entry((run.run_id.clone(), format!("step {id}"), execution)).or_default() += 1;
+                    *known
+                        .entry((run.run_id.clone(), format!("step {id}"), execution))
+                        .or_default() += 1;
                 }
                 Body::UndoStarted { execution, .. } => {
-                    *known.entry((run.run_id.clone(), format!("undo {id}"), execution)).or_default() += 1;
+                    *known
+                        .entry((run.run_id.clone(), format!("undo {id}"), execution))
+                        .or_default() += 1;
                 }
                 Body::StepCompleted { .. } => *completed.entry(id).or_default() += 1,
                 _ => {}
             }
         }
-        assert!(completed.values().all(|times| *times == 1), "{}: {completed:?}", run.run_id);
+        assert!(
+            completed.values().all(|times| *times == 1),
+            "{}: {completed:?}",
+            run.run_id
+        );
     }
-    assert!(known.values().all(|times| *times == 1), "an execution was claimed twice");
+    assert!(
+        known.values().all(|times| *times == 1),
+        "an execution was claimed twice"
+    );
     let mut marks = 0;
-    for line in fs::read_to_string(site.witness()).unwrap_or_default().lines() {
+    for line in fs::read_to_string(site.witness())
+        .unwrap_or_default()
+        .lines()
+    {
         let [run, kind, step, execution] = line.split(' ').collect::<Vec<_>>()[..] else {
             panic!("a broken mark: {line:?}");
         };
-        let key = (run.to_owned(), format!("{kind} {step}"), execution.parse().unwrap());
-        let left = known.get_mut(&key).unwrap_or_else(|| panic!("the log does not know {line:?}"));
+        let key = (
+            run.to_owned(),
+            format!("{kind} {step}"),
+            execution.parse().unwrap(),
+        );
+        let left = known
+            .get_mut(&key)
+            .unwrap_or_else(|| panic!("the log does not know {line:?}"));
         assert!(*left > 0, "{line:?} happened twice");
         *left -= 1;
         marks += 1;
@@ -213,7 +251,10 @@ fn killed_again_and_again(site: &Site, runs: u32) {
     let mut rng = Rng::new(site.seed);
     let count = runs.to_string();
     for round in 0..kills() {
-        let mut victim = site.spawn("victim", &["--runs", &count, "--stay"], u64::from(round));
+        // New runs each time, so that there is always something to interrupt.
+        let first = (round * runs).to_string();
+        let more = ["--first", &first, "--runs", &count, "--stay"];
+        let mut victim = site.spawn("victim", &more, u64::from(round));
         if rng.one_in(3) {
             // While it starts.
             std::thread::sleep(Duration::from_micros(rng.below(40_000)));
@@ -222,9 +263,11 @@ fn killed_again_and_again(site: &Site, runs: u32) {
         }
         victim.kill();
     }
-    let last = site.spawn("victim", &["--runs", &count], u64::MAX);
+    // What was never started is started now; what was started is not started again.
+    let total = runs * kills();
+    let last = site.spawn("victim", &["--runs", &total.to_string()], u64::MAX);
     let complaint = last.ends();
-    judge_or_tell(site, runs as usize, &complaint);
+    judge_or_tell(site, total as usize, &complaint);
 }
 
 fn judge_or_tell(site: &Site, runs: usize, complaint: &str) {
@@ -243,12 +286,12 @@ fn postgres() -> String {
 
 #[test]
 fn nothing_is_lost_or_doubled_when_the_process_is_killed_on_sqlite() {
-    killed_again_and_again(&Site::new("sqlite", None), 60);
+    killed_again_and_again(&Site::new("sqlite", None), 20);
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_when_the_process_is_killed_on_postgres() {
-    killed_again_and_again(&Site::new("pg", Some(postgres())), 60);
+    killed_again_and_again(&Site::new("pg", Some(postgres())), 20);
 }
 
 /// Two servers and four workers on one PostgreSQL: frozen past their sessions, thawed, killed, replaced.
@@ -256,18 +299,36 @@ fn nothing_is_lost_or_doubled_when_the_process_is_killed_on_postgres() {
 fn servers_and_workers_may_freeze_and_die_in_turn() {
     let site = Site::new("many", Some(postgres()));
     let mut rng = Rng::new(site.seed);
-    let runs = 150_usize;
-    let names = ["server-a", "server-b", "worker-a", "worker-b", "worker-c", "worker-d"];
-    let start = |index: usize, salt: u64| {
-        let (role, runs) = match index {
-            0 | 1 => ("server", (runs / 2).to_string()),
-            _ => ("worker", "0".to_owned()),
+    let mut begun = 0;
+    let names = [
+        "server-a", "server-b", "worker-a", "worker-b", "worker-c", "worker-d",
+    ];
+    let mut start = |index: usize, salt: u64| {
+        let role = match index {
+            0 | 1 => "server",
+            _ => "worker",
         };
-        let more = ["--role", role, "--runs", &runs, "--stay", "--session-ms", "600"];
+        let first = begun.to_string();
+        begun += 60;
+        let more = [
+            "--role",
+            role,
+            "--first",
+            &first,
+            "--runs",
+            "60",
+            "--stay",
+            "--session-ms",
+            "600",
+        ];
         site.spawn(names[index], &more, salt)
     };
-    let mut all: Vec<Victim> = (0..names.len()).map(|index| start(index, index as u64)).collect();
-    let length = std::env::var("STEPWELL_CHAOS_SECONDS").ok().and_then(|it| it.parse().ok());
+    let mut all: Vec<Victim> = (0..names.len())
+        .map(|index| start(index, index as u64))
+        .collect();
+    let length = std::env::var("STEPWELL_CHAOS_SECONDS")
+        .ok()
+        .and_then(|it| it.parse().ok());
     let until = Instant::now() + Duration::from_secs(length.unwrap_or(25));
     let mut salt = 100;
     while Instant::now() < until {
@@ -285,10 +346,11 @@ fn servers_and_workers_may_freeze_and_die_in_turn() {
             std::mem::replace(&mut all[index], fresh).kill();
         }
     }
-    let last = site.spawn("worker-last", &["--role", "both", "--session-ms", "600"], 7);
+    let all_of_them = begun.to_string();
+    let last = site.spawn("last", &["--runs", &all_of_them, "--session-ms", "600"], 7);
     let complaint = last.ends();
     for victim in all {
         victim.kill();
     }
-    judge_or_tell(&site, runs, &complaint);
+    judge_or_tell(&site, begun, &complaint);
 }
