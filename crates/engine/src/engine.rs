@@ -282,6 +282,15 @@ impl<C: Clock> Engine<C> {
         Ok(())
     }
 
+    /// Reads a run anew that other processes have moved. Says whether they have.
+    pub fn catch_up(&mut self, run_id: &str) -> Result<bool, Error> {
+        let moved = self.keeper.forget_if_moved(run_id)?;
+        if moved {
+            self.recover(run_id)?;
+        }
+        Ok(moved)
+    }
+
     /// The events of a run after `after`, as they are in the store.
     pub fn events(&self, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
         read_events(&**self.store(), run_id, after)

@@ -64,23 +64,24 @@ Examples:
   stepwell run order.yaml --engine mock --fail ship~undo               its undo fails
   stepwell run order.yaml --engine mock --virtual-time --events > log.jsonl
 
-The run is kept in the store (see --store) as it goes. Ctrl-C gives its work back and says how to go
-on; after a crash, --resume goes on with the latest run of the same definition that has not ended: what
-was completed stays so, what was in flight is executed again. Other runs in the store are not worked
-on: only their time, messages and lost leases are seen to.
+The run is kept in the store (see --store) as it goes. Ctrl-C gives its work back and says how to
+go on; after a crash, --resume goes on with the latest run of the same definition that has not
+ended: what was completed stays so, what was in flight is executed again if its retries allow it.
+Other runs in the store are not worked on; only their messages and lost leases are seen to, and on
+SQLite their time.
 
-The mock engine runs the real kernel and log and pretends the work: steps succeed with an empty result
-unless --fail says otherwise, people approve, events come, after a second. Without --engine nothing is
-pretended: this build has no tools of its own, so that only definitions whose steps all wait (for
-people, events, time or runs) can be run.
+The mock engine runs the real kernel and log and pretends the work: steps succeed with an empty
+result unless --fail says otherwise, people approve, events come, after a second. Without --engine
+nothing is pretended: this build has no tools of its own, so that only definitions whose steps all
+wait (for people, events, time or runs) can be run.
 
 Classes of --fail: timeout, rate_limit, transient, transport, validation, policy, auth, conflict,
 agent, external, governance, lease_lost, expression, rejected, cancelled, unknown (the default),
 and crash: the worker dies. STEP is a name, or one visit or item of it: `fetch#2`, `load[3]`.
 
-Exit codes: 0 the run succeeded (or partially), 1 the definition has errors or the store cannot be
-used, 2 wrong usage, 3 the run failed, 4 the run was cancelled, 5 the run did not end and cannot go on
-by itself, 130 interrupted.")]
+Exit codes: 0 the run succeeded (or partially), 1 the definition has errors or the store cannot
+be used, 2 wrong usage, 3 the run failed, 4 the run was cancelled, 5 the run did not end and cannot
+go on by itself, 130 interrupted.")]
 pub(crate) struct RunArgs {
     /// The definition; `-` reads standard input
     #[arg(value_name = "FILE")]
@@ -112,9 +113,9 @@ Examples:
   stepwell resume run_0199f3a2-... --engine mock --store postgresql://me@db/stepwell
   stepwell resume run_0199f3a2-... --engine mock --patch approved=true     revive a stalled run
 
-The definition is in the store too, so the file is not needed; only the definitions of child runs that
-are yet to start are looked for among the files around the one that the run was started from. On
-PostgreSQL a run whose process was killed can be taken over 5 seconds after that.
+The definition is in the store too, so the file is not needed; only the definitions of child runs
+that are yet to start are looked for among the files around the one that the run was started from.
+On PostgreSQL a run whose process was killed can be taken over 5 seconds after that.
 
 A run that is paused stays so until `stepwell runs resume RUN`.
 

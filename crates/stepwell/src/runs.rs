@@ -46,8 +46,8 @@ Reading works while another process runs on the store. A command goes to the pro
 SQLite store, or that has the run on PostgreSQL, which answers it; where nobody does, it is decided
 here. Nothing is executed here: `stepwell resume RUN` goes on with a run.
 
-Exit codes: 0 done, 1 refused, no such run, or the store cannot be used, 2 wrong usage, 6 whoever has
-the run did not answer in time: the command lies there and may still be done.")]
+Exit codes: 0 done, 1 refused, no such run, or the store cannot be used, 2 wrong usage, 6 whoever
+has the run did not answer in time: the command lies there and may still be done.")]
 pub(crate) struct RunsArgs {
     #[command(subcommand)]
     command: RunsCommand,

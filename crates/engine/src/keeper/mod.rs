@@ -186,8 +186,8 @@ pub struct Config {
     /// Which work this process does itself.
     pub serves: Serves,
     /// The only runs that are started and worked on here; absent means all. Runs that this keeper
-    /// creates and their children join them. Time, messages and dead servers are seen to for all runs:
-    /// there may be nobody else who does.
+    /// creates and their children join them. Messages and dead servers are seen to for all runs, and
+    /// time too where there is nobody else who does.
     pub only: Option<HashSet<String>>,
     /// How much of it at a time.
     pub capacity: usize,

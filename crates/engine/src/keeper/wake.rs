@@ -381,6 +381,10 @@ impl Keeper {
     }
 
     fn wake_due(&mut self, now: Time) -> Result<(), StoreError> {
+        if self.config.only.is_some() && !self.store_is_ours() {
+            self.wake_own(now);
+            return Ok(());
+        }
         let due = self.store.due(now, now.plus(WAKE_MS), PAGE)?;
         let more = due.len() == PAGE;
         for run in due {
@@ -393,6 +397,34 @@ impl Keeper {
             false => self.store.next_due()?.filter(|due| *due > now),
         };
         Ok(())
+    }
+
+    /// Where others have runs too, whoever works only on some leaves the time of the rest to them: what
+    /// it woke would be ready without anyone to do it.
+    fn wake_own(&mut self, now: Time) {
+        let ours = self.runs.values().filter(|hot| {
+            hot.head.head.session.is_none() && !hot.head.head.queued && self.works_on(&hot.run_id)
+        });
+        let times = ours.filter_map(|hot| Some((hot.head.head.wake_at?, hot.run)));
+        let (due, later): (Vec<_>, Vec<_>) = times.partition(|(at, _)| *at <= now);
+        self.polls.due = later.into_iter().map(|(at, _)| at).min();
+        for (_, run) in due {
+            self.wake(run, now);
+        }
+    }
+
+    /// Forgets a run that others have moved while nobody here had it. Says whether that was so.
+    pub fn forget_if_moved(&mut self, run_id: &str) -> Result<bool, Error> {
+        let run = self.number_of(run_id)?;
+        let idle = |hot: &&super::Hot| hot.is_idle(self.session);
+        let Some(hot) = self.runs.get(&run).filter(idle) else {
+            return Ok(false);
+        };
+        let moved = !self.store.chunks(run, hot.committed, 1)?.is_empty();
+        if moved {
+            self.drop_run(run);
+        }
+        Ok(moved)
     }
 
     /// Forgets a run that nobody here has, so that it is read anew.

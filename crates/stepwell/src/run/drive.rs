@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use stepwell_engine::engine::engine_actor;
@@ -20,6 +20,9 @@ use super::view::View;
 
 /// How long a real-time run sleeps at most before it looks up: for Ctrl-C, for the tree, for messages.
 const NAP: Duration = Duration::from_millis(50);
+
+/// How often others are looked after who may have moved the run.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// How a run is driven.
 pub(super) struct Drive<'a> {
@@ -48,6 +51,7 @@ pub(super) fn interrupts() -> Result<Arc<AtomicBool>> {
 impl Drive<'_> {
     pub(super) fn run(mut self, doer: &mut Doer, view: &mut View) -> Result<End> {
         view.changed(doer.seen())?;
+        let mut looked = Instant::now();
         for round in 0_u64.. {
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(End::Interrupted);
@@ -77,6 +81,13 @@ impl Drive<'_> {
                 // Only someone who changes ctx can revive it.
                 break;
             }
+            if doer.seen().store().kind() == "postgres" && looked.elapsed() > LOOK {
+                looked = Instant::now();
+                if self.catch_up(doer)? {
+                    view.changed(doer.seen())?;
+                    continue;
+                }
+            }
             let due = doer.due().filter(|due| *due > now);
             if self.is_virtual {
                 match due {
@@ -94,6 +105,18 @@ impl Drive<'_> {
             std::thread::sleep(wait.unwrap_or(NAP).min(NAP));
         }
         Ok(End::Over)
+    }
+
+    /// Where many processes share a store, others may have moved what waits for them.
+    fn catch_up(&self, doer: &mut Doer) -> Result<bool> {
+        let family = family(doer.seen(), self.run_id).into_iter();
+        let open = family.filter(|live| !live.state.phase.is_ended());
+        let ids: Vec<String> = open.map(|live| live.run_id.to_string()).collect();
+        let mut moved = false;
+        for id in ids {
+            moved |= doer.engine().catch_up(&id)?;
+        }
+        Ok(moved)
     }
 
     /// Changes ctx as it was asked for, once. Says whether that was asked for.

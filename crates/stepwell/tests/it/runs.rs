@@ -136,7 +136,15 @@ fn commands_are_decided_here_where_nobody_else_does_on_postgres() {
 
 #[test]
 fn a_person_completes_a_step_of_a_native_run() {
-    let place = Place::sqlite("person");
+    completed_by_a_person(&Place::sqlite("person"));
+}
+
+#[test]
+fn a_person_completes_a_step_of_a_native_run_on_postgres() {
+    completed_by_a_person(&Place::postgres("person"));
+}
+
+fn completed_by_a_person(place: &Place) {
     let file = place.file("desk.yaml", DESK);
     let mut process = place.start(&["run", &file, "--run-id", "run_desk"]);
     process.until("sign");
