@@ -36,6 +36,10 @@ pub(crate) fn check(
         let stored = stored.ok_or("a listed run is gone")?;
         tasks(watched, &stored).map_err(|what| format!("{}: {what}", row.run_id))?;
         if ended {
+            if !stored.tasks.is_empty() || !stored.waits.is_empty() {
+                let (tasks, waits) = (&stored.tasks, &stored.waits);
+                return Err(format!("{}: ended, with {tasks:?} and {waits:?}", row.run_id));
+            }
             if !row.head.slots.is_empty() || row.head.session.is_some() || row.head.queued {
                 return Err(format!("{}: ended, but {:?}", row.run_id, row.head));
             }
