@@ -58,7 +58,10 @@ impl World {
         }
         let after = keeper.session();
         if before != after {
-            self.say(&format!("s{no} lost session {}, opened {}", before.0, after.0));
+            self.say(&format!(
+                "s{no} lost session {}, opened {}",
+                before.0, after.0
+            ));
         }
         match failed {
             Some(error) if self.quiet => return Err(format!("s{no} could not tick: {error}")),

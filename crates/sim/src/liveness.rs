@@ -38,7 +38,10 @@ pub(crate) fn check(
         if ended {
             if !stored.tasks.is_empty() || !stored.waits.is_empty() {
                 let (tasks, waits) = (&stored.tasks, &stored.waits);
-                return Err(format!("{}: ended, with {tasks:?} and {waits:?}", row.run_id));
+                return Err(format!(
+                    "{}: ended, with {tasks:?} and {waits:?}",
+                    row.run_id
+                ));
             }
             if !row.head.slots.is_empty() || row.head.session.is_some() || row.head.queued {
                 return Err(format!("{}: ended, but {:?}", row.run_id, row.head));
@@ -63,7 +66,10 @@ fn tasks(watched: &Watched, stored: &StoredRun) -> Result<(), String> {
             _ => false,
         };
         if !wanted {
-            return Err(format!("a task row for {}, which is {status:?}", task.target));
+            return Err(format!(
+                "a task row for {}, which is {status:?}",
+                task.target
+            ));
         }
     }
     Ok(())

@@ -98,7 +98,9 @@ impl World {
         };
         keeper.start(&plan, start, true, ticket, now);
         server.asked.insert(ticket, Asked::Start);
-        self.say(&format!("s{no} is asked to start {name} (request {request})"));
+        self.say(&format!(
+            "s{no} is asked to start {name} (request {request})"
+        ));
         self.listen(no)
     }
 
@@ -185,7 +187,12 @@ impl World {
     pub(crate) fn person(&mut self, no: usize, run: RunNo) -> Result<(), String> {
         let fails = !self.quiet && self.rng.one_in(4);
         let id = format!("person-{}", self.tickets);
-        let Some(command) = self.oracle.runs.get(&run).and_then(|it| answer(it, fails, &id)) else {
+        let Some(command) = self
+            .oracle
+            .runs
+            .get(&run)
+            .and_then(|it| answer(it, fails, &id))
+        else {
             return Ok(());
         };
         self.submit(no, run, command, |_| Asked::Other, "a person's answer")
@@ -198,7 +205,10 @@ impl World {
             _ => "bank.receipt",
         };
         // Some come twice.
-        let id = format!("event-{}", self.tickets - self.rng.below(self.tickets.min(3) + 1));
+        let id = format!(
+            "event-{}",
+            self.tickets - self.rng.below(self.tickets.min(3) + 1)
+        );
         if self.rng.one_in(3) {
             let Some(run) = self.some_open() else {
                 return Ok(());

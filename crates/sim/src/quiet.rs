@@ -272,7 +272,10 @@ impl World {
                 return Err(format!("{}: nobody reads {}", row.run_id, mail.body));
             }
             if let Some(task) = stored.tasks.first() {
-                return Err(format!("{}: ended, with the task {}", row.run_id, task.target));
+                return Err(format!(
+                    "{}: ended, with the task {}",
+                    row.run_id, task.target
+                ));
             }
         }
         for sink in &self.sinks {
@@ -282,7 +285,12 @@ impl World {
                     return Err(format!("{}: {sink} has not got all of it", watched.run_id));
                 }
             }
-            if self.depot.memory.backlog(sink).is_ok_and(|(left, _)| left > 0) {
+            if self
+                .depot
+                .memory
+                .backlog(sink)
+                .is_ok_and(|(left, _)| left > 0)
+            {
                 return Err(format!("markers of {sink} are left"));
             }
         }

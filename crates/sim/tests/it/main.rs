@@ -1,2 +1,5 @@
 //! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
+
+mod sabotage;
+mod seeds;
