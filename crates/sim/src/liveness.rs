@@ -82,10 +82,10 @@ fn is_live(
     stored: &StoredRun,
 ) -> Result<(), String> {
     let head = &stored.head.head;
-    if let Some(session) = head.session {
-        if depot.session(session).is_none() {
-            return Err(format!("session {} is forgotten", session.0));
-        }
+    if let Some(session) = head.session
+        && depot.session(session).is_none()
+    {
+        return Err(format!("session {} is forgotten", session.0));
     }
     let owned = head.session.is_some();
     let mail = !stored.mail.is_empty();
