@@ -36,6 +36,13 @@ pub(crate) fn check(
         let stored = stored.ok_or("a listed run is gone")?;
         tasks(watched, &stored).map_err(|what| format!("{}: {what}", row.run_id))?;
         if ended {
+            if !stored.tasks.is_empty() || !stored.waits.is_empty() {
+                let (tasks, waits) = (&stored.tasks, &stored.waits);
+                return Err(format!(
+                    "{}: ended, with {tasks:?} and {waits:?}",
+                    row.run_id
+                ));
+            }
             if !row.head.slots.is_empty() || row.head.session.is_some() || row.head.queued {
                 return Err(format!("{}: ended, but {:?}", row.run_id, row.head));
             }
@@ -75,10 +82,10 @@ fn is_live(
     stored: &StoredRun,
 ) -> Result<(), String> {
     let head = &stored.head.head;
-    if let Some(session) = head.session {
-        if depot.session(session).is_none() {
-            return Err(format!("session {} is forgotten", session.0));
-        }
+    if let Some(session) = head.session
+        && depot.session(session).is_none()
+    {
+        return Err(format!("session {} is forgotten", session.0));
     }
     let owned = head.session.is_some();
     let mail = !stored.mail.is_empty();

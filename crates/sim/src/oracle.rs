@@ -1,6 +1,7 @@
 //! What must be true after every step, whatever happened. The oracle reads only the store and what the
 //! world saw with its own eyes (work that began, deliveries, answers); it never asks a keeper.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -59,12 +60,9 @@ impl Oracle {
         let said = |error: stepwell_engine::store::StoreError| error.to_string();
         let list = depot.memory.list(&everything).map_err(said)?;
         for row in &list {
-            if !self.runs.contains_key(&row.run) {
-                let watched = Watched::new(depot, row)?;
-                self.runs.insert(row.run, watched);
-            }
-            let Some(watched) = self.runs.get_mut(&row.run) else {
-                continue;
+            let watched = match self.runs.entry(row.run) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(Watched::new(depot, row)?),
             };
             if row.last_seq < watched.state.seq {
                 return Err(format!(

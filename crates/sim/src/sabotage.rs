@@ -32,15 +32,13 @@ pub enum Sabotage {
     DropMarkers,
     /// The store does not say which servers are dead.
     HideTheDead,
-    /// The store gives a task that someone has to another worker as well.
-    ReserveTwice,
     /// The driver starts work before its claim is committed.
     StartEarly,
 }
 
 impl Sabotage {
     /// Every one.
-    pub const ALL: [Sabotage; 13] = [
+    pub const ALL: [Sabotage; 12] = [
         Sabotage::IgnoreGuards,
         Sabotage::AcceptMoved,
         Sabotage::DropMail,
@@ -52,7 +50,6 @@ impl Sabotage {
         Sabotage::LeakSlots,
         Sabotage::DropMarkers,
         Sabotage::HideTheDead,
-        Sabotage::ReserveTwice,
         Sabotage::StartEarly,
     ];
 }

@@ -60,6 +60,8 @@ pub struct Violation {
     pub what: String,
     /// The last actions.
     pub last: Vec<String>,
+    /// How the world was made.
+    pub options: Options,
 }
 
 impl fmt::Display for Violation {
@@ -68,11 +70,15 @@ impl fmt::Display for Violation {
             writeln!(f, "  {line}")?;
         }
         writeln!(f, "seed {}, step {}: {}", self.seed, self.step, self.what)?;
+        let (seed, steps) = (self.seed, self.options.steps);
         write!(
             f,
-            "run it again: cargo run -p stepwell-sim -- --seed {} --verbose",
-            self.seed
-        )
+            "run it again: cargo run -p stepwell-sim -- --seed {seed} --steps {steps} --verbose"
+        )?;
+        match &self.options.workload {
+            Some(name) => write!(f, " --workload {name}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -315,8 +321,9 @@ impl World {
         self.settle()
     }
 
-    fn violation(&self, what: String) -> Violation {
+    fn violation(&self, what: String, options: &Options) -> Violation {
         Violation {
+            options: options.clone(),
             seed: self.seed,
             step: self.step,
             what,
@@ -333,6 +340,7 @@ pub fn simulate(seed: u64, options: &Options) -> Result<Report, Box<Violation>> 
             step: 0,
             what,
             last: Vec::new(),
+            options: options.clone(),
         })
     })?;
     let lived = world.live(options.steps);
@@ -340,7 +348,7 @@ pub fn simulate(seed: u64, options: &Options) -> Result<Report, Box<Violation>> 
         if let Some(trace) = &world.trace {
             print!("{trace}");
         }
-        return Err(Box::new(world.violation(what)));
+        return Err(Box::new(world.violation(what, options)));
     }
     let kinds: BTreeMap<_, _> = { world.oracle.effects.iter() }.collect();
     Ok(Report {

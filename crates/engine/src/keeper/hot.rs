@@ -324,9 +324,8 @@ impl Hot {
             append.guards.push(Guard::Session);
         }
         append.tasks.clone_from(&draft.tasks);
-        let taken_up = owned && !mine && draft.create.is_none();
-        if taken_up && append.chunk.is_some() {
-            append.tasks.extend(self.withdrawn(draft));
+        if !mine && draft.create.is_none() && append.chunk.is_some() {
+            append.tasks.extend(self.withdrawn(draft, owned));
         }
         append.waits.clone_from(&draft.waits);
         append.mail.clone_from(&draft.mail);
@@ -345,14 +344,21 @@ impl Hot {
         Ok(Some(append))
     }
 
-    /// What this process is going to do itself is offered to nobody any more. Another server may have
-    /// offered it since the run was read: that writes no event, so this append does not notice.
-    fn withdrawn(&self, draft: &Draft) -> Vec<TaskChange> {
-        let ready = self.ready.iter().map(|(_, _, target)| *target);
-        let starts = draft.starts.iter().map(|it| it.claim.target);
-        let names = ready.chain(starts).map(|at| target_name(&self.plan, at));
+    /// What this append ends, or what this process is going to do itself, is offered to nobody any more.
+    /// Another server may have offered it since the run was read: that writes no event, so an append of
+    /// someone who does not own the run does not notice.
+    fn withdrawn(&self, draft: &Draft, owned: bool) -> Vec<TaskChange> {
+        let mut targets: BTreeSet<Target> = BTreeSet::new();
+        for step in draft.events.iter().filter_map(|event| event.body.step()) {
+            targets.extend([Target::Step(step), Target::Undo(step)]);
+        }
+        if owned {
+            targets.extend(self.ready.iter().map(|(_, _, target)| *target));
+        }
+        let changed = |name: &String| draft.tasks.iter().any(|it| it.target() == name);
+        let names = targets.into_iter().map(|at| target_name(&self.plan, at));
         names
-            .filter(|name| !self.tasks.contains_key(name))
+            .filter(|name| !self.tasks.contains_key(name) && !changed(name))
             .map(|target| TaskChange::Delete { target })
             .collect()
     }

@@ -27,7 +27,7 @@ pub enum Letter {
     /// A command; with `reply` the sender looks for an answer.
     Command {
         /// What is wanted.
-        command: Command,
+        command: Box<Command>,
         /// The sender looks for an answer.
         #[serde(default)]
         reply: bool,
@@ -57,7 +57,7 @@ pub enum Letter {
 impl std::convert::From<Command> for Letter {
     fn from(command: Command) -> Letter {
         Letter::Command {
-            command,
+            command: Box::new(command),
             reply: false,
         }
     }
@@ -104,7 +104,7 @@ impl Keeper {
         let no = mail.no;
         let from = |reply| From::Mail { no, reply };
         let (command, from) = match serde_json::from_str::<Letter>(&mail.body) {
-            Ok(Letter::Command { command, reply }) => (command, from(reply)),
+            Ok(Letter::Command { command, reply }) => (*command, from(reply)),
             Ok(Letter::ParentPaused { pause }) => (
                 signal(format!("parent-PAUSE-{pause}"), "PAUSE"),
                 from(false),
@@ -321,7 +321,7 @@ impl Keeper {
             return;
         };
         let letter = Letter::Command {
-            command: request.command.clone(),
+            command: Box::new(request.command.clone()),
             reply: true,
         };
         let body = letter.body();

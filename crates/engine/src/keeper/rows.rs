@@ -118,6 +118,11 @@ impl Keeper {
                     });
                 }
                 draft.holds = Some(Vec::new());
+                // An undo that was offered when its run was cancelled once more has no end of its own.
+                let mut left: Vec<String> = hot.tasks.drain().map(|(target, _)| target).collect();
+                left.sort_unstable();
+                let gone = left.into_iter().map(|target| TaskChange::Delete { target });
+                draft.tasks.extend(gone);
                 hot.ready.clear();
                 hot.proceed = false;
                 draft

@@ -198,6 +198,19 @@ pub enum TaskChange {
     },
 }
 
+impl TaskChange {
+    /// The task that changes.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        match self {
+            TaskChange::Put { target, .. }
+            | TaskChange::Lease { target, .. }
+            | TaskChange::Delete { target }
+            | TaskChange::Stop { target } => target,
+        }
+    }
+}
+
 /// A change of the rows of `waits`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitChange {

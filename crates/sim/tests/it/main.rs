@@ -2,3 +2,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod kills;
+mod sabotage;
+mod seeds;
