@@ -559,6 +559,11 @@ impl Keeper {
         let Some(hot) = self.runs.get(&task.run) else {
             return;
         };
+        // Whoever has the run looks for this too. An append of ours would take the run away from it,
+        // and nobody would notice the death of the work that it does itself.
+        if hot.head.head.session.is_some_and(|it| it != self.session) {
+            return;
+        }
         let target = parse_target(&hot.plan, &task.target);
         let Some((target, it)) = target.and_then(|at| Some((at, hot.state.target(at)?))) else {
             return;

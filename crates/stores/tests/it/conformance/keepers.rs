@@ -1,12 +1,14 @@
 //! Servers come and go: dead ones are taken over, lost sessions are replaced, and what is evicted from
 //! memory is as good as before.
 
-use stepwell_engine::keeper::{Config, Output};
+use std::sync::Arc;
+
+use stepwell_engine::keeper::{Config, Output, Serves};
 use stepwell_engine::store::Outcome;
 use stepwell_kernel::command::Reply;
 use stepwell_kernel::rejection::Code;
 
-use super::{Hand, chain, completed, each_store, offers, request, serves, signal};
+use super::{Hand, beside, chain, completed, each_store, offers, request, serves, signal};
 
 const RUN: &str = "run_k";
 
@@ -276,5 +278,46 @@ fn a_wake_up_is_seen_by_whoever_lives() {
             "{:?}",
             lab.kinds(RUN)
         );
+    });
+}
+
+#[test]
+fn the_end_of_a_lease_outside_does_not_take_a_run_from_its_server() {
+    each_store(|lab| {
+        let only = ("default".to_owned(), "a".to_owned());
+        let config = Config {
+            serves: Serves::Only(Arc::new([only].into())),
+            ..serves()
+        };
+        // One step is done by the server itself, the other by a worker outside.
+        let mut owner = lab.hand(config.clone());
+        owner.trigger(&beside(&["a", "b"]), request(RUN)).unwrap();
+        assert_eq!(owner.jobs.len(), 1);
+        let claim = stepwell_kernel::command::Command::ClaimStep {
+            target: owner.target(RUN, "b"),
+            worker: "w".into(),
+            lease_until: owner.now.plus(5_000),
+        };
+        owner.submit(RUN, claim).unwrap();
+        let run = lab.store.find(RUN).unwrap().unwrap();
+        let session = || lab.store.load(run).unwrap().unwrap().head.head.session;
+        let mut other = lab.hand(config);
+        other.advance(5_001).tick();
+        assert_eq!(session(), Some(owner.keeper.session()), "it keeps its run");
+        owner.advance(5_001).tick();
+        assert_eq!(lab.count(RUN, "StepExecutionFailed"), 1, "and sees to it");
+        // It dies, and its own work is found and done again.
+        let died = owner.now;
+        drop(owner);
+        other.now = died.plus(15_001);
+        for _ in 0..3 {
+            other.tick();
+        }
+        assert_eq!(other.jobs.len(), 1);
+        other.work();
+        assert_eq!(lab.count(RUN, "StepCompleted"), 1);
+        let claim = other.claim_as(RUN, "b", "w").unwrap().claim;
+        other.submit(RUN, completed(&claim)).unwrap();
+        assert_eq!(lab.status(RUN), "COMPLETED");
     });
 }
