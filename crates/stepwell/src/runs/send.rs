@@ -162,7 +162,7 @@ fn ask(
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Sent> {
     let letter = Letter::Command {
-        command: command.clone(),
+        command: Box::new(command.clone()),
         reply: true,
     };
     let mail = store.post(run, &letter.body(), SystemClock.now())?;
