@@ -208,6 +208,11 @@ fn forgetting_runs_changes_nothing() {
             for run_id in &runs {
                 hand.trigger(&plan, request(run_id)).unwrap();
             }
+            // A command to a run that has to be read first is answered like any other.
+            for run_id in &runs {
+                let tick = super::event("e", "tick", serde_json::json!({}));
+                hand.submit(run_id, tick).unwrap();
+            }
             // Round by round, so that every run is touched after all the others.
             for step in ["a", "b", "c"] {
                 for run_id in &runs {

@@ -208,6 +208,35 @@ fn l5_a_lease_that_ends_now_is_still_its_owners() {
 }
 
 #[test]
+fn l5_a_lease_that_was_renewed_in_its_last_instant_is_not_recovered() {
+    each_store(|lab| {
+        let mut hand = started(lab);
+        claim(&mut hand, "VALIDATE");
+        let before = lab.events(RUN);
+        // The recovery is decided; the heartbeat is faster than its commit, and no event tells of it.
+        let last = hand.now.plus(LEASE_MS);
+        hand.advance(LEASE_MS + 1);
+        hand.keeper.tick(hand.now).unwrap();
+        let recovery = hand.batch().unwrap();
+        let run = lab.store.find(RUN).unwrap().unwrap();
+        let until = last.plus(LEASE_MS);
+        let held = lab.store.heartbeat(run, "VALIDATE", "w", last, until);
+        assert!(held.unwrap());
+        let outcomes = hand.send(&recovery);
+        assert!(
+            matches!(outcomes[..], [Outcome::GuardFailed(_)]),
+            "{outcomes:?}"
+        );
+        hand.drive();
+        assert_eq!(lab.events(RUN), before);
+        // It is recovered when the renewed lease has ended.
+        hand.now = until.plus(1);
+        hand.tick();
+        assert!(lab.tables(RUN).contains("READY 1/3"), "{}", lab.tables(RUN));
+    });
+}
+
+#[test]
 fn l6_only_ready_steps_whose_time_has_come_can_be_claimed() {
     each_store(|lab| {
         let mut hand = started(lab);
