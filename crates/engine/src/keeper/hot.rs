@@ -7,7 +7,7 @@ use stepwell_kernel::chain::GENESIS;
 use stepwell_kernel::command::{Claimed, Command, Reply};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::next_wake;
-use stepwell_kernel::effect::Target;
+use stepwell_kernel::effect::{Outcome, Target};
 use stepwell_kernel::event::Event;
 use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::keys::hex;
@@ -55,6 +55,8 @@ pub struct Hot {
     pub(crate) hungry: bool,
     /// It was read and nobody has looked yet what is to be done for it.
     pub(crate) fresh: bool,
+    /// Its parent could not be told yet how it ended.
+    pub(crate) untold: Option<Outcome>,
     /// A decision was cut short and goes on.
     pub(crate) proceed: bool,
     /// Work of this process, by execution.
@@ -129,6 +131,7 @@ impl Hot {
             ready: BTreeSet::new(),
             hungry: false,
             fresh: false,
+            untold: None,
             proceed: false,
             jobs: HashMap::new(),
             tasks: HashMap::new(),

@@ -268,18 +268,25 @@ impl Keeper {
         depth
     }
 
-    /// Tells the run that waits for this one how it ended.
+    /// Tells the run that waits for this one how it ended. If that cannot be read just now, the end is
+    /// not written before it can: nobody would tell it later.
     pub(super) fn tell_parent(&mut self, run: RunNo, outcome: Outcome) {
         let Some(parent) = self.runs.get(&run).and_then(|hot| hot.state.parent.clone()) else {
             return;
         };
         let above = self.number_of(&parent.run_id);
+        if let Ok(above) = above {
+            // What is in memory may be from before it began to wait.
+            self.refresh(above);
+        }
         let above = above.and_then(|above| self.ensure(above).map(|()| above));
         let above = match above {
             Ok(above) => above,
             Err(error) => {
-                // The parent may ask again: it waits for the child, whose id it knows.
                 tracing::warn!(%error, "the parent of a run could not be read");
+                if let Some(hot) = self.runs.get_mut(&run) {
+                    hot.untold = Some(outcome);
+                }
                 return;
             }
         };

@@ -564,6 +564,7 @@ impl Keeper {
             number: self.commits,
         };
         let mut appends = Vec::with_capacity(self.dirty.len().min(MAX_APPENDS));
+        let mut later = Vec::new();
         while appends.len() < MAX_APPENDS {
             let Some(run) = self.dirty.pop_first() else {
                 break;
@@ -577,11 +578,20 @@ impl Keeper {
                 self.attend(run, now);
                 self.dirty.remove(&run);
             }
+            let untold = self.runs.get_mut(&run).and_then(|hot| hot.untold.take());
+            if let Some(outcome) = untold {
+                self.tell_parent(run, outcome);
+                if self.runs.get(&run).is_some_and(|hot| hot.untold.is_some()) {
+                    later.push(run);
+                    continue;
+                }
+            }
             self.claim_ready(run, now);
             if let Some(append) = self.seal(run, now) {
                 appends.push(append);
             }
         }
+        self.dirty.extend(later);
         if appends.is_empty() {
             return None;
         }

@@ -428,7 +428,7 @@ impl Keeper {
     }
 
     /// Forgets a run that nobody here has, so that it is read anew.
-    fn refresh(&mut self, run: RunNo) {
+    pub(super) fn refresh(&mut self, run: RunNo) {
         let session = self.session;
         if self.runs.get(&run).is_some_and(|hot| hot.is_idle(session)) && !self.store_is_ours() {
             self.drop_run(run);
