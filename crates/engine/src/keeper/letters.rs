@@ -42,6 +42,12 @@ pub enum Letter {
         /// With these parameters.
         input: Arc<Json>,
     },
+    /// A run to itself: an operator asked for its repetition.
+    #[serde(rename_all = "camelCase")]
+    Repeat {
+        /// Under this key.
+        request_key: String,
+    },
     /// A parent was paused; which of its pauses.
     ParentPaused {
         /// Which.
@@ -121,6 +127,10 @@ impl Keeper {
                     signal(format!("parent-RESUME-{pause}"), "RESUME"),
                     from(false),
                 )
+            }
+            Ok(Letter::Repeat { request_key }) => {
+                self.repeat(mail.run, &request_key, no, now);
+                return;
             }
             Ok(Letter::StartChild {
                 step,

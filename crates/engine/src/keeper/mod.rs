@@ -533,11 +533,17 @@ impl Keeper {
             Err(rejection) => (Vec::new(), Vec::new(), Err(rejection)),
         };
         let starts = matches!(request.command, Command::StartRun { .. }) && answer.is_ok();
+        let run_id = hot.run_id.clone();
         let draft = hot.absorb(events);
         if let Some(guard) = &request.guard
             && !draft.guards.contains(guard)
         {
             draft.guards.push(guard.clone());
+        }
+        if let Ok(Reply::RetryRun { request_key }) = &answer {
+            // In the same commit as the signal, so that a crash cannot lose it.
+            let request_key = request_key.clone();
+            draft.mail.push(Letter::Repeat { request_key }.to(&run_id));
         }
         draft.decided.push((request, answer));
         self.dirty.insert(run);

@@ -131,7 +131,7 @@ impl Keeper {
         }
         let created = draft.create.is_some();
         for (request, answer) in std::mem::take(&mut draft.decided) {
-            self.answer(run, &run_id, created, request, answer, now);
+            self.answer(&run_id, created, request, answer);
         }
         for claimed in std::mem::take(&mut draft.starts) {
             self.outputs.push_back(Output::Start(Box::new(Job {
@@ -171,19 +171,11 @@ impl Keeper {
 
     fn answer(
         &mut self,
-        run: RunNo,
         run_id: &str,
         created: bool,
         request: Request,
         answer: Result<Reply, Rejection>,
-        now: Time,
     ) {
-        if let Ok(Reply::RetryRun { request_key }) = &answer
-            && let Err(error) = self.repeat(run, request_key, now)
-        {
-            self.refuse(&request, error);
-            return;
-        }
         match (request.from, answer) {
             (From::Sender(ticket), Ok(reply)) => {
                 let is_create = created && matches!(request.command, Command::CreateRun { .. });

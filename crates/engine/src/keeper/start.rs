@@ -376,32 +376,22 @@ impl Keeper {
     }
 
     /// Starts the run that RETRY_RUN asked for: what was asked for then, once more.
-    pub(super) fn repeat(
-        &mut self,
-        run: RunNo,
-        request_key: &str,
-        now: Time,
-    ) -> Result<String, Error> {
-        let repeated = run_id_for(request_key);
-        if self.number_of(&repeated).is_ok() {
-            return Ok(repeated);
-        }
+    pub(super) fn repeat(&mut self, run: RunNo, request_key: &str, mail: MailNo, now: Time) {
         let Some(hot) = self.runs.get(&run) else {
-            return Err(Error::UnknownRun(format!("number {}", run.0)));
+            return;
         };
         let state = &hot.state;
         let first = state.original_run_id.as_deref().unwrap_or(&hot.run_id);
         let params = state.params.first();
         let request = StartRequest {
-            run_id: repeated.clone(),
+            run_id: run_id_for(request_key),
             params: params.map(|it| Json::clone(it)).unwrap_or_default(),
             context: state.context.clone(),
             original_run_id: Some(first.to_owned()),
             ..StartRequest::default()
         };
         let plan = hot.plan.clone();
-        self.create(&plan, request, From::Keeper, true, now)?;
-        Ok(repeated)
+        self.start_for(&plan, request, (run, mail), false, now);
     }
 
     fn next_number(&mut self) -> Result<RunNo, Error> {

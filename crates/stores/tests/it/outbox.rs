@@ -25,11 +25,14 @@ use crate::sqlite::quick;
 
 const SINK: &str = "hook";
 
+/// What a sink says to a delivery.
+type Say = dyn Fn(&Delivery) -> Result<(), SinkError> + Send + Sync;
+
 /// A sink that fails as it is told to and notes everything.
 #[derive(Clone)]
 struct Script {
     notes: Arc<Mutex<Notes>>,
-    answer: Arc<dyn Fn(&Delivery) -> Result<(), SinkError> + Send + Sync>,
+    answer: Arc<Say>,
 }
 
 #[derive(Default)]

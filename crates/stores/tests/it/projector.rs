@@ -60,7 +60,7 @@ fn c27_lag_is_measured_and_told_once_when_it_is_high() {
         );
         for late in [6_001, 7_000, 60_000] {
             projector.tick(after(late)).unwrap();
-            assert_eq!(alerts(&*store), [high.clone()], "once");
+            assert_eq!(alerts(&*store), std::slice::from_ref(&high), "once");
         }
         assert_eq!(store.alerts(1).unwrap()[0].run_id.as_deref(), Some("run_2"));
         projector.changed(one, last, after(60_000));
@@ -97,7 +97,7 @@ fn c23_a_chunk_that_is_not_seen_makes_a_run_stale_until_a_resync_reaches_it() {
         torn.hidden.lock().unwrap().push_back(second);
         projector.changed(no, last, after(0));
         projector.tick(after(0)).unwrap();
-        assert_eq!(alerts(&*store), [gap.clone()]);
+        assert_eq!(alerts(&*store), std::slice::from_ref(&gap));
         assert_eq!((projector.behind(), projector.is_stale(no)), (0, false));
         assert_eq!(
             projector.project(no, after(1)).unwrap(),
