@@ -9,22 +9,27 @@
 //! commands for a run in flight wait ┘                    └─► lost: read again, decide again
 //! ```
 //!
-//! - `hot`: a run in memory, and what is decided but not committed (`Draft`).
+//! - `config`, `talk`: how it works, and what is said to it and by it.
+//! - `hot`: a run in memory, and what is decided but not committed (`Draft`); `cache`: which are.
 //! - `rows`: what follows from events and effects for the other tables.
 //! - `start`: how runs come to be; the queue and its slots.
 //! - `letters`: messages between runs, and from other processes.
 //! - `outcome`: what the store answered.
-//! - `wake`: time: timers, sessions, leases, polls.
+//! - `wake`: time: timers and polls; `sessions`: who lives, and whose leases have ended.
 //!
 //! A run belongs to this keeper's session while the keeper itself has something to do for it: work in
 //! flight in this process, work about to be claimed, a decision to go on with. Everything else that
 //! can move a run is a row: a wake-up time, a task, a wait, a message.
 
+mod cache;
+mod config;
 mod hot;
 mod letters;
 mod outcome;
 mod rows;
+mod sessions;
 mod start;
+mod talk;
 mod wake;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -33,249 +38,32 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use stepwell_kernel::command::{Claim, Claimed, Command, Env, Reply};
+use stepwell_kernel::command::{Claim, Command, Env, Reply};
 use stepwell_kernel::decide::decide;
-use stepwell_kernel::effect::{Effect, Outcome as RunOutcome, Target};
+use stepwell_kernel::effect::{Effect, Target};
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::{Plan, StepRef};
+use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use crate::error::Error;
-use crate::limits::Limits;
 use crate::port::Catalog;
 use crate::store::{
-    Append, Batch, CommitId, Guard, MailNo, NewAlert, PlanNo, RunNo, SessionNo, Store, StoreError,
+    Append, Batch, CommitId, Guard, MailNo, PlanNo, RunNo, SessionNo, Store, StoreError,
 };
 
+pub use config::{Config, Serves};
 pub(crate) use hot::Draft;
 pub use hot::Hot;
 pub use letters::Letter;
 pub use outcome::Retry;
 pub use rows::engine_actor;
+pub use talk::{Answer, Job, Output, Ticket};
+pub(crate) use talk::{From, Request};
 
 /// How many runs one commit takes at most.
-const MAX_APPENDS: usize = 2_000;
+const MAX_APPENDS: usize = 512;
 /// How many times a command is decided again because others were faster.
 const MAX_RETRIES: u8 = 8;
-
-/// What a sender knows its answer by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// What a sender gets.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// The kernel's reply.
-    Reply(Reply),
-    /// The run that was started, or had been started by the same request.
-    Run(String),
-}
-
-/// Work in this process whose claim is committed.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// The run.
-    pub run: RunNo,
-    /// Its id.
-    pub run_id: Arc<str>,
-    /// Its plan.
-    pub plan: Arc<Plan>,
-    /// What was claimed.
-    pub claimed: Claimed,
-}
-
-/// What the keeper has to say. Everything in it is committed.
-#[derive(Debug)]
-pub enum Output {
-    /// An answer.
-    Answer(Ticket, Result<Answer, Error>),
-    /// Do this work.
-    Start(Box<Job>),
-    /// This work is no longer wanted.
-    Stop {
-        /// The run.
-        run: RunNo,
-        /// Which work.
-        target: Target,
-        /// Which execution.
-        execution: u32,
-    },
-    /// There is work that nobody here serves.
-    Offer {
-        /// The run.
-        run: RunNo,
-        /// Which work.
-        target: Target,
-        /// Not before.
-        visible_at: Time,
-    },
-    /// A person must answer.
-    Person {
-        /// The run.
-        run: RunNo,
-        /// Which step waits.
-        step: StepRef,
-    },
-    /// A child's definition was not found.
-    MissingChild {
-        /// The run.
-        run: RunNo,
-        /// The step that waits.
-        step: StepRef,
-        /// The child's key.
-        request_key: String,
-        /// What was looked for.
-        path: String,
-        /// The message that asks for it.
-        mail: MailNo,
-    },
-    /// A step sent an event to the outside.
-    Published(RunNo, Json),
-    /// An alert was raised.
-    Alert(RunNo, NewAlert),
-    /// Events were committed.
-    Changed {
-        /// The run.
-        run: RunNo,
-        /// Its last sequence number.
-        seq: u64,
-    },
-    /// The run has ended.
-    Ended(RunNo, Arc<str>, RunOutcome),
-}
-
-/// Which work this process does itself.
-#[derive(Clone)]
-pub enum Serves {
-    /// None: work is offered to others.
-    Nothing,
-    /// All.
-    Everything,
-    /// These queues and operations.
-    Only(Arc<HashSet<(String, String)>>),
-}
-
-impl Serves {
-    fn has(&self, queue: &str, operation: &str) -> bool {
-        match self {
-            Serves::Nothing => false,
-            Serves::Everything => true,
-            // Borrowed pairs cannot be looked up in a set of owned ones; the sets are small.
-            Serves::Only(set) => set.iter().any(|(q, o)| q == queue && o == operation),
-        }
-    }
-}
-
-impl fmt::Debug for Serves {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Serves::Nothing => f.write_str("Nothing"),
-            Serves::Everything => f.write_str("Everything"),
-            Serves::Only(set) => write!(f, "Only({})", set.len()),
-        }
-    }
-}
-
-/// How a keeper works.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Which engine the log names.
-    pub engine_type: &'static str,
-    /// What this server is called.
-    pub name: String,
-    /// Which work this process does itself.
-    pub serves: Serves,
-    /// The only runs that are started and worked on here; absent means all. Runs that this keeper
-    /// creates and their children join them. Messages and dead servers are seen to for all runs, and
-    /// time too where there is nobody else who does.
-    pub only: Option<HashSet<String>>,
-    /// How much of it at a time.
-    pub capacity: usize,
-    /// How many runs may run at a time.
-    pub limits: Limits,
-    /// Who gets every event.
-    pub sinks: Vec<String>,
-    /// How many runs are kept in memory when nothing is to be done for them.
-    pub cache: usize,
-    /// How long a session lives without being renewed.
-    pub session_ms: u64,
-    /// How often the store is asked for what others have left there.
-    pub poll_ms: u64,
-    /// How long a result may take to be written before the step fails instead.
-    pub write_budget_ms: u64,
-    /// A state is not written down for a log shorter than this.
-    pub snapshot_bytes: usize,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            engine_type: "native",
-            name: "stepwell".into(),
-            serves: Serves::Nothing,
-            only: None,
-            capacity: 1_000,
-            limits: Limits::default(),
-            sinks: Vec::new(),
-            cache: 10_000,
-            session_ms: 15_000,
-            poll_ms: 500,
-            write_budget_ms: 3_000,
-            snapshot_bytes: 256 * 1024,
-        }
-    }
-}
-
-impl Config {
-    pub(crate) fn works_on(&self, run_id: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(run_id))
-    }
-
-    /// Whether this process does a run's work itself.
-    pub(crate) fn does(&self, run_id: &str, plan: &Plan, target: Target) -> bool {
-        let (queue, op) = crate::rows::served_by(plan, target);
-        self.serves.has(queue, op) && self.works_on(run_id)
-    }
-}
-
-/// A command on its way.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) command: Command,
-    pub(crate) from: From,
-    pub(crate) guard: Option<Guard>,
-    pub(crate) retries: u8,
-}
-
-/// Who a command comes from, and how it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
-    /// Someone who waits for the answer.
-    Sender(Ticket),
-    /// A message; `reply` if its sender looks for an answer.
-    Mail { no: MailNo, reply: bool },
-    /// A run that waits for the child that is created; its message is done once the child is there.
-    Parent { run: RunNo, mail: MailNo },
-    /// The keeper itself.
-    Keeper,
-}
-
-impl Request {
-    /// The end of a lease, found by asking the store: it is found again if it is still so. Decided
-    /// later, by a clock that may have been set back, it would take a run over with its leases alive.
-    fn is_found(&self) -> bool {
-        self.from == From::Keeper && self.guard.is_some()
-    }
-
-    fn keeper(command: Command) -> Request {
-        Request {
-            command,
-            from: From::Keeper,
-            guard: None,
-            retries: 0,
-        }
-    }
-}
 
 /// The keeper.
 pub struct Keeper {
@@ -734,79 +522,6 @@ impl Keeper {
         self.timers.remove(&(hot.timer.unwrap_or(Time(0)), run));
         self.busy = self.busy.saturating_sub(hot.jobs.len());
         Some(hot)
-    }
-
-    /// Brings a run into memory.
-    pub(crate) fn ensure(&mut self, run: RunNo) -> Result<(), Error> {
-        if self.runs.contains_key(&run) {
-            return Ok(());
-        }
-        let stored = self.store.load(run)?;
-        let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
-        let plan = self.plan(stored.plan, &stored.run_id)?;
-        let store = self.store.clone();
-        let mut hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
-        hot.used = self.clock;
-        self.ids.insert(hot.run_id.clone(), run);
-        self.runs.insert(run, hot);
-        self.evict(run);
-        Ok(())
-    }
-
-    /// Forgets runs that have been idle longest when there are too many, but not `wanted`, which was
-    /// brought into memory because something is about to be done for it.
-    pub(crate) fn evict(&mut self, wanted: RunNo) {
-        // Where most runs are busy, looking at all of them for each new one would be too much.
-        let enough = self.config.cache.max(self.kept).saturating_mul(2);
-        if self.runs.len() <= enough {
-            return;
-        }
-        let session = self.session;
-        let mut idle: Vec<(u64, RunNo)> = self
-            .runs
-            .iter()
-            .filter(|(run, hot)| **run != wanted && hot.is_idle(session))
-            .map(|(run, hot)| (hot.used, *run))
-            .collect();
-        idle.sort_unstable();
-        let extra = self.runs.len().saturating_sub(self.config.cache);
-        for (_, run) in idle.into_iter().take(extra) {
-            self.drop_run(run);
-        }
-        self.kept = self.runs.len();
-    }
-
-    fn plan(&mut self, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
-        if let Some(plan) = self.plans.get(&no) {
-            return Ok(plan.clone());
-        }
-        let fault = |why: String| Error::Plan {
-            run_id: run_id.to_owned(),
-            why,
-        };
-        let row = self.store.plan(no)?;
-        let row = row.ok_or_else(|| fault(format!("there is no plan number {}", no.0)))?;
-        let net = serde_json::from_str(&row.net).map_err(|error| fault(error.to_string()))?;
-        let plan = Arc::new(Plan::new(net).map_err(|error| fault(error.to_string()))?);
-        if plan.hash() != row.hash {
-            return Err(fault("it is not what its hash says".to_owned()));
-        }
-        self.keep_plan(no, &plan);
-        Ok(plan)
-    }
-
-    fn keep_plan(&mut self, no: PlanNo, plan: &Arc<Plan>) {
-        self.plans.insert(no, plan.clone());
-        self.plan_numbers.insert(plan.hash().to_owned(), no);
-    }
-
-    fn plan_number(&mut self, plan: &Arc<Plan>) -> Result<PlanNo, Error> {
-        if let Some(no) = self.plan_numbers.get(plan.hash()) {
-            return Ok(*no);
-        }
-        let no = self.store.put_plan(plan)?;
-        self.keep_plan(no, plan);
-        Ok(no)
     }
 
     /// Does what follows from a decision: in the draft what is a row, in memory what is not.

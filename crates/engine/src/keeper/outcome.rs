@@ -201,7 +201,8 @@ impl Keeper {
         };
         let mut requests: Vec<Request> = Vec::new();
         for (mut request, _) in draft.decided {
-            request.retries += 1;
+            // A lost session is nobody's fault but this server's; another is opened before it is tried again.
+            request.retries += u8::from(guard != Some(Guard::Session));
             if guard.is_some() && request.guard == guard {
                 let lost = Rejection::new(Code::LeaseLost, "the lease has ended");
                 self.refuse(&request, lost.into());

@@ -347,7 +347,7 @@ fn servers_and_workers_may_freeze_and_die_in_turn() {
         }
     }
     let all_of_them = begun.to_string();
-    let last = site.spawn("last", &["--runs", &all_of_them, "--session-ms", "600"], 7);
+    let last = site.spawn("last", &["--runs", &all_of_them, "--session-ms", "5000"], 7);
     let complaint = last.ends();
     for victim in all {
         victim.kill();
