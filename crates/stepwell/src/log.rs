@@ -58,7 +58,7 @@ impl Hold {
     }
 
     /// The lines since the last time.
-    pub(crate) fn take(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         held().as_mut().map(std::mem::take).unwrap_or_default()
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct SinkArgs {
     #[arg(long = "sink", value_name = "[NAME=]webhook:URL")]
     sinks: Vec<String>,
     /// After how many failures a delivery is given up and becomes a dead letter
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..))]
     sink_attempts: u32,
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Tree {
     last: Option<Instant>,
     frame: usize,
     /// A line between two drawings would tear them: they are written above the next.
-    log: Hold,
+    log: Option<Hold>,
 }
 
 /// One line of the tree.
@@ -61,7 +61,7 @@ impl Tree {
             drawn: 0,
             last: None,
             frame: 0,
-            log: Hold::new(),
+            log: Some(Hold::new()),
         }
     }
 
@@ -78,7 +78,9 @@ impl Tree {
 
     /// Draws every line for the last time.
     pub(super) fn draw_last(&mut self, engine: &RunEngine) -> io::Result<()> {
-        self.paint_rows(engine, usize::MAX)
+        self.paint_rows(engine, usize::MAX)?;
+        self.log = None;
+        Ok(())
     }
 
     fn paint_rows(&mut self, engine: &RunEngine, most: usize) -> io::Result<()> {
@@ -102,7 +104,7 @@ impl Tree {
             text.push_str(&format!("\u{1b}[{}A", self.drawn));
         }
         let mut out = io::stdout().lock();
-        let logged = self.log.take();
+        let logged = self.log.as_ref().map(Hold::lines).unwrap_or_default();
         if !logged.is_empty() {
             text.push_str("\r\u{1b}[J");
             out.write_all(text.as_bytes())?;
