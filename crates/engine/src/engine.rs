@@ -393,6 +393,8 @@ impl<C: Clock> Engine<C> {
                 }
                 Output::Alert(run, alert) => {
                     let run_id = self.run_id(run);
+                    let (code, priority) = (&alert.code, alert.priority);
+                    tracing::warn!(run = run_id, code, ?priority, "{}", alert.message);
                     self.alerts.push(Alert {
                         run_id,
                         code: alert.code,

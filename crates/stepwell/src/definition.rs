@@ -65,6 +65,18 @@ impl Definition {
         (!text.is_empty()).then(|| sha256_hex(text))
     }
 
+    /// The first error, and how many more there are, for programs that do not read the rest.
+    pub(crate) fn tell_program(&self) {
+        let is_error = |it: &&Problem| it.severity == Severity::Error;
+        if let Some(first) = self.loaded.problems.iter().find(is_error) {
+            let more = match self.counts().0 {
+                0 | 1 => String::new(),
+                errors => format!(" (and {} more)", errors - 1),
+            };
+            crate::tell_program(Some(first.code), &format!("{}{more}", first.message));
+        }
+    }
+
     /// The plan, unless there was an error.
     pub(crate) fn into_plan(self) -> Option<Plan> {
         let (errors, _) = self.counts();

@@ -1,5 +1,7 @@
 //! `stepwell dlq` and `stepwell alerts`: what could not be delivered, and what someone must be told.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
@@ -9,7 +11,7 @@ use crate::run::Output;
 use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
-use crate::usage;
+use crate::{outbox, usage};
 
 /// How many dead letters are read at a time.
 const PAGE: usize = 1_000;
@@ -130,11 +132,17 @@ fn list(args: &ListArgs) -> Result<Exit> {
 }
 
 fn redrive(id: i64, output: Output, place: &StoreArgs) -> Result<Exit> {
-    let found = place.own_existing()?.redrive(id)?;
-    if !found {
+    let store = place.own_existing()?;
+    let letters = store.dead_letters(usize::MAX >> 1)?;
+    let letter = letters.iter().find(|letter| letter.no == id);
+    let sinks: BTreeSet<String> = letter
+        .map(|it| it.marker.sink.clone())
+        .into_iter()
+        .collect();
+    if !store.redrive(id)? {
         anyhow::bail!("there is no dead letter {id}; `stepwell dlq list` has those that there are");
     }
-    let text = format!("{id} is in the outbox again");
+    let text = format!("{id} is in the outbox again{}", flush(&sinks, place));
     say(output, &text, &json!({ "redriven": [id] }))?;
     Ok(Exit::Ok)
 }
@@ -142,6 +150,7 @@ fn redrive(id: i64, output: Output, place: &StoreArgs) -> Result<Exit> {
 fn redrive_all(output: Output, place: &StoreArgs) -> Result<Exit> {
     let store = place.own_existing()?;
     let mut done = Vec::new();
+    let mut sinks = BTreeSet::new();
     loop {
         let letters = store.dead_letters(PAGE)?;
         if letters.is_empty() {
@@ -150,11 +159,22 @@ fn redrive_all(output: Output, place: &StoreArgs) -> Result<Exit> {
         for letter in letters {
             store.redrive(letter.no)?;
             done.push(letter.no);
+            sinks.insert(letter.marker.sink);
         }
     }
-    let text = format!("{} in the outbox again", term::count(done.len(), "letter"));
+    let letters = term::count(done.len(), "letter");
+    let text = format!("{letters} in the outbox again{}", flush(&sinks, place));
     say(output, &text, &json!({ "redriven": done }))?;
     Ok(Exit::Ok)
+}
+
+/// Nobody publishes here: how what is in the outbox gets out of it.
+fn flush(sinks: &BTreeSet<String>, place: &StoreArgs) -> String {
+    let commands: Vec<String> = sinks.iter().map(|sink| outbox::how(sink, place)).collect();
+    match commands.is_empty() {
+        true => String::new(),
+        false => format!("; it goes out with {}", commands.join(" and ")),
+    }
 }
 
 pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {

@@ -9,11 +9,14 @@ mod dlq;
 mod exit;
 mod explain;
 mod graph;
+mod log;
+mod outbox;
 mod picture;
 mod plan;
 mod run;
 mod runs;
 mod schema;
+mod sink;
 mod store;
 mod term;
 
@@ -53,6 +56,9 @@ Examples:
   stepwell db check                                  whether the store is sound
   stepwell explain STORE_HELD                        what a code means
 
+Alerts and trouble with the store are logged to standard error; the variable STEPWELL_LOG says from
+which level: off, error, warn (the default), info, debug or trace.
+
 `stepwell COMMAND --help` has more examples and the exit codes."
 )]
 struct Cli {
@@ -68,6 +74,7 @@ enum Command {
     Resume(run::ResumeArgs),
     Runs(runs::RunsArgs),
     Dlq(dlq::DlqArgs),
+    Outbox(outbox::OutboxArgs),
     Alerts(dlq::AlertsArgs),
     Db(db::DbArgs),
     Explain(explain::ExplainArgs),
@@ -77,20 +84,33 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let json = wants_json(std::env::args_os().skip(1));
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if json && error.use_stderr() => {
+            let text = error.to_string();
+            let text = text.trim_start_matches("error: ").trim_end();
+            tell_program(Some(USAGE), text);
+            return Exit::Usage.into();
+        }
+        Err(error) => error.exit(),
+    };
+    log::install();
+    let outcome = match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => run::resume(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Dlq(args) => dlq::run(&args),
+        Command::Outbox(args) => outbox::run(&args),
         Command::Alerts(args) => dlq::alerts(&args),
         Command::Db(args) => db::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Schema(args) => schema::run(&args),
     };
-    outcome.unwrap_or_else(|error| report(&error)).into()
+    outcome.unwrap_or_else(|error| report(&error, json)).into()
 }
 
 /// A command line that `clap` takes but that cannot be meant.
@@ -110,7 +130,28 @@ fn usage<T>(message: impl Into<String>) -> Result<T> {
     Err(Usage(message.into()).into())
 }
 
-fn report(error: &anyhow::Error) -> Exit {
+/// The code of a wrong command line, for programs.
+const USAGE: &str = "USAGE";
+
+/// Whether the command was called with `-o json`. What `clap` refuses has no parsed arguments, and its
+/// caller is a program all the same.
+fn wants_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    let args: Vec<_> = args.take_while(|arg| arg != "--").collect();
+    let joined = ["-ojson", "-o=json", "--output=json"];
+    let apart = |pair: &[std::ffi::OsString]| {
+        (pair[0] == "-o" || pair[0] == "--output") && pair[1] == "json"
+    };
+    args.iter().any(|arg| joined.iter().any(|it| arg == it)) || args.windows(2).any(apart)
+}
+
+/// An error for programs: the last line of standard error.
+fn tell_program(code: Option<&str>, message: &str) {
+    let error = serde_json::json!({ "error": { "code": code, "message": message } });
+    // With nowhere to say it, the exit code says it.
+    let _ = writeln!(io::stderr(), "{error}");
+}
+
+fn report(error: &anyhow::Error, json: bool) -> Exit {
     let is_pipe = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     if error
         .chain()
@@ -119,18 +160,24 @@ fn report(error: &anyhow::Error) -> Exit {
     {
         return Exit::BrokenPipe;
     }
+    let (exit, fallback) = match error.downcast_ref::<Usage>() {
+        Some(_) => (Exit::Usage, Some(USAGE)),
+        None => (Exit::Problems, None),
+    };
+    let code = code_of(error);
+    if json {
+        tell_program(code.as_deref().or(fallback), &format!("{error:#}"));
+        return exit;
+    }
     let head = stderr_paint().tone(Tone::Bad, "error:");
     // With nowhere to say it, the exit code says it.
     let _ = writeln!(io::stderr(), "{head} {error:#}");
-    if let Some(code) = code_of(error) {
+    if let Some(code) = code {
         let hint = format!("`stepwell explain {code}` says what to do");
         let hint = stderr_paint().tone(Tone::Dim, &hint);
         let _ = writeln!(io::stderr(), "{hint}");
     }
-    match error.downcast_ref::<Usage>() {
-        Some(_) => Exit::Usage,
-        None => Exit::Problems,
-    }
+    exit
 }
 
 /// The code of an error that has one, and a page.

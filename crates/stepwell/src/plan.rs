@@ -52,6 +52,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit> {
     let definition = Definition::open(&args.file);
     let problems = definition.render(term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
+    if args.output == Output::Json {
+        definition.tell_program();
+    }
     let Some(plan) = definition.into_plan() else {
         return Ok(Exit::Problems);
     };

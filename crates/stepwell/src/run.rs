@@ -19,6 +19,8 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -34,12 +36,14 @@ use stepwell_stores::{Address, OpenMode};
 use crate::definition::Definition;
 use crate::exit::Exit;
 use crate::picture::{Below, Picture};
+use crate::sink::{Outlet, SinkArgs};
 use crate::store::{StoreArgs, word};
-use crate::{term, usage};
+use crate::{outbox, term, usage};
 use catalog::Files;
 use clock::RunClock;
 use doer::{Doer, EngineKind};
 use drive::Drive;
+pub(crate) use drive::interrupts;
 use report::Ending;
 use view::View;
 
@@ -50,6 +54,9 @@ type RunEngine = Engine<RunClock>;
 const SESSION_MS: u64 = 5_000;
 /// How often the store is asked what others have left there.
 const POLL_MS: u64 = 250;
+/// How long the sinks have for what is still in the outbox when the run is over, and when somebody
+/// wants to go.
+const EMPTYING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
 
 /// Run a definition to its end
 #[derive(Debug, Args)]
@@ -63,6 +70,7 @@ Examples:
   stepwell run order.yaml --engine mock --fail charge-card@1           only the first attempt
   stepwell run order.yaml --engine mock --fail ship~undo               its undo fails
   stepwell run order.yaml --engine mock --virtual-time --events > log.jsonl
+  stepwell run order.yaml --engine mock --sink hook=webhook:https://example.com/events
 
 The run is kept in the store (see --store) as it goes. Ctrl-C gives its work back and says how to
 go on; after a crash, --resume goes on with the latest run of the same definition that has not
@@ -74,6 +82,9 @@ The mock engine runs the real kernel and log and pretends the work: steps succee
 result unless --fail says otherwise, people approve, events come, after a second. Without --engine
 nothing is pretended: this build has no tools of its own, so that only definitions whose steps all
 wait (for people, events, time or runs) can be run.
+
+With --sink every event goes to a webhook too, at least once and in order. When the run is over the
+sinks have 5 seconds for what is left; what stays is kept, and said (`stepwell outbox --help`).
 
 Classes of --fail: timeout, rate_limit, transient, transport, validation, policy, auth, conflict,
 agent, external, governance, lease_lost, expression, rejected, cancelled, unknown (the default),
@@ -136,6 +147,8 @@ struct GoArgs {
     engine: String,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    sinks: SinkArgs,
     /// Make a step fail, or with `STEP~undo` its undo; CLASS is one of those of `run --help`
     #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
     fail: Vec<String>,
@@ -181,6 +194,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let definition = Definition::open(&args.file);
     let problems = definition.render(term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
+    if args.go.output == Output::Json {
+        definition.tell_program();
+    }
     let Some(plan) = definition.into_plan().map(Arc::new) else {
         return Ok(Exit::Problems);
     };
@@ -254,6 +270,10 @@ fn finish(
     mut view: View,
     place: &Place,
 ) -> Result<Exit> {
+    let outlet = match args.sinks.is_empty() {
+        true => None,
+        false => Some(args.sinks.publish(&place.store)?),
+    };
     let drive = Drive {
         run_id,
         is_virtual: place.is_virtual,
@@ -261,6 +281,7 @@ fn finish(
         max_events: args.max_events,
         patch: input::patch(&args.patch)?,
         stop: drive::interrupts()?,
+        outbox: outlet.as_ref().map(Outlet::notify),
     };
     let driven =
         approve(args, plan, run_id, &mut doer).and_then(|()| drive.run(&mut doer, &mut view));
@@ -269,7 +290,15 @@ fn finish(
     let end = driven?;
     closed?;
     view.finish(doer.seen())?;
-    let notes = doer.notes();
+    let mut notes = doer.notes();
+    if let Some(outlet) = outlet {
+        let patience = match end {
+            report::End::Interrupted => EMPTYING.1,
+            report::End::Over | report::End::GaveUp(_) => EMPTYING.0,
+        };
+        let left = outlet.empty(patience, &AtomicBool::new(false))?;
+        notes.extend(outbox::left(&left, &args.store, place.durable));
+    }
     let engine = doer.seen();
     let Some(live) = engine.run(run_id) else {
         anyhow::bail!("the run {run_id} has vanished");
@@ -311,6 +340,7 @@ fn check_usage(args: &GoArgs) -> Result<EngineKind> {
     if args.events && args.output == Output::Json {
         return usage("--events and -o json both want standard output; choose one");
     }
+    args.sinks.check()?;
     let kind = doer::kind(&args.engine)?;
     let pretends = !args.fail.is_empty() || args.work_ms > 0;
     if kind == EngineKind::Native && pretends {
@@ -322,6 +352,12 @@ fn check_usage(args: &GoArgs) -> Result<EngineKind> {
 fn address(args: &RunArgs) -> Result<Address> {
     if !args.virtual_time {
         return Ok(args.go.store.address()?);
+    }
+    if !args.go.sinks.is_empty() {
+        return usage(
+            "--virtual-time jumps through time, and sinks are told of what happens in the real one; \
+             leave out one of --virtual-time and --sink",
+        );
     }
     match args.go.store.named() {
         None => Ok(Address::Memory),
@@ -368,6 +404,7 @@ fn doer(
     let config = Config {
         name: "stepwell run".into(),
         only: Some(only),
+        sinks: args.sinks.names()?,
         session_ms: match place.durable {
             true => SESSION_MS,
             // Nobody else can have a run that is in this process's memory.
@@ -409,6 +446,7 @@ fn command(args: &GoArgs, run_id: &str) -> String {
         text.push_str(&format!(" --engine {}", args.engine));
     }
     text.push_str(&args.store.flag());
+    text.push_str(&args.sinks.flags());
     if args.work_ms > 0 {
         text.push_str(&format!(" --work-ms {}", args.work_ms));
     }

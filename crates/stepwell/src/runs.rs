@@ -35,6 +35,7 @@ Examples:
   stepwell runs list --open
   stepwell runs show RUN                      its steps, and why it is not moving
   stepwell runs events RUN --follow           its log as JSON lines
+  stepwell runs approve RUN
   stepwell runs pause RUN
   stepwell runs cancel RUN --compensate --reason 'wrong customer'
   stepwell runs retry RUN --step charge-card
@@ -58,6 +59,8 @@ enum RunsCommand {
     List(list::ListArgs),
     Show(show::ShowArgs),
     Events(events::EventsArgs),
+    /// Approve a run whose definition asks for that before it starts
+    Approve(OnRun),
     /// Let nothing new start; what is in flight ends
     Pause(OnRun),
     /// Let a paused run go on
@@ -203,6 +206,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
         RunsCommand::List(args) => list::run(args),
         RunsCommand::Show(args) => show::run(args),
         RunsCommand::Events(args) => events::run(args),
+        RunsCommand::Approve(on) => approve(on),
         RunsCommand::Pause(on) => signal(on, "PAUSE", json!({}), "paused"),
         RunsCommand::Resume(on) => signal(on, "RESUME", json!({}), "goes on"),
         RunsCommand::Cancel { compensate, on } => cancel(on, *compensate),
@@ -226,6 +230,18 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
 fn signal(on: &OnRun, name: &str, payload: Json, done: &str) -> Result<Exit> {
     let command = on.by.signal(None, name, payload);
     tell(&on.by, &on.run, name, done, command)
+}
+
+fn approve(on: &OnRun) -> Result<Exit> {
+    let actor = on.by.actor();
+    let sent = send::send(&on.by.store, &on.run, on.by.patience(), |_, picture| {
+        if picture.plan.policy().needs_approval {
+            return Ok(Command::ApproveRun { actor });
+        }
+        let what = "its definition asks for no approval of the run";
+        Err(Rejection::new(Code::InvalidTransition, what).into())
+    })?;
+    answer(&on.by, &on.run, "APPROVE", "is approved", &sent, None)
 }
 
 fn cancel(on: &OnRun, compensate: bool) -> Result<Exit> {

@@ -100,6 +100,15 @@ impl Address {
             Address::Memory => Ok(Vec::new()),
         }
     }
+
+    /// The sinks for which something waits in the outbox, by name.
+    pub fn waiting_sinks(&self) -> Result<Vec<String>> {
+        match self {
+            Address::Sqlite(path) => sqlite(path, OpenMode::ReadOnly)?.waiting_sinks(),
+            Address::Postgres { url, schema } => connect(url, schema.as_deref())?.waiting_sinks(),
+            Address::Memory => Ok(Vec::new()),
+        }
+    }
 }
 
 /// Opens the store at an address.

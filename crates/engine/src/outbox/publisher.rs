@@ -246,6 +246,8 @@ impl Publisher {
                 self.sink.name(),
             ),
         };
+        let (code, priority) = (&alert.code, alert.priority);
+        tracing::warn!(run = marker.run_id, code, ?priority, "{}", alert.message);
         Verdict::GivenUp { why, alert }
     }
 }

@@ -254,7 +254,8 @@ impl Projector {
 
     fn raise(&mut self, now: Time) -> Result<(), StoreError> {
         while let Some((run, alert)) = self.alerts.front() {
-            tracing::warn!(run = run.0, code = alert.code, "{}", alert.message);
+            let (code, priority) = (&alert.code, alert.priority);
+            tracing::warn!(run = run.0, code, ?priority, "{}", alert.message);
             self.store.alert(Some(*run), alert, now)?;
             self.alerts.pop_front();
         }

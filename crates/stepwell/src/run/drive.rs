@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use stepwell_engine::engine::engine_actor;
 use stepwell_engine::keeper::Hot;
+use stepwell_engine::outbox::Notify;
 use stepwell_engine::port::Clock as _;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::Patch;
@@ -33,9 +34,11 @@ pub(super) struct Drive<'a> {
     pub(super) max_events: u64,
     pub(super) patch: Patch,
     pub(super) stop: Arc<AtomicBool>,
+    /// Who publishes what was committed.
+    pub(super) outbox: Option<Notify>,
 }
 
-pub(super) fn interrupts() -> Result<Arc<AtomicBool>> {
+pub(crate) fn interrupts() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let listen = move || {
@@ -52,6 +55,7 @@ impl Drive<'_> {
     pub(super) fn run(mut self, doer: &mut Doer, view: &mut View) -> Result<End> {
         view.changed(doer.seen())?;
         let mut looked = Instant::now();
+        let mut changes = 0;
         for round in 0_u64.. {
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(End::Interrupted);
@@ -66,6 +70,12 @@ impl Drive<'_> {
             }
             if round.is_multiple_of(256) && self.events(doer.seen()) > self.max_events {
                 return Ok(End::GaveUp(self.max_events));
+            }
+            if let Some(outbox) = &self.outbox
+                && changes != doer.seen().changes
+            {
+                changes = doer.seen().changes;
+                outbox.notify();
             }
             // Before anything is done: see `Mock::step`.
             let now = doer.seen().now();

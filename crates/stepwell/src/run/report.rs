@@ -244,7 +244,11 @@ pub(super) fn stuck(plan: &Plan, state: &State, end: &End) -> Vec<String> {
         Phase::Ended(_) => return reasons,
         Phase::Void | Phase::Created | Phase::Queued => {
             if plan.policy().needs_approval && !state.approved {
-                reasons.push("the run waits for approval; --approve gives it".to_owned());
+                reasons.push(format!(
+                    "the run waits for approval; --approve gives it, and so does `stepwell runs \
+                     approve {}`",
+                    state.run_id
+                ));
             } else {
                 reasons.push("the run has not started".to_owned());
             }

@@ -13,6 +13,7 @@ use stepwell_kernel::time::Time;
 
 use super::RunEngine;
 use super::report::waits_for;
+use crate::log::Hold;
 use crate::term::{self, Paint, Tone, cut, duration, one_line, pad, width};
 
 /// At most this often.
@@ -36,6 +37,8 @@ pub(super) struct Tree {
     drawn: usize,
     last: Option<Instant>,
     frame: usize,
+    /// A line between two drawings would tear them: they are written above the next.
+    log: Option<Hold>,
 }
 
 /// One line of the tree.
@@ -58,6 +61,7 @@ impl Tree {
             drawn: 0,
             last: None,
             frame: 0,
+            log: Some(Hold::new()),
         }
     }
 
@@ -74,7 +78,9 @@ impl Tree {
 
     /// Draws every line for the last time.
     pub(super) fn draw_last(&mut self, engine: &RunEngine) -> io::Result<()> {
-        self.paint_rows(engine, usize::MAX)
+        self.paint_rows(engine, usize::MAX)?;
+        self.log = None;
+        Ok(())
     }
 
     fn paint_rows(&mut self, engine: &RunEngine, most: usize) -> io::Result<()> {
@@ -97,12 +103,20 @@ impl Tree {
         if self.drawn > 0 {
             text.push_str(&format!("\u{1b}[{}A", self.drawn));
         }
+        let mut out = io::stdout().lock();
+        let logged = self.log.as_ref().map(Hold::lines).unwrap_or_default();
+        if !logged.is_empty() {
+            text.push_str("\r\u{1b}[J");
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
+            io::stderr().write_all(logged.concat().as_bytes())?;
+            text.clear();
+        }
         for line in &lines {
             text.push_str(&format!("\r\u{1b}[2K{line}\n"));
         }
         text.push_str("\u{1b}[J");
         self.drawn = lines.len();
-        let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
     }

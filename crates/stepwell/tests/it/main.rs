@@ -6,10 +6,14 @@ mod check;
 mod durable;
 mod examples;
 mod hostile;
+#[path = "../../../bus/tests/it/listener.rs"]
+mod listener;
 mod other;
+mod outbox;
 mod place;
 mod run;
 mod runs;
+mod said;
 mod trouble;
 
 use std::io::Write;

@@ -68,6 +68,8 @@ impl Place {
             .current_dir(root())
             .env("STEPWELL_STORE", &self.url)
             .env("USER", "ada")
+            .env("STEPWELL_SINK_SECRET", "between us")
+            .env_remove("STEPWELL_LOG")
             .env_remove("NO_COLOR")
             .stdin(Stdio::null());
         command

@@ -181,6 +181,45 @@ fn completed_by_a_person(place: &Place) {
     assert_eq!(shown["ext"]["steps"][0]["output"]["page"], 2, "{shown}");
 }
 
+/// It starts only once somebody has approved it.
+const CAREFUL: &str = "metadata: {planId: careful, planVersion: '1', schemaVersion: v1.2, \
+    requiresApproval: true}\nsteps:\n  - stepId: sign\n    approval: {approvers: 1, timeout: 24h}\n";
+
+#[test]
+fn a_run_is_approved_while_a_process_waits_for_that_and_while_none_does() {
+    let place = Place::sqlite("approved");
+    let file = place.file("careful.yaml", CAREFUL);
+    let mock = ["--engine", "mock", "--run-id", "run_a"];
+    let call = place.call(&[&["run", &file][..], &mock].concat());
+    assert_eq!(call.code, 5, "{}", call.err);
+    assert!(
+        call.out.contains("stepwell runs approve run_a"),
+        "{}",
+        call.out
+    );
+    let approve = ["runs", "approve", "run_a", "--actor", "bob"];
+    assert_eq!(place.good(&approve), "run_a is approved\n");
+    let again = place.call(&approve);
+    assert!(again.err.contains("INVALID_TRANSITION"), "{}", again.err);
+    place.good(&["resume", "run_a", "--engine", "mock"]);
+    let mut process = place.start(&["run", &file, "--run-id", "run_b"]);
+    let wait = || place.call(&["runs", "show", "run_b"]).code != 0;
+    while wait() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    place.good(&["runs", "approve", "run_b"]);
+    process.until("waits for approval");
+    place.good(&["runs", "complete", "run_b", "sign", "--outcome", "approved"]);
+    assert_eq!(process.end().0, 0);
+    slow(&place, "run_c").kill();
+    let needless = place.call(&["runs", "approve", "run_c"]);
+    assert!(
+        needless.err.contains("asks for no approval"),
+        "{}",
+        needless.err
+    );
+}
+
 #[test]
 fn an_event_finds_the_run_that_waits_for_its_key() {
     let place = Place::sqlite("event");

@@ -74,6 +74,16 @@ ON CONFLICT (run_no) DO UPDATE SET at = excluded.at, seq = excluded.seq,
 
 const PROJECTION: &str = "SELECT seq, snapshot FROM projections WHERE run_no = $1";
 
+const WAITING_SINKS: &str = "SELECT sink FROM outbox GROUP BY sink ORDER BY sink COLLATE \"C\"";
+
+impl PostgresStore {
+    /// The sinks for which something waits, by name.
+    pub fn waiting_sinks(&self) -> Result<Vec<String>> {
+        let rows = self.links.ask(WAITING_SINKS, &[])?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
 impl Outbox for PostgresStore {
     fn take(
         &self,

@@ -84,6 +84,17 @@ fn free(conn: &Connection, sink: &str, now: Time, limit: usize) -> rusqlite::Res
     .collect()
 }
 
+impl SqliteStore {
+    /// The sinks for which something waits, by name.
+    pub fn waiting_sinks(&self) -> Result<Vec<String>> {
+        self.read(|conn| {
+            let mut found =
+                conn.prepare_cached("SELECT DISTINCT sink FROM outbox ORDER BY sink")?;
+            found.query_map([], |row| row.get(0))?.collect()
+        })
+    }
+}
+
 impl Outbox for SqliteStore {
     fn take(
         &self,

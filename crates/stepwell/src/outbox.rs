@@ -1,0 +1,171 @@
+//! `stepwell outbox`: what waits to be delivered, and a way to deliver it without running anything.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde_json::{Value as Json, json};
+use stepwell_engine::store::Store;
+
+use crate::exit::Exit;
+use crate::run::{Output, interrupts};
+use crate::runs::say;
+use crate::sink::{SinkArgs, flag};
+use crate::store::StoreArgs;
+use crate::term::{self, Tone, one_line};
+use crate::usage;
+
+/// Deliveries that wait
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell outbox list
+  stepwell outbox flush --sink hook=webhook:https://example.com/events
+  stepwell outbox flush --sink hook=webhook:https://example.com/events --timeout 300
+
+Events wait under the name of the sink that they were committed for: NAME must be the same, the
+address may be another. On SQLite nobody else may own the store; who does publishes itself.
+
+Exit codes: 0 done, and with flush nothing is left; 1 something is left or was given up, or the
+store cannot be used; 2 wrong usage.")]
+pub(crate) struct OutboxArgs {
+    #[command(subcommand)]
+    command: OutboxCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum OutboxCommand {
+    /// How much waits for each sink, and since when
+    List {
+        /// How to print it
+        #[arg(short, long, value_enum, default_value_t = Output::Human)]
+        output: Output,
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Deliver what waits
+    Flush(FlushArgs),
+}
+
+#[derive(Debug, Args)]
+struct FlushArgs {
+    #[command(flatten)]
+    sinks: SinkArgs,
+    /// For how many seconds at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    timeout: u64,
+    /// How to print the answer
+    #[arg(short, long, value_enum, default_value_t = Output::Human)]
+    output: Output,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(crate) fn run(args: &OutboxArgs) -> Result<Exit> {
+    match &args.command {
+        OutboxCommand::List { output, store } => list(*output, store),
+        OutboxCommand::Flush(args) => flush(args),
+    }
+}
+
+fn list(output: Output, place: &StoreArgs) -> Result<Exit> {
+    let store = place.read()?;
+    let mut waiting = Vec::new();
+    for sink in place.address()?.waiting_sinks()? {
+        let (count, since) = store.backlog(&sink)?;
+        waiting.push((sink, count, since.map(|it| it.to_rfc3339())));
+    }
+    if output == Output::Json {
+        let all: Vec<Json> = waiting
+            .iter()
+            .map(|(sink, count, since)| json!({ "sink": sink, "waiting": count, "since": since }))
+            .collect();
+        say(output, "", &json!({ "sinks": all }))?;
+        return Ok(Exit::Ok);
+    }
+    if waiting.is_empty() {
+        term::print("nothing waits\n")?;
+        return Ok(Exit::Ok);
+    }
+    let rows = waiting.into_iter().map(|(sink, count, since)| {
+        let since = since.unwrap_or_default();
+        ([one_line(&sink), count.to_string(), since], Tone::Plain)
+    });
+    let head = ["SINK", "WAITING", "SINCE"];
+    term::print(&term::table(head, rows.collect(), 0, term::stdout_paint()))?;
+    Ok(Exit::Ok)
+}
+
+fn flush(args: &FlushArgs) -> Result<Exit> {
+    let names = args.sinks.names()?;
+    if names.is_empty() {
+        return usage("name where it goes: --sink NAME=webhook:https://…");
+    }
+    args.sinks.check()?;
+    let store = args.store.own_existing()?;
+    let mut waited = 0;
+    for name in &names {
+        waited += store.backlog(name)?.0;
+    }
+    let dead = dead(&*store, &names)?;
+    let outlet = args.sinks.publish(&store)?;
+    let stop = interrupts()?;
+    let left = outlet.empty(Duration::from_secs(args.timeout), &stop)?;
+    let given_up = self::dead(&*store, &names)?.saturating_sub(dead);
+    let rest: u64 = left.iter().map(|(_, count)| count).sum();
+    let sent = waited.saturating_sub(rest + given_up);
+    let mut text = match waited {
+        0 => "nothing waits".to_owned(),
+        _ => format!("{} delivered", deliveries(sent)),
+    };
+    if given_up > 0 {
+        text.push_str(&format!(", {given_up} given up (`stepwell dlq list`)"));
+    }
+    for (sink, count) in &left {
+        text.push_str(&format!(", {count} left for {sink}"));
+    }
+    let by_sink: Vec<Json> = left
+        .iter()
+        .map(|(sink, count)| json!({ "sink": sink, "waiting": count }))
+        .collect();
+    let json = json!({ "delivered": sent, "givenUp": given_up, "left": by_sink });
+    say(args.output, &text, &json)?;
+    Ok(match rest + given_up {
+        0 => Exit::Ok,
+        _ => Exit::Problems,
+    })
+}
+
+/// How many dead letters sinks have.
+fn dead(store: &dyn Store, names: &[String]) -> Result<u64> {
+    let letters = store.dead_letters(usize::MAX >> 1)?;
+    let ours = letters.iter().filter(|it| names.contains(&it.marker.sink));
+    Ok(ours.count() as u64)
+}
+
+fn deliveries(number: u64) -> String {
+    match number {
+        1 => "1 delivery".to_owned(),
+        _ => format!("{number} deliveries"),
+    }
+}
+
+/// What is left, and how it goes out.
+pub(crate) fn left(left: &[(String, u64)], place: &StoreArgs, durable: bool) -> Vec<String> {
+    let line = |(sink, count): &(String, u64)| {
+        let what = format!("{} to {sink} not made", deliveries(*count));
+        match durable {
+            true => format!(
+                "{what}; the next run with the same --sink makes them, or: {}",
+                how(sink, place)
+            ),
+            false => format!("{what}, and lost: this store was only in memory"),
+        }
+    };
+    left.iter().map(line).collect()
+}
+
+/// The command that delivers what waits for a sink.
+pub(crate) fn how(sink: &str, place: &StoreArgs) -> String {
+    format!("stepwell outbox flush{}{}", flag(sink), place.flag())
+}

@@ -1,0 +1,144 @@
+//! Sinks: a real listener hears what real processes committed, now or later.
+
+use serde_json::Value as Json;
+
+use super::listener::{Answer, Listener, OK};
+use super::place::Place;
+
+const SAGA: &str = "examples/actions/order-saga.yaml";
+const REFUSED: Answer =
+    Answer::Write("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+
+/// Runs the saga with a sink.
+fn run(place: &Place, sink: &str, more: &[&str]) -> String {
+    let how = ["--engine", "mock", "--run-id", "run_a", "--sink", sink];
+    place.good(&[&["run", SAGA][..], &how, more].concat())
+}
+
+/// The sequence numbers of all events, as they came.
+fn heard(listener: &Listener) -> Vec<u64> {
+    let mut seqs = Vec::new();
+    for request in listener.heard() {
+        let body: Json = serde_json::from_str(&request.body).unwrap();
+        assert_eq!(body["runId"], "run_a");
+        let events = body["events"].as_array().unwrap().iter();
+        seqs.extend(events.map(|event| event["runSeq"].as_u64().unwrap()));
+    }
+    seqs
+}
+
+fn whole_log(place: &Place) -> Vec<u64> {
+    (1..=place.events("run_a").len() as u64).collect()
+}
+
+fn events_arrive(place: &Place) {
+    let listener = Listener::start(0, OK);
+    let out = run(place, &format!("hook=webhook:{}", listener.url()), &[]);
+    assert!(!out.contains("not made"), "{out}");
+    assert_eq!(heard(&listener), whole_log(place));
+    let signed = |it: &super::listener::Heard| it.headers.contains_key("stepwell-signature");
+    assert!(listener.heard().iter().all(signed));
+    assert_eq!(place.good(&["outbox", "list"]), "nothing waits\n");
+}
+
+#[test]
+fn events_arrive_in_order() {
+    events_arrive(&Place::sqlite("sink-order"));
+}
+
+#[test]
+fn events_arrive_in_order_on_postgres() {
+    events_arrive(&Place::postgres("sink-order"));
+}
+
+/// A port where nobody listens.
+fn free_port() -> u16 {
+    Listener::start(0, OK).port
+}
+
+fn delivered_later(place: &Place) {
+    let port = free_port();
+    let sink = format!("hook=webhook:http://127.0.0.1:{port}/events?token=geheim");
+    let out = run(place, &sink, &["--sink-attempts", "100"]);
+    let how = "stepwell outbox flush --sink hook=webhook:URL";
+    assert!(out.contains("to hook not made"), "{out}");
+    assert!(out.contains(how) && !out.contains("geheim"), "{out}");
+    let list = place.good(&["outbox", "list", "-o", "json"]);
+    let list: Json = serde_json::from_str(&list).unwrap();
+    assert_eq!(list["sinks"][0]["sink"], "hook");
+    let waiting = list["sinks"][0]["waiting"].as_u64().unwrap();
+    assert!(waiting > 1, "{list}");
+    let flush = ["outbox", "flush", "--sink", &sink, "-o", "json"];
+    let none = place.call(&[&flush[..], &["--timeout", "0"]].concat());
+    assert_eq!(none.code, 1, "{}{}", none.out, none.err);
+    assert_eq!(none.json()["left"][0]["waiting"], waiting);
+    let listener = Listener::start(port, OK);
+    let done: Json = serde_json::from_str(&place.good(&flush)).unwrap();
+    assert_eq!(done["delivered"], waiting, "{done}");
+    assert_eq!(heard(&listener), whole_log(place));
+    assert!(place.good(&flush[..4]).contains("nothing waits"));
+}
+
+#[test]
+fn what_a_sink_that_is_down_missed_is_delivered_later() {
+    delivered_later(&Place::sqlite("sink-down"));
+}
+
+#[test]
+fn what_a_sink_that_is_down_missed_is_delivered_later_on_postgres() {
+    delivered_later(&Place::postgres("sink-down"));
+}
+
+#[test]
+fn what_was_given_up_is_redriven_and_flushed() {
+    let place = Place::sqlite("sink-dead");
+    let rude = Listener::start(0, REFUSED);
+    let sink = format!("hook=webhook:{}", rude.url());
+    let how = ["--engine", "mock", "--run-id", "run_a", "--sink", &sink];
+    let call = place.call(&[&["run", SAGA, "--sink-attempts", "1"][..], &how].concat());
+    assert_eq!(call.code, 0, "{}", call.err);
+    for word in ["EVENT_BUS_DELIVERY_FAILED", "priority=P1"] {
+        assert!(call.err.contains(word), "{word}: {}", call.err);
+    }
+    assert!(!call.err.contains('\u{1b}'), "{}", call.err);
+    let letters = place.good(&["dlq", "list"]);
+    assert!(letters.contains("hook  run_a"), "{letters}");
+    let again = place.good(&["dlq", "redrive", "--all"]);
+    assert!(
+        again.contains("stepwell outbox flush --sink hook="),
+        "{again}"
+    );
+    let list = place.good(&["outbox", "list"]);
+    assert!(list.contains("hook"), "{list}");
+    let flush = ["outbox", "flush", "--sink"];
+    let worse = place.call(&[&flush[..], &[&sink, "--sink-attempts", "1"]].concat());
+    assert_eq!(worse.code, 1, "{}", worse.out);
+    assert!(worse.out.contains("given up"), "{}", worse.out);
+    place.good(&["dlq", "redrive", "--all"]);
+    let kind = Listener::start(0, OK);
+    place.good(&[&flush[..], &[&format!("hook=webhook:{}", kind.url())]].concat());
+    assert_eq!(heard(&kind), whole_log(&place));
+    assert_eq!(place.good(&["dlq", "list"]), "no dead letters\n");
+}
+
+#[test]
+fn without_a_sink_nothing_waits() {
+    let place = Place::sqlite("sink-none");
+    place.good(&["run", SAGA, "--engine", "mock"]);
+    assert_eq!(place.good(&["outbox", "list"]), "nothing waits\n");
+}
+
+#[test]
+fn a_sink_that_cannot_be_is_wrong_usage() {
+    let place = Place::sqlite("sink-usage");
+    for sinks in [
+        &["--sink", "https://x"][..],
+        &["--sink", "webhook:ftp://x"],
+        &["--sink", "webhook:http://x", "--sink", "webhook:http://y"],
+        &["--sink", "webhook:http://x", "--virtual-time"],
+    ] {
+        let call = place.call(&[&["run", SAGA, "--engine", "mock"][..], sinks].concat());
+        assert_eq!(call.code, 2, "{sinks:?}: {}{}", call.out, call.err);
+    }
+    assert_eq!(place.call(&["outbox", "flush"]).code, 2);
+}
