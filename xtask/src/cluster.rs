@@ -86,6 +86,18 @@ impl Cluster {
         self.run("pg_ctl", &["stop", "-s", "-w", "-m", "immediate"])
     }
 
+    /// Kills the server's first process, and lets the others find out by themselves.
+    #[allow(dead_code, reason = "the fault tests kill servers, xtask does not")]
+    pub(crate) fn kill(&self) -> Result<()> {
+        let file = fs::read_to_string(self.home.join("data/postmaster.pid"))?;
+        let pid = file.lines().next().unwrap_or_default();
+        let killed = Command::new("kill").args(["-KILL", pid]).status()?;
+        match killed.success() {
+            true => Ok(()),
+            false => Err(Error::other(format!("there is no process {pid}"))),
+        }
+    }
+
     /// Starts the server again.
     pub(crate) fn resume(&self) -> Result<()> {
         let log = self.home.join("server.log").display().to_string();

@@ -243,8 +243,16 @@ impl Keeper {
         }
         // The session is the lease of this process's work, however long it takes: the commit is
         // guarded by it, and the time that the claim was granted for says nothing.
-        let command = unhurried(command);
-        self.take(run, Request::keeper(command), now);
+        let result = Request::keeper(unhurried(command));
+        let Some(result) = self.park_result(run, target, execution, result) else {
+            return;
+        };
+        match self.ensure(run) {
+            Ok(()) => self.take(run, result, now),
+            // Nobody would do it again as long as this session lives.
+            Err(error @ Error::Store(_)) => self.park(run, vec![result], HashMap::new(), error),
+            Err(error) => self.refuse(&result, error),
+        }
     }
 
     /// Reads a run and sees to everything that it needs.

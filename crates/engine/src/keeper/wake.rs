@@ -41,15 +41,14 @@ pub(super) struct Polls {
     pub(super) session_lost: bool,
     /// Messages to other servers whose senders wait.
     pub(super) awaited: Vec<(MailNo, Ticket)>,
-    parked: Vec<Parked>,
+    parked: BTreeMap<RunNo, Parked>,
     /// Runs with a commit that was given up and may come through yet, with the last event before it.
     pub(super) doubtful: BTreeMap<RunNo, u64>,
 }
 
 /// Commands for a run that cannot be read just now.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Parked {
-    run: RunNo,
     requests: Vec<Request>,
     jobs: HashMap<Target, u32>,
 }
@@ -67,7 +66,7 @@ impl Polls {
             news: 0,
             session_lost: false,
             awaited: Vec::new(),
-            parked: Vec::new(),
+            parked: BTreeMap::new(),
             doubtful: BTreeMap::new(),
         }
     }
@@ -456,24 +455,45 @@ impl Keeper {
         for request in &senders {
             self.refuse(request, error.clone());
         }
-        self.polls.parked.push(Parked {
-            run,
-            requests: rest,
-            jobs,
-        });
+        // What belongs to one run goes on at once: half of it would take the other half for lost.
+        let parked = self.polls.parked.entry(run).or_default();
+        parked.requests.extend(rest);
+        parked.jobs.extend(jobs);
+    }
+
+    /// Work for a run that cannot be read just now has ended: its result waits with the rest. Gives
+    /// the result back if the run is not one of these.
+    pub(super) fn park_result(
+        &mut self,
+        run: RunNo,
+        target: Target,
+        execution: u32,
+        result: Request,
+    ) -> Option<Request> {
+        let Some(parked) = self.polls.parked.get_mut(&run) else {
+            return Some(result);
+        };
+        // The log still says that it is ours, and it would be waited for for ever.
+        if parked.jobs.get(&target) == Some(&execution) {
+            parked.jobs.remove(&target);
+        }
+        parked.requests.push(result);
+        None
     }
 
     fn unpark(&mut self, now: Time) {
-        for parked in std::mem::take(&mut self.polls.parked) {
-            match self.ensure(parked.run) {
+        for (run, parked) in std::mem::take(&mut self.polls.parked) {
+            match self.ensure(run) {
                 Ok(()) => {
-                    self.keep_jobs(parked.run, parked.jobs);
+                    self.keep_jobs(run, parked.jobs);
                     for request in parked.requests {
-                        self.take(parked.run, request, now);
+                        self.take(run, request, now);
                     }
-                    self.attend(parked.run, now);
+                    self.attend(run, now);
                 }
-                Err(_) => self.polls.parked.push(parked),
+                Err(_) => {
+                    self.polls.parked.insert(run, parked);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! side effect, is written before the work is reported, as a real side effect would be.
 
 mod shelf;
+mod tell;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -67,6 +68,12 @@ struct Args {
     /// Goes on when all runs have ended, until someone stops it
     #[arg(long)]
     stay: bool,
+    /// One job in ten takes up to this long
+    #[arg(long, default_value_t = 0)]
+    long_ms: u64,
+    /// Says on stderr what the engine warns of
+    #[arg(long)]
+    tell: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -78,6 +85,9 @@ enum Role {
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    if args.tell {
+        tracing::subscriber::set_global_default(tell::Tell)?;
+    }
     let store = open(&args)?;
     let shelf = Shelf::load();
     let hands = Hands::start(&args)?;
@@ -123,34 +133,47 @@ fn open(args: &Args) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(PostgresStore::connect(&args.store, options)?))
 }
 
+/// Starts the runs; those that the store could not take are asked for again, until it can.
 fn start_runs(args: &Args, service: &Service, shelf: &Shelf) -> Result<()> {
     let handle = service.handle();
-    let mut answers = Vec::new();
-    for number in args.first..args.first + args.runs {
-        let plan = shelf.nth(number as usize);
-        let request = StartRequest {
-            run_id: format!("run_{}-{number}", uuid_like(args.seed, number)),
-            request_id: Some(number.to_string()),
-            params: serde_json::json!({ "number": number, "orderId": number }),
-            context: RunContext {
-                tenant_id: "t".into(),
-                project_id: "p".into(),
-                environment_id: "e".into(),
-                ..RunContext::default()
-            },
-            ..StartRequest::default()
-        };
-        answers.push(handle.start_later(&plan, request)?);
-    }
-    for answer in answers {
-        match answer.recv().context("the engine is gone")? {
-            Ok(_) => {}
-            // The business key belongs to the same run, started before a crash.
-            Err(stepwell_engine::Error::BizKeyTaken(_)) => {}
-            Err(error) => return Err(error.into()),
+    let mut wanted: Vec<u32> = (args.first..args.first + args.runs).collect();
+    while !wanted.is_empty() {
+        let mut answers = Vec::new();
+        for number in std::mem::take(&mut wanted) {
+            let plan = shelf.nth(number as usize);
+            answers.push((number, handle.start_later(&plan, request(args, number))?));
+        }
+        for (number, answer) in answers {
+            match answer.recv().context("the engine is gone")? {
+                Ok(_) => {}
+                // The business key belongs to the same run, started before a crash.
+                Err(stepwell_engine::Error::BizKeyTaken(_)) => {}
+                Err(stepwell_engine::Error::Store(error)) if error.kind.may_pass() => {
+                    wanted.push(number);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !wanted.is_empty() {
+            thread::sleep(Duration::from_millis(100));
         }
     }
     Ok(())
+}
+
+fn request(args: &Args, number: u32) -> StartRequest {
+    StartRequest {
+        run_id: format!("run_{}-{number}", uuid_like(args.seed, number)),
+        request_id: Some(number.to_string()),
+        params: serde_json::json!({ "number": number, "orderId": number }),
+        context: RunContext {
+            tenant_id: "t".into(),
+            project_id: "p".into(),
+            environment_id: "e".into(),
+            ..RunContext::default()
+        },
+        ..StartRequest::default()
+    }
 }
 
 /// A run id that another process would not choose.
@@ -189,12 +212,13 @@ impl Hands {
         for hand in 0..HANDS {
             let (taken, file) = (taken.clone(), file.try_clone()?);
             let rng = Rng::new(args.seed.wrapping_add(hand as u64));
+            let long_ms = args.long_ms;
             thread::spawn(move || {
                 let (mut file, mut rng) = (file, rng);
                 loop {
                     let next = taken.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((job, done)) = next else { return };
-                    let command = work(&job, &mut file, &mut rng);
+                    let command = work(&job, &mut file, long_ms, &mut rng);
                     done.send(&job, command);
                 }
             });
@@ -210,7 +234,7 @@ impl Worker for Hands {
 }
 
 /// Leaves a mark, takes its time, and succeeds most of the time.
-fn work(job: &Job, file: &mut File, rng: &mut Rng) -> Command {
+fn work(job: &Job, file: &mut File, long_ms: u64, rng: &mut Rng) -> Command {
     let claim = &job.claimed.claim;
     let kind = match claim.target {
         Target::Step(_) => "step",
@@ -223,6 +247,9 @@ fn work(job: &Job, file: &mut File, rng: &mut Rng) -> Command {
     // One write of one line to a file that is only appended to: lines of other processes stay whole.
     let written = file.write_all(mark.as_bytes());
     thread::sleep(Duration::from_micros(rng.below(4_000)));
+    if long_ms > 0 && rng.one_in(10) {
+        thread::sleep(Duration::from_millis(rng.below(long_ms)));
+    }
     let claim = Claim {
         // The session's lease; the store says whether it lives.
         lease_until: Some(Time(i64::MAX)),

@@ -25,7 +25,8 @@ fn retry() -> Retry {
     Retry {
         max_executions: 100_000,
         backoff: Backoff::none(),
-        classes: vec![ErrorClass::Transient],
+        // A result that could not be written in time is a timeout.
+        classes: vec![ErrorClass::Transient, ErrorClass::Timeout],
     }
 }
 

@@ -1,6 +1,8 @@
 //! One binary for all tests of this crate.
 #![allow(clippy::unwrap_used)]
 
+mod down;
 mod kills;
 mod sabotage;
 mod seeds;
+mod site;
