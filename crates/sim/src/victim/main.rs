@@ -123,7 +123,7 @@ fn say(word: &str) {
 
 fn open(args: &Args) -> Result<Arc<dyn Store>> {
     if let Some(path) = args.store.strip_prefix("sqlite:") {
-        let store = SqliteStore::open(&PathBuf::from(path), SqliteOptions::default())?;
+        let store = SqliteStore::open(PathBuf::from(path), SqliteOptions::default())?;
         return Ok(Arc::new(store));
     }
     let options = PostgresOptions {
