@@ -293,7 +293,7 @@ impl Desk {
             }
             self.speak();
             self.send_batches(&mut again, now);
-            if self.is_done(now) {
+            if self.is_done(again.is_empty(), now) {
                 return;
             }
             let Some(first) = self.wait(inputs, &again) else {
@@ -459,12 +459,12 @@ impl Desk {
         }
     }
 
-    /// Whether a stop that was asked for is done.
-    fn is_done(&mut self, now: Time) -> bool {
+    /// Whether a stop that was asked for is done; `sent` if no batch waits to be sent again.
+    fn is_done(&mut self, sent: bool, now: Time) -> bool {
         let Some((until, _)) = &self.stopping else {
             return false;
         };
-        let flying = self.committers.iter().any(|committer| committer.busy);
+        let flying = !sent || self.committers.iter().any(|committer| committer.busy);
         if (flying || self.keeper.busy() > 0) && now < *until {
             return false;
         }

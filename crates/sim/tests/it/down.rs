@@ -42,7 +42,7 @@ fn down_again_and_again(name: &str, session_ms: &str) {
     let mut rng = Rng::new(site.seed);
     let more = [
         "--runs",
-        "120",
+        "90",
         "--long-ms",
         "4000",
         "--session-ms",
@@ -75,7 +75,7 @@ fn down_again_and_again(name: &str, session_ms: &str) {
     let (status, complaint) = victim.ends_with();
     assert!(status.success(), "{complaint}");
     assert!(!complaint.contains("panicked"), "{complaint}");
-    judge_or_tell(&site, 120, "");
+    judge_or_tell(&site, 90, "");
 }
 
 #[test]

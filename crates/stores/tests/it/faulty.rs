@@ -1,7 +1,8 @@
-//! A store whose reads can be torn: a chunk of the log that is there is not seen.
+//! A store whose reads can be torn, so that a chunk of the log that is there is not seen, or fail.
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use stepwell_engine::store::*;
@@ -13,6 +14,8 @@ pub(crate) struct Torn {
     inner: Arc<dyn Store>,
     /// For each of the next reads the chunk that is not seen, by its first event.
     pub(crate) hidden: Mutex<VecDeque<u64>>,
+    /// Runs cannot be read now.
+    pub(crate) down: AtomicBool,
 }
 
 impl Torn {
@@ -20,6 +23,7 @@ impl Torn {
         Torn {
             inner,
             hidden: Mutex::default(),
+            down: AtomicBool::new(false),
         }
     }
 }
@@ -40,13 +44,19 @@ impl Log for Torn {
         Ok(chunks)
     }
 
+    fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
+        if self.down.load(Ordering::Relaxed) {
+            return Err(StoreError::new(Trouble::Unavailable, "nobody is there"));
+        }
+        self.inner.load(run)
+    }
+
     as_it_is! { Log:
         fn commit(batch: &Batch) -> Result<Vec<Outcome>>;
         fn reserve_numbers(count: u32) -> Result<Range<i64>>;
         fn put_plan(plan: &Plan) -> Result<PlanNo>;
         fn plan(no: PlanNo) -> Result<Option<PlanRow>>;
         fn find(run_id: &str) -> Result<Option<RunNo>>;
-        fn load(run: RunNo) -> Result<Option<StoredRun>>;
         fn list(filter: &RunFilter) -> Result<Vec<RunSummary>>;
         fn secret() -> Result<[u8; 32]>;
         fn check() -> Result<Health>;

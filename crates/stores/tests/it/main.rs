@@ -6,6 +6,7 @@ mod faulty;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
 mod outbox;
+mod parked;
 mod place;
 mod postgres;
 mod postgres_faults;
