@@ -107,6 +107,10 @@ impl<C: Clock> Engine<C> {
         catalog: impl Catalog + Send + 'static,
         config: Config,
     ) -> Result<Engine<C>, StoreError> {
+        let config = Config {
+            keeps_ended: true,
+            ..config
+        };
         let keeper = Keeper::open(store, Box::new(catalog), config, clock.now())?;
         Ok(Engine {
             keeper,

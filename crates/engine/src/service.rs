@@ -196,6 +196,8 @@ impl Service {
             starts: HashMap::new(),
             stopping: None,
             backoff: BACKOFF.0,
+            next: None,
+            alone: None,
             stats: stats.clone(),
         };
         let thread = thread::Builder::new()
@@ -275,6 +277,10 @@ struct Desk {
     starts: HashMap<Ticket, Sender<Result<String, Error>>>,
     stopping: Option<(Time, Sender<Result<(), StoreError>>)>,
     backoff: Duration,
+    /// The next batch, formed while the committers are busy.
+    next: Option<Box<Batch>>,
+    /// A batch that is committed on this thread.
+    alone: Option<Box<Batch>>,
     stats: Arc<Stats>,
 }
 
@@ -292,8 +298,9 @@ impl Desk {
                 self.keeper.rest(now);
             }
             self.speak();
-            self.send_batches(&mut again, now);
-            if self.is_done(again.is_empty(), now) {
+            self.send_batches(&mut again, true, now);
+            self.prepare(&mut again, now);
+            if self.is_done(again.is_empty() && self.next.is_none(), now) {
                 return;
             }
             let Some(first) = self.wait(inputs, &again) else {
@@ -307,7 +314,7 @@ impl Desk {
                 taken += 1;
                 // A committer that has nothing to do gets what there is: the next batch forms meanwhile.
                 if taken % SHARE == 0 {
-                    self.send_batches(&mut again, now);
+                    self.send_batches(&mut again, false, now);
                     // Whatever comes in, the session is renewed in time.
                     if SystemClock.now().since(now) > LONGEST_NAP.as_millis() as u64 / 5 {
                         break;
@@ -403,7 +410,8 @@ impl Desk {
         }
     }
 
-    fn send_batches(&mut self, again: &mut Vec<(Time, Box<Batch>)>, now: Time) {
+    /// Gives idle committers something to do; `quiet` if nothing else waits to be taken.
+    fn send_batches(&mut self, again: &mut Vec<(Time, Box<Batch>)>, quiet: bool, now: Time) {
         for committer in 0..self.committers.len() {
             if self.committers[committer].busy {
                 continue;
@@ -411,11 +419,36 @@ impl Desk {
             let due = again.iter().position(|(at, _)| *at <= now);
             let batch = match due {
                 Some(index) => Some(again.swap_remove(index).1),
-                None => self.keeper.next_batch(now).map(Box::new),
+                None => self
+                    .next
+                    .take()
+                    .or_else(|| self.keeper.next_batch(now).map(Box::new)),
             };
             let Some(batch) = batch else { break };
+            let idle = self.committers.iter().all(|it| !it.busy);
+            if idle && quiet && self.committers.len() == 1 && batch.appends.len() == 1 {
+                self.alone = Some(batch);
+                break;
+            }
             self.committers[committer].busy = true;
             let _ = self.committers[committer].batches.send(batch);
+        }
+    }
+
+    /// Forms the next batch while the committers are busy, so that none of them waits for it. With
+    /// nothing else to do, a batch of one run is committed right here: handing it to another thread and
+    /// back takes longer than many a disk needs.
+    fn prepare(&mut self, again: &mut Vec<(Time, Box<Batch>)>, now: Time) {
+        if self.next.is_none() && self.committers.iter().all(|it| it.busy) {
+            self.next = self.keeper.next_batch(now).map(Box::new);
+        }
+        while let Some(batch) = self.alone.take() {
+            let answer = self.keeper.store().commit(&batch);
+            self.take(
+                Input::Committed(usize::MAX, batch, answer),
+                again,
+                SystemClock.now(),
+            );
         }
     }
 

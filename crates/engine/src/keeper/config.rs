@@ -62,6 +62,8 @@ pub struct Config {
     pub sinks: Vec<String>,
     /// How many runs are kept in memory when nothing is to be done for them.
     pub cache: usize,
+    /// Runs that have ended are kept in memory like others: for those who look at them there.
+    pub keeps_ended: bool,
     /// How long a session lives without being renewed.
     pub session_ms: u64,
     /// How often the store is asked for what others have left there.
@@ -83,6 +85,7 @@ impl Default for Config {
             limits: Limits::default(),
             sinks: Vec::new(),
             cache: 10_000,
+            keeps_ended: false,
             session_ms: 15_000,
             poll_ms: 500,
             write_budget_ms: 3_000,

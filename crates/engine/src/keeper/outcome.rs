@@ -167,6 +167,16 @@ impl Keeper {
             self.take(run, request, now);
         }
         self.set_timer(run);
+        self.forget_ended(run);
+    }
+
+    /// A run that has ended needs no place in memory; whoever asks for it reads it.
+    fn forget_ended(&mut self, run: RunNo) {
+        let session = self.session;
+        let over = |hot: &super::Hot| hot.state.phase.is_ended() && hot.is_idle(session);
+        if !self.config.keeps_ended && self.runs.get(&run).is_some_and(over) {
+            self.drop_run(run);
+        }
     }
 
     fn answer(
