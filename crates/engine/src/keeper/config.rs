@@ -89,7 +89,7 @@ impl Default for Config {
             session_ms: 15_000,
             poll_ms: 500,
             write_budget_ms: 3_000,
-            snapshot_bytes: 256 * 1024,
+            snapshot_bytes: 1024 * 1024,
         }
     }
 }

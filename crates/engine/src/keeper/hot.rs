@@ -392,7 +392,7 @@ impl Hot {
     fn frozen(&self, draft: &mut Draft, at_least: usize) -> Option<Frozen> {
         let log = self.log_bytes + draft.bytes;
         if log < at_least
-            || log < self.frozen_bytes.saturating_mul(2)
+            || log < self.frozen_bytes.saturating_mul(4)
             || self.state.phase.is_ended()
         {
             return None;

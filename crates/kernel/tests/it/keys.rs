@@ -73,14 +73,14 @@ fn a_happy_key_is_short() {
         event_type: "StepCompleted",
         ordinal: 0,
     };
-    assert_eq!(key.to_bytes(), b"\x05\x01\x00\x01charge");
+    assert_eq!(key.to_bytes(), b"\x01charge\xff\x05\x01\x00");
     let run = EventKey {
         step_id: None,
         event_type: "RunStopping",
         ordinal: 300,
         ..key
     };
-    assert_eq!(run.to_bytes(), b"\x20\x01\xac\x02\x00");
+    assert_eq!(run.to_bytes(), b"\x00\xff\x20\x01\xac\x02");
 }
 
 fn any_key() -> impl Strategy<Value = EventKey> {
