@@ -205,6 +205,17 @@ impl Hot {
         &self.head.head
     }
 
+    /// Whether the result of some work waits for the commit in flight.
+    pub(crate) fn has_result(&self, target: Target) -> bool {
+        self.waiting.iter().any(|request| match &request.command {
+            Command::CompleteStep { claim, .. }
+            | Command::FailStep { claim, .. }
+            | Command::WaitStep { claim, .. }
+            | Command::ConfirmKill { claim } => claim.target == target,
+            _ => false,
+        })
+    }
+
     /// Whether nothing is to be done for it here.
     pub(crate) fn is_idle(&self, session: SessionNo) -> bool {
         self.head.head.session != Some(session)

@@ -230,8 +230,10 @@ impl Keeper {
                     let Some((it, lease)) = it.and_then(|it| Some((it, it.lease.as_ref()?))) else {
                         continue;
                     };
-                    // A claim of ours whose work is not here was lost with an answer.
-                    if lease.worker == self.worker && !hot.jobs.contains_key(&target) {
+                    // A claim of ours whose work is not here was lost with an answer, unless its result
+                    // is here and waits.
+                    let here = hot.jobs.contains_key(&target) || hot.has_result(target);
+                    if lease.worker == self.worker && !here {
                         lost.push((target, it.execution));
                     }
                 }
