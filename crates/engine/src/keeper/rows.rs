@@ -110,14 +110,15 @@ impl Keeper {
                 draft.mail.extend(tell_children(&hot.state, &letter));
             }
             Effect::RunEnded(outcome) => {
-                for key in &hot.head.head.slots {
+                // It may have taken them in this very draft: started and cancelled in one commit.
+                let held = draft.holds.replace(Vec::new());
+                for key in held.unwrap_or_else(|| hot.head.head.slots.clone()) {
                     draft.slots.push(SlotChange {
-                        key: key.clone(),
+                        key,
                         change: -1,
                         limit: None,
                     });
                 }
-                draft.holds = Some(Vec::new());
                 // An undo that was offered when its run was cancelled once more has no end of its own.
                 let mut left: Vec<String> = hot.tasks.drain().map(|(target, _)| target).collect();
                 left.sort_unstable();

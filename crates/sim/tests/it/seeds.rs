@@ -18,11 +18,20 @@ fn worlds_are_right() {
 
 /// Each of these once found a bug of the engine: a result that came late was lost; a live server's run
 /// was taken from it; a commit that was given up came through and nobody knew; a wake-up was lost when
-/// a run was read again; capacity leaked; tasks were left over.
+/// a run was read again; capacity leaked; tasks were left over; a child's end was lost; a run that started
+/// and ended in one commit kept its slot.
 #[test]
 fn seeds_that_found_bugs_are_right() {
     for seed in [71, 85, 131, 193, 256, 367, 399, 457, 630, 690] {
         is_right(seed, &Options::default());
+    }
+    for seed in [300_025, 300_062] {
+        let options = Options {
+            workload: Some("playbook".to_owned()),
+            steps: 800,
+            ..Options::default()
+        };
+        is_right(seed, &options);
     }
 }
 
