@@ -220,12 +220,12 @@ mod tests {
             ("stepwell-kernel", None),
             ("stepwell-dialects", Some("dev")),
         ];
-        let engine = package("stepwell-engine", &tested);
-        assert!(found(&[kernel.clone(), dialects.clone(), engine.clone()]).is_empty());
+        let stores = package("stepwell-stores", &tested);
+        assert!(found(&[kernel.clone(), dialects.clone(), stores.clone()]).is_empty());
 
         let outward = package("stepwell-dialects", &[("stepwell-engine", Some("dev"))]);
-        assert_eq!(found(&[kernel.clone(), outward, engine]).len(), 1);
-        let built = package("stepwell-engine", &[("stepwell-dialects", None)]);
+        assert_eq!(found(&[kernel.clone(), outward, stores]).len(), 1);
+        let built = package("stepwell-stores", &[("stepwell-dialects", None)]);
         assert_eq!(found(&[kernel, dialects, built]).len(), 1);
     }
 
