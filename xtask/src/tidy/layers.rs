@@ -223,7 +223,7 @@ mod tests {
         let stores = package("stepwell-stores", &tested);
         assert!(found(&[kernel.clone(), dialects.clone(), stores.clone()]).is_empty());
 
-        let outward = package("stepwell-dialects", &[("stepwell-engine", Some("dev"))]);
+        let outward = package("stepwell-dialects", &[("stepwell-stores", Some("dev"))]);
         assert_eq!(found(&[kernel.clone(), outward, stores]).len(), 1);
         let built = package("stepwell-stores", &[("stepwell-dialects", None)]);
         assert_eq!(found(&[kernel, dialects, built]).len(), 1);
