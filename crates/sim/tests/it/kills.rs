@@ -81,7 +81,7 @@ fn servers_and_workers_may_freeze_and_die_in_turn() {
     let length = std::env::var("STEPWELL_CHAOS_SECONDS")
         .ok()
         .and_then(|it| it.parse().ok());
-    let until = Instant::now() + Duration::from_secs(length.unwrap_or(25));
+    let until = Instant::now() + Duration::from_secs(length.unwrap_or(60));
     let mut salt = 100;
     while Instant::now() < until {
         std::thread::sleep(Duration::from_micros(rng.between(50_000, 400_000)));
