@@ -4,7 +4,7 @@
 //! what its contract part says beyond the template of its type, and its `ext` part, whose `type` names
 //! it. A template is the contract part that most events of a type share; `"$at"`, `"$runId"` and
 //! `"$planVersion"` in it stand for the event's time (RFC 3339), the run's id and the plan's version.
-//! The contract part is the template with the residual merged over it (RFC 7396: null removes), and
+//! The contract part is the template with the residual merged over its members (null removes), and
 //! with `eventId`, `idempotencyKey`, `runSeq` and `eventType`, which are kept as `digests`, numbers and
 //! in `ext`. Templates never change under a codec's number.
 

@@ -277,6 +277,31 @@ pub enum Command {
     Proceed,
 }
 
+impl Command {
+    /// The proof that a worker's result comes with.
+    #[must_use]
+    pub fn claim(&self) -> Option<&Claim> {
+        match self {
+            Command::CompleteStep { claim, .. }
+            | Command::FailStep { claim, .. }
+            | Command::WaitStep { claim, .. }
+            | Command::ConfirmKill { claim } => Some(claim),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn claim_mut(&mut self) -> Option<&mut Claim> {
+        match self {
+            Command::CompleteStep { claim, .. }
+            | Command::FailStep { claim, .. }
+            | Command::WaitStep { claim, .. }
+            | Command::ConfirmKill { claim } => Some(claim),
+            _ => None,
+        }
+    }
+}
+
 /// What the sender of a command gets back, beside the events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Reply {

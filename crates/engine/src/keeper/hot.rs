@@ -207,13 +207,8 @@ impl Hot {
 
     /// Whether the result of some work waits for the commit in flight.
     pub(crate) fn has_result(&self, target: Target) -> bool {
-        self.waiting.iter().any(|request| match &request.command {
-            Command::CompleteStep { claim, .. }
-            | Command::FailStep { claim, .. }
-            | Command::WaitStep { claim, .. }
-            | Command::ConfirmKill { claim } => claim.target == target,
-            _ => false,
-        })
+        let mut claims = self.waiting.iter().filter_map(|it| it.command.claim());
+        claims.any(|claim| claim.target == target)
     }
 
     /// Whether nothing is to be done for it here.

@@ -38,7 +38,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use stepwell_kernel::command::{Claim, Command, Env, Reply};
+use stepwell_kernel::command::{Command, Env, Reply};
 use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::{Effect, Target};
 use stepwell_kernel::keys::TokenKey;
@@ -243,7 +243,7 @@ impl Keeper {
         }
         // The session is the lease of this process's work, however long it takes: the commit is
         // guarded by it, and the time that the claim was granted for says nothing.
-        let result = Request::keeper(unhurried(command));
+        let result = Request::keeper(command);
         let Some(result) = self.park_result(run, target, execution, result) else {
             return;
         };
@@ -316,7 +316,7 @@ impl Keeper {
         hot.used = self.clock;
         let mut command = request.command.clone();
         let leased = matches!(request.guard, Some(Guard::Lease { .. }));
-        if let Some(claim) = claim_of(&mut command)
+        if let Some(claim) = command.claim_mut()
             && (leased || claim.worker == self.worker)
         {
             // The append's guard says whether the session or the row still has it. By the clock alone
@@ -540,34 +540,11 @@ impl Keeper {
     }
 }
 
-/// The proof that a result comes with.
-fn claim_of(command: &mut Command) -> Option<&mut Claim> {
-    match command {
-        Command::CompleteStep { claim, .. }
-        | Command::FailStep { claim, .. }
-        | Command::WaitStep { claim, .. }
-        | Command::ConfirmKill { claim } => Some(claim),
-        _ => None,
-    }
-}
-
 /// How long a lease is granted for. What this process does itself is its session's as long as that
 /// lives, whatever this says.
 fn lease_ms(plan: &Plan) -> u64 {
     let own = plan.net().extra.get("leaseSeconds").and_then(Json::as_u64);
     own.map_or(30_000, |seconds| seconds.saturating_mul(1_000))
-}
-
-/// A result whose lease has no end of its own.
-fn unhurried(mut command: Command) -> Command {
-    if let Command::CompleteStep { claim, .. }
-    | Command::FailStep { claim, .. }
-    | Command::WaitStep { claim, .. }
-    | Command::ConfirmKill { claim } = &mut command
-    {
-        claim.lease_until = Some(Time(i64::MAX));
-    }
-    command
 }
 
 /// What a session's own work is leased to. No worker outside may have such a name.

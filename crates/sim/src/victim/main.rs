@@ -22,11 +22,10 @@ use stepwell_engine::keeper::{Config, Job, Serves};
 use stepwell_engine::rows::served_by;
 use stepwell_engine::service::{Done, Service, Worker};
 use stepwell_engine::store::{RunFilter, Store};
-use stepwell_kernel::command::{Claim, Command};
+use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Patch, RunContext, StepError};
 use stepwell_kernel::plan::ErrorClass;
-use stepwell_kernel::time::Time;
 use stepwell_sim::Rng;
 use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
 use stepwell_stores::sqlite::{SqliteOptions, SqliteStore};
@@ -250,11 +249,7 @@ fn work(job: &Job, file: &mut File, long_ms: u64, rng: &mut Rng) -> Command {
     if long_ms > 0 && rng.one_in(10) {
         thread::sleep(Duration::from_millis(rng.below(long_ms)));
     }
-    let claim = Claim {
-        // The session's lease; the store says whether it lives.
-        lease_until: Some(Time(i64::MAX)),
-        ..claim.clone()
-    };
+    let claim = claim.clone();
     let doomed = served_by(&job.plan, claim.target).1 == DOOMED;
     if written.is_err() || doomed || rng.one_in(20) {
         let class = match doomed {

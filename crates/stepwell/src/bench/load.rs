@@ -9,10 +9,9 @@ use serde_json::Value as Json;
 use stepwell_engine::StartRequest;
 use stepwell_engine::keeper::Job;
 use stepwell_engine::service::{Done, Handle, News, Worker};
-use stepwell_kernel::command::{Claim, Command};
+use stepwell_kernel::command::Command;
 use stepwell_kernel::event::{Patch, RunContext};
 use stepwell_kernel::plan::Plan;
-use stepwell_kernel::time::Time;
 
 /// What the bench and the engine's threads share.
 #[derive(Debug)]
@@ -151,13 +150,8 @@ pub(super) struct Noop {
 impl Worker for Noop {
     fn start(&mut self, job: Job, done: &Done) {
         self.load.steps.fetch_add(1, Ordering::Relaxed);
-        let claim = Claim {
-            // The session's lease.
-            lease_until: Some(Time(i64::MAX)),
-            ..job.claimed.claim.clone()
-        };
         let complete = Command::CompleteStep {
-            claim,
+            claim: job.claimed.claim.clone(),
             output: Json::Null,
             ctx: Patch::new(),
             artifacts: Vec::new(),
