@@ -240,8 +240,23 @@ impl Service {
 
 /// One thread that takes batches to the store.
 struct Committer {
-    batches: Sender<Box<Batch>>,
+    /// None once it is to end.
+    batches: Option<Sender<Box<Batch>>>,
     busy: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A store is closed when the last who has it lets go of it: whoever stopped the service finds it so.
+/// A thread that is still in a commit is left to itself, since nobody knows how long that takes.
+impl Drop for Committer {
+    fn drop(&mut self) {
+        self.batches = None;
+        if let Some(thread) = self.thread.take()
+            && !self.busy
+        {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Committer {
@@ -256,12 +271,13 @@ impl Committer {
             }
         };
         // Without the thread its channel is closed, and `send` says so.
-        let _ = thread::Builder::new()
+        let thread = thread::Builder::new()
             .name("stepwell-commit".into())
             .spawn(work);
         Committer {
-            batches,
+            batches: Some(batches),
             busy: false,
+            thread: thread.ok(),
         }
     }
 }
@@ -431,7 +447,9 @@ impl Desk {
                 break;
             }
             self.committers[committer].busy = true;
-            let _ = self.committers[committer].batches.send(batch);
+            if let Some(batches) = &self.committers[committer].batches {
+                let _ = batches.send(batch);
+            }
         }
     }
 
