@@ -49,6 +49,12 @@ const LAYERS: &[Layer] = &[
         bare: false,
     },
     Layer {
+        name: "stepwell-worker",
+        sees: &["stepwell-kernel", "stepwell-engine"],
+        tests_see: &["stepwell-dialects", "stepwell-stores"],
+        bare: false,
+    },
+    Layer {
         name: "stepwell-sim",
         sees: &[
             "stepwell-kernel",

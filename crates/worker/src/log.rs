@@ -1,0 +1,90 @@
+//! What a task says while it works: lines of standard output and standard error, and notes of the
+//! pipeline. They are kept as they come, so that whoever watches sees them at once.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a line comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+    /// The worker itself: what it runs, retries, gives up.
+    Note,
+}
+
+impl Stream {
+    /// Its name in a log.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Out => "out",
+            Stream::Err => "err",
+            Stream::Note => "note",
+        }
+    }
+}
+
+/// Takes the lines of one execution. Called from any thread, often; it must not block for long.
+pub trait Lines: Send + Sync {
+    /// One line of a task, without its end.
+    fn line(&self, task: &str, stream: Stream, text: &str);
+}
+
+/// The log of one execution of a step, as its tasks see it.
+#[derive(Clone)]
+pub struct StepLog {
+    task: Arc<str>,
+    lines: Arc<dyn Lines>,
+}
+
+impl fmt::Debug for StepLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepLog")
+            .field("task", &self.task)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StepLog {
+    /// A log that writes to `lines`.
+    pub fn new(lines: Arc<dyn Lines>) -> StepLog {
+        StepLog {
+            task: "".into(),
+            lines,
+        }
+    }
+
+    /// A log that nobody reads.
+    #[must_use]
+    pub fn nowhere() -> StepLog {
+        StepLog::new(Arc::new(Nowhere))
+    }
+
+    /// The same log for one task.
+    #[must_use]
+    pub fn of(&self, task: &str) -> StepLog {
+        StepLog {
+            task: task.into(),
+            lines: Arc::clone(&self.lines),
+        }
+    }
+
+    /// Writes one line, without its end.
+    pub fn line(&self, stream: Stream, text: &str) {
+        self.lines.line(&self.task, stream, text);
+    }
+
+    /// Writes what the worker itself has to say.
+    pub fn note(&self, text: &str) {
+        self.line(Stream::Note, text);
+    }
+}
+
+struct Nowhere;
+
+impl Lines for Nowhere {
+    fn line(&self, _: &str, _: Stream, _: &str) {}
+}

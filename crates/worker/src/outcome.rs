@@ -1,0 +1,126 @@
+//! What became of one task: what it returned, or why it failed.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+use stepwell_kernel::plan::ErrorClass;
+
+/// What became of one task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// What it returned. A failed task may have something to show too, such as an error's body.
+    pub result: Json,
+    /// Why it failed.
+    pub error: Option<ToolError>,
+    /// What its kind tells beside that, by the kind's own name: `http`, `pg`, `py`, `sh`.
+    pub details: Map<String, Json>,
+}
+
+/// Why a task failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct ToolError {
+    /// What retry rules look at.
+    pub class: ErrorClass,
+    /// A stable code.
+    pub code: String,
+    /// For people: what happened, and what to do about it where that is known.
+    pub message: String,
+    /// Whether to try again may help; by the class if nobody said.
+    pub retryable: Option<bool>,
+    /// The other side asked not to be asked again before.
+    pub retry_after: Option<Duration>,
+}
+
+impl ToolError {
+    /// An error whose class says whether to try again.
+    pub fn new(
+        class: ErrorClass,
+        code: impl Into<String>,
+        message: impl Into<String>,
+    ) -> ToolError {
+        ToolError {
+            class,
+            code: code.into(),
+            message: message.into(),
+            retryable: None,
+            retry_after: None,
+        }
+    }
+
+    /// The task itself is wrong: it fails the same way each time.
+    pub fn invalid(code: impl Into<String>, message: impl Into<String>) -> ToolError {
+        ToolError::new(ErrorClass::Validation, code, message)
+    }
+
+    /// Whether to try again may help.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.retryable.unwrap_or(matches!(
+            self.class,
+            ErrorClass::Timeout
+                | ErrorClass::RateLimit
+                | ErrorClass::Transient
+                | ErrorClass::Transport
+                | ErrorClass::LeaseLost
+        ))
+    }
+}
+
+impl Outcome {
+    /// It went well.
+    #[must_use]
+    pub fn ok(result: Json) -> Outcome {
+        Outcome {
+            result,
+            ..Outcome::default()
+        }
+    }
+
+    /// It failed.
+    #[must_use]
+    pub fn failed(error: ToolError) -> Outcome {
+        Outcome {
+            error: Some(error),
+            ..Outcome::default()
+        }
+    }
+
+    /// With what its kind tells.
+    #[must_use]
+    pub fn with(mut self, name: &str, details: Json) -> Outcome {
+        self.details.insert(name.to_owned(), details);
+        self
+    }
+
+    /// As templates see it: `outcome`, and `output` in the later words.
+    #[must_use]
+    pub fn to_json(&self, attempt: u32, took: Duration) -> Json {
+        let error = self.error.as_ref().map(|error| {
+            json!({
+                "kind": error.class.name(),
+                "retryable": error.is_retryable(),
+                "code": error.code,
+                "message": error.message,
+            })
+        });
+        let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let mut seen = json!({
+            "status": if error.is_some() { "error" } else { "ok" },
+            "result": self.result,
+            "data": self.result,
+            "error": error,
+            "meta": { "attempt": attempt, "duration_ms": took },
+        });
+        if let Some(map) = seen.as_object_mut() {
+            map.extend(self.details.clone());
+        }
+        seen
+    }
+}
+
+impl From<ToolError> for Outcome {
+    fn from(error: ToolError) -> Outcome {
+        Outcome::failed(error)
+    }
+}

@@ -1,0 +1,184 @@
+//! The port that tools stand behind: what a tool is given, and what it must keep to.
+//!
+//! A tool gets its task rendered: no template and no secret reference is left in it. It keeps to the
+//! limits by itself, stops when [`Cx::stopped`] says so, and returns an [`Outcome`] whatever happens;
+//! it never panics. If its future is dropped, nothing that it started may live on.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json};
+use stepwell_kernel::plan::ErrorClass;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::log::StepLog;
+use crate::outcome::{Outcome, ToolError};
+
+/// What a tool's work gives back.
+pub type Working<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+/// A kind of tool.
+pub trait Tool: fmt::Debug + Send + Sync {
+    /// Does what the task asks for.
+    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a>;
+}
+
+/// A task, ready to be done.
+#[derive(Clone, Default)]
+pub struct Call {
+    /// The task's name in its block.
+    pub name: String,
+    /// The fields of its kind, as `crates/dialects/src/tools/kinds.rs` names them.
+    pub fields: Map<String, Json>,
+    /// Its arguments: the token's, the step's and its own, the later over the earlier.
+    pub args: Map<String, Json>,
+    /// What `auth` stands for: a mapping such as `{host, user, password}` or `{type, token}`.
+    pub auth: Option<Map<String, Json>>,
+}
+
+/// Neither arguments nor credentials belong into a log.
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("name", &self.name)
+            .field("fields", &self.fields.keys().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call {
+    /// A field that is text, if it is given.
+    pub fn text(&self, name: &str) -> Result<Option<&str>, ToolError> {
+        match self.fields.get(name) {
+            None | Some(Json::Null) => Ok(None),
+            Some(Json::String(text)) => Ok(Some(text)),
+            Some(other) => Err(ToolError::invalid(
+                "TOOL_FIELD",
+                format!("`{name}` must be text, it is {}", kind_of(other)),
+            )),
+        }
+    }
+
+    /// A field that is true or false; text that says so is taken too, since templates give text.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>, ToolError> {
+        match self.fields.get(name) {
+            None | Some(Json::Null) => Ok(None),
+            Some(Json::Bool(flag)) => Ok(Some(*flag)),
+            Some(Json::String(text)) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
+            Some(Json::String(text)) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
+            Some(other) => Err(ToolError::invalid(
+                "TOOL_FIELD",
+                format!("`{name}` must be true or false, it is {}", kind_of(other)),
+            )),
+        }
+    }
+}
+
+/// What a value is, for messages.
+#[must_use]
+pub fn kind_of(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a boolean",
+        Json::Number(_) => "a number",
+        Json::String(_) => "text",
+        Json::Array(_) => "a list",
+        Json::Object(_) => "a mapping",
+    }
+}
+
+/// How much one task may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that a tool's result may have: a response's body, rows, what a program returns.
+    pub result_bytes: usize,
+    /// Bytes of standard output, and of standard error, that are kept in the result.
+    pub captured_bytes: usize,
+    /// Bytes that the log of one execution keeps.
+    pub log_bytes: usize,
+    /// How long a task may take that says nothing of it.
+    pub timeout: Duration,
+    /// How long a program has between being asked to end and being killed.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            result_bytes: 16 << 20,
+            captured_bytes: 1 << 20,
+            log_bytes: 16 << 20,
+            timeout: Duration::from_secs(3600),
+            grace: Duration::from_secs(2),
+        }
+    }
+}
+
+/// What a task runs in.
+#[derive(Clone, Debug)]
+pub struct Cx {
+    /// The run.
+    pub run_id: Arc<str>,
+    /// The step-run: `fetch`, `fetch#2`, `load[3]`.
+    pub step_id: Arc<str>,
+    /// The same for every attempt of this task, and for no other: for systems that take one.
+    pub idempotency_key: Arc<str>,
+    /// Which attempt of the task this is, from 1.
+    pub attempt: u32,
+    /// How much it may take.
+    pub limits: Limits,
+    /// When it must be over.
+    pub deadline: Instant,
+    /// It is no longer wanted.
+    pub cancelled: CancellationToken,
+    /// Where its words go.
+    pub log: StepLog,
+}
+
+/// Why a task must end before it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Its time is over.
+    Timeout,
+    /// It is no longer wanted.
+    Cancelled,
+}
+
+impl Stop {
+    /// As the task's error.
+    #[must_use]
+    pub fn error(self) -> ToolError {
+        match self {
+            Stop::Timeout => ToolError::new(
+                ErrorClass::Timeout,
+                "TASK_TIMEOUT",
+                "it took longer than its timeout allows",
+            ),
+            Stop::Cancelled => ToolError {
+                retryable: Some(false),
+                ..ToolError::new(ErrorClass::Cancelled, "TASK_CANCELLED", "it was cancelled")
+            },
+        }
+    }
+}
+
+impl Cx {
+    /// Waits until the task must end.
+    pub async fn stopped(&self) -> Stop {
+        tokio::select! {
+            biased;
+            () = self.cancelled.cancelled() => Stop::Cancelled,
+            () = tokio::time::sleep_until(self.deadline) => Stop::Timeout,
+        }
+    }
+
+    /// How much time is left.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
