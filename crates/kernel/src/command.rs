@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::effect::{Outcome, Target};
-use crate::event::{ArtifactRef, Parent, Patch, RunContext, StepError};
+use crate::event::{ArtifactRef, CalledRun, Parent, Patch, RunContext, StepError};
 use crate::keys::TokenKey;
 use crate::plan::{StepNo, StepRef};
 use crate::time::Time;
@@ -102,6 +102,13 @@ pub enum WaitFor {
     Manual,
     /// Time; the step runs again when it has passed.
     Timer,
+    /// Another run, which is started; the step runs again when it has ended.
+    Child {
+        /// Which definition, and what of it is wanted.
+        call: CalledRun,
+        /// With these parameters.
+        input: Json,
+    },
 }
 
 /// How a person ended a wait.
@@ -192,6 +199,8 @@ pub enum Command {
         timeout_ms: Option<u64>,
         /// Events to publish with it.
         outbound: Vec<Json>,
+        /// What the worker wants to be told when the step runs again: how far it came.
+        memo: Option<Json>,
     },
     /// Report that it was killed as asked.
     ConfirmKill {
@@ -367,4 +376,10 @@ pub struct Claimed {
     pub target: Option<Arc<Json>>,
     /// The run's parameters, as they were when this logical attempt started.
     pub params: Arc<Json>,
+    /// What the worker that let the step wait wanted to be told.
+    pub memo: Option<Arc<Json>>,
+    /// The run's ctx, as far as the work looks at it.
+    pub ctx: Arc<Json>,
+    /// What other steps returned, by name, as far as the work looks at it.
+    pub outputs: Vec<(String, Arc<Json>)>,
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::event::{Patch, StepError};
 use crate::expr::{Scope, Template, TemplateValue};
 use crate::keys;
-use crate::plan::{EdgeNo, Plan, StepNo, StepRef};
+use crate::plan::{Ctx, EdgeNo, Plan, StepNo, StepRef};
 use crate::state::{State, Status};
 
 /// What a step's boundary adds to the run's own values.
@@ -184,18 +184,51 @@ fn ctx_object(state: &State) -> Map<String, Json> {
         .collect()
 }
 
-/// The output of a step's latest visit that succeeded.
+/// As much of ctx as somebody looks at.
+pub(crate) fn seen_ctx(state: &State, seen: &Ctx) -> Arc<Json> {
+    let ctx = match seen {
+        Ctx::All => ctx_object(state),
+        Ctx::Keys(keys) => keys
+            .iter()
+            .filter_map(|key| Some((key.clone(), Json::clone(state.ctx.get(key)?))))
+            .collect(),
+    };
+    match ctx.is_empty() {
+        true => Arc::default(),
+        false => Arc::new(Json::Object(ctx)),
+    }
+}
+
+/// What steps returned that somebody looks at, as they returned it.
+pub(crate) fn seen_outputs(
+    plan: &Plan,
+    state: &State,
+    seen: &[StepNo],
+) -> Vec<(String, Arc<Json>)> {
+    let output = |step: &StepNo| {
+        let at = last_success(state, *step)?;
+        Some((plan.step(*step).name.clone(), output_of(plan, state, at)))
+    };
+    seen.iter().filter_map(output).collect()
+}
+
+/// The output of a step's latest visit that succeeded, as expressions see it.
 pub(crate) fn last_output(plan: &Plan, state: &State, step: StepNo) -> Option<Arc<Json>> {
+    let at = last_success(state, step)?;
+    Some(step_value(&output_of(plan, state, at)))
+}
+
+/// A step's latest visit that succeeded.
+fn last_success(state: &State, step: StepNo) -> Option<StepRef> {
     let visits = &state.steps.get(step.0 as usize)?.visits;
     let index = visits
         .iter()
         .rposition(|visit| visit.run.status == Status::Succeeded)?;
-    let at = StepRef {
+    Some(StepRef {
         step,
         visit: index as u32 + 1,
         item: None,
-    };
-    Some(step_value(&output_of(plan, state, at)))
+    })
 }
 
 /// What a run returns to the one that started it: the output of the step that is named, else of the

@@ -337,6 +337,7 @@ pub(crate) fn result(
             },
             timeout_ms: Some(3_600_000),
             outbound: Vec::new(),
+            memo: None,
         };
     }
     Command::CompleteStep {

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Outcome;
-use stepwell_kernel::event::{Parent, Rollback, StepError};
+use stepwell_kernel::event::{Parent, Rollback, StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, StepRef, Work};
 use stepwell_kernel::run_output;
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
 
 use super::rows::engine_actor;
-use super::{Draft, From, Keeper, Output, Request};
+use super::{Draft, From, Hot, Keeper, Output, Request};
 use crate::error::Error;
 use crate::start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
 use crate::store::{Mail, MailNo, NewMail, RunNo};
@@ -187,13 +187,10 @@ impl Keeper {
             return;
         }
         let waits = hot.state.run(step).and_then(|run| run.child()) == Some(&request_key);
-        let Work::Child(spec) = &hot.plan.step(step.step).work else {
+        let Some((path, _)) = called(hot, step).filter(|_| waits) else {
             return self.discard(mail.run, mail.no);
         };
-        if !waits {
-            return self.discard(mail.run, mail.no);
-        }
-        let (path, parent_id) = (spec.path.clone(), hot.run_id.to_string());
+        let (path, parent_id) = (path.to_owned(), hot.run_id.to_string());
         let (plan, context) = (hot.plan.clone(), hot.state.context.clone());
         let stops = hot.state.phase == Phase::Stopping;
         if self.depth(mail.run) >= MAX_CHILD_DEPTH {
@@ -309,10 +306,7 @@ impl Keeper {
         let Some(request_key) = waiting.state.run(step).and_then(|it| it.child().cloned()) else {
             return;
         };
-        let asked = match &waiting.plan.step(step.step).work {
-            Work::Child(spec) => spec.return_step.as_deref(),
-            _ => None,
-        };
+        let asked = called(waiting, step).and_then(|(_, return_step)| return_step);
         let end = Command::ChildEnded {
             step,
             request_key,
@@ -365,6 +359,21 @@ impl Keeper {
         if self.runs.get(&run).is_some_and(|hot| hot.draft.is_none()) {
             self.drop_run(run);
         }
+    }
+}
+
+/// Which definition a step waits for, and which of its steps' outputs: what its worker asked for, else
+/// what the plan says.
+fn called(hot: &Hot, step: StepRef) -> Option<(&str, Option<&str>)> {
+    let wait = hot.state.run(step)?.wait.as_ref()?;
+    let call = match &wait.kind {
+        WaitKind::Child { call, .. } => call.as_ref(),
+        _ => return None,
+    };
+    match (call, &hot.plan.step(step.step).work) {
+        (Some(call), _) => Some((&call.path, call.return_step.as_deref())),
+        (None, Work::Child(spec)) => Some((&spec.path, spec.return_step.as_deref())),
+        (None, _) => None,
     }
 }
 

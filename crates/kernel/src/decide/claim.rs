@@ -9,6 +9,7 @@ use crate::evolve::claimable_deadline;
 use crate::keys;
 use crate::plan::StepRef;
 use crate::rejection::{Code, Rejection};
+use crate::scope;
 use crate::state::{Phase, Status, StepRun};
 use crate::time::Time;
 
@@ -130,6 +131,7 @@ impl Decider<'_> {
         // An undo sees what the step saw that it undoes.
         let seen = self.state.run(at);
         let version = seen.map_or(0, |run| run.params as usize);
+        let reads = self.plan.reads(at.step);
         Claimed {
             step: at.step,
             logical,
@@ -144,6 +146,12 @@ impl Decider<'_> {
             overrides: seen.and_then(|run| run.overrides.clone()),
             target: self.state.targets.get(&at.step).cloned(),
             params: self.state.params.get(version).cloned().unwrap_or_default(),
+            memo: self
+                .state
+                .target(claim.target)
+                .and_then(|run| run.memo.clone()),
+            ctx: scope::seen_ctx(self.state, &reads.ctx),
+            outputs: scope::seen_outputs(self.plan, self.state, &reads.steps),
             step_id,
             claim,
         }

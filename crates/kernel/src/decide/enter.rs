@@ -34,7 +34,14 @@ impl Decider<'_> {
             .filter(|_| at.item.is_none() && !run.is_answered())
         {
             let deadline = gate.deadline_ms.map(|deadline| self.now.plus(deadline));
-            return self.begin_wait(at, run.execution, WaitKind::Gate, deadline, Vec::new());
+            return self.begin_wait(
+                at,
+                run.execution,
+                WaitKind::Gate,
+                deadline,
+                Vec::new(),
+                None,
+            );
         }
         match (&step.each, &step.work) {
             (Some(each), _) if at.item.is_none() => self.start_loop(at, each),
@@ -129,19 +136,28 @@ impl Decider<'_> {
             WaitOn::Timer { millis } => (WaitKind::Timer { rerun: false }, Some(*millis)),
         };
         let deadline = deadline_ms.map(|deadline| self.now.plus(deadline));
-        self.begin_wait(at, execution, kind, deadline, Vec::new());
+        self.begin_wait(at, execution, kind, deadline, Vec::new(), None);
     }
 
     fn start_child(&mut self, at: StepRef, input: Arc<Json>) {
         let execution = self.start_by_engine(at);
-        let logical = self.state.run(at).map_or(1, |run| run.logical);
-        let step_id = self.plan.step_id(at);
-        let request_key = format!("{}|{step_id}|{logical}|{execution}", self.state.run_id);
+        let request_key = self.child_key(at, execution);
         // The child does the step's work, so the step's timeout is the child's.
         let timeout = self.plan.step(at.step).timeout_ms;
         let deadline = timeout.map(|timeout| self.now.plus(timeout));
-        let wait = WaitKind::Child { request_key, input };
-        self.begin_wait(at, execution, wait, deadline, Vec::new());
+        let wait = WaitKind::Child {
+            request_key,
+            input,
+            call: None,
+        };
+        self.begin_wait(at, execution, wait, deadline, Vec::new(), None);
+    }
+
+    /// What the child of an execution is asked for under: a crash never starts two.
+    pub(super) fn child_key(&self, at: StepRef, execution: u32) -> String {
+        let logical = self.state.run(at).map_or(1, |run| run.logical);
+        let step_id = self.plan.step_id(at);
+        format!("{}|{step_id}|{logical}|{execution}", self.state.run_id)
     }
 
     /// Begins a wait; an event that came before it ends it at once.
@@ -152,6 +168,7 @@ impl Decider<'_> {
         wait: WaitKind,
         deadline: Option<Time>,
         outbound: Vec<Json>,
+        memo: Option<Json>,
     ) {
         let Some(run) = self.state.run(at) else {
             return;
@@ -180,6 +197,7 @@ impl Decider<'_> {
             deadline,
             token_hash,
             outbound,
+            memo: memo.map(Arc::new),
         });
         if let Some(kept) = kept {
             self.emit(Body::StepWoken {

@@ -146,7 +146,8 @@ impl Decider<'_> {
                 wait,
                 timeout_ms,
                 outbound,
-            } => self.wait(&claim, &wait, timeout_ms, outbound),
+                memo,
+            } => self.wait(&claim, &wait, timeout_ms, outbound, memo),
             Command::ConfirmKill { claim } => self.confirm_kill(&claim),
             Command::ExpireLease {
                 target,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, MAX_INBOX, reject, terminal};
 use crate::command::{Actor, Already, Reply, Role};
@@ -92,10 +92,21 @@ impl Decider<'_> {
             );
         }
         let execution = run.execution;
+        let called = run.wait.as_ref().is_some_and(|wait| wait.kind.reruns());
         // What a child has done while the run stops is done, and may have to be undone.
         let done = matches!(outcome, Outcome::Succeeded | Outcome::Partial);
         if self.state.phase == Phase::Stopping && !done {
             self.cancel_step(at, "the run is stopping");
+            return Ok(Reply::Done);
+        }
+        if called && self.state.phase.is_moving() {
+            self.emit(Body::StepWoken {
+                step: at,
+                execution,
+                event_id: None,
+                payload: Some(Arc::new(ended(outcome, output, error))),
+                by: None,
+            });
             return Ok(Reply::Done);
         }
         match outcome {
@@ -154,4 +165,15 @@ impl Decider<'_> {
         });
         Ok(Reply::Done)
     }
+}
+
+/// How a child ended, as the worker that asked for it is told.
+fn ended(outcome: Outcome, output: Json, error: Option<StepError>) -> Json {
+    let status = match outcome {
+        Outcome::Succeeded => "succeeded",
+        Outcome::Partial => "partial",
+        Outcome::Failed(_) => "failed",
+        Outcome::Cancelled(_) => "cancelled",
+    };
+    json!({ "status": status, "output": output, "error": error })
 }

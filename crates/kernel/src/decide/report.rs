@@ -40,7 +40,14 @@ impl Decider<'_> {
         if step.completion == Completion::Manual {
             // The worker's part is done; only a person can say that the step has succeeded.
             if self.state.phase.is_moving() {
-                self.begin_wait(at, claim.execution, WaitKind::Manual, None, Vec::new());
+                self.begin_wait(
+                    at,
+                    claim.execution,
+                    WaitKind::Manual,
+                    None,
+                    Vec::new(),
+                    None,
+                );
             } else {
                 self.cancel_step(at, "the run is stopping");
             }
@@ -134,6 +141,7 @@ impl Decider<'_> {
         wait: &WaitFor,
         timeout_ms: Option<u64>,
         outbound: Vec<Json>,
+        memo: Option<Json>,
     ) -> Handled {
         self.check_claim(claim)?;
         let Target::Step(at) = claim.target else {
@@ -155,6 +163,11 @@ impl Decider<'_> {
                 rerun: true,
             },
             WaitFor::Timer => WaitKind::Timer { rerun: true },
+            WaitFor::Child { call, input } => WaitKind::Child {
+                request_key: self.child_key(at, claim.execution),
+                input: Arc::new(input.clone()),
+                call: Some(call.clone()),
+            },
         };
         if !self.state.phase.is_moving() {
             // Nothing waits in a run that stops.
@@ -162,7 +175,7 @@ impl Decider<'_> {
             return Ok(Reply::Done);
         }
         let deadline = timeout_ms.map(|timeout| self.now.plus(timeout));
-        self.begin_wait(at, claim.execution, kind, deadline, outbound);
+        self.begin_wait(at, claim.execution, kind, deadline, outbound, memo);
         Ok(Reply::Done)
     }
 

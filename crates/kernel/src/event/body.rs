@@ -246,6 +246,13 @@ pub enum Body {
         /// Events to be published with it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         outbound: Vec<Json>,
+        /// What the worker wants to be told when the step runs again.
+        #[serde(
+            default,
+            deserialize_with = "present",
+            skip_serializing_if = "Option::is_none"
+        )]
+        memo: Option<Arc<Json>>,
     },
     /// One of several people needed has approved.
     StepApproved {

@@ -229,7 +229,34 @@ pub enum WaitKind {
         request_key: String,
         /// Its parameters.
         input: Arc<Json>,
+        /// What the worker asked for: the step runs again when that has ended. Absent where the child
+        /// is the step's own work.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CalledRun>,
     },
+}
+
+/// A run that a worker asks for in the middle of its work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CalledRun {
+    /// The definition: a path relative to the parent's, or a plan id.
+    pub path: String,
+    /// The step whose output is wanted; absent means the run's own output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub return_step: Option<String>,
+}
+
+impl WaitKind {
+    /// Whether the step runs again when the wait is over, instead of being completed by it.
+    #[must_use]
+    pub fn reruns(&self) -> bool {
+        match self {
+            WaitKind::Event { rerun, .. } | WaitKind::Timer { rerun } => *rerun,
+            WaitKind::Child { call, .. } => call.is_some(),
+            WaitKind::Gate | WaitKind::Approval | WaitKind::Manual => false,
+        }
+    }
 }
 
 /// Why a step was skipped.

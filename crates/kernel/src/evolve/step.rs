@@ -46,9 +46,12 @@ impl Fold<'_> {
                 deadline,
                 token_hash,
                 outbound,
+                memo,
                 ..
             } => {
                 self.waiting(*step, *execution, wait, *deadline, token_hash.clone());
+                let memo = memo.clone();
+                self.change(*step, |run| run.memo = memo);
                 self.effects
                     .extend(outbound.iter().cloned().map(Effect::Publish));
             }
@@ -94,6 +97,7 @@ impl Fold<'_> {
                     run.ended_at = None;
                     run.task = TaskKind::ReadyStep;
                     run.payload = None;
+                    run.memo = None;
                     run.params = params;
                 });
                 self.state.failures.retain(|failure| failure.step != *step);
@@ -196,6 +200,7 @@ impl Fold<'_> {
             // Work that was lost is asked for again as what it was; a failed answer is ordinary work.
             if !lost {
                 run.task = TaskKind::ReadyStep;
+                run.memo = None;
             }
             run.lease.take().is_some()
         });
@@ -233,11 +238,13 @@ impl Fold<'_> {
                 approvals: Vec::new(),
             }));
         });
-        let reruns = matches!(wait, WaitKind::Event { rerun: true, .. });
+        let handlers = matches!(wait, WaitKind::Event { rerun: true, .. });
         if let Some(deadline) = deadline {
             match self.plan.policy().wait_timeout {
-                WaitTimeout::Claim if reruns => self.offer(at, deadline, TaskKind::WaitingTimeout),
-                WaitTimeout::Ignore if reruns => {}
+                WaitTimeout::Claim if handlers => {
+                    self.offer(at, deadline, TaskKind::WaitingTimeout)
+                }
+                WaitTimeout::Ignore if handlers => {}
                 _ => self.arm(at, TimerKind::Wait, deadline),
             }
         }
@@ -247,7 +254,10 @@ impl Fold<'_> {
                 execution,
             });
         }
-        if let WaitKind::Child { request_key, input } = wait {
+        if let WaitKind::Child {
+            request_key, input, ..
+        } = wait
+        {
             self.effects.push(Effect::StartChild {
                 step: at,
                 request_key: request_key.clone(),
@@ -266,7 +276,7 @@ impl Fold<'_> {
             run.wait.take().map(|wait| wait.kind)
         });
         match kind.flatten() {
-            Some(WaitKind::Event { rerun: true, .. } | WaitKind::Timer { rerun: true }) => {
+            Some(kind) if kind.reruns() => {
                 self.change(at, |run| {
                     run.status = Status::Ready;
                     run.woken = true;

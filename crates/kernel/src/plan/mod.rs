@@ -5,6 +5,7 @@
 
 mod net;
 mod policy;
+mod reads;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,6 +18,8 @@ pub use net::{
     Admission, AdmitRule, ChildSpec, Denied, Dialect, Edge, EdgeNo, Gate, Join, Loop, LoopMode,
     MaxInFlight, Net, Route, SourceRef, Step, StepNo, Undo, WaitOn, WaitSpec, Work,
 };
+pub use reads::{Ctx, Reads};
+
 pub use policy::{
     Backoff, BackoffKind, Completion, Duty, Entry, ErrorClass, FinalFailure, OnFailure,
     OnLoopFailure, Retry, RunPolicy, SideEffect, UndoMode, Unhandled, WaitTimeout,
@@ -81,6 +84,7 @@ pub struct Plan {
     incoming: Vec<Vec<EdgeNo>>,
     outgoing: Vec<Vec<EdgeNo>>,
     by_name: HashMap<String, StepNo>,
+    reads: Vec<Reads>,
 }
 
 impl fmt::Debug for Plan {
@@ -166,12 +170,16 @@ impl Plan {
             );
         }
         let hash = content_hash(&net)?;
+        let find = |name: &str| by_name.get(name).copied();
+        let reads = net.steps.iter().map(|step| reads::of(&net, step, find));
+        let reads = reads.collect();
         Ok(Plan {
             net,
             hash,
             incoming,
             outgoing,
             by_name,
+            reads,
         })
     }
 
@@ -227,6 +235,12 @@ impl Plan {
     #[must_use]
     pub fn outgoing(&self, no: StepNo) -> &[EdgeNo] {
         &self.outgoing[no.0 as usize]
+    }
+
+    /// What a step's work looks at.
+    #[must_use]
+    pub fn reads(&self, no: StepNo) -> &Reads {
+        &self.reads[no.0 as usize]
     }
 
     /// All step numbers in plan order.

@@ -161,6 +161,13 @@ pub struct StepRun {
         skip_serializing_if = "Option::is_none"
     )]
     pub payload: Option<Arc<Json>>,
+    /// What the worker that let it wait wants to be told.
+    #[serde(
+        default,
+        with = "super::frozen::maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub memo: Option<Arc<Json>>,
     /// Why it was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip: Option<SkipReason>,
@@ -195,6 +202,7 @@ impl StepRun {
             output: None,
             error: None,
             payload: None,
+            memo: None,
             skip: None,
             answers: Vec::new(),
             compensation: Compensation::None,

@@ -7,9 +7,9 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Command, ManualOutcome, WaitFor};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{
-    ArtifactRef, Body, Lease, LoopItems, LoopStart, Parent, Patch, Rollback, Routing, RunContext,
-    SkipReason, StepError, StopCause, Success, Taken, TaskKind, UndoOutcome, UndoResult, Verdict,
-    WaitKind,
+    ArtifactRef, Body, CalledRun, Lease, LoopItems, LoopStart, Parent, Patch, Rollback, Routing,
+    RunContext, SkipReason, StepError, StopCause, Success, Taken, TaskKind, UndoOutcome,
+    UndoResult, Verdict, WaitKind,
 };
 use stepwell_kernel::plan::{
     Completion, EdgeNo, ErrorClass, Gate, Net, OnFailure, Step, StepNo, StepRef, WaitOn,
@@ -236,6 +236,10 @@ pub(crate) fn one_of_each() -> Vec<Body> {
     let child = WaitKind::Child {
         request_key: "k".into(),
         input: value.clone(),
+        call: Some(CalledRun {
+            path: "other".into(),
+            return_step: Some("last".into()),
+        }),
     };
     let items = LoopItems::Inline(Arc::new(vec![json!(1)]));
     vec![
@@ -347,6 +351,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             deadline: Some(START),
             token_hash: Some("h".into()),
             outbound: vec![json!({ "type": "x" })],
+            memo: Some(value.clone()),
         },
         Body::StepApproved {
             step,

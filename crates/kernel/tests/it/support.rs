@@ -421,6 +421,7 @@ impl Sim {
             wait,
             timeout_ms,
             outbound: Vec::new(),
+            memo: None,
         })
     }
 

@@ -752,5 +752,6 @@ fn announcing_wait(claim: Claim) -> Command {
         },
         timeout_ms: Some(1_000),
         outbound: vec![json!({ "type": "ask-bank" })],
+        memo: None,
     }
 }

@@ -114,6 +114,7 @@ fn waiting(no: u32) -> Body {
         deadline: None,
         token_hash: None,
         outbound: Vec::new(),
+        memo: None,
     }
 }
 

@@ -110,6 +110,7 @@ fn a_result_of_an_execution_that_is_not_current_is_refused() {
                 },
                 timeout_ms: None,
                 outbound: vec![json!("hello")],
+                memo: None,
             },
             Command::ConfirmKill {
                 claim: stale.clone(),

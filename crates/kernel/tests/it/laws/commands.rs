@@ -5,7 +5,7 @@ use serde_json::json;
 use stepwell_kernel::command::*;
 use stepwell_kernel::decide::open_token;
 use stepwell_kernel::effect::{Outcome, Target};
-use stepwell_kernel::event::{Rollback, StepError, WaitKind};
+use stepwell_kernel::event::{CalledRun, Rollback, StepError, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::{ErrorClass, Plan, StepNo, StepRef};
@@ -197,15 +197,23 @@ fn result(state: &State, target: Target, until: Time, now: Time, dice: &mut Dice
         },
         8 => Command::WaitStep {
             claim,
-            wait: match dice.roll(1 << 20) % 3 {
+            wait: match dice.roll(1 << 20) % 4 {
                 0 => WaitFor::Event {
                     event_type: "ping".into(),
                 },
                 1 => WaitFor::Manual,
+                2 => WaitFor::Child {
+                    call: CalledRun {
+                        path: "child".into(),
+                        return_step: None,
+                    },
+                    input: json!({ "n": 1 }),
+                },
                 _ => WaitFor::Timer,
             },
             timeout_ms: *dice.pick(&[None, Some(3_000)]).expect("choices"),
             outbound: vec![],
+            memo: dice.one_in(2).then(|| json!({ "task": 1 })),
         },
         9 => Command::ConfirmKill { claim },
         _ => Command::ExpireLease {
@@ -333,6 +341,7 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
             wait: WaitFor::Manual,
             timeout_ms: Some(u64::MAX),
             outbound: vec![],
+            memo: None,
         },
         8 => Command::ConfirmKill { claim },
         9 => Command::ExpireLease {

@@ -19,6 +19,7 @@ fn l10_a_result_without_its_lease_updates_no_step_no_instance_and_no_outbox_row(
             },
             timeout_ms: Some(1_000),
             outbound: vec![json!({ "type": "ask-bank" })],
+            memo: None,
         };
         let refused = |hand: &mut Hand, claim: &Claim, code: Code| {
             let before = (

@@ -19,6 +19,7 @@ fn wait(claim: &Claim, event_type: &str, outbound: Vec<Json>) -> Command {
         },
         timeout_ms: Some(1_000),
         outbound,
+        memo: None,
     }
 }
 

@@ -1,0 +1,92 @@
+//! Which of the run's values the work of a step looks at, so that a claim carries these and no others.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+
+use super::net::{Net, Step, StepNo, Work};
+use crate::expr::{Template, has_template};
+
+/// What the work of one step looks at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Steps whose output it looks at.
+    pub steps: Vec<StepNo>,
+    /// Keys of ctx.
+    pub ctx: Ctx,
+}
+
+/// Keys of ctx.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ctx {
+    /// Whatever there is.
+    All,
+    /// These.
+    Keys(Vec<String>),
+}
+
+impl Default for Ctx {
+    fn default() -> Ctx {
+        Ctx::Keys(Vec::new())
+    }
+}
+
+/// What the work and the undo of a step look at.
+pub(super) fn of(net: &Net, step: &Step, find: impl Fn(&str) -> Option<StepNo>) -> Reads {
+    let mut paths = BTreeSet::new();
+    let mut all_ctx = false;
+    collect(&step.input, &mut paths);
+    match &step.work {
+        Work::Pipeline { tasks } => {
+            collect(tasks, &mut paths);
+            // A task of the library sees what the step sees that calls it.
+            net.library.values().for_each(|it| collect(it, &mut paths));
+        }
+        Work::Task { config, .. } => {
+            collect(config, &mut paths);
+            // A handler is a program: nobody knows what it looks at.
+            all_ctx = true;
+        }
+        Work::Wait(_) | Work::Child(_) => {}
+    }
+    if let Some(undo) = &step.undo {
+        collect(&undo.input, &mut paths);
+        collect(&undo.tasks, &mut paths);
+    }
+    let mut reads = Reads::default();
+    let mut keys = Vec::new();
+    for path in &paths {
+        let (root, rest) = match path.split_once('.') {
+            Some((root, rest)) => (root, Some(rest)),
+            None => (path.as_str(), None),
+        };
+        match rest {
+            Some(rest) if root == "ctx" => {
+                keys.push(rest.split('.').next().unwrap_or(rest).to_owned());
+            }
+            None if root == "ctx" => all_ctx = true,
+            _ => reads.steps.extend(find(root)),
+        }
+    }
+    keys.dedup();
+    reads.steps.dedup();
+    reads.ctx = match all_ctx {
+        true => Ctx::All,
+        false => Ctx::Keys(keys),
+    };
+    reads
+}
+
+/// The paths that the templates in a value read. What is no template reads nothing.
+fn collect(value: &Json, paths: &mut BTreeSet<String>) {
+    match value {
+        Json::String(text) if has_template(text) => {
+            if let Ok(template) = Template::parse(text) {
+                paths.extend(template.reads().iter().cloned());
+            }
+        }
+        Json::Array(items) => items.iter().for_each(|item| collect(item, paths)),
+        Json::Object(map) => map.values().for_each(|item| collect(item, paths)),
+        _ => {}
+    }
+}
