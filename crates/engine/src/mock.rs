@@ -437,6 +437,7 @@ impl<C: Clock> Mock<C> {
                 ),
                 retryable: None,
                 delay_ms: None,
+                ctx: Default::default(),
             },
             Some(Failing::Crash) => Command::ExpireLease {
                 target: claim.target,

@@ -188,6 +188,8 @@ pub enum Command {
         retryable: Option<bool>,
         /// The handler's own word on how long to wait.
         delay_ms: Option<u64>,
+        /// Patches of ctx, for what follows a failure for good.
+        ctx: Patch,
     },
     /// Report that it waits.
     WaitStep {

@@ -326,6 +326,7 @@ pub(crate) fn result(
             error: StepError::new(class, code, "simulated"),
             retryable: None,
             delay_ms: None,
+            ctx: Default::default(),
         };
     }
     let handles = plan.step(claimed.step).name == "RECEIPT";

@@ -454,6 +454,7 @@ fn too_late(request: &mut Request) {
             error,
             retryable: None,
             delay_ms: None,
+            ctx: Default::default(),
         };
     }
 }
@@ -472,6 +473,7 @@ fn failure_of(command: &Command, why: &str) -> Option<Command> {
                 error,
                 retryable: Some(false),
                 delay_ms: None,
+                ctx: Default::default(),
             })
         }
         Command::ChildEnded {

@@ -20,27 +20,11 @@ impl Decider<'_> {
         retryable: Option<bool>,
         delay_ms: Option<u64>,
     ) {
-        let at = target.step_ref();
         let Some(run) = self.state.target(target) else {
             return;
         };
-        let step = self.plan.step(at.step);
         let logical = run.logical;
-        let retry = match target {
-            Target::Step(_) => Some(&step.retry),
-            Target::Undo(_) => step.undo.as_ref().map(|undo| &undo.retry),
-        };
-        let stopping = match target {
-            Target::Step(_) => !self.state.phase.is_moving(),
-            Target::Undo(_) => self
-                .state
-                .undoing
-                .as_ref()
-                .is_some_and(|undoing| undoing.halted),
-        };
-        let retry_at = retry
-            .filter(|_| !stopping)
-            .and_then(|retry| self.retry_at(retry, run, error.class, retryable, delay_ms));
+        let retry_at = self.retries_at(target, error.class, retryable, delay_ms);
         match (target, retry_at) {
             (Target::Step(step), Some(retry_at)) => {
                 self.emit(Body::StepExecutionFailed {
@@ -68,7 +52,34 @@ impl Decider<'_> {
         }
     }
 
-    /// When the next execution may start; nothing if there is none.
+    /// When the next execution of this work may start after such a failure; nothing if there is none.
+    pub(super) fn retries_at(
+        &self,
+        target: Target,
+        class: ErrorClass,
+        retryable: Option<bool>,
+        delay_ms: Option<u64>,
+    ) -> Option<Time> {
+        let run = self.state.target(target)?;
+        let step = self.plan.step(target.step_ref().step);
+        let retry = match target {
+            Target::Step(_) => Some(&step.retry),
+            Target::Undo(_) => step.undo.as_ref().map(|undo| &undo.retry),
+        };
+        let stopping = match target {
+            Target::Step(_) => !self.state.phase.is_moving(),
+            Target::Undo(_) => self
+                .state
+                .undoing
+                .as_ref()
+                .is_some_and(|undoing| undoing.halted),
+        };
+        retry
+            .filter(|_| !stopping)
+            .and_then(|retry| self.retry_at(retry, run, class, retryable, delay_ms))
+    }
+
+    /// By the rules of its retry policy.
     fn retry_at(
         &self,
         retry: &Retry,

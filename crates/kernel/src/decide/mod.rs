@@ -140,7 +140,8 @@ impl Decider<'_> {
                 error,
                 retryable,
                 delay_ms,
-            } => self.fail(&claim, error, retryable, delay_ms),
+                ctx,
+            } => self.fail(&claim, error, retryable, delay_ms, ctx),
             Command::WaitStep {
                 claim,
                 wait,

@@ -127,9 +127,16 @@ impl Decider<'_> {
         error: StepError,
         retryable: Option<bool>,
         delay_ms: Option<u64>,
+        ctx: Patch,
     ) -> Handled {
         if let Err(rejection) = self.check_claim(claim) {
             return self.repeated(claim, false, rejection);
+        }
+        let again = self.retries_at(claim.target, error.class, retryable, delay_ms);
+        // What the work wants known is known before anyone looks at its failure.
+        if again.is_none() && !ctx.is_empty() && self.state.phase.is_moving() {
+            let by = claim.worker.clone();
+            self.emit(Body::CtxPatched { by, ctx });
         }
         self.execution_failed(claim.target, claim.execution, error, retryable, delay_ms);
         Ok(Reply::Done)

@@ -380,6 +380,7 @@ impl Sim {
             error: StepError::new(class, class.name().to_uppercase(), "it broke"),
             retryable: None,
             delay_ms: None,
+            ctx: Default::default(),
         })
     }
 

@@ -261,6 +261,7 @@ fn work(job: &Job, file: &mut File, long_ms: u64, rng: &mut Rng) -> Command {
             error: StepError::new(class, "UNLUCKY", "it did not work out"),
             retryable: None,
             delay_ms: None,
+            ctx: Default::default(),
         };
     }
     Command::CompleteStep {

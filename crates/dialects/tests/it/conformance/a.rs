@@ -449,6 +449,7 @@ fn a16_what_cannot_be_mended_is_not_retried_and_the_rest_is() {
                 error: StepError::new(class, "NO", "no"),
                 retryable,
                 delay_ms: None,
+                ctx: Default::default(),
             })
             .unwrap();
             assert_eq!(word(&sim, "a"), "Failed", "{class:?} {retryable:?}");

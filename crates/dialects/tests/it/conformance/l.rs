@@ -78,6 +78,7 @@ fn retry(sim: &mut Sim, step: &str, backoff_ms: u64, last_error: &str) -> Sent {
         error: StepError::new(ErrorClass::Unknown, "RETRY", last_error),
         retryable: Some(true),
         delay_ms: Some(backoff_ms),
+        ctx: Default::default(),
     })
 }
 
@@ -89,6 +90,7 @@ fn dead(sim: &mut Sim, step: &str, last_error: &str) -> Sent {
         error: StepError::new(ErrorClass::Unknown, "DEAD", last_error),
         retryable: Some(false),
         delay_ms: None,
+        ctx: Default::default(),
     })
 }
 
@@ -325,12 +327,14 @@ fn l10_a_result_without_its_lease_changes_no_row_and_publishes_nothing() {
                 error: StepError::new(ErrorClass::Unknown, "RETRY", "late"),
                 retryable: Some(true),
                 delay_ms: Some(1),
+                ctx: Default::default(),
             },
             Command::FailStep {
                 claim: claim.clone(),
                 error: StepError::new(ErrorClass::Unknown, "DEAD", "late"),
                 retryable: Some(false),
                 delay_ms: None,
+                ctx: Default::default(),
             },
             announcing_wait(claim.clone()),
         ]

@@ -102,6 +102,7 @@ fn a_result_of_an_execution_that_is_not_current_is_refused() {
                 error: StepError::new(ErrorClass::Unknown, "X", "x"),
                 retryable: None,
                 delay_ms: None,
+                ctx: Default::default(),
             },
             Command::WaitStep {
                 claim: stale.clone(),
@@ -202,6 +203,7 @@ fn a_workers_yes_counts_only_where_the_plan_leaves_it_the_choice() {
             error: StepError::new(class, "X", "x"),
             retryable,
             delay_ms: None,
+            ctx: Default::default(),
         })
         .unwrap();
         sim.status("a") == Some(Status::Ready)

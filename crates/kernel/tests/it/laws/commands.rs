@@ -194,6 +194,7 @@ fn result(state: &State, target: Target, until: Time, now: Time, dice: &mut Dice
                 .pick(&[None, Some(true), Some(false)])
                 .expect("choices"),
             delay_ms: *dice.pick(&[None, Some(0), Some(70)]).expect("choices"),
+            ctx: Default::default(),
         },
         8 => Command::WaitStep {
             claim,
@@ -335,6 +336,7 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
             error: StepError::new(ErrorClass::Unknown, "E", "wild"),
             retryable: None,
             delay_ms: Some(u64::MAX),
+            ctx: Default::default(),
         },
         7 => Command::WaitStep {
             claim,

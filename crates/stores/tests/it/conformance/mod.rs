@@ -132,6 +132,7 @@ fn failed(claim: &Claim, message: &str, retryable: bool, delay_ms: u64) -> Comma
         error: StepError::new(ErrorClass::Unknown, "TEST", message),
         retryable: Some(retryable),
         delay_ms: Some(delay_ms),
+        ctx: Default::default(),
     }
 }
 

@@ -534,6 +534,7 @@ fn d16_validation_and_governance_errors_are_never_retried_and_governance_escalat
                 error: StepError::new(class, "NO", "it is not allowed"),
                 retryable,
                 delay_ms: None,
+                ctx: Default::default(),
             })
             .unwrap();
             assert_eq!(word(&sim, "a"), "failed");

@@ -182,6 +182,7 @@ fn a_dead_worker_loses_its_lease_and_the_step_run_starts_again_five_times_in_all
         error: stepwell_kernel::event::StepError::new(ErrorClass::Transient, "E", "no"),
         retryable: Some(true),
         delay_ms: None,
+        ctx: Default::default(),
     })
     .unwrap();
     assert_eq!(words(&told), ("failed", None));
