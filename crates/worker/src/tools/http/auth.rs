@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value as Json};
 
+use super::fault;
 use super::request::{header_name, header_value, scalar};
 use crate::outcome::ToolError;
 use crate::tool::kind_of;
@@ -45,7 +46,9 @@ pub(super) fn read(auth: Option<&Map<String, Json>>) -> Result<Credential, ToolE
             let user = needed(auth, "basic", USER)?;
             let password = text(auth, &["password"])?.unwrap_or_default();
             if user.contains(':') {
-                return Err(invalid("the user's name in `auth` must not have a colon"));
+                return Err(fault::field(
+                    "the user's name in `auth` must not have a colon",
+                ));
             }
             let pair = STANDARD.encode(format!("{user}:{password}"));
             authorization(&format!("Basic {pair}"))
@@ -55,10 +58,10 @@ pub(super) fn read(auth: Option<&Map<String, Json>>) -> Result<Credential, ToolE
             let name = needed(auth, "header", NAME)?;
             header(&name, &needed(auth, "header", KEY)?)
         }
-        "" => Err(invalid(format!(
+        "" => Err(fault::field(format!(
             "`auth` has nothing that `http` can use; {UNDERSTOOD}"
         ))),
-        other => Err(invalid(format!(
+        other => Err(fault::field(format!(
             "`auth` of type {other:?} is not known to `http`; {UNDERSTOOD}"
         ))),
     }
@@ -87,7 +90,7 @@ fn api_key(auth: &Map<String, Json>) -> Result<Credential, ToolError> {
             let name = name.unwrap_or_else(|| "api_key".to_owned());
             Ok(Credential::Query(name, key))
         }
-        other => Err(invalid(format!(
+        other => Err(fault::field(format!(
             "`auth` has `in: {other}`; a key goes in a `header` or in the `query`"
         ))),
     }
@@ -111,7 +114,7 @@ fn text(auth: &Map<String, Json>, names: &[&str]) -> Result<Option<String>, Tool
             Some(value) => {
                 let what = kind_of(value);
                 let text = scalar(value).ok_or_else(|| {
-                    invalid(format!("`{name}` in `auth` must be text, it is {what}"))
+                    fault::field(format!("`{name}` in `auth` must be text, it is {what}"))
                 });
                 return text.map(Some);
             }
@@ -124,12 +127,8 @@ fn needed(auth: &Map<String, Json>, kind: &str, names: &[&str]) -> Result<String
     let found = text(auth, names)?.filter(|text| !text.trim().is_empty());
     found.ok_or_else(|| {
         let name = names.first().copied().unwrap_or_default();
-        invalid(format!("`auth` of type `{kind}` needs `{name}`"))
+        fault::field(format!("`auth` of type `{kind}` needs `{name}`"))
     })
-}
-
-fn invalid(message: impl Into<String>) -> ToolError {
-    ToolError::invalid("TOOL_FIELD", message)
 }
 
 #[cfg(test)]

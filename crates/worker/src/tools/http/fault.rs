@@ -13,6 +13,20 @@ use crate::outcome::ToolError;
 /// Nobody means to wait longer; a larger number could not be added to a time.
 const LONGEST_WAIT: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// A field of the task that cannot be used.
+pub(super) fn field(message: impl Into<String>) -> ToolError {
+    ToolError::invalid("TOOL_FIELD", message)
+}
+
+/// The worker is set up so that it can ask nobody.
+pub(super) fn no_client(why: &str) -> ToolError {
+    let message = format!("this worker cannot send requests: {why}");
+    ToolError {
+        retryable: Some(false),
+        ..ToolError::new(ErrorClass::Transport, "HTTP_TRANSPORT", message)
+    }
+}
+
 /// What a status means that is an error.
 pub(super) fn of_status(status: StatusCode, headers: &HeaderMap) -> Option<ToolError> {
     let class = match status.as_u16() {
@@ -61,7 +75,7 @@ pub(super) fn of_transport(error: reqwest::Error, url: &str) -> ToolError {
     let error = error.without_url();
     let why = chain(&error);
     if error.is_builder() {
-        return ToolError::invalid("TOOL_FIELD", format!("{url} cannot be asked: {why}"));
+        return field(format!("{url} cannot be asked: {why}"));
     }
     if is_certificate(&error) {
         let message = format!(

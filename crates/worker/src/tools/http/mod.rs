@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Certificate, Client, Response, redirect::Policy};
 use serde_json::Value as Json;
-use stepwell_kernel::plan::ErrorClass;
 
 use crate::outcome::{Outcome, ToolError};
 use crate::tool::{Call, Cx, Stop, Tool, Working};
@@ -90,13 +89,7 @@ impl Http {
             &self.trusting
         };
         let client = made.get_or_init(|| make_client(&self.options, verify));
-        client.as_ref().map_err(|why| {
-            let message = format!("this worker cannot send requests: {why}");
-            ToolError {
-                retryable: Some(false),
-                ..ToolError::new(ErrorClass::Transport, "HTTP_TRANSPORT", message)
-            }
-        })
+        client.as_ref().map_err(|why| fault::no_client(why))
     }
 
     async fn exchange(&self, call: &Call, cx: &Cx, seen: &mut Exchange) -> Result<Json, Failed> {
@@ -140,20 +133,20 @@ impl Http {
             };
             seen.answered(&response);
             let next = match again {
-                Some(again) => redirect::next(again, &response)?,
+                Some(again) => redirect::next(again, &response).transpose(),
                 None => None,
             };
             let Some(next) = next else {
                 return Ok(response);
             };
             seen.note(&cx.log, Ok(response.status()));
+            request = next?;
             left = left.checked_sub(1).ok_or_else(|| {
                 fault::redirects(format!(
                     "it was sent on more than {} times; the addresses may lead in a circle",
                     self.options.redirects
                 ))
             })?;
-            request = next;
         }
     }
 }

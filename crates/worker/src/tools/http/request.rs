@@ -7,7 +7,7 @@ use reqwest::{Client, Method, Request, Url};
 use serde_json::Value as Json;
 
 use super::auth::{self, Credential};
-use super::redact;
+use super::{fault, redact};
 use crate::outcome::ToolError;
 use crate::tool::{Call, kind_of};
 
@@ -60,7 +60,7 @@ pub(super) fn prepare(client: &Client, call: &Call, key: &str) -> Result<Prepare
     };
     let request = request
         .build()
-        .map_err(|error| invalid(format!("no request can be made of it: {error}")))?;
+        .map_err(|error| fault::field(format!("no request can be made of it: {error}")))?;
     Ok(Prepared {
         request,
         follow,
@@ -97,7 +97,7 @@ fn body(call: &Call) -> Result<Option<Body>, ToolError> {
         })),
         _ => {
             let names: Vec<String> = bodies.iter().map(|(name, _)| format!("`{name}`")).collect();
-            Err(invalid(format!(
+            Err(fault::field(format!(
                 "a request has one body; keep one of {}",
                 names.join(" and ")
             )))
@@ -117,7 +117,7 @@ fn method(call: &Call, has_body: bool) -> Result<Method, ToolError> {
         "DELETE" => Ok(Method::DELETE),
         "HEAD" => Ok(Method::HEAD),
         "OPTIONS" => Ok(Method::OPTIONS),
-        other => Err(invalid(format!(
+        other => Err(fault::field(format!(
             "`method` is {other:?}; it is one of GET, POST, PUT, PATCH, DELETE, HEAD and OPTIONS"
         ))),
     }
@@ -127,16 +127,16 @@ fn method(call: &Call, has_body: bool) -> Result<Method, ToolError> {
 fn url(call: &Call) -> Result<Url, ToolError> {
     let text = call.text("url")?.unwrap_or_default().trim();
     if text.is_empty() {
-        return Err(invalid("`url` is missing or empty"));
+        return Err(fault::field("`url` is missing or empty"));
     }
     let mut url = Url::parse(text).map_err(|error| {
-        invalid(format!(
+        fault::field(format!(
             "`url` must be a whole address, as https://example.org/orders: {error}"
         ))
     })?;
     if !matches!(url.scheme(), "http" | "https") {
         let scheme = url.scheme();
-        return Err(invalid(format!(
+        return Err(fault::field(format!(
             "`url` has the scheme `{scheme}`; only http and https are known"
         )));
     }
@@ -182,13 +182,13 @@ fn headers(call: &Call) -> Result<HeaderMap, ToolError> {
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
     let known = HeaderName::from_bytes(name.trim().as_bytes());
-    known.map_err(|_| invalid(format!("{name:?} is no name of a header")))
+    known.map_err(|_| fault::field(format!("{name:?} is no name of a header")))
 }
 
 /// Blanks around a value are no part of it; a line's end often comes along from a file.
 pub(super) fn header_value(name: &str, value: &str) -> Result<HeaderValue, ToolError> {
     HeaderValue::from_bytes(value.trim().as_bytes()).map_err(|_| {
-        invalid(format!(
+        fault::field(format!(
             "the value of header `{name}` has characters that no header may have, as a line's end"
         ))
     })
@@ -214,7 +214,7 @@ fn pairs(field: &str, value: &Json) -> Result<Vec<(String, String)>, ToolError> 
                         add_pairs(&mut pairs, field, name, value)?;
                     }
                     _ => {
-                        return Err(invalid(format!(
+                        return Err(fault::field(format!(
                             "`{field}` is a list, so each of it must be a pair: [name, value]"
                         )));
                     }
@@ -267,12 +267,8 @@ fn visible(text: &str) -> String {
 }
 
 fn wrong_kind(field: &str, wanted: &str, value: &Json) -> ToolError {
-    invalid(format!(
+    fault::field(format!(
         "`{field}` must be {wanted}, it is {}",
         kind_of(value)
     ))
-}
-
-fn invalid(message: impl Into<String>) -> ToolError {
-    ToolError::invalid("TOOL_FIELD", message)
 }

@@ -120,12 +120,14 @@ async fn a_circle_of_redirects_is_left() {
 async fn redirects_that_lead_nowhere_are_refused() {
     for place in ["file:///etc/passwd", "http://", "gopher://h/"] {
         let server = sends_on(302, place).await;
-        let outcome = Bench::new().get(&server.url("/from")).await;
+        let bench = Bench::new();
+        let outcome = bench.get(&server.url("/from")).await;
         assert_eq!(
             kind(&outcome),
             ("validation", "HTTP_REDIRECTS", false),
             "{place}"
         );
+        assert!(bench.log.text().contains("/from: 302 in"), "{place}");
     }
     let server = Server::start(|_| reply(302, "", "no place")).await;
     let outcome = Bench::new().get(&server.url("/")).await;
