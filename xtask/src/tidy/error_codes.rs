@@ -35,6 +35,7 @@ const SOURCES: &[(&str, Shape)] = &[
             "code:",
         ]),
     ),
+    ("crates/worker/src/tools/http/fault", Shape::Literals),
     // What the command itself says about a file.
     (
         "crates/stepwell/src/definition",
@@ -113,17 +114,26 @@ fn codes_in(text: &str, shape: Shape) -> Vec<(usize, String)> {
     source
         .strings
         .iter()
-        .filter(|literal| literal.offset < end && is_code(&literal.text))
-        .filter(|literal| match shape {
-            Shape::Literals => literal.text.contains('_'),
+        .map(|literal| (literal, family(&literal.text)))
+        .filter(|(literal, code)| literal.offset < end && is_code(code))
+        .filter(|(literal, code)| match shape {
+            Shape::Literals => code.contains('_'),
             Shape::Capitals => true,
             Shape::Arguments(heads) => {
                 let before = source.code[..literal.offset].trim_end();
                 heads.iter().any(|head| before.ends_with(head))
             }
         })
-        .map(|literal| (source.line_of(literal.offset), literal.text.clone()))
+        .map(|(literal, code)| (source.line_of(literal.offset), code))
         .collect()
+}
+
+/// Codes that differ in one value have one page: `HTTP_{status}` is `HTTP_STATUS`.
+fn family(text: &str) -> String {
+    match text.strip_suffix('}').and_then(|it| it.rsplit_once("_{")) {
+        Some((head, hole)) => format!("{head}_{}", hole.to_ascii_uppercase()),
+        None => text.to_owned(),
+    }
 }
 
 /// `RUN_TERMINAL`: capitals, digits and underscores, from a capital. `README` is a page, not a code.
@@ -173,6 +183,12 @@ mod tests {
             "p.error(\"CYCLE\", at);\np.warn(\n    \"UNKNOWN_KEY\",\n    at);\nother(\"NO_CODE\")";
         let shape = Shape::Arguments(&[".error(", ".warn("]);
         assert_eq!(codes(text, shape), ["CYCLE", "UNKNOWN_KEY"]);
+    }
+
+    #[test]
+    fn codes_with_a_hole_are_one_family() {
+        let text = "format!(\"HTTP_{status}\"); format!(\"{a}_{b}\"); format!(\"x_{y}\")";
+        assert_eq!(codes(text, Shape::Literals), ["HTTP_STATUS"]);
     }
 
     #[test]

@@ -1,0 +1,267 @@
+//! The `http` tool: sends one request, follows where it is sent on, and reads the answer.
+//!
+//! How a request is made of a task's fields is in [`request`] and [`auth`], where a redirect leads
+//! in [`redirect`], what an answer becomes in [`answer`], what went wrong in [`fault`], and what may
+//! be shown of an address in [`redact`]. Whether to try again is decided elsewhere.
+
+mod answer;
+mod auth;
+mod fault;
+mod redact;
+mod redirect;
+mod request;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Once, OnceLock};
+use std::time::{Duration, Instant};
+
+use reqwest::{Certificate, Client, Response, redirect::Policy};
+use serde_json::Value as Json;
+
+use crate::outcome::{Outcome, ToolError};
+use crate::tool::{Call, Cx, Stop, Tool, Working};
+use answer::{Exchange, Unread};
+use request::Prepared;
+
+/// How the tool sends its requests.
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// How long to wait for a connection.
+    pub connect_timeout: Duration,
+    /// How many redirects are followed.
+    pub redirects: usize,
+    /// Whether `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` are looked at.
+    pub environment_proxy: bool,
+    /// Certificates, in PEM, that are trusted beside those of the system.
+    pub extra_roots: Vec<Vec<u8>>,
+}
+
+impl Default for HttpOptions {
+    fn default() -> HttpOptions {
+        HttpOptions {
+            connect_timeout: Duration::from_secs(10),
+            redirects: 10,
+            environment_proxy: true,
+            extra_roots: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Debug for HttpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpOptions")
+            .field("connect_timeout", &self.connect_timeout)
+            .field("redirects", &self.redirects)
+            .field("environment_proxy", &self.environment_proxy)
+            .field("extra_roots", &self.extra_roots.len())
+            .finish()
+    }
+}
+
+/// A client, or why there is none.
+type Made = OnceLock<Result<Client, String>>;
+
+/// The tool. Its connections are kept and used again by every task and run, so one is enough.
+#[derive(Debug)]
+pub struct Http {
+    options: HttpOptions,
+    /// Made when they are first needed: to read the system's certificates takes time.
+    verifying: Made,
+    trusting: Made,
+}
+
+impl Http {
+    /// The tool with these options.
+    #[must_use]
+    pub fn new(options: HttpOptions) -> Http {
+        Http {
+            options,
+            verifying: Made::new(),
+            trusting: Made::new(),
+        }
+    }
+
+    fn client(&self, verify: bool) -> Result<&Client, ToolError> {
+        let made = if verify {
+            &self.verifying
+        } else {
+            &self.trusting
+        };
+        let client = made.get_or_init(|| make_client(&self.options, verify));
+        client.as_ref().map_err(|why| fault::no_client(why))
+    }
+
+    async fn exchange(&self, call: &Call, cx: &Cx, seen: &mut Exchange) -> Result<Json, Failed> {
+        let verify = call.flag("verify_ssl")?.unwrap_or(true);
+        let client = self.client(verify)?;
+        let prepared = request::prepare(client, call, &cx.idempotency_key)?;
+        if !verify {
+            cx.log
+                .note("verify_ssl is false: whoever answers is believed to be the right one");
+        }
+        let response = self.follow(client, prepared, cx, seen).await?;
+        finish(response, cx, seen).await
+    }
+
+    /// Sends the request, and again to where it is sent on.
+    async fn follow(
+        &self,
+        client: &Client,
+        prepared: Prepared,
+        cx: &Cx,
+        seen: &mut Exchange,
+    ) -> Result<Response, ToolError> {
+        let mut request = prepared.request;
+        let mut left = self.options.redirects;
+        loop {
+            seen.sending(&request, prepared.query_secret.as_deref());
+            let again = if prepared.follow {
+                request.try_clone()
+            } else {
+                None
+            };
+            let sent = until(cx, client.execute(request)).await;
+            let response = match sent {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => {
+                    let error = fault::of_transport(error, seen.url());
+                    seen.note(&cx.log, Err(&error));
+                    return Err(error);
+                }
+                Err(stop) => return Err(stopped(stop, cx, seen)),
+            };
+            seen.answered(&response);
+            let next = match again {
+                Some(again) => redirect::next(again, &response).transpose(),
+                None => None,
+            };
+            let Some(next) = next else {
+                return Ok(response);
+            };
+            seen.note(&cx.log, Ok(response.status()));
+            request = next?;
+            left = left.checked_sub(1).ok_or_else(|| {
+                fault::redirects(format!(
+                    "it was sent on more than {} times; the addresses may lead in a circle",
+                    self.options.redirects
+                ))
+            })?;
+        }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Http {
+        Http::new(HttpOptions::default())
+    }
+}
+
+impl Tool for Http {
+    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
+        Box::pin(async move {
+            let mut seen = Exchange::new(Instant::now());
+            let (result, error) = match self.exchange(call, cx, &mut seen).await {
+                Ok(result) => (result, None),
+                Err(failed) => (failed.result, Some(failed.error)),
+            };
+            let outcome = Outcome {
+                result,
+                error,
+                ..Outcome::default()
+            };
+            // Always there, so that a rule may read `outcome.http.status` when nothing answered.
+            outcome.with("http", seen.details())
+        })
+    }
+}
+
+/// An error, and what there is to show nevertheless.
+struct Failed {
+    error: ToolError,
+    result: Json,
+}
+
+impl From<ToolError> for Failed {
+    fn from(error: ToolError) -> Failed {
+        Failed {
+            error,
+            result: Json::Null,
+        }
+    }
+}
+
+/// Reads the last answer. A status that is an error says more than a body that cannot be read.
+async fn finish(mut response: Response, cx: &Cx, seen: &Exchange) -> Result<Json, Failed> {
+    let refused = fault::of_status(response.status(), response.headers());
+    let read = until(cx, answer::read(&mut response, cx.limits.result_bytes)).await;
+    let read = read.map_err(|stop| stopped(stop, cx, seen))?;
+    let unread = match read {
+        Ok(body) => {
+            seen.note(&cx.log, Ok(response.status()));
+            let result = answer::parse(&body, response.headers(), &cx.log);
+            return match refused {
+                Some(error) => Err(Failed { error, result }),
+                None => Ok(result),
+            };
+        }
+        Err(unread) => unread_error(unread, cx, seen),
+    };
+    seen.note(&cx.log, Err(&unread));
+    Err(refused.unwrap_or(unread).into())
+}
+
+fn unread_error(unread: Unread, cx: &Cx, seen: &Exchange) -> ToolError {
+    match unread {
+        Unread::TooLarge => fault::too_large(cx.limits.result_bytes),
+        Unread::Broken(error) => fault::of_transport(error, seen.url()),
+    }
+}
+
+fn stopped(stop: Stop, cx: &Cx, seen: &Exchange) -> ToolError {
+    let error = stop.error();
+    seen.note(&cx.log, Err(&error));
+    error
+}
+
+/// Does something unless the task must end first. What is dropped closes its connection.
+async fn until<T>(cx: &Cx, work: impl Future<Output = T>) -> Result<T, Stop> {
+    tokio::select! {
+        biased;
+        stop = cx.stopped() => Err(stop),
+        done = work => Ok(done),
+    }
+}
+
+fn make_client(options: &HttpOptions, verify: bool) -> Result<Client, String> {
+    install_provider();
+    let shown = |error: reqwest::Error| fault::chain(&error);
+    let mut roots = Vec::new();
+    for pem in &options.extra_roots {
+        roots.extend(Certificate::from_pem_bundle(pem).map_err(shown)?);
+    }
+    let mut client = Client::builder()
+        .connect_timeout(options.connect_timeout)
+        // Followed here, since credentials in headers of any name must stay behind.
+        .redirect(Policy::none())
+        // An address in a referrer tells one host what another was asked.
+        .referer(false)
+        .user_agent(concat!("stepwell/", env!("CARGO_PKG_VERSION")));
+    client = match (verify, roots.is_empty()) {
+        (false, _) => client.tls_danger_accept_invalid_certs(true),
+        (true, false) => client.tls_certs_merge(roots),
+        (true, true) => client,
+    };
+    if !options.environment_proxy {
+        client = client.no_proxy();
+    }
+    client.build().map_err(shown)
+}
+
+/// The process's cryptography, unless someone has chosen one.
+fn install_provider() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
