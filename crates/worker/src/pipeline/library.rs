@@ -1,0 +1,88 @@
+//! Tasks that are named once and called by many steps: a call is replaced by the tasks that it names.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value as Json};
+
+use super::task::{self, Task};
+use crate::outcome::ToolError;
+
+/// Puts the tasks of the library in the place of their calls.
+pub(super) fn flatten(
+    tasks: Vec<Task>,
+    library: &BTreeMap<String, Json>,
+) -> Result<Vec<Task>, ToolError> {
+    let mut flat = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        if task.kind != "workbook" {
+            flat.push(task);
+            continue;
+        }
+        let name = task.written.get("task").and_then(Json::as_str).unwrap_or_default();
+        let missing = || {
+            let message = format!("there is no workbook task `{name}`");
+            ToolError::invalid("WORKBOOK_UNKNOWN", message)
+        };
+        let entry = library.get(name).and_then(Json::as_array).ok_or_else(missing)?;
+        flat.extend(called(&task, entry)?);
+    }
+    Ok(flat)
+}
+
+/// The tasks of an entry as a step calls them: with the call's arguments over their own, and what the
+/// call says of its end said of the last.
+fn called(call: &Task, entry: &[Json]) -> Result<Vec<Task>, ToolError> {
+    let mut tasks = Vec::with_capacity(entry.len());
+    for (at, json) in entry.iter().enumerate() {
+        let mut json = json.clone();
+        let Some(map) = json.as_object_mut() else {
+            continue;
+        };
+        merge_args(map, &call.written);
+        let last = at + 1 == entry.len();
+        if last {
+            for key in ["rules", "set_ctx", "set_iter", "set_step", "timeout", "timeout_ms", "auth"] {
+                if let Some(value) = call.written.get(key) {
+                    map.insert(key.to_owned(), value.clone());
+                }
+            }
+        }
+        let mut task = Task::read(&json)?;
+        if last {
+            task.alias = Some(call.name.clone());
+        }
+        tasks.push(task);
+    }
+    Ok(tasks)
+}
+
+fn merge_args(into: &mut Map<String, Json>, call: &Json) {
+    let Some(own) = call.get("args").and_then(Json::as_object) else {
+        return;
+    };
+    let args = into.entry("args").or_insert_with(|| Json::Object(Map::new()));
+    if let Some(args) = args.as_object_mut() {
+        args.extend(own.clone());
+    }
+}
+
+impl task::Task {
+    /// The paths that its templates read.
+    pub(super) fn reads(&self) -> std::collections::BTreeSet<String> {
+        let values = [
+            &self.fields,
+            &self.args,
+            &self.auth,
+            &self.sets.ctx,
+            &self.sets.iter,
+            &self.sets.step,
+        ];
+        let mut paths: std::collections::BTreeSet<String> =
+            values.into_iter().flat_map(|value| value.reads()).collect();
+        for rule in &self.rules {
+            paths.extend(rule.when.iter().flat_map(|when| when.reads().iter().cloned()));
+            paths.extend(rule.sets.ctx.reads());
+        }
+        paths
+    }
+}

@@ -1,0 +1,576 @@
+//! Pipelines: the tasks of one step-run in order, under their own policy rules.
+//!
+//! A pipeline does not sleep for long and does not wait for other runs: it says that the step waits,
+//! and writes down how far it came. Whoever claims the step when the wait is over goes on there.
+
+mod library;
+mod progress;
+mod task;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json, json};
+use stepwell_kernel::command::WaitFor;
+use stepwell_kernel::event::{CalledRun, Patch};
+use stepwell_kernel::expr::TemplateError;
+use stepwell_kernel::plan::{ErrorClass, Plan};
+use tokio::time::Instant;
+
+use crate::means::Means;
+use crate::outcome::{Outcome, ToolError};
+use crate::place;
+use crate::scope::{self, Fixed, View};
+use crate::secrets::Redactor;
+use crate::tool::{Call, Cx, Stop};
+use progress::{Progress, Resumed};
+use task::{Act, Rule, Sets, Task, Timeout};
+
+/// Tasks that one execution may run: jumps can go round for ever.
+const MAX_TASKS: u32 = 10_000;
+/// Sleeps of at least this long hold no worker.
+const LONG_SLEEP: Duration = Duration::from_secs(1);
+/// Waits before a retry of at least this long hold no worker.
+const LONG_BACKOFF: Duration = Duration::from_secs(10);
+
+/// The tasks of a step, read once.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    tasks: Vec<Task>,
+    /// Somebody looks at what single tasks returned.
+    keeps_results: bool,
+}
+
+impl Pipeline {
+    /// Reads the tasks of the step of this name.
+    pub(crate) fn read(plan: &Plan, step: &str, tasks: &Json) -> Result<Pipeline, ToolError> {
+        let tasks = library::flatten(task::read(tasks)?, &plan.net().library)?;
+        Ok(Pipeline {
+            tasks,
+            keeps_results: scope::results_are_read(plan, step),
+        })
+    }
+
+    /// Which parts of a large output the file wants in the log.
+    pub(crate) fn select(&self) -> impl Iterator<Item = &String> {
+        self.tasks.iter().flat_map(|task| &task.select)
+    }
+
+    /// The names below `keychain` that its templates read.
+    pub(crate) fn keychain(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for task in &self.tasks {
+            for path in task.reads() {
+                if let Some(rest) = path.strip_prefix("keychain.") {
+                    names.push(rest.split('.').next().unwrap_or(rest).to_owned());
+                }
+            }
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// How an execution of a pipeline ended.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// All is done.
+    Completed { output: Json, ctx: Patch },
+    /// It failed.
+    Failed { error: ToolError, ctx: Patch },
+    /// The step waits; the memo says how to go on.
+    Waits {
+        wait: WaitFor,
+        timeout: Option<Duration>,
+        memo: Json,
+    },
+    /// It was told to stop.
+    Stopped(Stop),
+}
+
+/// What a pipeline runs in.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) means: &'a Means,
+    pub(crate) plan: &'a Plan,
+    /// The step's name.
+    pub(crate) step: &'a str,
+    pub(crate) fixed: Fixed,
+    /// The token's arguments and the step's own input.
+    pub(crate) args: Map<String, Json>,
+    pub(crate) cx: Cx,
+    pub(crate) redactor: Redactor,
+    /// The step may wait; an undo may not.
+    pub(crate) may_wait: bool,
+}
+
+/// What doing a task came to.
+enum Done {
+    Outcome(Outcome),
+    Waits(WaitFor, Option<Duration>, Resumed),
+    Stopped(Stop),
+}
+
+/// What the rules say about it.
+enum Next {
+    Go(usize),
+    End,
+    Again(Duration),
+    Fail(ToolError),
+}
+
+impl Surroundings<'_> {
+    /// Runs the tasks from where the memo says, else from the first.
+    pub(crate) async fn run(
+        &self,
+        pipeline: &Pipeline,
+        memo: Option<&Json>,
+        payload: Option<&Json>,
+    ) -> Ending {
+        let mut now = match memo.map(Progress::read) {
+            None => Progress::default(),
+            Some(Ok(progress)) => progress,
+            Some(Err(error)) => return self.failed(error, Patch::new()),
+        };
+        let mut came = now.came_back(payload);
+        while let Some(task) = pipeline.tasks.get(now.at) {
+            now.ran += 1;
+            if now.ran > MAX_TASKS {
+                let message = format!("{MAX_TASKS} tasks have run in one execution; a jump goes round for ever");
+                let error = ToolError::invalid("PIPELINE_ENDLESS", message);
+                return self.failed(error, Patch::new());
+            }
+            let started = Instant::now();
+            let done = match came.take() {
+                Some(outcome) => Done::Outcome(outcome),
+                None => self.perform(task, &now).await,
+            };
+            let mut outcome = match done {
+                Done::Outcome(outcome) => outcome,
+                Done::Stopped(stop) => return Ending::Stopped(stop),
+                Done::Waits(wait, timeout, resumed) => {
+                    return Ending::Waits {
+                        wait,
+                        timeout,
+                        memo: now.memo(resumed),
+                    };
+                }
+            };
+            if outcome.error.is_none()
+                && let Err(error) = returns(task, &outcome.result)
+            {
+                outcome.error = Some(error);
+            }
+            let seen = outcome.to_json(now.attempt, started.elapsed());
+            match self.judge(pipeline, task, &outcome, &seen, &mut now) {
+                Ok(Next::Go(at)) => {
+                    now.at = at;
+                    now.attempt = 1;
+                }
+                Ok(Next::End) => break,
+                Ok(Next::Fail(error)) => {
+                    let error = self.named(task, pipeline, error);
+                    return self.failed(error, patch(now.vars.ctx));
+                }
+                Ok(Next::Again(delay)) => {
+                    let attempt = now.attempt;
+                    now.attempt += 1;
+                    let log = self.cx.log.of(&task.name);
+                    let secs = delay.as_secs_f64();
+                    log.note(&format!("attempt {attempt} is followed by another in {secs} s"));
+                    if delay >= LONG_BACKOFF && self.may_wait {
+                        return Ending::Waits {
+                            wait: WaitFor::Timer,
+                            timeout: Some(delay),
+                            memo: now.memo(Resumed::Retry),
+                        };
+                    }
+                    if let Some(stop) = self.sleep(delay).await {
+                        return Ending::Stopped(stop);
+                    }
+                }
+                Err(error) => {
+                    let error = self.expression(&error);
+                    return self.failed(error, Patch::new());
+                }
+            }
+        }
+        let mut output = now.output(pipeline.keeps_results);
+        self.redactor.json(&mut output);
+        Ending::Completed {
+            output,
+            ctx: self.clean(patch(now.vars.ctx)),
+        }
+    }
+
+    fn failed(&self, mut error: ToolError, ctx: Patch) -> Ending {
+        error.message = self.redactor.text(&error.message).into_owned();
+        Ending::Failed {
+            error,
+            ctx: self.clean(ctx),
+        }
+    }
+
+    fn clean(&self, mut ctx: Patch) -> Patch {
+        ctx.values_mut().for_each(|value| self.redactor.json(value));
+        ctx
+    }
+
+    /// In a block of several tasks, which of them failed.
+    fn named(&self, task: &Task, pipeline: &Pipeline, mut error: ToolError) -> ToolError {
+        if pipeline.tasks.len() > 1 {
+            error.message = format!("task `{}`: {}", task.name, error.message);
+        }
+        error
+    }
+
+    fn view<'v>(
+        &'v self,
+        task: &'v Task,
+        now: &'v Progress,
+        args: &'v Map<String, Json>,
+        outcome: Option<&'v Json>,
+    ) -> View<'v> {
+        View {
+            fixed: &self.fixed,
+            vars: &now.vars,
+            args,
+            task: &task.name,
+            attempt: now.attempt,
+            outcome,
+        }
+    }
+
+    /// Says where the expression stands.
+    fn expression(&self, error: &TemplateError) -> ToolError {
+        let place = place::of(self.plan, self.step, error);
+        ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", place)
+    }
+
+    /// Does a task once.
+    async fn perform(&self, task: &Task, now: &Progress) -> Done {
+        let prepared = match self.prepare(task, now).await {
+            Ok(prepared) => prepared,
+            Err(error) => return Done::Outcome(Outcome::failed(error)),
+        };
+        let (call, timeout) = prepared;
+        match task.kind.as_str() {
+            "noop" => {
+                let result = match call.args.is_empty() || task.args.to_json().is_null() {
+                    true => Json::Null,
+                    false => Json::Object(call.args),
+                };
+                Done::Outcome(Outcome::ok(result))
+            }
+            "sleep" => self.nap(&call).await,
+            "playbook" => self.call(&call, timeout),
+            kind => match self.means.tool(kind) {
+                Some(tool) => {
+                    let cx = Cx {
+                        attempt: now.attempt,
+                        deadline: Instant::now() + timeout.unwrap_or(self.cx.limits.timeout),
+                        idempotency_key: format!("{}:{}", self.cx.idempotency_key, task.name).into(),
+                        log: self.cx.log.of(&task.name),
+                        ..self.cx.clone()
+                    };
+                    let mut outcome = tool.run(&call, &cx).await;
+                    if cx.cancelled.is_cancelled() && outcome.error.is_some() {
+                        return Done::Stopped(Stop::Cancelled);
+                    }
+                    self.redact(&mut outcome);
+                    Done::Outcome(wrapped(kind, outcome))
+                }
+                None => {
+                    let message = format!("this worker has no tool `{kind}`");
+                    let error = ToolError::invalid("TOOL_MISSING", message);
+                    Done::Outcome(Outcome::failed(error))
+                }
+            },
+        }
+    }
+
+    fn redact(&self, outcome: &mut Outcome) {
+        self.redactor.json(&mut outcome.result);
+        outcome.details.values_mut().for_each(|it| self.redactor.json(it));
+        if let Some(error) = &mut outcome.error {
+            error.message = self.redactor.text(&error.message).into_owned();
+        }
+    }
+
+    /// Renders a task and puts secrets in the place of their references.
+    async fn prepare(
+        &self,
+        task: &Task,
+        now: &Progress,
+    ) -> Result<(Call, Option<Duration>), ToolError> {
+        let secrets = &self.means.secrets;
+        let resolved = secrets.gather(&task.written, &self.redactor).await?;
+        let wrong = |error: TemplateError| self.expression(&error);
+        let mut args = self.args.clone();
+        let view = self.view(task, now, &self.args, None);
+        let mut own = Json::Object(task::mapping(&task.args, &view).map_err(wrong)?);
+        resolved.apply(&mut own)?;
+        if let Json::Object(own) = own {
+            args.extend(own);
+        }
+        expects(task, &args)?;
+        let view = self.view(task, now, &args, None);
+        let mut fields = Json::Object(task::mapping(&task.fields, &view).map_err(wrong)?);
+        resolved.apply(&mut fields)?;
+        let mut auth = task.auth.evaluate(&view).map_err(wrong)?;
+        resolved.apply(&mut auth)?;
+        let auth = self.means.credential(auth, &self.redactor).await?;
+        let timeout = match &task.timeout {
+            Timeout::Default => None,
+            Timeout::Fixed(timeout) => Some(*timeout),
+            Timeout::Computed(template) => {
+                let value = template.evaluate(&view).map_err(wrong)?;
+                Some(task::duration(&value).ok_or_else(|| {
+                    ToolError::invalid("TOOL_FIELD", format!("`timeout` gives {value}, which is no length of time"))
+                })?)
+            }
+        };
+        let Json::Object(mut fields) = fields else {
+            return Err(ToolError::invalid("TOOL_FIELD", "the task's fields are no mapping"));
+        };
+        if let Some(code) = &task.code {
+            fields.insert("code".to_owned(), json!(code));
+        }
+        let call = Call {
+            name: task.name.clone(),
+            fields,
+            args,
+            auth,
+        };
+        Ok((call, timeout))
+    }
+
+    /// A sleep in the middle of a block.
+    async fn nap(&self, call: &Call) -> Done {
+        let fixed = call.fields.get("duration_ms").and_then(Json::as_u64);
+        let length = fixed.map(Duration::from_millis);
+        let Some(length) = length.or_else(|| task::duration(call.fields.get("duration")?)) else {
+            let error = ToolError::invalid("TOOL_FIELD", "`duration` is no length of time");
+            return Done::Outcome(Outcome::failed(error));
+        };
+        if length >= LONG_SLEEP && self.may_wait {
+            return Done::Waits(WaitFor::Timer, Some(length), Resumed::Slept);
+        }
+        match self.sleep(length).await {
+            Some(stop) => Done::Stopped(stop),
+            None => Done::Outcome(Outcome::ok(progress::slept())),
+        }
+    }
+
+    async fn sleep(&self, length: Duration) -> Option<Stop> {
+        tokio::select! {
+            () = tokio::time::sleep(length) => None,
+            () = self.cx.cancelled.cancelled() => Some(Stop::Cancelled),
+        }
+    }
+
+    /// A call of another definition in the middle of a block: the step waits for that run.
+    fn call(&self, call: &Call, timeout: Option<Duration>) -> Done {
+        let text = |name: &str| call.text(name).map(|it| it.map(str::to_owned));
+        let called = text("path").and_then(|path| Ok((path, text("return_step")?)));
+        let (path, return_step) = match called {
+            Ok((Some(path), return_step)) if !path.trim().is_empty() => (path, return_step),
+            Ok(_) => {
+                let error = ToolError::invalid("TOOL_FIELD", "`path` is empty");
+                return Done::Outcome(Outcome::failed(error));
+            }
+            Err(error) => return Done::Outcome(Outcome::failed(error)),
+        };
+        if !self.may_wait {
+            let error = ToolError::invalid("UNDO_CANNOT_WAIT", "an undo cannot call another run");
+            return Done::Outcome(Outcome::failed(error));
+        }
+        let wait = WaitFor::Child {
+            call: CalledRun { path, return_step },
+            input: Json::Object(call.args.clone()),
+        };
+        Done::Waits(wait, timeout, Resumed::Called)
+    }
+
+    /// What the first rule that holds says. Without one, success goes on and an error fails.
+    fn judge(
+        &self,
+        pipeline: &Pipeline,
+        task: &Task,
+        outcome: &Outcome,
+        seen: &Json,
+        now: &mut Progress,
+    ) -> Result<Next, TemplateError> {
+        let view = self.view(task, now, &self.args, Some(seen));
+        let mut decided = None;
+        for rule in &task.rules {
+            if rule.when.as_ref().map_or(Ok(true), |when| when.truthy(&view))? {
+                decided = Some(rule);
+                break;
+            }
+        }
+        let act = decided.map_or(
+            match outcome.error {
+                None => Act::Continue,
+                Some(_) => Act::Fail,
+            },
+            |rule| rule.act,
+        );
+        let again = match (act, decided) {
+            (Act::Retry, Some(rule)) => self.again(rule, &view, outcome)?,
+            _ => None,
+        };
+        let mut sets = Vec::new();
+        if outcome.error.is_none() && again.is_none() {
+            sets.push(&task.sets);
+        }
+        sets.extend(decided.map(|rule| &rule.sets));
+        let sets = sets.into_iter().map(|it| Assigned::of(it, &view));
+        let sets: Vec<Assigned> = sets.collect::<Result<_, _>>()?;
+        sets.into_iter().for_each(|it| it.apply(now));
+        if let Some(delay) = again {
+            return Ok(Next::Again(delay));
+        }
+        now.remember(task, &outcome.result);
+        let error = || outcome.error.clone();
+        Ok(match act {
+            Act::Continue => Next::Go(now.at + 1),
+            Act::Break => Next::End,
+            Act::Jump => match target(pipeline, now.at, decided.and_then(|it| it.to.as_deref())) {
+                Some(at) => Next::Go(at),
+                None => Next::Fail(ToolError::invalid("PIPELINE_BROKEN", "a jump leads nowhere")),
+            },
+            Act::Retry => Next::Fail(error().unwrap_or_else(|| {
+                let message = format!("after {} attempts its rule still asks for another", now.attempt);
+                ToolError::new(ErrorClass::Unknown, "RETRIES_EXHAUSTED", message)
+            })),
+            Act::Fail => Next::Fail(error().unwrap_or_else(|| {
+                let message = said(&outcome.result).unwrap_or("its rule says that it has failed");
+                ToolError::new(ErrorClass::Unknown, "TASK_FAILED", message)
+            })),
+        })
+    }
+
+    /// How long to wait for the next attempt; nothing if there is none.
+    fn again(
+        &self,
+        rule: &Rule,
+        view: &View<'_>,
+        outcome: &Outcome,
+    ) -> Result<Option<Duration>, TemplateError> {
+        let attempts = match rule.attempts.evaluate(view)? {
+            Json::Number(number) => number.as_u64(),
+            Json::String(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        if u64::from(view.attempt) >= attempts.unwrap_or(3) {
+            return Ok(None);
+        }
+        let delay = match rule.delay_ms {
+            Some(millis) => Duration::from_millis(millis),
+            None => task::duration(&rule.delay.evaluate(view)?).unwrap_or(Duration::from_secs(1)),
+        };
+        let asked = outcome.error.as_ref().and_then(|error| error.retry_after);
+        let own = rule.backoff.after(delay, view.attempt);
+        Ok(Some(own.max(asked.unwrap_or_default())))
+    }
+}
+
+/// What a rule or task sets, evaluated.
+struct Assigned {
+    ctx: Map<String, Json>,
+    iter: Map<String, Json>,
+    step: Map<String, Json>,
+}
+
+impl Assigned {
+    fn of(sets: &Sets, view: &View<'_>) -> Result<Assigned, TemplateError> {
+        Ok(Assigned {
+            ctx: task::mapping(&sets.ctx, view)?,
+            iter: task::mapping(&sets.iter, view)?,
+            step: task::mapping(&sets.step, view)?,
+        })
+    }
+
+    fn apply(self, now: &mut Progress) {
+        now.vars.ctx.extend(self.ctx);
+        now.vars.iter.extend(self.iter);
+        now.vars.step.extend(self.step);
+    }
+}
+
+fn patch(ctx: Map<String, Json>) -> Patch {
+    ctx.into_iter().collect::<BTreeMap<_, _>>()
+}
+
+fn target(pipeline: &Pipeline, at: usize, to: Option<&str>) -> Option<usize> {
+    match to? {
+        "previous" => at.checked_sub(1),
+        name => pipeline.tasks.iter().position(|task| task.name == name || task.alias.as_deref() == Some(name)),
+    }
+}
+
+/// A message that a result brings along.
+fn said(result: &Json) -> Option<&str> {
+    ["message", "error"].iter().find_map(|key| result.get(key)?.as_str())
+}
+
+/// An answer over HTTP is more than its body: files read `step.data` and `step.status_code`.
+fn wrapped(kind: &str, mut outcome: Outcome) -> Outcome {
+    if let ("http", Some(status)) = (kind, outcome.details.get("http").and_then(|it| it.get("status"))) {
+        let status = status.clone();
+        let body = std::mem::take(&mut outcome.result);
+        outcome.result = json!({ "status_code": status, "data": body });
+    }
+    outcome
+}
+
+/// The arguments that a task says it cannot do without.
+fn expects(task: &Task, args: &Map<String, Json>) -> Result<(), ToolError> {
+    let missing = names(&task.assert, "expects").find(|name| args.get(*name).is_none_or(Json::is_null));
+    missing.map_or(Ok(()), |name| {
+        let message = format!("it expects `{name}`, which was not given");
+        Err(ToolError::invalid("ASSERT_EXPECTS", message))
+    })
+}
+
+/// What a task promises to return.
+fn returns(task: &Task, result: &Json) -> Result<(), ToolError> {
+    let missing = names(&task.assert, "returns").find(|name| result.get(*name).is_none());
+    missing.map_or(Ok(()), |name| {
+        let message = format!("it promises to return `{name}`, which it did not");
+        Err(ToolError::invalid("ASSERT_RETURNS", message))
+    })
+}
+
+fn names<'a>(assert: &'a Json, key: &str) -> impl Iterator<Item = &'a str> {
+    let list = assert.get(key).and_then(Json::as_array);
+    list.into_iter().flatten().filter_map(Json::as_str)
+}
+
+/// An expression's values that are kept elsewhere are brought here before anything is rendered.
+pub(crate) async fn bring(means: &Means, fixed: &mut Fixed) -> Result<(), ToolError> {
+    for value in fixed.referable() {
+        if crate::artifacts::is_ref(value).is_some() {
+            *value = Arc::new(means.artifacts.expand(value).await?);
+        } else if let Json::Object(map) = &**value {
+            let referred: Vec<String> = map
+                .iter()
+                .filter(|(_, it)| crate::artifacts::is_ref(it).is_some())
+                .map(|(key, _)| key.clone())
+                .collect();
+            if referred.is_empty() {
+                continue;
+            }
+            let mut map = map.clone();
+            for key in referred {
+                if let Some(it) = map.get_mut(&key) {
+                    *it = means.artifacts.expand(it).await?;
+                }
+            }
+            *value = Arc::new(Json::Object(map));
+        }
+    }
+    Ok(())
+}

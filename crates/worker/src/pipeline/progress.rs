@@ -1,0 +1,203 @@
+//! How far a pipeline came: what a step that waits is told when it goes on.
+
+use serde_json::{Map, Value as Json, json};
+use stepwell_kernel::plan::ErrorClass;
+
+use super::task::Task;
+use crate::outcome::{Outcome, ToolError};
+use crate::scope::Vars;
+
+/// The form of a memo. A memo of another form was written by another version.
+const FORM: u64 = 1;
+
+/// What a wait was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resumed {
+    /// The task is to be done again.
+    Retry,
+    /// The task was a sleep, which is over.
+    Slept,
+    /// The task was a call, which has ended.
+    Called,
+}
+
+/// How far a pipeline came.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Progress {
+    /// The task that is next.
+    pub(super) at: usize,
+    /// Which attempt of it, from 1.
+    pub(super) attempt: u32,
+    /// Tasks that have run.
+    pub(super) ran: u32,
+    pub(super) vars: Vars,
+    /// What the step returns, so far.
+    output: Json,
+    resumed: Option<Resumed>,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress {
+            at: 0,
+            attempt: 1,
+            ran: 0,
+            vars: Vars::default(),
+            output: Json::Null,
+            resumed: None,
+        }
+    }
+}
+
+impl Progress {
+    /// Writes it down.
+    pub(super) fn memo(&self, resumed: Resumed) -> Json {
+        let resumed = match resumed {
+            Resumed::Retry => "retry",
+            Resumed::Slept => "slept",
+            Resumed::Called => "called",
+        };
+        json!({
+            "form": FORM,
+            "at": self.at,
+            "attempt": self.attempt,
+            "ran": self.ran,
+            "ctx": self.vars.ctx,
+            "iter": self.vars.iter,
+            "step": self.vars.step,
+            "results": self.vars.results,
+            "prev": self.vars.prev,
+            "output": self.output,
+            "resumed": resumed,
+        })
+    }
+
+    /// Reads it back.
+    pub(super) fn read(memo: &Json) -> Result<Progress, ToolError> {
+        let broken = || {
+            let message = "how far the step came was written down by another version of the worker";
+            ToolError::invalid("PIPELINE_BROKEN", message)
+        };
+        let number = |key: &str| memo.get(key).and_then(Json::as_u64).ok_or_else(broken);
+        let map = |key: &str| -> Result<Map<String, Json>, ToolError> {
+            memo.get(key).and_then(Json::as_object).cloned().ok_or_else(broken)
+        };
+        let value = |key: &str| memo.get(key).cloned().unwrap_or_default();
+        if number("form")? != FORM {
+            return Err(broken());
+        }
+        let resumed = match memo.get("resumed").and_then(Json::as_str) {
+            Some("retry") => Resumed::Retry,
+            Some("slept") => Resumed::Slept,
+            Some("called") => Resumed::Called,
+            _ => return Err(broken()),
+        };
+        let small = |key: &str| number(key).and_then(|it| u32::try_from(it).map_err(|_| broken()));
+        Ok(Progress {
+            at: small("at")? as usize,
+            attempt: small("attempt")?,
+            ran: small("ran")?,
+            vars: Vars {
+                ctx: map("ctx")?,
+                iter: map("iter")?,
+                step: map("step")?,
+                results: map("results")?,
+                prev: value("prev"),
+            },
+            output: value("output"),
+            resumed: Some(resumed),
+        })
+    }
+
+    /// What became of the task that the step waited for, if that is known without doing it.
+    pub(super) fn came_back(&mut self, payload: Option<&Json>) -> Option<Outcome> {
+        match self.resumed.take()? {
+            Resumed::Retry => None,
+            Resumed::Slept => Some(Outcome::ok(slept())),
+            Resumed::Called => Some(ended(payload.unwrap_or(&Json::Null))),
+        }
+    }
+
+    /// Keeps what a task returned.
+    pub(super) fn remember(&mut self, task: &Task, result: &Json) {
+        for name in [Some(&task.name), task.alias.as_ref()].into_iter().flatten() {
+            self.vars.results.insert(name.clone(), result.clone());
+        }
+        if task.kind != "noop" || !result.is_null() {
+            self.output = result.clone();
+        }
+        self.vars.prev = result.clone();
+    }
+
+    /// What the step returns: what its last task returned, and where somebody looks at it, what each
+    /// returned.
+    pub(super) fn output(&mut self, keeps_results: bool) -> Json {
+        let output = std::mem::take(&mut self.output);
+        if !keeps_results {
+            return output;
+        }
+        let results = Json::Object(std::mem::take(&mut self.vars.results));
+        let mut map = match output {
+            Json::Object(map) => map,
+            other => Map::from_iter([("data".to_owned(), other)]),
+        };
+        map.entry("results").or_insert(results);
+        Json::Object(map)
+    }
+}
+
+/// What a sleep returns.
+pub(super) fn slept() -> Json {
+    json!({ "waited": true })
+}
+
+/// What a call returns, by how the run ended.
+fn ended(payload: &Json) -> Outcome {
+    let output = payload.get("output").cloned().unwrap_or_default();
+    let failed = |code: &str| {
+        let error = payload.get("error");
+        let message = error.and_then(|it| it.get("message")).and_then(Json::as_str);
+        let message = message.unwrap_or("the run that was called did not succeed");
+        Outcome {
+            result: output.clone(),
+            ..Outcome::failed(ToolError::new(ErrorClass::External, code, message))
+        }
+    };
+    match payload.get("status").and_then(Json::as_str) {
+        Some("succeeded" | "partial") => Outcome::ok(output),
+        Some("cancelled") => failed("CHILD_CANCELLED"),
+        _ => failed("CHILD_FAILED"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_read_back() {
+        let mut progress = Progress {
+            at: 2,
+            attempt: 3,
+            ran: 7,
+            output: json!([1]),
+            ..Progress::default()
+        };
+        progress.vars.iter.insert("page".into(), json!(4));
+        progress.vars.prev = json!({ "a": null });
+        let read = Progress::read(&progress.memo(Resumed::Retry)).unwrap();
+        let expected = Progress {
+            resumed: Some(Resumed::Retry),
+            ..progress
+        };
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn a_memo_of_another_form_is_refused() {
+        let mut memo = Progress::default().memo(Resumed::Slept);
+        memo["form"] = json!(2);
+        assert_eq!(Progress::read(&memo).unwrap_err().code, "PIPELINE_BROKEN");
+        assert!(Progress::read(&Json::Null).is_err());
+    }
+}

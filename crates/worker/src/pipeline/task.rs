@@ -1,0 +1,304 @@
+//! Tasks as the worker runs them: read once per plan from the normalised form that the dialects write,
+//! with every template compiled.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json};
+use stepwell_kernel::expr::{Scope, Template, TemplateError, TemplateValue, has_template};
+
+use crate::outcome::ToolError;
+
+/// What stands in a task beside the fields of its kind.
+const OWN: [&str; 13] = [
+    "name",
+    "kind",
+    "description",
+    "args",
+    "auth",
+    "assert",
+    "timeout",
+    "timeout_ms",
+    "rules",
+    "set_ctx",
+    "set_iter",
+    "set_step",
+    "select",
+];
+
+/// One task of a pipeline.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    /// The fields of its kind.
+    pub(crate) fields: TemplateValue,
+    /// Program text, which is never rendered.
+    pub(crate) code: Option<String>,
+    pub(crate) args: TemplateValue,
+    pub(crate) auth: TemplateValue,
+    pub(crate) timeout: Timeout,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) sets: Sets,
+    pub(crate) assert: Json,
+    /// What stays in the log of a result that is too large for it.
+    pub(crate) select: Vec<String>,
+    /// Its result is known under this name too.
+    pub(crate) alias: Option<String>,
+    /// As the author wrote it: only here are references to secrets looked for.
+    pub(crate) written: Json,
+}
+
+/// How long a task may take.
+#[derive(Debug)]
+pub(crate) enum Timeout {
+    /// As long as the worker allows.
+    Default,
+    Fixed(Duration),
+    Computed(Template),
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Retry,
+    Jump,
+    Break,
+    Fail,
+    Continue,
+}
+
+/// What to do after a task, if its condition holds.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    /// Absent holds always.
+    pub(crate) when: Option<Template>,
+    pub(crate) act: Act,
+    pub(crate) attempts: TemplateValue,
+    pub(crate) backoff: Backoff,
+    pub(crate) delay: TemplateValue,
+    /// In milliseconds, where it is fixed.
+    pub(crate) delay_ms: Option<u64>,
+    pub(crate) to: Option<String>,
+    pub(crate) sets: Sets,
+}
+
+/// How waits between attempts grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backoff {
+    None,
+    Constant,
+    Linear,
+    Exponential,
+}
+
+impl Backoff {
+    /// The wait after `attempt` attempts.
+    pub(crate) fn after(self, delay: Duration, attempt: u32) -> Duration {
+        /// No single wait is longer: a slip in a file must not stop a run for years.
+        const LONGEST: Duration = Duration::from_secs(24 * 3600);
+        let factor = match self {
+            Backoff::None => 0,
+            Backoff::Constant => 1,
+            Backoff::Linear => attempt,
+            Backoff::Exponential => 2_u32.saturating_pow(attempt.saturating_sub(1)),
+        };
+        delay.saturating_mul(factor).min(LONGEST)
+    }
+}
+
+/// Values to set: for the run, for the iteration, for the tasks that follow.
+#[derive(Debug)]
+pub(crate) struct Sets {
+    pub(crate) ctx: TemplateValue,
+    pub(crate) iter: TemplateValue,
+    pub(crate) step: TemplateValue,
+}
+
+/// A task that the worker cannot read: the plan was not made by this version's dialects.
+fn broken(what: impl std::fmt::Display) -> ToolError {
+    ToolError::invalid("PIPELINE_BROKEN", format!("the plan's tasks cannot be read: {what}"))
+}
+
+/// Reads the tasks of a block.
+pub(crate) fn read(tasks: &Json) -> Result<Vec<Task>, ToolError> {
+    let list = tasks.as_array().ok_or_else(|| broken("no list"))?;
+    list.iter().map(Task::read).collect()
+}
+
+impl Task {
+    /// Reads one task.
+    pub(crate) fn read(json: &Json) -> Result<Task, ToolError> {
+        let map = json.as_object().ok_or_else(|| broken("no mapping"))?;
+        let text = |key: &str| map.get(key).and_then(Json::as_str).map(str::to_owned);
+        let name = text("name").ok_or_else(|| broken("a task without a name"))?;
+        let kind = text("kind").ok_or_else(|| broken("a task without a kind"))?;
+        // A program's text is the program's own, whatever braces it has.
+        let code = text("code").filter(|_| kind == "python");
+        let fields: Map<String, Json> = map
+            .iter()
+            .filter(|(key, _)| !OWN.contains(&key.as_str()))
+            .filter(|(key, _)| code.is_none() || *key != "code")
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let rules = match map.get("rules") {
+            Some(Json::Array(rules)) => rules.iter().map(Rule::read).collect::<Result<_, _>>()?,
+            _ => Vec::new(),
+        };
+        let select = match map.get("select") {
+            Some(Json::Array(paths)) => paths.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+            _ => Vec::new(),
+        };
+        Ok(Task {
+            name,
+            kind,
+            fields: value(&Json::Object(fields))?,
+            code,
+            args: value(map.get("args").unwrap_or(&Json::Null))?,
+            auth: value(map.get("auth").unwrap_or(&Json::Null))?,
+            timeout: timeout(map)?,
+            rules,
+            sets: Sets::read(map)?,
+            assert: map.get("assert").cloned().unwrap_or_default(),
+            select,
+            alias: None,
+            written: json.clone(),
+        })
+    }
+}
+
+impl Rule {
+    fn read(json: &Json) -> Result<Rule, ToolError> {
+        let map = json.as_object().ok_or_else(|| broken("a rule that is no mapping"))?;
+        let text = |key: &str| map.get(key).and_then(Json::as_str);
+        let act = match text("do") {
+            Some("retry") => Act::Retry,
+            Some("jump") => Act::Jump,
+            Some("break") => Act::Break,
+            Some("fail") => Act::Fail,
+            Some("continue") | None => Act::Continue,
+            Some(other) => return Err(broken(format!("a rule that does {other:?}"))),
+        };
+        let backoff = match text("backoff") {
+            Some("none") => Backoff::None,
+            Some("linear") => Backoff::Linear,
+            Some("exponential") => Backoff::Exponential,
+            _ => Backoff::Constant,
+        };
+        Ok(Rule {
+            when: text("when").map(template).transpose()?,
+            act,
+            attempts: value(map.get("attempts").unwrap_or(&Json::from(3)))?,
+            backoff,
+            delay: value(map.get("delay").unwrap_or(&Json::Null))?,
+            delay_ms: map.get("delay_ms").and_then(Json::as_u64),
+            to: text("to").map(str::to_owned),
+            sets: Sets::read(map)?,
+        })
+    }
+}
+
+impl Sets {
+    fn read(map: &Map<String, Json>) -> Result<Sets, ToolError> {
+        let of = |key: &str| value(map.get(key).unwrap_or(&Json::Null));
+        Ok(Sets {
+            ctx: of("set_ctx")?,
+            iter: of("set_iter")?,
+            step: of("set_step")?,
+        })
+    }
+}
+
+fn template(text: &str) -> Result<Template, ToolError> {
+    // `when: ready` is an expression too, as its authors know it.
+    let text = match has_template(text) {
+        true => text.to_owned(),
+        false => format!("{{{{ {text} }}}}"),
+    };
+    Template::parse(&text).map_err(broken)
+}
+
+fn value(json: &Json) -> Result<TemplateValue, ToolError> {
+    TemplateValue::parse(json).map_err(|error| broken(error.error))
+}
+
+fn timeout(map: &Map<String, Json>) -> Result<Timeout, ToolError> {
+    if let Some(millis) = map.get("timeout_ms").and_then(Json::as_u64) {
+        return Ok(Timeout::Fixed(Duration::from_millis(millis)));
+    }
+    match map.get("timeout").and_then(Json::as_str) {
+        Some(text) => Ok(Timeout::Computed(template(text)?)),
+        None => Ok(Timeout::Default),
+    }
+}
+
+/// A mapping that a template gave, or nothing.
+pub(crate) fn mapping(
+    value: &TemplateValue,
+    scope: &dyn Scope,
+) -> Result<Map<String, Json>, TemplateError> {
+    Ok(match value.evaluate(scope)? {
+        Json::Object(map) => map,
+        _ => Map::new(),
+    })
+}
+
+/// A length of time that a template gave: a number of seconds, or text such as `1.5`, `500ms`, `2m`.
+pub(crate) fn duration(value: &Json) -> Option<Duration> {
+    /// Longer than anyone means.
+    const LONGEST: f64 = 366.0 * 24.0 * 3600.0;
+    let seconds = match value {
+        Json::Number(number) => number.as_f64()?,
+        Json::String(text) => {
+            let text = text.trim();
+            let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+            let (number, unit) = text.split_at(split);
+            let factor = match unit.trim() {
+                "" | "s" | "sec" | "seconds" => 1.0,
+                "ms" => 0.001,
+                "m" | "min" | "minutes" => 60.0,
+                "h" | "hours" => 3600.0,
+                "d" | "days" => 86_400.0,
+                _ => return None,
+            };
+            number.trim().parse::<f64>().ok()? * factor
+        }
+        _ => return None,
+    };
+    (0.0..=LONGEST).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn waits_grow_as_their_rule_says() {
+        let d = Duration::from_secs(2);
+        let after = |backoff: Backoff| [1, 2, 3].map(|n| backoff.after(d, n).as_secs());
+        assert_eq!(after(Backoff::None), [0, 0, 0]);
+        assert_eq!(after(Backoff::Constant), [2, 2, 2]);
+        assert_eq!(after(Backoff::Linear), [2, 4, 6]);
+        assert_eq!(after(Backoff::Exponential), [2, 4, 8]);
+        assert_eq!(Backoff::Exponential.after(d, 1_000).as_secs(), 24 * 3600);
+    }
+
+    #[test]
+    fn lengths_of_time_are_numbers_of_seconds_or_have_a_unit() {
+        let ms = |value: Json| duration(&value).map(|it| it.as_millis());
+        assert_eq!(ms(json!(1.5)), Some(1_500));
+        assert_eq!(ms(json!("0.2")), Some(200));
+        assert_eq!(ms(json!("500ms")), Some(500));
+        assert_eq!(ms(json!("2m")), Some(120_000));
+        assert_eq!(ms(json!("soon")), None);
+        assert_eq!(ms(json!(-1)), None);
+        assert_eq!(ms(json!(f64::MAX)), None);
+        assert_eq!(ms(Json::Null), None);
+    }
+
+    #[test]
+    fn a_program_is_not_rendered() {
+        let task = Task::read(&json!({"name": "a", "kind": "python", "code": "x = f'{{{y}}}'"}));
+        assert_eq!(task.unwrap().code.as_deref(), Some("x = f'{{{y}}}'"));
+    }
+}

@@ -1,0 +1,199 @@
+//! What the templates of a pipeline see: the run's parameters and ctx, what other steps returned, the
+//! loop's item, the token's arguments, and what the tasks before have done.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value as Json, json};
+use stepwell_kernel::command::Claimed;
+use stepwell_kernel::expr::Scope;
+use stepwell_kernel::keys;
+use stepwell_kernel::plan::{Plan, Work};
+
+/// What stays the same while a step-run is worked on.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    run_id: Arc<str>,
+    params: Arc<Json>,
+    ctx: Arc<Json>,
+    outputs: Vec<(String, Arc<Json>)>,
+    /// The loop's item under its name, and its place.
+    item: Option<(String, Arc<Json>, u32)>,
+    payload: Option<Arc<Json>>,
+    /// Secrets that the templates name.
+    pub(crate) keychain: Arc<Json>,
+}
+
+impl Fixed {
+    /// Of a claim.
+    pub(crate) fn new(run_id: &Arc<str>, plan: &Plan, claimed: &Claimed) -> Fixed {
+        let at = claimed.claim.target.step_ref();
+        let step = plan.step(claimed.step);
+        let name = step.each.as_ref().map(|each| each.iterator.clone());
+        let item = at.item.zip(name).map(|(index, name)| {
+            (name, Arc::new(claimed.item.clone().unwrap_or_default()), index)
+        });
+        Fixed {
+            run_id: Arc::clone(run_id),
+            params: Arc::clone(&claimed.params),
+            ctx: Arc::clone(&claimed.ctx),
+            outputs: claimed.outputs.clone(),
+            item,
+            payload: claimed.payload.clone(),
+            keychain: Arc::default(),
+        }
+    }
+
+    /// Every value that may be a reference to something kept elsewhere.
+    pub(crate) fn referable(&mut self) -> impl Iterator<Item = &mut Arc<Json>> {
+        let item = self.item.iter_mut().map(|(_, value, _)| value);
+        let outputs = self.outputs.iter_mut().map(|(_, value)| value);
+        outputs.chain(item).chain([&mut self.ctx, &mut self.params])
+    }
+}
+
+/// What the tasks have done so far. It survives a wait, as the memo of the step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Vars {
+    /// Patches of ctx.
+    pub(crate) ctx: Map<String, Json>,
+    /// What was set for this iteration.
+    pub(crate) iter: Map<String, Json>,
+    /// What was set for the tasks that follow.
+    pub(crate) step: Map<String, Json>,
+    /// What tasks returned.
+    pub(crate) results: Map<String, Json>,
+    /// What the last task returned.
+    pub(crate) prev: Json,
+}
+
+/// What one template sees.
+pub(crate) struct View<'a> {
+    pub(crate) fixed: &'a Fixed,
+    pub(crate) vars: &'a Vars,
+    pub(crate) args: &'a Map<String, Json>,
+    pub(crate) task: &'a str,
+    pub(crate) attempt: u32,
+    /// What became of the task, once it has ended.
+    pub(crate) outcome: Option<&'a Json>,
+}
+
+impl View<'_> {
+    fn iter(&self) -> Json {
+        let mut iter = self.vars.iter.clone();
+        if let Some((name, value, index)) = &self.fixed.item {
+            iter.entry("index").or_insert_with(|| json!(index));
+            iter.entry(name.clone()).or_insert_with(|| Json::clone(value));
+        }
+        Json::Object(iter)
+    }
+
+    fn ctx(&self) -> Json {
+        let mut ctx = match &*self.fixed.ctx {
+            Json::Object(map) => map.clone(),
+            _ => Map::new(),
+        };
+        ctx.extend(self.vars.ctx.clone());
+        Json::Object(ctx)
+    }
+
+    fn own(&self, name: &str) -> Option<Json> {
+        Some(match name {
+            "ctx" => self.ctx(),
+            "iter" => self.iter(),
+            "args" | "input" => Json::Object(self.args.clone()),
+            "outcome" | "output" => self.outcome?.clone(),
+            "result" => self.outcome?.get("result")?.clone(),
+            "error" => self.outcome?.get("error")?.clone(),
+            "event" => json!({ "payload": self.fixed.payload.as_deref()? }),
+            "_prev" => self.vars.prev.clone(),
+            "_task" => json!(self.task),
+            "_attempt" => json!(self.attempt),
+            "loop_index" | "_index" => json!(self.fixed.item.as_ref()?.2),
+            "execution_id" => json!(keys::execution_id(&self.fixed.run_id)),
+            "run_id" => json!(&*self.fixed.run_id),
+            "job" => json!({
+                "uuid": &*self.fixed.run_id,
+                "execution_id": keys::execution_id(&self.fixed.run_id),
+            }),
+            "step" => Json::Object(self.vars.step.clone()),
+            _ => return None,
+        })
+    }
+}
+
+impl Scope for View<'_> {
+    fn lookup(&self, name: &str) -> Option<Arc<Json>> {
+        match name {
+            "workload" => return Some(Arc::clone(&self.fixed.params)),
+            "keychain" => return Some(Arc::clone(&self.fixed.keychain)),
+            _ => {}
+        }
+        if let Some(value) = self.own(name) {
+            return Some(Arc::new(value));
+        }
+        if let Some((item, value, _)) = &self.fixed.item
+            && item == name
+        {
+            return Some(Arc::clone(value));
+        }
+        if let Some(value) = self.vars.step.get(name) {
+            return Some(Arc::new(value.clone()));
+        }
+        if let Some(value) = self.vars.results.get(name) {
+            return Some(Arc::new(with_data(value.clone())));
+        }
+        let mut outputs = self.fixed.outputs.iter();
+        if let Some((_, output)) = outputs.find(|(step, _)| step == name) {
+            return Some(match output.get("data") {
+                Some(_) => Arc::clone(output),
+                None => Arc::new(with_data(Json::clone(output))),
+            });
+        }
+        let param = self.fixed.params.get(name);
+        param.or_else(|| self.args.get(name)).map(|value| Arc::new(value.clone()))
+    }
+}
+
+/// What a task or step returned, with `data` as another way to reach it.
+fn with_data(value: Json) -> Json {
+    match value {
+        Json::Object(mut map) if !map.contains_key("data") => {
+            let data = Json::Object(map.clone());
+            map.insert("data".to_owned(), data);
+            Json::Object(map)
+        }
+        other => other,
+    }
+}
+
+/// Whether anything in the plan reads `step.results`, so that what single tasks returned is kept.
+pub(crate) fn results_are_read(plan: &Plan, step: &str) -> bool {
+    // The net's own templates and those of other steps' work: a word in a text is enough, since
+    // keeping too much is harmless.
+    let wanted = format!("{step}.results");
+    let has = |json: &Json| mentions(json, &wanted);
+    let net = plan.net();
+    net.edges.iter().any(|edge| {
+        let when = edge.when.as_ref().is_some_and(|it| it.source().contains(&wanted));
+        when || edge.args.as_ref().is_some_and(|it| has(&it.to_json()))
+            || edge.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
+    }) || net.steps.iter().any(|it| {
+        let work = match &it.work {
+            Work::Pipeline { tasks } => has(tasks),
+            Work::Task { config, .. } => has(config),
+            Work::Child(child) => has(&child.input.to_json()),
+            Work::Wait(_) => false,
+        };
+        let each = it.each.as_ref().is_some_and(|each| has(&each.items.to_json()));
+        work || each || has(&it.input) || it.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
+    }) || net.library.values().any(has)
+}
+
+fn mentions(json: &Json, wanted: &str) -> bool {
+    match json {
+        Json::String(text) => text.contains(wanted),
+        Json::Array(items) => items.iter().any(|it| mentions(it, wanted)),
+        Json::Object(map) => map.values().any(|it| mentions(it, wanted)),
+        _ => false,
+    }
+}
