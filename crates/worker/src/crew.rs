@@ -89,17 +89,18 @@ impl Crew {
             .enable_all()
             .build()?;
         let handle = runtime.handle().clone();
-        Ok(Crew {
-            runtime: Some(runtime),
-            ..Crew::on(handle, means, handlers)
-        })
+        let mut crew = Crew::on(handle, means, handlers);
+        crew.runtime = Some(runtime);
+        Ok(crew)
     }
 
     /// A crew on a runtime that is there already.
     #[must_use]
     pub fn on(handle: Handle, means: Means, handlers: Handlers) -> Crew {
         let queues = handlers.limited();
-        let queues = queues.map(|(queue, jobs)| (queue.clone(), Semaphore::new(jobs))).collect();
+        let queues = queues
+            .map(|(queue, jobs)| (queue.clone(), Semaphore::new(jobs)))
+            .collect();
         let shared = Arc::new(Shared {
             means,
             handlers,
@@ -169,7 +170,10 @@ impl Crew {
 
     /// Tells all jobs to stop.
     pub fn stop_all(&self) {
-        self.shared.running().values().for_each(CancellationToken::cancel);
+        self.shared
+            .running()
+            .values()
+            .for_each(CancellationToken::cancel);
     }
 
     /// Lets jobs end by themselves for as long as `patience`, then tells them to stop and waits until
@@ -181,7 +185,10 @@ impl Crew {
             if tokio::time::timeout(patience, shared.idle()).await.is_ok() {
                 return;
             }
-            shared.running().values().for_each(CancellationToken::cancel);
+            shared
+                .running()
+                .values()
+                .for_each(CancellationToken::cancel);
             let _ = tokio::time::timeout(grace, shared.idle()).await;
         });
     }
@@ -260,8 +267,8 @@ impl Shared {
             &job.run_id,
             &step_id,
             execution,
-            redactor.clone(),
-            self.means.limits,
+            &redactor,
+            &self.means.limits,
         );
         let cx = Cx {
             run_id: Arc::clone(&job.run_id),
@@ -279,7 +286,12 @@ impl Shared {
         };
         if let Became::Failed(error, ..) = &became {
             let log = StepLog::new(lines.clone());
-            log.note(&format!("failed: {} {}: {}", error.class.name(), error.code, error.message));
+            log.note(&format!(
+                "failed: {} {}: {}",
+                error.class.name(),
+                error.code,
+                error.message
+            ));
         }
         lines.finish().await;
         drop(permit);
@@ -325,7 +337,11 @@ impl Shared {
         let target = job.claimed.claim.target;
         let undo = matches!(target, Target::Undo(_));
         let key = (job.plan.hash().to_owned(), job.claimed.step.0, undo);
-        let lock = || self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || {
+            self.pipelines
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         if let Some(known) = lock().get(&key) {
             return Ok(Arc::clone(known));
         }
@@ -333,7 +349,12 @@ impl Shared {
         let tasks = match (target, &step.work, &step.undo) {
             (Target::Undo(_), _, Some(undo)) => &undo.tasks,
             (Target::Step(_), Work::Pipeline { tasks }, _) => tasks,
-            _ => return Err(ToolError::invalid("PIPELINE_BROKEN", "the step has no tasks")),
+            _ => {
+                return Err(ToolError::invalid(
+                    "PIPELINE_BROKEN",
+                    "the step has no tasks",
+                ));
+            }
         };
         let pipeline = Arc::new(Pipeline::read(&job.plan, &step.name, tasks)?);
         let mut known = lock();
@@ -374,25 +395,31 @@ impl Shared {
             may_wait: matches!(claimed.claim.target, Target::Step(_)),
         };
         let payload = claimed.payload.as_deref();
-        Ok(match surroundings.run(&pipeline, memo.as_ref(), payload).await {
-            Ending::Completed { output, ctx } => {
-                let keep = keep::of(&job.plan, claimed.step, pipeline.select());
-                let (output, ctx, artifacts) = self.shrink(job, output, ctx, &keep).await?;
-                Became::Completed(output, ctx, artifacts)
-            }
-            Ending::Failed { error, ctx } => failed(error, ctx),
-            Ending::Waits {
-                wait,
-                timeout,
-                memo,
-            } => {
-                let key = self.key(job, "memo");
-                let (memo, _) = self.means.artifacts.shrink(&key, memo, &keep::nothing()).await?;
-                Became::Waits(wait, timeout, Vec::new(), Some(memo))
-            }
-            Ending::Stopped(Stop::Cancelled) => Became::Stopped,
-            Ending::Stopped(stop) => failed(stop.error(), Patch::new()),
-        })
+        Ok(
+            match surroundings.run(&pipeline, memo.as_ref(), payload).await {
+                Ending::Completed { output, ctx } => {
+                    let keep = keep::of(&job.plan, claimed.step, pipeline.select());
+                    let (output, ctx, artifacts) = self.shrink(job, output, ctx, &keep).await?;
+                    Became::Completed(output, ctx, artifacts)
+                }
+                Ending::Failed { error, ctx } => failed(error, ctx),
+                Ending::Waits {
+                    wait,
+                    timeout,
+                    memo,
+                } => {
+                    let key = self.key(job, "memo");
+                    let (memo, _) = self
+                        .means
+                        .artifacts
+                        .shrink(&key, memo, &keep::nothing())
+                        .await?;
+                    Became::Waits(wait, timeout, Vec::new(), Some(memo))
+                }
+                Ending::Stopped(Stop::Cancelled) => Became::Stopped,
+                Ending::Stopped(stop) => failed(stop.error(), Patch::new()),
+            },
+        )
     }
 
     /// Gets the secrets that the templates name below `keychain`.
@@ -410,7 +437,11 @@ impl Shared {
         let entries = job.plan.net().extra.get("keychain").unwrap_or(&Json::Null);
         let mut values = Map::new();
         for name in names {
-            let value = self.means.secrets.keychain(entries, &name, redactor).await?;
+            let value = self
+                .means
+                .secrets
+                .keychain(entries, &name, redactor)
+                .await?;
             values.insert(name, value);
         }
         fixed.keychain = Arc::new(Json::Object(values));
@@ -468,7 +499,8 @@ impl Shared {
     ) -> Result<Became, ToolError> {
         let claimed = &job.claimed;
         let Some(handler) = self.handlers.find(queue, operation) else {
-            let message = format!("this worker has no handler for {operation:?} of the queue {queue:?}");
+            let message =
+                format!("this worker has no handler for {operation:?} of the queue {queue:?}");
             return Err(ToolError::invalid("HANDLER_MISSING", message));
         };
         let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
@@ -530,7 +562,12 @@ impl Shared {
                 delay,
             }) => {
                 let message = cut(&redactor.text(&message));
-                Became::Failed(StepError::new(class, code, message), retryable, delay, Patch::new())
+                Became::Failed(
+                    StepError::new(class, code, message),
+                    retryable,
+                    delay,
+                    Patch::new(),
+                )
             }
         })
     }
@@ -539,7 +576,12 @@ impl Shared {
 fn failed(error: ToolError, ctx: Patch) -> Became {
     let (retryable, delay) = (error.retryable, error.retry_after);
     let message = cut(&error.message);
-    Became::Failed(StepError::new(error.class, error.code, message), retryable, delay, ctx)
+    Became::Failed(
+        StepError::new(error.class, error.code, message),
+        retryable,
+        delay,
+        ctx,
+    )
 }
 
 fn cut(message: &str) -> String {

@@ -152,11 +152,7 @@ pub struct Failure {
 
 impl Failure {
     /// Of a class, which decides whether it is tried again.
-    pub fn new(
-        class: ErrorClass,
-        code: impl Into<String>,
-        message: impl Into<String>,
-    ) -> Failure {
+    pub fn new(class: ErrorClass, code: impl Into<String>, message: impl Into<String>) -> Failure {
         Failure {
             class,
             code: code.into(),
@@ -288,11 +284,16 @@ impl Handlers {
                 }
                 Err(error) => Box::pin(async move {
                     let message = format!("the input does not fit the handler: {error}");
-                    Err(Failure::new(ErrorClass::Validation, "HANDLER_INPUT", message))
+                    Err(Failure::new(
+                        ErrorClass::Validation,
+                        "HANDLER_INPUT",
+                        message,
+                    ))
                 }),
             }
         });
-        self.all.insert((queue.to_owned(), operation.to_owned()), boxed);
+        self.all
+            .insert((queue.to_owned(), operation.to_owned()), boxed);
         self
     }
 
@@ -306,10 +307,6 @@ impl Handlers {
     pub(crate) fn find(&self, queue: &str, operation: &str) -> Option<&Boxed> {
         // Borrowed pairs cannot be looked up in a map of owned ones.
         self.all.get(&(queue.to_owned(), operation.to_owned()))
-    }
-
-    pub(crate) fn limit_of(&self, queue: &str) -> Option<usize> {
-        self.limits.get(queue).copied()
     }
 
     /// What they serve.

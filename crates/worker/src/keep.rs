@@ -23,8 +23,12 @@ pub(crate) fn of<'a>(plan: &Plan, step: StepNo, select: impl Iterator<Item = &'a
             return;
         };
         let rest = match root {
-            "outcome" if at_end => rest.strip_prefix("result.").or_else(|| rest.strip_prefix("data.")),
-            "output" if at_end => rest.strip_prefix("data.").or_else(|| rest.strip_prefix("result.")),
+            "outcome" if at_end => rest
+                .strip_prefix("result.")
+                .or_else(|| rest.strip_prefix("data.")),
+            "output" if at_end => rest
+                .strip_prefix("data.")
+                .or_else(|| rest.strip_prefix("result.")),
             "event" if at_end => rest.strip_prefix("payload."),
             _ if root == name => Some(rest),
             _ => None,
@@ -46,9 +50,13 @@ pub(crate) fn of<'a>(plan: &Plan, step: StepNo, select: impl Iterator<Item = &'a
         let at_end = at == step.0 as usize;
         let set = other.set_ctx.iter().map(|(_, value)| value);
         values(set, &mut |path| see(path, at_end));
-        values(other.each.iter().map(|each| &each.items), &mut |path| see(path, false));
+        values(other.each.iter().map(|each| &each.items), &mut |path| {
+            see(path, false)
+        });
         let rules = other.admit.iter().flat_map(|admit| &admit.rules);
-        templates(rules.filter_map(|rule| rule.when.as_ref()), &mut |path| see(path, false));
+        templates(rules.filter_map(|rule| rule.when.as_ref()), &mut |path| {
+            see(path, false)
+        });
         if let Work::Child(child) = &other.work {
             values([&child.input].into_iter(), &mut |path| see(path, false));
         }
@@ -64,7 +72,8 @@ fn add(keep: &mut Keep, path: &str) {
 }
 
 fn templates<'a>(all: impl Iterator<Item = &'a Template>, see: &mut dyn FnMut(&str)) {
-    all.flat_map(|it| it.reads().iter()).for_each(|path| see(path));
+    all.flat_map(|it| it.reads().iter())
+        .for_each(|path| see(path));
 }
 
 fn values<'a>(all: impl Iterator<Item = &'a TemplateValue>, see: &mut dyn FnMut(&str)) {

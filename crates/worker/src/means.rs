@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
 
-use crate::artifacts::{ArtifactError, Artifacts};
+use crate::artifacts::Artifacts;
 use crate::logs::Logs;
 use crate::outcome::ToolError;
-use crate::secrets::{Redactor, SecretError, Secrets, is_reference};
+use crate::secrets::{Redactor, Secrets, is_reference};
 use crate::tool::{Limits, Tool};
 
 /// What a worker has.
@@ -69,12 +69,18 @@ impl Means {
             Json::String(text) if text.trim().is_empty() => return Ok(None),
             Json::String(text) if text.contains("://") && !is_reference(&text) => {
                 seen.add(&text);
-                return Ok(Some(Map::from_iter([("dsn".to_owned(), Json::String(text))])));
+                return Ok(Some(Map::from_iter([(
+                    "dsn".to_owned(),
+                    Json::String(text),
+                )])));
             }
             Json::String(name) => return Ok(Some(self.named(&name, seen).await?)),
             Json::Object(map) => map,
             other => {
-                let message = format!("`auth` must be a name or a mapping, it is {}", crate::tool::kind_of(&other));
+                let message = format!(
+                    "`auth` must be a name or a mapping, it is {}",
+                    crate::tool::kind_of(&other)
+                );
                 return Err(ToolError::invalid("TOOL_FIELD", message));
             }
         };
@@ -99,17 +105,5 @@ impl Means {
             }
             other => Map::from_iter([("token".to_owned(), other)]),
         })
-    }
-}
-
-impl From<SecretError> for ToolError {
-    fn from(error: SecretError) -> ToolError {
-        ToolError::new(error.class(), error.code(), error.to_string())
-    }
-}
-
-impl From<ArtifactError> for ToolError {
-    fn from(error: ArtifactError) -> ToolError {
-        ToolError::new(error.class(), error.code(), error.to_string())
     }
 }

@@ -30,7 +30,11 @@ impl Fixed {
         let step = plan.step(claimed.step);
         let name = step.each.as_ref().map(|each| each.iterator.clone());
         let item = at.item.zip(name).map(|(index, name)| {
-            (name, Arc::new(claimed.item.clone().unwrap_or_default()), index)
+            (
+                name,
+                Arc::new(claimed.item.clone().unwrap_or_default()),
+                index,
+            )
         });
         Fixed {
             run_id: Arc::clone(run_id),
@@ -82,7 +86,8 @@ impl View<'_> {
         let mut iter = self.vars.iter.clone();
         if let Some((name, value, index)) = &self.fixed.item {
             iter.entry("index").or_insert_with(|| json!(index));
-            iter.entry(name.clone()).or_insert_with(|| Json::clone(value));
+            iter.entry(name.clone())
+                .or_insert_with(|| Json::clone(value));
         }
         Json::Object(iter)
     }
@@ -150,7 +155,9 @@ impl Scope for View<'_> {
             });
         }
         let param = self.fixed.params.get(name);
-        param.or_else(|| self.args.get(name)).map(|value| Arc::new(value.clone()))
+        param
+            .or_else(|| self.args.get(name))
+            .map(|value| Arc::new(value.clone()))
     }
 }
 
@@ -174,7 +181,10 @@ pub(crate) fn results_are_read(plan: &Plan, step: &str) -> bool {
     let has = |json: &Json| mentions(json, &wanted);
     let net = plan.net();
     net.edges.iter().any(|edge| {
-        let when = edge.when.as_ref().is_some_and(|it| it.source().contains(&wanted));
+        let when = edge
+            .when
+            .as_ref()
+            .is_some_and(|it| it.source().contains(&wanted));
         when || edge.args.as_ref().is_some_and(|it| has(&it.to_json()))
             || edge.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
     }) || net.steps.iter().any(|it| {
@@ -184,7 +194,10 @@ pub(crate) fn results_are_read(plan: &Plan, step: &str) -> bool {
             Work::Child(child) => has(&child.input.to_json()),
             Work::Wait(_) => false,
         };
-        let each = it.each.as_ref().is_some_and(|each| has(&each.items.to_json()));
+        let each = it
+            .each
+            .as_ref()
+            .is_some_and(|each| has(&each.items.to_json()));
         work || each || has(&it.input) || it.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
     }) || net.library.values().any(has)
 }

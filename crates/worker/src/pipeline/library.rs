@@ -18,12 +18,19 @@ pub(super) fn flatten(
             flat.push(task);
             continue;
         }
-        let name = task.written.get("task").and_then(Json::as_str).unwrap_or_default();
+        let name = task
+            .written
+            .get("task")
+            .and_then(Json::as_str)
+            .unwrap_or_default();
         let missing = || {
             let message = format!("there is no workbook task `{name}`");
             ToolError::invalid("WORKBOOK_UNKNOWN", message)
         };
-        let entry = library.get(name).and_then(Json::as_array).ok_or_else(missing)?;
+        let entry = library
+            .get(name)
+            .and_then(Json::as_array)
+            .ok_or_else(missing)?;
         flat.extend(called(&task, entry)?);
     }
     Ok(flat)
@@ -41,7 +48,15 @@ fn called(call: &Task, entry: &[Json]) -> Result<Vec<Task>, ToolError> {
         merge_args(map, &call.written);
         let last = at + 1 == entry.len();
         if last {
-            for key in ["rules", "set_ctx", "set_iter", "set_step", "timeout", "timeout_ms", "auth"] {
+            for key in [
+                "rules",
+                "set_ctx",
+                "set_iter",
+                "set_step",
+                "timeout",
+                "timeout_ms",
+                "auth",
+            ] {
                 if let Some(value) = call.written.get(key) {
                     map.insert(key.to_owned(), value.clone());
                 }
@@ -60,7 +75,9 @@ fn merge_args(into: &mut Map<String, Json>, call: &Json) {
     let Some(own) = call.get("args").and_then(Json::as_object) else {
         return;
     };
-    let args = into.entry("args").or_insert_with(|| Json::Object(Map::new()));
+    let args = into
+        .entry("args")
+        .or_insert_with(|| Json::Object(Map::new()));
     if let Some(args) = args.as_object_mut() {
         args.extend(own.clone());
     }
@@ -80,7 +97,11 @@ impl task::Task {
         let mut paths: std::collections::BTreeSet<String> =
             values.into_iter().flat_map(|value| value.reads()).collect();
         for rule in &self.rules {
-            paths.extend(rule.when.iter().flat_map(|when| when.reads().iter().cloned()));
+            paths.extend(
+                rule.when
+                    .iter()
+                    .flat_map(|when| when.reads().iter().cloned()),
+            );
             paths.extend(rule.sets.ctx.reads());
         }
         paths

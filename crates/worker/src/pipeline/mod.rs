@@ -137,7 +137,9 @@ impl Surroundings<'_> {
         while let Some(task) = pipeline.tasks.get(now.at) {
             now.ran += 1;
             if now.ran > MAX_TASKS {
-                let message = format!("{MAX_TASKS} tasks have run in one execution; a jump goes round for ever");
+                let message = format!(
+                    "{MAX_TASKS} tasks have run in one execution; a jump goes round for ever"
+                );
                 let error = ToolError::invalid("PIPELINE_ENDLESS", message);
                 return self.failed(error, Patch::new());
             }
@@ -178,7 +180,9 @@ impl Surroundings<'_> {
                     now.attempt += 1;
                     let log = self.cx.log.of(&task.name);
                     let secs = delay.as_secs_f64();
-                    log.note(&format!("attempt {attempt} is followed by another in {secs} s"));
+                    log.note(&format!(
+                        "attempt {attempt} is followed by another in {secs} s"
+                    ));
                     if delay >= LONG_BACKOFF && self.may_wait {
                         return Ending::Waits {
                             wait: WaitFor::Timer,
@@ -270,7 +274,8 @@ impl Surroundings<'_> {
                     let cx = Cx {
                         attempt: now.attempt,
                         deadline: Instant::now() + timeout.unwrap_or(self.cx.limits.timeout),
-                        idempotency_key: format!("{}:{}", self.cx.idempotency_key, task.name).into(),
+                        idempotency_key: format!("{}:{}", self.cx.idempotency_key, task.name)
+                            .into(),
                         log: self.cx.log.of(&task.name),
                         ..self.cx.clone()
                     };
@@ -292,7 +297,10 @@ impl Surroundings<'_> {
 
     fn redact(&self, outcome: &mut Outcome) {
         self.redactor.json(&mut outcome.result);
-        outcome.details.values_mut().for_each(|it| self.redactor.json(it));
+        outcome
+            .details
+            .values_mut()
+            .for_each(|it| self.redactor.json(it));
         if let Some(error) = &mut outcome.error {
             error.message = self.redactor.text(&error.message).into_owned();
         }
@@ -327,12 +335,18 @@ impl Surroundings<'_> {
             Timeout::Computed(template) => {
                 let value = template.evaluate(&view).map_err(wrong)?;
                 Some(task::duration(&value).ok_or_else(|| {
-                    ToolError::invalid("TOOL_FIELD", format!("`timeout` gives {value}, which is no length of time"))
+                    ToolError::invalid(
+                        "TOOL_FIELD",
+                        format!("`timeout` gives {value}, which is no length of time"),
+                    )
                 })?)
             }
         };
         let Json::Object(mut fields) = fields else {
-            return Err(ToolError::invalid("TOOL_FIELD", "the task's fields are no mapping"));
+            return Err(ToolError::invalid(
+                "TOOL_FIELD",
+                "the task's fields are no mapping",
+            ));
         };
         if let Some(code) = &task.code {
             fields.insert("code".to_owned(), json!(code));
@@ -405,7 +419,11 @@ impl Surroundings<'_> {
         let view = self.view(task, now, &self.args, Some(seen));
         let mut decided = None;
         for rule in &task.rules {
-            if rule.when.as_ref().map_or(Ok(true), |when| when.truthy(&view))? {
+            if rule
+                .when
+                .as_ref()
+                .map_or(Ok(true), |when| when.truthy(&view))?
+            {
                 decided = Some(rule);
                 break;
             }
@@ -439,10 +457,16 @@ impl Surroundings<'_> {
             Act::Break => Next::End,
             Act::Jump => match target(pipeline, now.at, decided.and_then(|it| it.to.as_deref())) {
                 Some(at) => Next::Go(at),
-                None => Next::Fail(ToolError::invalid("PIPELINE_BROKEN", "a jump leads nowhere")),
+                None => Next::Fail(ToolError::invalid(
+                    "PIPELINE_BROKEN",
+                    "a jump leads nowhere",
+                )),
             },
             Act::Retry => Next::Fail(error().unwrap_or_else(|| {
-                let message = format!("after {} attempts its rule still asks for another", now.attempt);
+                let message = format!(
+                    "after {} attempts its rule still asks for another",
+                    now.attempt
+                );
                 ToolError::new(ErrorClass::Unknown, "RETRIES_EXHAUSTED", message)
             })),
             Act::Fail => Next::Fail(error().unwrap_or_else(|| {
@@ -507,18 +531,26 @@ fn patch(ctx: Map<String, Json>) -> Patch {
 fn target(pipeline: &Pipeline, at: usize, to: Option<&str>) -> Option<usize> {
     match to? {
         "previous" => at.checked_sub(1),
-        name => pipeline.tasks.iter().position(|task| task.name == name || task.alias.as_deref() == Some(name)),
+        name => pipeline
+            .tasks
+            .iter()
+            .position(|task| task.name == name || task.alias.as_deref() == Some(name)),
     }
 }
 
 /// A message that a result brings along.
 fn said(result: &Json) -> Option<&str> {
-    ["message", "error"].iter().find_map(|key| result.get(key)?.as_str())
+    ["message", "error"]
+        .iter()
+        .find_map(|key| result.get(key)?.as_str())
 }
 
 /// An answer over HTTP is more than its body: files read `step.data` and `step.status_code`.
 fn wrapped(kind: &str, mut outcome: Outcome) -> Outcome {
-    if let ("http", Some(status)) = (kind, outcome.details.get("http").and_then(|it| it.get("status"))) {
+    if let ("http", Some(status)) = (
+        kind,
+        outcome.details.get("http").and_then(|it| it.get("status")),
+    ) {
         let status = status.clone();
         let body = std::mem::take(&mut outcome.result);
         outcome.result = json!({ "status_code": status, "data": body });
@@ -528,7 +560,8 @@ fn wrapped(kind: &str, mut outcome: Outcome) -> Outcome {
 
 /// The arguments that a task says it cannot do without.
 fn expects(task: &Task, args: &Map<String, Json>) -> Result<(), ToolError> {
-    let missing = names(&task.assert, "expects").find(|name| args.get(*name).is_none_or(Json::is_null));
+    let missing =
+        names(&task.assert, "expects").find(|name| args.get(*name).is_none_or(Json::is_null));
     missing.map_or(Ok(()), |name| {
         let message = format!("it expects `{name}`, which was not given");
         Err(ToolError::invalid("ASSERT_EXPECTS", message))

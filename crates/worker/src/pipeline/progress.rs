@@ -80,7 +80,10 @@ impl Progress {
         };
         let number = |key: &str| memo.get(key).and_then(Json::as_u64).ok_or_else(broken);
         let map = |key: &str| -> Result<Map<String, Json>, ToolError> {
-            memo.get(key).and_then(Json::as_object).cloned().ok_or_else(broken)
+            memo.get(key)
+                .and_then(Json::as_object)
+                .cloned()
+                .ok_or_else(broken)
         };
         let value = |key: &str| memo.get(key).cloned().unwrap_or_default();
         if number("form")? != FORM {
@@ -120,7 +123,10 @@ impl Progress {
 
     /// Keeps what a task returned.
     pub(super) fn remember(&mut self, task: &Task, result: &Json) {
-        for name in [Some(&task.name), task.alias.as_ref()].into_iter().flatten() {
+        for name in [Some(&task.name), task.alias.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             self.vars.results.insert(name.clone(), result.clone());
         }
         if task.kind != "noop" || !result.is_null() {
@@ -156,7 +162,9 @@ fn ended(payload: &Json) -> Outcome {
     let output = payload.get("output").cloned().unwrap_or_default();
     let failed = |code: &str| {
         let error = payload.get("error");
-        let message = error.and_then(|it| it.get("message")).and_then(Json::as_str);
+        let message = error
+            .and_then(|it| it.get("message"))
+            .and_then(Json::as_str);
         let message = message.unwrap_or("the run that was called did not succeed");
         Outcome {
             result: output.clone(),

@@ -116,7 +116,10 @@ pub(crate) struct Sets {
 
 /// A task that the worker cannot read: the plan was not made by this version's dialects.
 fn broken(what: impl std::fmt::Display) -> ToolError {
-    ToolError::invalid("PIPELINE_BROKEN", format!("the plan's tasks cannot be read: {what}"))
+    ToolError::invalid(
+        "PIPELINE_BROKEN",
+        format!("the plan's tasks cannot be read: {what}"),
+    )
 }
 
 /// Reads the tasks of a block.
@@ -145,7 +148,10 @@ impl Task {
             _ => Vec::new(),
         };
         let select = match map.get("select") {
-            Some(Json::Array(paths)) => paths.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+            Some(Json::Array(paths)) => paths
+                .iter()
+                .filter_map(|it| it.as_str().map(str::to_owned))
+                .collect(),
             _ => Vec::new(),
         };
         Ok(Task {
@@ -168,7 +174,9 @@ impl Task {
 
 impl Rule {
     fn read(json: &Json) -> Result<Rule, ToolError> {
-        let map = json.as_object().ok_or_else(|| broken("a rule that is no mapping"))?;
+        let map = json
+            .as_object()
+            .ok_or_else(|| broken("a rule that is no mapping"))?;
         let text = |key: &str| map.get(key).and_then(Json::as_str);
         let act = match text("do") {
             Some("retry") => Act::Retry,
@@ -250,7 +258,9 @@ pub(crate) fn duration(value: &Json) -> Option<Duration> {
         Json::Number(number) => number.as_f64()?,
         Json::String(text) => {
             let text = text.trim();
-            let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+            let split = text
+                .find(|c: char| c.is_ascii_alphabetic())
+                .unwrap_or(text.len());
             let (number, unit) = text.split_at(split);
             let factor = match unit.trim() {
                 "" | "s" | "sec" | "seconds" => 1.0,
@@ -264,7 +274,9 @@ pub(crate) fn duration(value: &Json) -> Option<Duration> {
         }
         _ => return None,
     };
-    (0.0..=LONGEST).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+    (0.0..=LONGEST)
+        .contains(&seconds)
+        .then(|| Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]

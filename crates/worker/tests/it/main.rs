@@ -1,4 +1,7 @@
-//! The worker's tools against the real things.
+//! The worker's parts against the real things: files, programs, servers.
 #![allow(clippy::unwrap_used)]
 
+mod artifacts;
 mod http;
+mod logs;
+mod secrets;

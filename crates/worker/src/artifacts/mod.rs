@@ -1,0 +1,187 @@
+//! Artifacts: what is too large for the log of events, kept in a folder or a bucket. The log has the
+//! reference: where it is, its size and its hash.
+//!
+//! Paths are relative to the store, so a store can be moved. What becomes of references in values is
+//! in [`mod@shrink`]; where things are kept is in `key.rs`.
+
+mod error;
+mod key;
+mod place;
+mod preview;
+mod retention;
+mod shrink;
+
+use std::fmt;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::TryStreamExt as _;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload};
+use sha2::{Digest as _, Sha256};
+use stepwell_kernel::event::ArtifactRef;
+
+pub use error::ArtifactError;
+pub use key::{Key, name_of, segment};
+pub(crate) use place::{private_dir, secure};
+pub use preview::preview;
+pub use retention::{Pruned, Stored};
+pub use shrink::{INLINE_BYTES, Keep, is_ref};
+
+use key::hex;
+use place::Place;
+
+/// How much is read into memory at once, unless someone says otherwise.
+const READ_LIMIT: u64 = 256 << 20;
+
+const SCHEME: &str = "artifact:";
+
+/// A store of artifacts. Cheap to clone.
+#[derive(Clone)]
+pub struct Artifacts {
+    store: Arc<dyn ObjectStore>,
+    place: Place,
+    limit: u64,
+}
+
+/// The clients of clouds hold credentials, so they are not shown.
+impl fmt::Debug for Artifacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Artifacts")
+            .field("place", &self.place)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Artifacts {
+    /// Opens the store at an address: a path, `file:///…`, `s3://bucket/prefix`, `gs://…`, `az://…`,
+    /// or `memory:` for tests. A folder is made if it is not there.
+    pub fn open(address: &str) -> Result<Artifacts, ArtifactError> {
+        let (store, place) = place::open(address)?;
+        Ok(Artifacts {
+            store,
+            place,
+            limit: READ_LIMIT,
+        })
+    }
+
+    /// The same store, which refuses to read more than this at once.
+    #[must_use]
+    pub fn with_limit(mut self, bytes: u64) -> Artifacts {
+        self.limit = bytes;
+        self
+    }
+
+    /// The folder, if the store is one.
+    #[must_use]
+    pub fn folder(&self) -> Option<&FilePath> {
+        match &self.place {
+            Place::Local(path) => Some(path),
+            Place::Memory | Place::Remote => None,
+        }
+    }
+
+    /// Keeps bytes under a key, all of them or none. What was there before is replaced.
+    pub async fn put(
+        &self,
+        key: &Key,
+        kind: &str,
+        bytes: impl Into<Bytes>,
+    ) -> Result<ArtifactRef, ArtifactError> {
+        let bytes = bytes.into();
+        let path = key.path();
+        let reference = ArtifactRef {
+            uri: format!("{SCHEME}{path}"),
+            kind: kind.to_owned(),
+            sha256: Some(hex(&Sha256::digest(&bytes))),
+            size_bytes: Some(bytes.len() as u64),
+            expires_at: None,
+        };
+        let place = parse(&path)?;
+        self.store
+            .put(&place, PutPayload::from_bytes(bytes))
+            .await
+            .map_err(|error| ArtifactError::store(&path, error))?;
+        Ok(reference)
+    }
+
+    /// What a reference stands for, checked against the size and the hash that it names.
+    pub async fn get(&self, reference: &ArtifactRef) -> Result<Bytes, ArtifactError> {
+        let uri = &reference.uri;
+        let place = address(uri)?;
+        self.check_limit(uri, reference.size_bytes.unwrap_or(0))?;
+        let bytes = self.read(uri, &place).await?;
+        if let Some(size) = reference.size_bytes
+            && size != bytes.len() as u64
+        {
+            return Err(ArtifactError::Corrupt {
+                uri: uri.clone(),
+                why: format!("it has {} bytes instead of {size}", bytes.len()),
+            });
+        }
+        if let Some(hash) = &reference.sha256
+            && !hash.eq_ignore_ascii_case(&hex(&Sha256::digest(&bytes)))
+        {
+            return Err(ArtifactError::Corrupt {
+                uri: uri.clone(),
+                why: "its hash is another one".to_owned(),
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// What is kept under a key, unchecked, since nobody has its reference.
+    pub(crate) async fn at(&self, key: &Key) -> Result<Bytes, ArtifactError> {
+        let path = key.path();
+        self.read(&format!("{SCHEME}{path}"), &parse(&path)?).await
+    }
+
+    async fn read(&self, uri: &str, place: &Path) -> Result<Bytes, ArtifactError> {
+        let failed = |error| ArtifactError::store(place, error);
+        let found = self.store.get(place).await.map_err(failed)?;
+        self.check_limit(uri, found.meta.size)?;
+        let mut bytes = BytesMut::new();
+        let mut chunks = found.into_stream();
+        while let Some(chunk) = chunks.try_next().await.map_err(failed)? {
+            bytes.extend_from_slice(&chunk);
+            self.check_limit(uri, bytes.len() as u64)?;
+        }
+        Ok(bytes.freeze())
+    }
+
+    fn check_limit(&self, uri: &str, size: u64) -> Result<(), ArtifactError> {
+        if size <= self.limit {
+            return Ok(());
+        }
+        Err(ArtifactError::TooLarge {
+            uri: uri.to_owned(),
+            size,
+            limit: self.limit,
+        })
+    }
+}
+
+/// The path in the store that a reference names. References travel through data that programs
+/// return, so this is checked as if a stranger had written it.
+fn address(uri: &str) -> Result<Path, ArtifactError> {
+    let refuse = || ArtifactError::Address(format!("`{uri}` is not the reference of an artifact"));
+    let path = uri.strip_prefix(SCHEME).ok_or_else(refuse)?;
+    let segments = path.strip_prefix("runs/").ok_or_else(refuse)?;
+    let is_safe = |segment: &str| {
+        !segment.is_empty()
+            && !segment.starts_with('.')
+            && segment
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.+()=".contains(&byte))
+    };
+    if segments.split('/').count() != 4 || !segments.split('/').all(is_safe) {
+        return Err(refuse());
+    }
+    parse(path)
+}
+
+fn parse(path: &str) -> Result<Path, ArtifactError> {
+    Path::parse(path).map_err(|error| ArtifactError::Address(error.to_string()))
+}

@@ -1,0 +1,87 @@
+//! A line of a step's log, and how it stands in a file: one JSON object a line.
+
+use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use stepwell_kernel::time::Time;
+
+use crate::log::Stream;
+
+/// One line of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When it was said, in RFC 3339 with milliseconds.
+    pub at: String,
+    /// Which task said it; empty for the step itself.
+    pub task: String,
+    /// Where it comes from.
+    pub stream: Stream,
+    /// What it says.
+    pub text: String,
+}
+
+/// A line, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The run.
+    pub run_id: String,
+    /// The step-run: `fetch`, `fetch#2`, `load[3]`.
+    pub step_id: String,
+    /// Which execution of it.
+    pub execution: u32,
+    /// What was said.
+    pub line: Line,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Row<'a> {
+    #[serde(borrow)]
+    at: Cow<'a, str>,
+    #[serde(borrow)]
+    task: Cow<'a, str>,
+    stream: Cow<'a, str>,
+    #[serde(borrow)]
+    text: Cow<'a, str>,
+}
+
+/// A line as it stands in a file, with its end.
+pub(super) fn write(at: &str, task: &str, stream: Stream, text: &str) -> Vec<u8> {
+    let row = Row {
+        at: at.into(),
+        task: task.into(),
+        stream: stream.name().into(),
+        text: text.into(),
+    };
+    // Text always has a form in JSON.
+    let mut bytes = serde_json::to_vec(&row).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Reads a line; none if it is torn, as one is that a crash cut off.
+pub(super) fn read(bytes: &[u8]) -> Option<Line> {
+    let row: Row<'_> = serde_json::from_slice(bytes).ok()?;
+    let streams = [Stream::Out, Stream::Err, Stream::Note];
+    Some(Line {
+        at: row.at.into_owned(),
+        task: row.task.into_owned(),
+        stream: streams.into_iter().find(|it| it.name() == row.stream)?,
+        text: row.text.into_owned(),
+    })
+}
+
+/// All lines of a file that are whole.
+pub(super) fn read_all(bytes: &[u8]) -> Vec<Line> {
+    bytes
+        .split(|byte| *byte == b'\n')
+        .filter_map(read)
+        .collect()
+}
+
+/// The time as a log writes it.
+pub(super) fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.unwrap_or_default().as_millis();
+    Time(i64::try_from(millis).unwrap_or(i64::MAX)).to_rfc3339()
+}

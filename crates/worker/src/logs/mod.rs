@@ -1,0 +1,178 @@
+//! The logs of steps: a file of JSON lines for each execution, under `logs/RUN/STEP/EXECUTION.jsonl`.
+//! What a task says while it works; what happened in a run is in the log of events, not here.
+
+mod follow;
+mod line;
+mod read;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::time::SystemTime;
+use std::{fs, io, thread};
+
+use tokio::sync::broadcast;
+
+pub use follow::Follow;
+pub use line::{Entry, Line};
+pub use read::LogFile;
+pub use writer::Writer;
+
+use crate::artifacts::{Artifacts, Pruned, name_of, segment};
+use crate::secrets::Redactor;
+use crate::tool::Limits;
+
+/// How a log's file ends.
+const ENDING: &str = ".jsonl";
+
+/// What an uploaded log is called.
+const UPLOADED: &str = "log.jsonl";
+
+/// How many lines those who watch may be behind before they miss some.
+const WATCHED: usize = 4096;
+
+/// The logs of steps. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Logs {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    folder: PathBuf,
+    artifacts: Option<Artifacts>,
+    watched: broadcast::Sender<Arc<Entry>>,
+    /// To the thread that takes buffers to their files; it starts with the first log.
+    flushing: OnceLock<mpsc::Sender<Weak<Writer>>>,
+}
+
+impl Logs {
+    /// Logs in the folder `logs` of this folder. Nothing is made before something is said.
+    pub fn open(folder: impl AsRef<Path>) -> Logs {
+        Logs::with(folder.as_ref(), None)
+    }
+
+    /// Logs in the folder `logs` of this folder; where artifacts are kept in a bucket, finished logs
+    /// are uploaded there too, and read from there on other machines.
+    pub fn beside(folder: impl AsRef<Path>, artifacts: &Artifacts) -> Logs {
+        let is_remote = artifacts.folder().is_none();
+        Logs::with(folder.as_ref(), is_remote.then(|| artifacts.clone()))
+    }
+
+    fn with(folder: &Path, artifacts: Option<Artifacts>) -> Logs {
+        Logs {
+            shared: Arc::new(Shared {
+                folder: folder.join("logs"),
+                artifacts,
+                watched: broadcast::Sender::new(WATCHED),
+                flushing: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// Begins the log of an execution, without its secrets and within `limits.log_bytes`.
+    #[must_use]
+    pub fn begin(
+        &self,
+        run_id: &str,
+        step_id: &str,
+        execution: u32,
+        redactor: &Redactor,
+        limits: &Limits,
+    ) -> Arc<Writer> {
+        let key = writer::key(run_id, step_id, execution);
+        Writer::new(self, key, redactor.clone(), limits.log_bytes)
+    }
+
+    /// Every line of every log of this process from now on. Who is too slow misses some, and is told
+    /// how many.
+    #[must_use]
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Entry>> {
+        self.shared.watched.subscribe()
+    }
+
+    /// Removes the logs of a run from this machine.
+    pub fn remove_run(&self, run_id: &str) -> io::Result<Pruned> {
+        remove(&self.run_folder(run_id), false)
+    }
+
+    /// Removes from this machine the logs of runs that are not kept and have none that was written
+    /// after `older_than`. What was uploaded goes with the artifacts.
+    pub fn prune(
+        &self,
+        is_kept: impl Fn(&str) -> bool,
+        older_than: SystemTime,
+        dry_run: bool,
+    ) -> io::Result<Pruned> {
+        let mut pruned = Pruned::default();
+        for folder in read::entries(&self.shared.folder)? {
+            let name = folder.file_name();
+            let Some(run_id) = name.to_str().and_then(name_of) else {
+                continue;
+            };
+            let found = read::files(&folder.path())?;
+            let is_old = found.iter().all(|it| it.modified < older_than);
+            if is_old && !is_kept(&run_id) {
+                pruned.add(remove(&folder.path(), dry_run)?);
+            }
+        }
+        Ok(pruned)
+    }
+
+    fn run_folder(&self, run_id: &str) -> PathBuf {
+        self.shared.folder.join(segment(run_id))
+    }
+
+    fn file(&self, run_id: &str, step_id: &str, execution: u32) -> PathBuf {
+        self.run_folder(run_id)
+            .join(segment(step_id))
+            .join(format!("{execution}{ENDING}"))
+    }
+
+    fn remote(&self) -> Option<&Artifacts> {
+        self.shared.artifacts.as_ref()
+    }
+
+    fn show(&self, entry: impl FnOnce() -> Entry) {
+        if self.shared.watched.receiver_count() > 0 {
+            // The last one may just have gone.
+            let _ = self.shared.watched.send(Arc::new(entry()));
+        }
+    }
+
+    /// Has a buffer taken to its file soon; false if there is nobody who does it.
+    fn await_flush(&self, writer: Weak<Writer>) -> bool {
+        let flushing = self.shared.flushing.get_or_init(|| {
+            let (sender, waiting) = mpsc::channel();
+            // If it cannot be started, sending fails and each line is written at once.
+            let _ = thread::Builder::new()
+                .name("step-logs".into())
+                .spawn(move || flush_all(&waiting));
+            sender
+        });
+        flushing.send(writer).is_ok()
+    }
+}
+
+/// Takes buffers to their files until no log is left that could send one.
+fn flush_all(waiting: &mpsc::Receiver<Weak<Writer>>) {
+    while let Ok(first) = waiting.recv() {
+        thread::sleep(writer::DELAY);
+        for writer in [first].into_iter().chain(waiting.try_iter()) {
+            if let Some(writer) = writer.upgrade() {
+                writer.flush();
+            }
+        }
+    }
+}
+
+fn remove(folder: &Path, dry_run: bool) -> io::Result<Pruned> {
+    let found = read::files(folder)?;
+    if !dry_run && folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    Ok(Pruned {
+        objects: found.len() as u64,
+        bytes: found.iter().map(|it| it.bytes).sum(),
+    })
+}
