@@ -300,6 +300,11 @@ impl<C: Clock> Engine<C> {
         read_events(&**self.store(), run_id, after)
     }
 
+    /// Takes no new work; what was claimed may still be reported.
+    pub fn stop(&mut self) {
+        self.keeper.stop();
+    }
+
     /// Gives everything back: the leases end, and whoever comes next takes the runs over at once.
     pub fn close(&mut self) -> Result<(), StoreError> {
         self.keeper.stop();

@@ -19,6 +19,7 @@ mod schema;
 mod sink;
 mod store;
 mod term;
+mod work;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

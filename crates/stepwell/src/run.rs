@@ -8,6 +8,7 @@ mod drive;
 mod follow;
 mod input;
 mod lines;
+mod native;
 pub(crate) mod report;
 mod resume;
 mod rules;
@@ -17,6 +18,7 @@ pub(crate) mod wire;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,6 +40,7 @@ use crate::exit::Exit;
 use crate::picture::{Below, Picture};
 use crate::sink::{Outlet, SinkArgs};
 use crate::store::{StoreArgs, word};
+use crate::work::{self, DataArgs};
 use crate::{outbox, term, usage};
 use catalog::Files;
 use clock::RunClock;
@@ -46,6 +49,9 @@ use drive::Drive;
 pub(crate) use drive::interrupts;
 use report::Ending;
 use view::View;
+
+/// How long steps that run may take to end when somebody wants to go.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An engine as this command builds it.
 type RunEngine = Engine<RunClock>;
@@ -148,7 +154,12 @@ struct GoArgs {
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
     sinks: SinkArgs,
+    /// How many steps are worked on at a time
+    #[arg(long, value_name = "N", default_value = "32")]
+    parallel: NonZeroU16,
     /// Make a step fail, or with `STEP~undo` its undo; CLASS is one of those of `run --help`
     #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
     fail: Vec<String>,
@@ -186,6 +197,7 @@ struct Place {
     is_virtual: bool,
     /// What is in it outlives this process.
     durable: bool,
+    address: Address,
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
@@ -237,6 +249,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
         store: args.go.store.own_existing()?,
         is_virtual: false,
         durable: true,
+        address: args.go.store.address()?,
     };
     let found = Picture::read(&*place.store, &args.run)?;
     let how = || format!("stepwell resume {}", word(&args.run));
@@ -285,9 +298,11 @@ fn finish(
     };
     let driven =
         approve(args, plan, run_id, &mut doer).and_then(|()| drive.run(&mut doer, &mut view));
+    let settled = settle(&mut doer, &driven);
     // Whatever happened: who comes next need not wait for this process's time to be over.
     let closed = doer.engine().close();
     let end = driven?;
+    settled?;
     closed?;
     view.finish(doer.seen())?;
     let mut notes = doer.notes();
@@ -322,6 +337,28 @@ fn finish(
         term::print(&text)?;
     }
     Ok(report::exit(&live.state, &ending.end))
+}
+
+/// What still runs here is let end, or told to: a person who wants to go waits for a while only.
+fn settle(doer: &mut Doer, driven: &Result<report::End>) -> Result<()> {
+    let patience = match (driven, doer.busy()) {
+        (_, 0) => return doer.settle(Duration::ZERO),
+        (Ok(report::End::Interrupted), busy) => {
+            let steps = if busy == 1 {
+                "a step ends"
+            } else {
+                "steps end"
+            };
+            let seconds = PATIENCE.as_secs();
+            writeln!(
+                io::stderr(),
+                "waiting up to {seconds} s until {steps}; Ctrl-C again stops at once"
+            )?;
+            PATIENCE
+        }
+        _ => Duration::ZERO,
+    };
+    doer.settle(patience)
 }
 
 /// A run that had ended before it was asked to go on.
@@ -379,6 +416,7 @@ fn open(address: &Address, is_virtual: bool) -> Result<Place> {
         store,
         is_virtual,
         durable: *address != Address::Memory,
+        address: address.clone(),
     })
 }
 
@@ -401,10 +439,15 @@ fn doer(
 ) -> Result<Doer> {
     let catalog = Files::default();
     let rules = rules::read(&args.fail, plan, &catalog)?;
+    let crew = match kind {
+        EngineKind::Native => Some(work::crew(args.data.open(&place.address)?)?),
+        EngineKind::Mock => None,
+    };
     let config = Config {
         name: "stepwell run".into(),
         only: Some(only),
         sinks: args.sinks.names()?,
+        capacity: args.parallel.get().into(),
         session_ms: match place.durable {
             true => SESSION_MS,
             // Nobody else can have a run that is in this process's memory.
@@ -414,7 +457,10 @@ fn doer(
     };
     let clock = RunClock::new(place.is_virtual);
     let engine = Engine::new(place.store.clone(), clock, catalog, config)?;
-    let mut doer = Doer::new(kind, engine, rules, args.work_ms)?;
+    let mut doer = match crew {
+        Some(crew) => Doer::native(engine, crew),
+        None => Doer::mock(engine, rules, args.work_ms)?,
+    };
     if place.durable {
         doer.engine().config().poll_ms = POLL_MS;
     }
@@ -446,6 +492,7 @@ fn command(args: &GoArgs, run_id: &str) -> String {
         text.push_str(&format!(" --engine {}", args.engine));
     }
     text.push_str(&args.store.flag());
+    text.push_str(&args.data.flag());
     text.push_str(&args.sinks.flags());
     if args.work_ms > 0 {
         text.push_str(&format!(" --work-ms {}", args.work_ms));

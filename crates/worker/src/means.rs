@@ -53,6 +53,14 @@ impl Means {
         self
     }
 
+    /// With every tool that is built in, as the process's environment sets them.
+    #[must_use]
+    pub fn with_all_tools(self) -> Means {
+        crate::tools::all()
+            .into_iter()
+            .fold(self, |means, (kind, tool)| means.with_tool(kind, tool))
+    }
+
     pub(crate) fn tool(&self, kind: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.get(kind)
     }

@@ -112,7 +112,7 @@ impl Drive<'_> {
             view.waiting(doer.seen())?;
             let now = doer.seen().now();
             let wait = due.map(|due| Duration::from_millis(due.since(now)));
-            std::thread::sleep(wait.unwrap_or(NAP).min(NAP));
+            doer.rest(wait.unwrap_or(NAP).min(NAP));
         }
         Ok(End::Over)
     }
