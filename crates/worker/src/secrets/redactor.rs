@@ -215,7 +215,7 @@ fn json_escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-fn url_encoded(text: &str) -> [String; 3] {
+fn url_encoded(text: &str) -> [String; 4] {
     let (mut upper, mut lower) = (String::new(), String::new());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -226,8 +226,10 @@ fn url_encoded(text: &str) -> [String; 3] {
             lower.push_str(&format!("%{byte:02x}"));
         }
     }
-    let form = upper.replace("%20", "+");
-    [upper, lower, form]
+    // Forms write a space in a way of their own.
+    let forms = [&upper, &lower].map(|it| it.replace("%20", "+"));
+    let [upper_form, lower_form] = forms;
+    [upper, lower, upper_form, lower_form]
 }
 
 /// The secret in base64, alone or inside something longer, such as `user:secret`. What stands before
