@@ -202,7 +202,9 @@ fn forms_of(secret: &str) -> BTreeSet<String> {
     for text in lines.chain([secret, secret.trim()]) {
         if text.chars().count() >= SHORTEST {
             forms.insert(text.to_owned());
-            forms.insert(json_escaped(text));
+            let escaped = json_escaped(text);
+            forms.insert(ascii_only(&escaped));
+            forms.insert(escaped);
             forms.extend(url_encoded(text));
             forms.extend(base64_forms(text.as_bytes()));
         }
@@ -213,6 +215,22 @@ fn forms_of(secret: &str) -> BTreeSet<String> {
 fn json_escaped(text: &str) -> String {
     let quoted = Json::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// JSON as programs write it that keep to ASCII, which is what Python does unless told otherwise.
+fn ascii_only(escaped: &str) -> String {
+    let mut ascii = String::with_capacity(escaped.len());
+    for c in escaped.chars() {
+        match c.is_ascii() {
+            true => ascii.push(c),
+            false => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    ascii.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+        }
+    }
+    ascii
 }
 
 fn url_encoded(text: &str) -> [String; 4] {

@@ -253,6 +253,14 @@ async fn references_are_filled_wherever_they_stand() {
 }
 
 #[tokio::test]
+async fn a_plain_text_that_reads_like_a_secrets_name_stays() {
+    let secrets = secrets(&[("STEPWELL_SECRET_ORDERS", "k-123456")]);
+    let mut value = json!({ "token": { "secretRef": "orders" }, "table": "orders" });
+    secrets.fill(&mut value, &Redactor::new()).await.unwrap();
+    assert_eq!(value, json!({ "token": "k-123456", "table": "orders" }));
+}
+
+#[tokio::test]
 async fn data_from_outside_cannot_name_another_secret() {
     let secrets = secrets(&[
         ("STEPWELL_SECRET_API", "k-123456"),
@@ -390,6 +398,27 @@ async fn vault_is_asked_once_for_what_is_used_twice() {
 }
 
 #[tokio::test]
+async fn a_name_with_slashes_is_a_field_or_a_path() {
+    let vault = Vault::start(|path, _, _| match path {
+        "/v1/secret/data/db" => ("200 OK", kv(&json!({ "password": "hunter22" }))),
+        "/v1/secret/data/team/api" => ("200 OK", kv(&json!({ "value": "k-123456" }))),
+        _ => ("403 Forbidden", "{}".to_owned()),
+    })
+    .await;
+    let secrets = vault.secrets();
+    let field = secrets.resolve("secret://db/password").await.unwrap();
+    assert_eq!(field, "hunter22");
+    let path = secrets.resolve("secret://team/api").await.unwrap();
+    assert_eq!(path["value"], "k-123456");
+    let field = secrets.resolve("secret://team/api/value").await.unwrap();
+    assert_eq!(field, "k-123456");
+    let error = secrets.resolve("secret://db/user").await.unwrap_err();
+    assert_eq!(error.code(), "SECRET_NOT_FOUND");
+    let error = secrets.resolve("secret://other/user").await.unwrap_err();
+    assert_eq!(error.class().name(), "auth");
+}
+
+#[tokio::test]
 async fn vault_is_asked_again_when_it_hangs_up_or_is_sealed() {
     let vault = Vault::start(|_, _, before| match before {
         0 => ("hang up", String::new()),
@@ -452,6 +481,11 @@ fn secrets_are_taken_out_in_every_form_that_programs_print() {
     ));
     let secret = "p@ss \"word\"/1";
     redactor.add(secret);
+    redactor.add("größe😀");
+    assert_eq!(
+        redactor.text(r"\u00f6 gr\u00f6\u00dfe\ud83d\ude00"),
+        r"\u00f6 ***"
+    );
     for text in [
         secret.to_owned(),
         STANDARD.encode(secret),
