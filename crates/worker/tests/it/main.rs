@@ -3,4 +3,5 @@
 
 mod artifacts;
 mod logs;
+mod redactor;
 mod secrets;
