@@ -36,6 +36,12 @@ const SOURCES: &[(&str, Shape)] = &[
         ]),
     ),
     ("crates/worker/src/tools/http/fault", Shape::Literals),
+    // Each has a function that names the code of every case.
+    (
+        "crates/worker/src/artifacts/error",
+        Shape::Arguments(&["=>"]),
+    ),
+    ("crates/worker/src/secrets/error", Shape::Arguments(&["=>"])),
     // What the command itself says about a file.
     (
         "crates/stepwell/src/definition",

@@ -5,14 +5,15 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use object_store::ObjectStore;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, RetryConfig};
 
 use super::error::ArtifactError;
 
@@ -49,12 +50,19 @@ pub(super) fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Place), Artif
         "file" => Err(refuse(&"write `file:///…` with an absolute path")),
         "s3" => {
             secure();
-            let store = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
-            Ok(remote(store.map_err(|error| refuse(&error))?, prefix))
+            let builder = AmazonS3Builder::from_env()
+                .with_bucket_name(bucket)
+                .with_retry(retries());
+            Ok(remote(
+                builder.build().map_err(|error| refuse(&error))?,
+                prefix,
+            ))
         }
         "gs" => {
             secure();
-            let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket);
+            let builder = GoogleCloudStorageBuilder::from_env()
+                .with_bucket_name(bucket)
+                .with_retry(retries());
             Ok(remote(
                 builder.build().map_err(|error| refuse(&error))?,
                 prefix,
@@ -62,7 +70,9 @@ pub(super) fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Place), Artif
         }
         "az" => {
             secure();
-            let builder = MicrosoftAzureBuilder::from_env().with_container_name(bucket);
+            let builder = MicrosoftAzureBuilder::from_env()
+                .with_container_name(bucket)
+                .with_retry(retries());
             Ok(remote(
                 builder.build().map_err(|error| refuse(&error))?,
                 prefix,
@@ -85,6 +95,15 @@ fn public(address: &str) -> String {
     match (scheme(address), address.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://***@{rest}"),
         _ => address.to_owned(),
+    }
+}
+
+/// A step waits for its artifact, and has retries of its own.
+fn retries() -> RetryConfig {
+    RetryConfig {
+        max_retries: 3,
+        retry_timeout: Duration::from_secs(60),
+        ..RetryConfig::default()
     }
 }
 

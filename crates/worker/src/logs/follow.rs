@@ -84,13 +84,10 @@ impl<F: FnMut() -> bool> Iterator for Follow<F> {
 impl<F> Follow<F> {
     fn look(&mut self) -> io::Result<()> {
         let mut found = files(&self.logs.run_folder(&self.run_id))?;
-        found.retain(|it| self.step_id.as_ref().is_none_or(|step| it.step_id == *step));
-        found.sort_by(|one, other| {
-            (&one.step_id, one.execution).cmp(&(&other.step_id, other.execution))
-        });
+        found.retain(|(_, log)| self.step_id.as_ref().is_none_or(|step| log.is_of(step)));
+        found.sort_by_key(|(_, log)| log.execution);
         let mut fresh = Vec::new();
-        for log in found {
-            let path = self.logs.file(&self.run_id, &log.step_id, log.execution);
+        for (path, log) in found {
             let read = self.read.entry(path.clone()).or_insert(0);
             for line in read_on(&path, read)? {
                 fresh.push(Entry {

@@ -111,7 +111,7 @@ impl Logs {
                 continue;
             };
             let found = read::files(&folder.path())?;
-            let is_old = found.iter().all(|it| it.modified < older_than);
+            let is_old = found.iter().all(|(_, log)| log.modified < older_than);
             if is_old && !is_kept(&run_id) {
                 pruned.add(remove(&folder.path(), dry_run)?);
             }
@@ -173,6 +173,6 @@ fn remove(folder: &Path, dry_run: bool) -> io::Result<Pruned> {
     }
     Ok(Pruned {
         objects: found.len() as u64,
-        bytes: found.iter().map(|it| it.bytes).sum(),
+        bytes: found.iter().map(|(_, log)| log.bytes).sum(),
     })
 }

@@ -3,12 +3,12 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::line::{Line, read_all};
 use super::{ENDING, Logs, UPLOADED, writer};
-use crate::artifacts::{ArtifactError, Key, name_of};
+use crate::artifacts::{ArtifactError, Key, name_of, segment};
 
 /// A log that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,8 @@ impl Logs {
     /// The logs of a run, by step and execution.
     pub async fn list(&self, run_id: &str) -> io::Result<Vec<LogFile>> {
         let folder = self.run_folder(run_id);
-        let mut found = blocking(move || files(&folder)).await?;
+        let local = blocking(move || files(&folder)).await?;
+        let mut found: Vec<LogFile> = local.into_iter().map(|(_, log)| log).collect();
         if let Some(artifacts) = self.remote() {
             let known: Vec<_> = found.iter().map(LogFile::id).collect();
             let uploaded = artifacts.list(run_id).await.map_err(io::Error::other)?;
@@ -81,9 +82,8 @@ impl Logs {
 
     async fn executions(&self, run_id: &str, step_id: &str) -> io::Result<Vec<u32>> {
         let found = self.list(run_id).await?.into_iter();
-        let step = crate::artifacts::segment(step_id);
         Ok(found
-            .filter(|it| it.step_id == step_id || it.step_id == step)
+            .filter(|it| it.is_of(step_id))
             .map(|it| it.execution)
             .collect())
     }
@@ -105,13 +105,18 @@ impl Logs {
 }
 
 impl LogFile {
+    /// Whether it is of this step, whose name may have been too long for a folder's.
+    pub(super) fn is_of(&self, step_id: &str) -> bool {
+        self.step_id == step_id || self.step_id == segment(step_id)
+    }
+
     fn id(&self) -> (String, u32) {
         (self.step_id.clone(), self.execution)
     }
 }
 
-/// The logs in a run's folder. A step whose name was too long goes by its folder's name.
-pub(super) fn files(folder: &Path) -> io::Result<Vec<LogFile>> {
+/// The logs in a run's folder and their files. A step whose name was too long goes by its folder's name.
+pub(super) fn files(folder: &Path) -> io::Result<Vec<(PathBuf, LogFile)>> {
     let mut found = Vec::new();
     for step in entries(folder)? {
         let name = step.file_name().to_string_lossy().into_owned();
@@ -124,12 +129,13 @@ pub(super) fn files(folder: &Path) -> io::Result<Vec<LogFile>> {
             };
             // It may be removed at the same time.
             if let Ok(about) = file.metadata() {
-                found.push(LogFile {
+                let log = LogFile {
                     step_id: step_id.clone(),
                     execution,
                     bytes: about.len(),
                     modified: about.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-                });
+                };
+                found.push((file.path(), log));
             }
         }
     }

@@ -42,7 +42,7 @@ impl Secrets {
         find(value, &mut references);
         let mut values = BTreeMap::new();
         for reference in references {
-            let value = self.credential(&reference).await?;
+            let value = self.resolve(&reference).await?;
             seen.add_value(&value);
             values.insert(reference, value);
         }
@@ -56,7 +56,7 @@ impl Resolved {
         if self.values.is_empty() {
             return Ok(());
         }
-        if let Some(found) = secret_ref(value).and_then(|name| self.values.get(name)) {
+        if let Some(found) = secret_ref(value).and_then(|it| self.values.get(&it)) {
             *value = found.clone();
             return Ok(());
         }
@@ -94,8 +94,8 @@ impl Resolved {
 
 /// All references below a value, as they stand there.
 fn find(value: &Json, found: &mut BTreeSet<String>) {
-    if let Some(name) = secret_ref(value) {
-        found.insert(name.to_owned());
+    if let Some(reference) = secret_ref(value) {
+        found.insert(reference);
         return;
     }
     match value {
@@ -109,10 +109,14 @@ fn find(value: &Json, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The name in `{secretRef: NAME}`.
-fn secret_ref(value: &Json) -> Option<&str> {
+/// What `{secretRef: NAME}` refers to, in a form that no plain text has.
+fn secret_ref(value: &Json) -> Option<String> {
     let fields = value.as_object().filter(|fields| fields.len() == 1)?;
-    fields.get("secretRef")?.as_str()
+    let name = fields.get("secretRef")?.as_str()?.trim();
+    Some(match is_reference(name) {
+        true => name.to_owned(),
+        false => format!("secretref:{name}"),
+    })
 }
 
 /// A secret inside a text. A mapping has no place there, but for the field that stands for it.

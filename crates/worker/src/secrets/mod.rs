@@ -125,19 +125,28 @@ impl Secrets {
         self.named(name, name).await
     }
 
-    /// A name is looked for as a whole, then as a name and a field, in one provider after the other.
+    /// A name is looked for as a name and a field, then as a whole, in one provider after the other.
     async fn named(&self, reference: &str, name: &str) -> Result<Json, SecretError> {
         for provider in &self.inner.providers {
-            let found = self.look(provider.as_ref(), reference, name, false).await?;
-            if let Some(value) = found {
-                return Ok(value);
+            let provider = provider.as_ref();
+            let mut refused = None;
+            if let Some((head, field)) = name.rsplit_once('/') {
+                match self.look(provider, reference, head, false).await {
+                    Ok(None) => {}
+                    Ok(Some(value)) => match pick(reference, value, field) {
+                        Ok(value) => return Ok(value),
+                        Err(error) => refused = Some(error),
+                    },
+                    // A policy may allow one path and not the other.
+                    Err(error @ SecretError::Denied { .. }) => refused = Some(error),
+                    Err(error) => return Err(error),
+                }
             }
-            let Some((name, field)) = name.rsplit_once('/') else {
-                continue;
-            };
-            let found = self.look(provider.as_ref(), reference, name, false).await?;
-            if let Some(value) = found {
-                return pick(reference, value, field);
+            match (self.look(provider, reference, name, false).await, refused) {
+                (Ok(Some(value)), _) => return Ok(value),
+                (Ok(None), None) => {}
+                (Ok(None) | Err(SecretError::Denied { .. }), Some(error)) => return Err(error),
+                (Err(error), _) => return Err(error),
             }
         }
         Err(SecretError::not_found(reference, self.looked_in(name)))

@@ -202,7 +202,9 @@ fn forms_of(secret: &str) -> BTreeSet<String> {
     for text in lines.chain([secret, secret.trim()]) {
         if text.chars().count() >= SHORTEST {
             forms.insert(text.to_owned());
-            forms.insert(json_escaped(text));
+            let escaped = json_escaped(text);
+            forms.insert(ascii_only(&escaped));
+            forms.insert(escaped);
             forms.extend(url_encoded(text));
             forms.extend(base64_forms(text.as_bytes()));
         }
@@ -215,7 +217,23 @@ fn json_escaped(text: &str) -> String {
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-fn url_encoded(text: &str) -> [String; 3] {
+/// JSON as programs write it that keep to ASCII, which is what Python does unless told otherwise.
+fn ascii_only(escaped: &str) -> String {
+    let mut ascii = String::with_capacity(escaped.len());
+    for c in escaped.chars() {
+        match c.is_ascii() {
+            true => ascii.push(c),
+            false => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    ascii.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+        }
+    }
+    ascii
+}
+
+fn url_encoded(text: &str) -> [String; 4] {
     let (mut upper, mut lower) = (String::new(), String::new());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
@@ -226,8 +244,10 @@ fn url_encoded(text: &str) -> [String; 3] {
             lower.push_str(&format!("%{byte:02x}"));
         }
     }
-    let form = upper.replace("%20", "+");
-    [upper, lower, form]
+    // Forms write a space in a way of their own.
+    let forms = [&upper, &lower].map(|it| it.replace("%20", "+"));
+    let [upper_form, lower_form] = forms;
+    [upper, lower, upper_form, lower_form]
 }
 
 /// The secret in base64, alone or inside something longer, such as `user:secret`. What stands before

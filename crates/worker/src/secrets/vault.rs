@@ -1,5 +1,6 @@
 //! Secrets in HashiCorp Vault or OpenBao: version 2 of the key-value engine, over HTTP.
 
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -147,12 +148,11 @@ impl VaultProvider {
             request = request.header("X-Vault-Namespace", namespace);
         }
         let response = request.send().await.map_err(|error| {
-            let what = if error.is_timeout() {
-                "did not answer in time"
-            } else {
-                "was not reached"
+            let why = match error.is_timeout() {
+                true => "it did not answer in time".to_owned(),
+                false => root_of(&error),
             };
-            Failure::Passing(format!("Vault {what} at {}", self.address))
+            Failure::Passing(format!("Vault was not reached at {}: {why}", self.address))
         })?;
         let denied = |why: String| {
             Failure::Final(SecretError::Denied {
@@ -217,6 +217,15 @@ async fn body(mut response: Response, reference: &str) -> Result<Json, Failure> 
             "Vault's answer has no `data.data`; is it a key-value engine of version 2?",
         )),
     }
+}
+
+/// What an error comes from: a refused connection, a certificate that nobody vouches for.
+fn root_of(error: &dyn Error) -> String {
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    root.to_string()
 }
 
 /// A part of a path for a URL; none if it would lead elsewhere.

@@ -225,6 +225,16 @@ async fn no_name_leaves_the_folder() {
     assert_eq!(fs::read_dir(dir.path().join("logs")).unwrap().count(), 4);
 }
 
+#[test]
+fn a_step_whose_name_is_too_long_for_a_folder_is_followed_too() {
+    let (_dir, logs) = logs();
+    let step = "schritt-für-schritt-".repeat(20);
+    begin(&logs, &step, 1).line("t", Stream::Out, "said");
+    let mut lines = logs.follow("run-1", Some(&step), || true);
+    assert_eq!(lines.next().unwrap().unwrap().line.text, "said");
+    assert!(lines.next().is_none());
+}
+
 #[tokio::test]
 async fn a_line_that_a_crash_tore_is_skipped() {
     let (dir, logs) = logs();

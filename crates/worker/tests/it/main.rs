@@ -4,4 +4,5 @@
 mod artifacts;
 mod http;
 mod logs;
+mod redactor;
 mod secrets;
