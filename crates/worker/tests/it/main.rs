@@ -1,0 +1,7 @@
+//! The built-in tools against the real things: programs, interpreters, servers, files.
+
+mod orphans;
+mod programs;
+mod python;
+mod python_hostile;
+mod shell;
