@@ -35,6 +35,8 @@ const SOURCES: &[(&str, Shape)] = &[
             "code:",
         ]),
     ),
+    // Programs that the worker runs.
+    ("crates/worker/src/tools/process/codes", Shape::Literals),
     // What the command itself says about a file.
     (
         "crates/stepwell/src/definition",

@@ -1,4 +1,5 @@
 //! The built-in tools against the real things: programs, interpreters, servers, files.
+#![allow(clippy::unwrap_used)]
 
 mod orphans;
 mod programs;

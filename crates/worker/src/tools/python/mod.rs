@@ -26,7 +26,8 @@ pub struct PythonOptions {
     pub python: PathBuf,
     /// Whether calls are forked from one interpreter, or each starts its own.
     pub warm: bool,
-    /// Modules that are imported before the first call, so that no call pays for them.
+    /// Modules that are imported before the first warm call, so that no call pays for them. None
+    /// that starts threads: a fork does not take them along.
     pub preload: Vec<String>,
     /// How much memory a call may map; no limit if absent.
     pub memory_bytes: Option<u64>,
@@ -38,7 +39,7 @@ impl Default for PythonOptions {
             process: ProcessOptions::default(),
             python: PathBuf::from("python3"),
             warm: true,
-            preload: Vec::new(),
+            preload: vec!["asyncio".into()],
             memory_bytes: None,
         }
     }

@@ -4,7 +4,6 @@ The zygote forks a process for each call and ends in `run_step`. Nothing here ou
 """
 
 import ast
-import asyncio
 import atexit
 import base64
 import builtins
@@ -276,7 +275,11 @@ def call_main(main, args):
         if any(p.kind == p.VAR_KEYWORD for p in parameters):
             matching = {**args, **matching}
         value = main(*first, **matching)
-    return asyncio.run(value) if inspect.iscoroutine(value) else value
+    if not inspect.iscoroutine(value):
+        return value
+    import asyncio
+
+    return asyncio.run(value)
 
 
 def wind_up():

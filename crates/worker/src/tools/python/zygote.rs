@@ -82,10 +82,12 @@ impl Zygote {
         };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = blocking(theirs).map_err(failed)?;
+        // Who forks once gains nothing from it.
+        let preload: &[String] = if options.warm { &options.preload } else { &[] };
         let mut child = Command::new(&interpreter)
             .arg("-c")
             .arg(PROGRAM)
-            .args(&options.preload)
+            .args(preload)
             .env_clear()
             .envs(options.process.inherited())
             .stdin(theirs)
