@@ -95,7 +95,7 @@ impl<'a> Work<'a> {
     fn new(shell: &'a Shell, call: &'a Call, cx: &'a Cx) -> Result<Work<'a>, ToolError> {
         let mut env = environment(&shell.options, call, cx)?;
         let args = Json::Object(call.args.clone()).to_string();
-        if args.len() <= LARGEST_ARGS && !args.contains('\0') {
+        if args.len() <= LARGEST_ARGS {
             env.entry("STEPWELL_ARGS".into()).or_insert(args);
         }
         Ok(Work {
@@ -109,7 +109,7 @@ impl<'a> Work<'a> {
     }
 
     async fn run(&mut self, stdout: OwnedFd, stderr: OwnedFd) -> Ended {
-        let group = match Group::new(Path::new("sh")) {
+        let group = match Group::new() {
             Ok(group) => group,
             Err(error) => return Ended::Failed(cannot_start("`sh`", &error)),
         };

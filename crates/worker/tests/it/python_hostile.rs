@@ -220,7 +220,7 @@ async fn ten_megabytes_of_result_are_a_result() {
 async fn rubbish_in_place_of_an_answer_is_refused() {
     for data in [
         "b'\\0' * 7 + b'\\5' + b'{{{{{'",
-        "b'\\xff' * 8",
+        "b'\\xff' * 10**8",
         "b'\\0' * 7 + b'\\4' + b'null'",
     ] {
         let source = format!(
@@ -237,6 +237,12 @@ os._exit(0)"
             "{source}"
         );
     }
+}
+
+#[tokio::test]
+async fn code_that_forks_and_comes_back_twice_answers_once() {
+    let source = "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nresult = child > 0";
+    assert_eq!(run(source).await.result, true);
 }
 
 #[tokio::test]

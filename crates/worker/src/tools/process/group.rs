@@ -5,7 +5,6 @@
 //! whose other end is the worker's: when that closes, it kills the group.
 
 use std::io;
-use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -23,8 +22,8 @@ pub(crate) struct Group {
 
 impl Group {
     /// An empty group.
-    pub(crate) fn new(shell: &Path) -> io::Result<Group> {
-        let leader = Command::new(shell)
+    pub(crate) fn new() -> io::Result<Group> {
+        let leader = Command::new("sh")
             .args(["-c", LEADER])
             .env_clear()
             .stdin(Stdio::piped())

@@ -43,17 +43,18 @@ impl ProcessOptions {
             None => base,
         };
         // Absolute, since the program that changes into it may stand somewhere else.
-        match wanted.canonicalize() {
-            Ok(path) if path.is_dir() => Ok(path),
-            Ok(_) => Err(ToolError::invalid(
-                codes::CWD,
-                format!("`cwd` is no directory: {}", wanted.display()),
-            )),
-            Err(error) => Err(ToolError::invalid(
-                codes::CWD,
-                format!("`cwd` cannot be entered: {}: {error}", wanted.display()),
-            )),
-        }
+        std::path::absolute(&wanted)
+            .ok()
+            .filter(|path| path.is_dir())
+            .ok_or_else(|| {
+                ToolError::invalid(
+                    codes::CWD,
+                    format!(
+                        "there is no directory `{}`; create it, or mend `cwd`",
+                        wanted.display()
+                    ),
+                )
+            })
     }
 }
 

@@ -57,7 +57,8 @@ pub(super) struct Ended {
 
 /// Sends the request and waits for the answer. The code can reach this channel too, so nothing that
 /// comes is trusted.
-pub(super) async fn exchange(channel: &mut UnixStream, request: &[u8], limit: usize) -> Received {
+/// The channel is closed at the end, so that nobody waits to write what nobody reads.
+pub(super) async fn exchange(mut channel: UnixStream, request: &[u8], limit: usize) -> Received {
     let size = (request.len() as u64).to_be_bytes();
     if channel.write_all(&size).await.is_err() || channel.write_all(request).await.is_err() {
         return Received::Nothing;

@@ -83,7 +83,7 @@ impl Python {
         let request = request::encode(&self.options, call, cx)?;
         let Begun {
             mut process,
-            mut channel,
+            channel,
             stdout,
             stderr,
         } = tokio::select! {
@@ -95,7 +95,7 @@ impl Python {
         let mut answer = answer::Received::Nothing;
         let (exit, stop) = {
             let talk = async {
-                answer = answer::exchange(&mut channel, &request, cx.limits.result_bytes).await;
+                answer = answer::exchange(channel, &request, cx.limits.result_bytes).await;
             };
             let output = async {
                 tokio::join!(talk, out.read(stdout), err.read(stderr));

@@ -46,18 +46,30 @@ class Refused(Exception):
 def run_step(channel):
     """Reads the request, runs it, answers, and ends this process."""
     request = json.loads(receive(channel))
-    try:
-        prepare(request)
-        answer = run(request)
-    except Refused as refused:
-        answer = {"refused": {"message": str(refused)}}
-    except SystemExit as stop:
-        answer = {"exit": {"code": exit_code(stop)}}
-    except BaseException as error:
-        answer = {"exception": describe(error)}
+    called = os.getpid()
+    answer = attempt(request)
     flush()
-    send(channel, json.dumps(answer, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace"))
+    if os.getpid() != called:
+        # The code has forked and came back here twice. Only the process that was called answers.
+        os._exit(answer["exit"]["code"] & 255 if "exit" in answer else "value" not in answer)
+    send(channel, json.dumps(answer, ensure_ascii=False, allow_nan=False).encode())
     os._exit(0)
+
+
+def attempt(request):
+    try:
+        try:
+            prepare(request)
+            value = run(request)
+        finally:
+            wind_up()
+        return answer_with(value, request["result_bytes"])
+    except Refused as refused:
+        return {"refused": {"message": str(refused)}}
+    except SystemExit as stop:
+        return {"exit": {"code": exit_code(stop)}}
+    except BaseException as error:
+        return {"exception": describe(error)}
 
 
 def receive(channel):
@@ -91,6 +103,10 @@ def prepare(request):
     os.environ.update(request["env"])
     time.tzset()
     os.chdir(request["cwd"])
+    # The interpreter is older than the call, and has not seen this.
+    for folder in reversed(os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
     # As for a script: modules beside it can be imported.
     sys.path.insert(0, "")
     sys.argv = [FILE]
@@ -139,8 +155,7 @@ def run(request):
         value = names["result"]
     elif not bound.returns and not bound.guarded and not exited and callable(names.get("main")):
         value = call_main(names["main"], args)
-    wind_up()
-    return answer_with(value, request["result_bytes"])
+    return value
 
 
 def is_name(text):

@@ -22,6 +22,10 @@ use super::PythonOptions;
 use crate::outcome::ToolError;
 use crate::tools::process::{cannot_start, codes, piped};
 
+/// What the interpreter is started with. The program itself would fill the list of processes.
+const START: &str =
+    "import os; exec(compile(os.environ.pop('STEPWELL_ZYGOTE'), 'stepwell', 'exec'))";
+
 const PROGRAM: &str = concat!(include_str!("step.py"), "\n", include_str!("zygote.py"));
 
 /// How long the zygote has for a kill before it is held for stuck.
@@ -86,10 +90,11 @@ impl Zygote {
         let preload: &[String] = if options.warm { &options.preload } else { &[] };
         let mut child = Command::new(&interpreter)
             .arg("-c")
-            .arg(PROGRAM)
+            .arg(START)
             .args(preload)
             .env_clear()
             .envs(options.process.inherited())
+            .env("STEPWELL_ZYGOTE", PROGRAM)
             .stdin(theirs)
             .stdout(Stdio::null())
             .process_group(0)
