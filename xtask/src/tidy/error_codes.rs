@@ -42,6 +42,8 @@ const SOURCES: &[(&str, Shape)] = &[
         Shape::Arguments(&["=>"]),
     ),
     ("crates/worker/src/secrets/error", Shape::Arguments(&["=>"])),
+    // Programs that the worker runs.
+    ("crates/worker/src/tools/process/codes", Shape::Literals),
     // What the command itself says about a file.
     (
         "crates/stepwell/src/definition",

@@ -1,0 +1,108 @@
+//! The environment of a program: little of the worker's, what the task adds, and who is calling.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use super::ProcessOptions;
+use crate::outcome::ToolError;
+use crate::tool::{Call, Cx, kind_of};
+
+/// What is handed on of the worker's environment. Its secrets are in none of these.
+const PASSED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+];
+
+/// Linux takes no more than this for one variable, its name and end included.
+const LONGEST: usize = 128 * 1024 - 256;
+
+/// Every variable that a call's program sees.
+pub(crate) fn environment(
+    options: &ProcessOptions,
+    call: &Call,
+    cx: &Cx,
+) -> Result<BTreeMap<String, String>, ToolError> {
+    let mut env = options.inherited();
+    env.insert("STEPWELL_RUN_ID".into(), cx.run_id.to_string());
+    env.insert("STEPWELL_STEP_ID".into(), cx.step_id.to_string());
+    env.insert(
+        "STEPWELL_IDEMPOTENCY_KEY".into(),
+        cx.idempotency_key.to_string(),
+    );
+    env.insert("STEPWELL_ATTEMPT".into(), cx.attempt.to_string());
+    let added = match call.fields.get("env") {
+        None | Some(Json::Null) => return Ok(env),
+        Some(Json::Object(added)) => added,
+        Some(other) => {
+            return Err(ToolError::invalid(
+                "TOOL_FIELD",
+                format!("`env` must be a mapping, it is {}", kind_of(other)),
+            ));
+        }
+    };
+    for (name, value) in added {
+        match value {
+            Json::Null => {
+                env.remove(name);
+            }
+            Json::String(text) => {
+                env.insert(name.clone(), text.clone());
+            }
+            other => {
+                env.insert(name.clone(), other.to_string());
+            }
+        }
+    }
+    check(&env)?;
+    Ok(env)
+}
+
+impl ProcessOptions {
+    /// What is handed on of the worker's environment.
+    pub(crate) fn inherited(&self) -> BTreeMap<String, String> {
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| {
+                name.starts_with("LC_")
+                    || PASSED.contains(&name.as_str())
+                    || self.pass.iter().any(|passed| passed == name)
+            })
+            .collect()
+    }
+}
+
+fn check(env: &BTreeMap<String, String>) -> Result<(), ToolError> {
+    for (name, value) in env {
+        let wrong = if name.is_empty() || name.contains(['=', '\0']) {
+            "is no name of a variable"
+        } else if value.contains('\0') {
+            "holds a zero byte"
+        } else if name.len() + value.len() > LONGEST {
+            "is too long; hand it on in a file"
+        } else {
+            continue;
+        };
+        return Err(ToolError::invalid(
+            "TOOL_FIELD",
+            format!("`env`: `{name}` {wrong}"),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! What the interpreter answered, and what that means for the task.
+
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use stepwell_kernel::plan::ErrorClass;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::zygote::Exit;
+use crate::outcome::{Outcome, ToolError};
+use crate::tool::{Cx, Stop};
+use crate::tools::process::{class_of_signal, codes, signal_name};
+
+/// An answer holds more than the result: notes, or a traceback.
+const BESIDE: usize = 1 << 20;
+
+/// What came from the process.
+#[derive(Debug)]
+pub(super) enum Received {
+    Nothing,
+    Answer(Answer),
+    /// Something that is no answer.
+    Rubbish(String),
+}
+
+/// As `step.py` writes it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Value {
+        value: Json,
+        notes: Vec<String>,
+    },
+    Exit {
+        code: i64,
+    },
+    Refused {
+        message: String,
+    },
+    Exception {
+        exception: String,
+        message: String,
+        line: Option<u64>,
+        traceback: String,
+        class: String,
+    },
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) exit: Exit,
+    pub(super) stop: Option<Stop>,
+    pub(super) pid: Option<i32>,
+    pub(super) answer: Received,
+}
+
+/// Sends the request and waits for the answer. The code can reach this channel too, so nothing that
+/// comes is trusted.
+/// The channel is closed at the end, so that nobody waits to write what nobody reads.
+pub(super) async fn exchange(mut channel: UnixStream, request: &[u8], limit: usize) -> Received {
+    let size = (request.len() as u64).to_be_bytes();
+    if channel.write_all(&size).await.is_err() || channel.write_all(request).await.is_err() {
+        return Received::Nothing;
+    }
+    let Ok(size) = channel.read_u64().await else {
+        return Received::Nothing;
+    };
+    if size > (limit + BESIDE) as u64 {
+        return Received::Rubbish(format!("it announces {size} bytes"));
+    }
+    let mut answer = Vec::new();
+    if channel.take(size).read_to_end(&mut answer).await.is_err() {
+        return Received::Nothing;
+    }
+    match serde_json::from_slice(&answer) {
+        Ok(answer) => Received::Answer(answer),
+        Err(error) => Received::Rubbish(error.to_string()),
+    }
+}
+
+/// What a call's end means.
+pub(super) fn outcome(ended: Ended, cx: &Cx) -> Outcome {
+    let Ended {
+        exit,
+        stop,
+        pid,
+        answer,
+    } = ended;
+    let bare = json!({ "pid": pid });
+    if let Some(stop) = stop {
+        return Outcome::failed(stop.error()).with("py", bare);
+    }
+    match answer {
+        Received::Answer(answer) => answered(answer, pid, cx),
+        Received::Rubbish(why) => Outcome::failed(ToolError::invalid(
+            codes::PYTHON_RESULT,
+            format!("the result cannot be read: {why}"),
+        ))
+        .with("py", bare),
+        Received::Nothing => unanswered(&exit, pid),
+    }
+}
+
+fn answered(answer: Answer, pid: Option<i32>, cx: &Cx) -> Outcome {
+    match answer {
+        Answer::Value { value, notes } => {
+            for note in &notes {
+                cx.log.note(&format!("result: {note}"));
+            }
+            Outcome::ok(value).with("py", json!({ "pid": pid, "notes": notes }))
+        }
+        Answer::Exit { code: 0 } => Outcome::ok(Json::Null).with("py", json!({ "pid": pid })),
+        Answer::Exit { code } => Outcome::failed(ToolError::new(
+            ErrorClass::Unknown,
+            codes::PYTHON_EXIT,
+            format!("the code ended with sys.exit({code})"),
+        ))
+        .with("py", json!({ "pid": pid, "exit_code": code })),
+        Answer::Refused { message } => {
+            Outcome::failed(ToolError::invalid(codes::PYTHON_RESULT, message))
+                .with("py", json!({ "pid": pid }))
+        }
+        Answer::Exception {
+            exception,
+            message,
+            line,
+            traceback,
+            class,
+        } => {
+            let place = line.map_or(String::new(), |line| format!(" (line {line} of the code)"));
+            let text = match message.as_str() {
+                "" => format!("{exception}{place}"),
+                message => format!("{exception}: {message}{place}"),
+            };
+            Outcome::failed(ToolError::new(
+                class_named(&class),
+                code_of(&exception),
+                text,
+            ))
+            .with(
+                "py",
+                json!({ "exception": exception, "traceback": traceback, "line": line, "pid": pid }),
+            )
+        }
+    }
+}
+
+fn unanswered(exit: &Exit, pid: Option<i32>) -> Outcome {
+    let error = match exit {
+        Exit::Code(code) => ToolError::new(
+            ErrorClass::Unknown,
+            codes::PYTHON_EXIT,
+            format!("the interpreter ended with exit code {code} before the code gave a result"),
+        ),
+        Exit::Signal(signal) => ToolError::new(
+            class_of_signal(*signal),
+            codes::PYTHON_EXIT,
+            format!("the interpreter was ended by {}", signal_name(*signal)),
+        ),
+        Exit::Lost => ToolError::new(
+            ErrorClass::Transient,
+            codes::PYTHON_LOST,
+            "the interpreter that runs the calls went away, and this call with it",
+        ),
+    };
+    let (code, signal) = match exit {
+        Exit::Code(code) => (Some(code), None),
+        Exit::Signal(signal) => (None, Some(signal)),
+        Exit::Lost => (None, None),
+    };
+    Outcome::failed(error).with(
+        "py",
+        json!({ "pid": pid, "exit_code": code, "signal": signal }),
+    )
+}
+
+fn class_named(name: &str) -> ErrorClass {
+    match name {
+        "timeout" => ErrorClass::Timeout,
+        "transport" => ErrorClass::Transport,
+        "validation" => ErrorClass::Validation,
+        _ => ErrorClass::Unknown,
+    }
+}
+
+/// A class may be named with any text; a code may not.
+fn code_of(exception: &str) -> String {
+    let usable = !exception.is_empty()
+        && exception.len() <= 64
+        && exception
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if usable {
+        format!("PY_{exception}")
+    } else {
+        codes::PY_EXCEPTION.to_owned()
+    }
+}

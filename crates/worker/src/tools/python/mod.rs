@@ -1,0 +1,160 @@
+//! `python`: a step's code, run in a process of its own that is forked from an interpreter which is
+//! already there. What happens inside the interpreter is in `step.py` and `zygote.py`.
+
+mod answer;
+mod request;
+mod zygote;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use super::process::{Capture, ProcessOptions, while_reading};
+use crate::log::Stream;
+use crate::outcome::{Outcome, ToolError};
+use crate::tool::{Call, Cx, Tool, Working};
+use answer::{Ended, outcome};
+use zygote::{Begun, Exit, Zygote};
+
+/// How Python is run.
+#[derive(Clone, Debug)]
+pub struct PythonOptions {
+    /// Where programs run and what they see of the worker.
+    pub process: ProcessOptions,
+    /// The interpreter, or the directory of a virtual environment.
+    pub python: PathBuf,
+    /// Whether calls are forked from one interpreter, or each starts its own.
+    pub warm: bool,
+    /// Modules that are imported before the first warm call, so that no call pays for them. None
+    /// that starts threads: a fork does not take them along.
+    pub preload: Vec<String>,
+    /// How much memory a call may map; no limit if absent.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Default for PythonOptions {
+    fn default() -> PythonOptions {
+        PythonOptions {
+            process: ProcessOptions::default(),
+            python: PathBuf::from("python3"),
+            warm: true,
+            preload: vec!["asyncio".into()],
+            memory_bytes: None,
+        }
+    }
+}
+
+impl PythonOptions {
+    fn interpreter(&self) -> PathBuf {
+        let in_venv = self.python.join("bin/python");
+        if in_venv.is_file() {
+            in_venv
+        } else {
+            self.python.clone()
+        }
+    }
+
+    fn is_there(&self, interpreter: &Path) -> bool {
+        // A bare name is looked for on the path.
+        interpreter.components().count() == 1 || interpreter.is_file()
+    }
+}
+
+/// Runs Python code.
+#[derive(Debug)]
+pub struct Python {
+    options: PythonOptions,
+    /// The interpreter that calls are forked from, while there is one.
+    zygote: Mutex<Option<Arc<Zygote>>>,
+}
+
+impl Python {
+    /// Nothing is started before the first call.
+    #[must_use]
+    pub fn new(options: PythonOptions) -> Python {
+        Python {
+            options,
+            zygote: Mutex::new(None),
+        }
+    }
+
+    async fn step(&self, call: &Call, cx: &Cx) -> Result<Outcome, ToolError> {
+        let request = request::encode(&self.options, call, cx)?;
+        let Begun {
+            mut process,
+            channel,
+            stdout,
+            stderr,
+        } = tokio::select! {
+            begun = self.begin() => begun?,
+            stop = cx.stopped() => return Ok(Outcome::failed(stop.error())),
+        };
+        let mut out = Capture::new(Stream::Out, cx.log.clone(), &cx.limits);
+        let mut err = Capture::new(Stream::Err, cx.log.clone(), &cx.limits);
+        let mut answer = answer::Received::Nothing;
+        let (exit, stop) = {
+            let talk = async {
+                answer = answer::exchange(channel, &request, cx.limits.result_bytes).await;
+            };
+            let output = async {
+                tokio::join!(talk, out.read(stdout), err.read(stderr));
+            };
+            while_reading(supervise(&mut process, cx), output).await
+        };
+        out.finish();
+        err.finish();
+        Ok(outcome(
+            Ended {
+                exit,
+                stop,
+                pid: process.pid(),
+                answer,
+            },
+            cx,
+        ))
+    }
+
+    /// A process for one call. It has not seen any of the call yet, so that a second try is safe.
+    async fn begin(&self) -> Result<Begun, ToolError> {
+        if !self.options.warm {
+            return Arc::new(Zygote::start(&self.options)?).begin().await;
+        }
+        let zygote = self.living(None).await?;
+        match Arc::clone(&zygote).begin().await {
+            Ok(begun) => Ok(begun),
+            Err(_) if !zygote.is_alive() => self.living(Some(&zygote)).await?.begin().await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The interpreter that is there, or a new one if it is not, or is `dead`.
+    async fn living(&self, dead: Option<&Arc<Zygote>>) -> Result<Arc<Zygote>, ToolError> {
+        let mut kept = self.zygote.lock().await;
+        if let Some(zygote) = kept.as_ref()
+            && zygote.is_alive()
+            && dead.is_none_or(|dead| !Arc::ptr_eq(dead, zygote))
+        {
+            return Ok(Arc::clone(zygote));
+        }
+        let zygote = Arc::new(Zygote::start(&self.options)?);
+        *kept = Some(Arc::clone(&zygote));
+        Ok(zygote)
+    }
+}
+
+impl Tool for Python {
+    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
+        Box::pin(async move { self.step(call, cx).await.unwrap_or_else(Outcome::from) })
+    }
+}
+
+/// Waits for the process, and ends it when the task must end.
+async fn supervise(process: &mut zygote::Process, cx: &Cx) -> (Exit, Option<crate::tool::Stop>) {
+    let stop = tokio::select! {
+        biased;
+        exit = process.exit() => return (exit, None),
+        stop = cx.stopped() => stop,
+    };
+    (process.end(cx.limits.grace).await, Some(stop))
+}

@@ -1,0 +1,96 @@
+//! What a call becomes for the interpreter.
+
+use serde_json::{Value as Json, json};
+
+use super::PythonOptions;
+use crate::outcome::ToolError;
+use crate::tool::{Call, Cx, kind_of};
+use crate::tools::process::environment;
+
+/// The request as `step.py` reads it.
+pub(super) fn encode(options: &PythonOptions, call: &Call, cx: &Cx) -> Result<Vec<u8>, ToolError> {
+    let code = call
+        .text("code")?
+        .ok_or_else(|| ToolError::invalid("TOOL_FIELD", "`code` is missing"))?;
+    let request = json!({
+        "code": dedented(code),
+        "args": call.args,
+        "libs": libs(call)?,
+        "env": environment(&options.process, call, cx)?,
+        "cwd": options.process.directory(call)?,
+        "result_bytes": cx.limits.result_bytes,
+        "memory_bytes": options.memory_bytes,
+    });
+    Ok(request.to_string().into_bytes())
+}
+
+/// Without the indentation that all lines share: flow texts in YAML keep it. Lines keep their numbers.
+fn dedented(code: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let first = code.lines().find(|line| !line.trim().is_empty());
+    let shared = first.map_or(0, indent);
+    let all = shared > 0
+        && code
+            .lines()
+            .all(|line| line.trim().is_empty() || indent(line) >= shared);
+    if !all {
+        return code.to_owned();
+    }
+    let cut = |line: &str| line.get(shared..).unwrap_or("").to_owned();
+    code.lines().map(cut).collect::<Vec<_>>().join("\n")
+}
+
+/// Pairs of a name (or nothing: its own) and a module.
+fn libs(call: &Call) -> Result<Vec<(Option<String>, String)>, ToolError> {
+    let wrong = |found: &Json| {
+        ToolError::invalid(
+            "TOOL_FIELD",
+            format!(
+                "`libs` must name modules, as `{{np: numpy}}` or `[json]`; there is {}",
+                kind_of(found)
+            ),
+        )
+    };
+    let named = |(alias, module): (&String, &Json)| match module {
+        Json::String(module) => Ok((Some(alias.clone()), module.clone())),
+        Json::Null => Ok((Some(alias.clone()), alias.clone())),
+        other => Err(wrong(other)),
+    };
+    let mut all = Vec::new();
+    match call.fields.get("libs") {
+        None | Some(Json::Null) => {}
+        Some(Json::Object(map)) => {
+            for entry in map {
+                all.push(named(entry)?);
+            }
+        }
+        Some(Json::Array(list)) => {
+            for item in list {
+                match item {
+                    Json::String(module) => all.push((None, module.clone())),
+                    Json::Object(map) => {
+                        for entry in map {
+                            all.push(named(entry)?);
+                        }
+                    }
+                    other => return Err(wrong(other)),
+                }
+            }
+        }
+        Some(Json::String(module)) => all.push((None, module.clone())),
+        Some(other) => return Err(wrong(other)),
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_indentation_goes_and_lines_stay_where_they_were() {
+        assert_eq!(dedented("\n  a = 1\n\n  b = 2"), "\na = 1\n\nb = 2");
+        assert_eq!(dedented("if x:\n  y = 1"), "if x:\n  y = 1");
+        assert_eq!(dedented("  a\n b"), "  a\n b");
+    }
+}

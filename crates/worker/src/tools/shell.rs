@@ -1,0 +1,294 @@
+//! `shell`: commands, one after the other, until one fails. All of a task's commands share a process
+//! group, and nothing in it outlives the task.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use serde_json::{Map, Value as Json, json};
+use stepwell_kernel::plan::ErrorClass;
+use tokio::process::Command;
+use tokio::time::Instant;
+
+use super::process::{
+    Capture, Group, Piped, ProcessOptions, cannot_start, class_of_signal, codes, environment,
+    piped, signal_name, while_reading,
+};
+use crate::log::Stream;
+use crate::outcome::{Outcome, ToolError};
+use crate::tool::{Call, Cx, Stop, Tool, Working, kind_of};
+
+/// How much of standard error is in a message.
+const SHOWN: usize = 2048;
+
+/// Larger arguments are not put into the environment: some of it must be left for the rest.
+const LARGEST_ARGS: usize = 64 * 1024;
+
+/// Runs commands with a shell.
+#[derive(Debug)]
+pub struct Shell {
+    options: ProcessOptions,
+    shell: PathBuf,
+}
+
+impl Shell {
+    /// With bash where it is there, since that is what scripts are written for, else with sh.
+    #[must_use]
+    pub fn new(options: ProcessOptions) -> Shell {
+        let shell = on_path("bash").unwrap_or_else(|| PathBuf::from("sh"));
+        Shell { options, shell }
+    }
+
+    /// With this shell instead. It must take `-c`.
+    #[must_use]
+    pub fn with_shell(self, shell: PathBuf) -> Shell {
+        Shell { shell, ..self }
+    }
+
+    async fn commands(&self, call: &Call, cx: &Cx) -> Result<Outcome, ToolError> {
+        let mut work = Work::new(self, call, cx)?;
+        let mut out = Capture::new(Stream::Out, cx.log.clone(), &cx.limits);
+        let mut err = Capture::new(Stream::Err, cx.log.clone(), &cx.limits);
+        let pipe = || piped().map_err(|error| cannot_start("a pipe", &error));
+        let (Piped { reader, writer }, errors) = (pipe()?, pipe()?);
+        let (stdout, stderr) = (out.read(reader), err.read(errors.reader));
+        let output = async {
+            tokio::join!(stdout, stderr);
+        };
+        let ended = while_reading(work.run(writer, errors.writer), output).await;
+        out.finish();
+        err.finish();
+        Ok(outcome(ended, work.done, &out, &err))
+    }
+}
+
+impl Tool for Shell {
+    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
+        Box::pin(async move { self.commands(call, cx).await.unwrap_or_else(Outcome::from) })
+    }
+}
+
+/// How the commands ended.
+enum Ended {
+    /// With the last one's status. It failed, or it is the last of all.
+    Exited {
+        status: ExitStatus,
+        pid: u32,
+    },
+    Stopped(Stop),
+    Failed(ToolError),
+}
+
+/// The commands of one call.
+struct Work<'a> {
+    cx: &'a Cx,
+    shell: &'a Path,
+    commands: Vec<&'a str>,
+    directory: PathBuf,
+    env: std::collections::BTreeMap<String, String>,
+    /// What became of each command so far.
+    done: Vec<Json>,
+}
+
+impl<'a> Work<'a> {
+    fn new(shell: &'a Shell, call: &'a Call, cx: &'a Cx) -> Result<Work<'a>, ToolError> {
+        let mut env = environment(&shell.options, call, cx)?;
+        let args = Json::Object(call.args.clone()).to_string();
+        if args.len() <= LARGEST_ARGS {
+            env.entry("STEPWELL_ARGS".into()).or_insert(args);
+        }
+        Ok(Work {
+            cx,
+            shell: &shell.shell,
+            commands: commands(call)?,
+            directory: shell.options.directory(call)?,
+            env,
+            done: Vec::new(),
+        })
+    }
+
+    async fn run(&mut self, stdout: OwnedFd, stderr: OwnedFd) -> Ended {
+        let group = match Group::new() {
+            Ok(group) => group,
+            Err(error) => return Ended::Failed(cannot_start("`sh`", &error)),
+        };
+        let ended = self.each(&group, &stdout, &stderr).await;
+        group.end().await;
+        ended
+    }
+
+    async fn each(&mut self, group: &Group, stdout: &OwnedFd, stderr: &OwnedFd) -> Ended {
+        let mut last = None;
+        for command in std::mem::take(&mut self.commands) {
+            let began = Instant::now();
+            let ended = self.one(command, group, stdout, stderr).await;
+            let Ended::Exited { status, .. } = &ended else {
+                return ended;
+            };
+            let status = *status;
+            self.done.push(json!({
+                "exit_code": exit_code(status),
+                "duration_ms": u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            }));
+            if !status.success() {
+                return ended;
+            }
+            last = Some(ended);
+        }
+        last.unwrap_or_else(|| Ended::Failed(ToolError::invalid("TOOL_FIELD", "`cmds` is empty")))
+    }
+
+    async fn one(&self, command: &str, group: &Group, stdout: &OwnedFd, stderr: &OwnedFd) -> Ended {
+        let spawned = (|| {
+            Command::new(self.shell)
+                .args(["-c", command])
+                .env_clear()
+                .envs(&self.env)
+                .current_dir(&self.directory)
+                .stdin(Stdio::null())
+                .stdout(stdout.try_clone()?)
+                .stderr(stderr.try_clone()?)
+                .process_group(group.id())
+                .spawn()
+        })();
+        let mut child = match spawned {
+            Ok(child) => child,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ended::Failed(ToolError::invalid(
+                    codes::SHELL_NOT_FOUND,
+                    format!("the shell is not there: {}", self.shell.display()),
+                ));
+            }
+            Err(error) => return Ended::Failed(cannot_start("the command", &error)),
+        };
+        let pid = child.id().unwrap_or_default();
+        tokio::select! {
+            biased;
+            status = child.wait() => match status {
+                Ok(status) => Ended::Exited { status, pid },
+                Err(error) => Ended::Failed(cannot_start("the command", &error)),
+            },
+            stop = self.cx.stopped() => {
+                group.terminate();
+                if tokio::time::timeout(self.cx.limits.grace, child.wait()).await.is_err() {
+                    group.kill();
+                    drop(child.wait().await);
+                }
+                Ended::Stopped(stop)
+            }
+        }
+    }
+}
+
+/// What the call says is to be run.
+fn commands(call: &Call) -> Result<Vec<&str>, ToolError> {
+    let wrong = |found: &Json| {
+        ToolError::invalid(
+            "TOOL_FIELD",
+            format!(
+                "`cmds` must be a list of texts, there is {}",
+                kind_of(found)
+            ),
+        )
+    };
+    let text = |command: &'_ Json| -> Result<_, ToolError> {
+        match command {
+            Json::String(text) if text.contains('\0') => Err(ToolError::invalid(
+                "TOOL_FIELD",
+                "a command holds a zero byte",
+            )),
+            Json::String(_) => Ok(()),
+            other => Err(wrong(other)),
+        }
+    };
+    let listed: &[Json] = match call.fields.get("cmds") {
+        Some(Json::Array(list)) => list,
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    };
+    listed.iter().try_for_each(text)?;
+    Ok(listed.iter().filter_map(Json::as_str).collect())
+}
+
+fn outcome(ended: Ended, done: Vec<Json>, out: &Capture, err: &Capture) -> Outcome {
+    let mut result = Map::new();
+    let stdout = out.text();
+    if out.left_out() == 0
+        && let Ok(data) = serde_json::from_str(&stdout)
+    {
+        result.insert("data".into(), data);
+    }
+    let (status, pid) = match &ended {
+        Ended::Exited { status, pid } => (Some(*status), Some(*pid)),
+        Ended::Stopped(_) | Ended::Failed(_) => (None, None),
+    };
+    let code = status.map(exit_code);
+    result.insert("stdout".into(), stdout.into());
+    result.insert("stderr".into(), err.text().into());
+    result.insert("exit_code".into(), json!(code));
+    result.insert("commands".into(), done.into());
+    let error = match ended {
+        Ended::Exited { status, .. } => failure(status, err),
+        Ended::Stopped(stop) => Some(stop.error()),
+        Ended::Failed(error) => Some(error),
+    };
+    let details = json!({
+        "exit_code": code,
+        "signal": status.and_then(|status| status.signal()),
+        "pid": pid,
+    });
+    Outcome {
+        result: result.into(),
+        error,
+        ..Outcome::default()
+    }
+    .with("sh", details)
+}
+
+/// As shells count: a signal is 128 and its number.
+fn exit_code(status: ExitStatus) -> i32 {
+    let signalled = || status.signal().map(|signal| 128 + signal);
+    status.code().or_else(signalled).unwrap_or(-1)
+}
+
+fn failure(status: ExitStatus, err: &Capture) -> Option<ToolError> {
+    if status.success() {
+        return None;
+    }
+    let code = exit_code(status);
+    let said = err.last(SHOWN);
+    let said = if said.is_empty() {
+        said
+    } else {
+        format!(": {said}")
+    };
+    if let 126 | 127 = code {
+        let what = if code == 126 { "run" } else { "found" };
+        return Some(ToolError::invalid(
+            codes::SHELL_NOT_FOUND,
+            format!("a command could not be {what} (exit code {code}){said}"),
+        ));
+    }
+    // A script reports the signal that ended its last command as its own exit code.
+    let signal = status.signal().or((code == 137).then_some(9));
+    Some(match signal {
+        Some(signal) => ToolError::new(
+            class_of_signal(signal),
+            codes::SHELL_EXIT,
+            format!("the command was ended by {}{said}", signal_name(signal)),
+        ),
+        None => ToolError::new(
+            ErrorClass::Unknown,
+            codes::SHELL_EXIT,
+            format!("the command ended with exit code {code}{said}"),
+        ),
+    })
+}
+
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
