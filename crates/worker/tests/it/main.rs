@@ -1,0 +1,9 @@
+//! The tools against the real thing.
+#![allow(clippy::unwrap_used)]
+
+mod bench;
+mod duckdb;
+mod postgres;
+mod postgres_faults;
+mod server;
+mod sqlite;
