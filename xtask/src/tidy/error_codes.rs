@@ -35,6 +35,7 @@ const SOURCES: &[(&str, Shape)] = &[
             "code:",
         ]),
     ),
+    ("crates/worker/src/tools/sql/codes", Shape::Literals),
     // What the command itself says about a file.
     (
         "crates/stepwell/src/definition",

@@ -11,10 +11,11 @@ use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 use serde_json::{Map, Number, Value as Json};
 use stepwell_kernel::plan::ErrorClass;
 
+use super::sql::codes;
 use super::sql::params::{Params, wrong};
 use super::sql::rows::{Answer, Budget, distinct, result};
 use super::sql::scan::{Dialect, Place};
-use super::sql::{Statement, Task, details};
+use super::sql::{Statement, Task, details, left_open};
 use crate::outcome::{Outcome, ToolError};
 use crate::tool::{Call, Cx, Tool, Working};
 
@@ -76,13 +77,13 @@ impl Sqlite {
         let mut thread = tokio::task::spawn_blocking(move || job.run());
         let stop = tokio::select! {
             biased;
-            done = &mut thread => return done.map_err(|_| crashed())?,
+            done = &mut thread => return done.map_err(|_| crashed()),
             stop = cx.stopped() => stop,
         };
         stopping.store(true, Ordering::Relaxed);
         match tokio::time::timeout(cx.limits.grace, thread).await {
             // It was faster than the request to stop, and what is done is done.
-            Ok(Ok(Ok(done))) => Ok(done),
+            Ok(Ok(done)) if done.error.is_none() => Ok(done),
             _ => Err(stop.error().into()),
         }
     }
@@ -111,7 +112,11 @@ impl Drop for StopOnDrop {
 
 fn crashed() -> Outcome {
     let message = "the thread that ran it ended early";
-    Outcome::failed(ToolError::new(ErrorClass::Unknown, "SQLITE_ERROR", message))
+    Outcome::failed(ToolError::new(
+        ErrorClass::Unknown,
+        codes::SQLITE_ERROR,
+        message,
+    ))
 }
 
 /// The work of one task, on its thread.
@@ -142,7 +147,14 @@ impl From<ToolError> for Trouble {
 }
 
 impl Job {
-    fn run(&mut self) -> Result<Outcome, Outcome> {
+    fn run(&mut self) -> Outcome {
+        match self.statements() {
+            Ok(answers) => Outcome::ok(result(answers)),
+            Err(failed) => *failed,
+        }
+    }
+
+    fn statements(&mut self) -> Result<Vec<Answer>, Box<Outcome>> {
         let opened = open(&self.path, Arc::clone(&self.stopping));
         let connection = opened.map_err(|error| {
             let place = self.path.display().to_string();
@@ -181,13 +193,11 @@ impl Job {
                 committed.map_err(|trouble| failed(trouble, "at the commit"))?;
             }
             (false, false) => {
-                let message = "the statements begin a transaction and do not end it, so nothing of \
-                               it was kept; end it with COMMIT, or leave BEGIN out";
-                return Err(ToolError::invalid("SQL_TRANSACTION", message).into());
+                return Err(Box::new(left_open().into()));
             }
             (false, true) => {}
         }
-        Ok(Outcome::ok(result(answers)))
+        Ok(answers)
     }
 
     /// Does something again while somebody else holds the database.
@@ -360,11 +370,11 @@ fn is_busy(error: &Error) -> bool {
     })
 }
 
-fn failed(trouble: Trouble, place: &str) -> Outcome {
+fn failed(trouble: Trouble, place: &str) -> Box<Outcome> {
     let error = match trouble {
         Trouble::Ours(mut error) => {
             error.message = format!("{place}: {}", error.message);
-            return error.into();
+            return Box::new(error.into());
         }
         Trouble::Engine(error) => error,
     };
@@ -377,21 +387,21 @@ fn failed(trouble: Trouble, place: &str) -> Outcome {
     let code = error.sqlite_error().map(|it| it.code);
     let (class, name) = match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (ErrorClass::Transient, "SQLITE_BUSY")
+            (ErrorClass::Transient, codes::SQLITE_BUSY)
         }
-        Some(ErrorCode::ConstraintViolation) => (ErrorClass::Conflict, "SQLITE_CONSTRAINT"),
+        Some(ErrorCode::ConstraintViolation) => (ErrorClass::Conflict, codes::SQLITE_CONSTRAINT),
         Some(
             ErrorCode::SystemIoFailure
             | ErrorCode::DiskFull
             | ErrorCode::OutOfMemory
             | ErrorCode::FileLockingProtocolFailed,
-        ) => (ErrorClass::Transient, "SQLITE_ERROR"),
+        ) => (ErrorClass::Transient, codes::SQLITE_ERROR),
         Some(
             ErrorCode::PermissionDenied
             | ErrorCode::ReadOnly
             | ErrorCode::AuthorizationForStatementDenied,
-        ) => (ErrorClass::Auth, "SQLITE_ERROR"),
-        _ => (ErrorClass::Validation, "SQLITE_ERROR"),
+        ) => (ErrorClass::Auth, codes::SQLITE_ERROR),
+        _ => (ErrorClass::Validation, codes::SQLITE_ERROR),
     };
     let mut told = Map::new();
     if let Some(error) = error.sqlite_error() {
@@ -399,5 +409,5 @@ fn failed(trouble: Trouble, place: &str) -> Outcome {
     }
     told.insert("code".into(), name.into());
     let error = ToolError::new(class, name, format!("{place}: {said}"));
-    Outcome::failed(error).with("sqlite", Json::Object(told))
+    Box::new(Outcome::failed(error).with("sqlite", Json::Object(told)))
 }

@@ -5,5 +5,6 @@ mod bench;
 mod duckdb;
 mod postgres;
 mod postgres_faults;
+mod postgres_login;
 mod server;
 mod sqlite;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use super::process::Ended;
 use super::script::{Part, Script};
 use crate::outcome::ToolError;
+use crate::tools::sql::codes;
 use crate::tools::sql::rows::{Answer, Budget, distinct, exact, iso};
 
 /// Where it ended.
@@ -128,21 +129,19 @@ fn typed(value: Json, kind: &str) -> Json {
 fn rows(section: &str) -> Result<(Option<Vec<Row>>, u64), ToolError> {
     let mut json = section.trim_end();
     let mut total = 0;
-    if let Some(at) = json
-        .rfind("changes:   ")
-        .or_else(|| json.rfind("changes: "))
-    {
-        let line = json[..at].rfind('\n').map_or(0, |before| before + 1);
-        let count = json.rsplit(' ').next().unwrap_or_default();
+    // Lines of JSON begin with a bracket, so this one is what we asked for.
+    let (before, last) = json.rsplit_once('\n').unwrap_or(("", json));
+    if last.starts_with("changes:") {
+        let count = last.rsplit(' ').next().unwrap_or_default();
         total = count.parse().unwrap_or_default();
-        json = json[..line].trim();
+        json = before.trim();
     }
     if !json.starts_with('[') {
         return Ok((None, total));
     }
     let rows = serde_json::from_str(&quoted_words(json)).map_err(|error| {
         let message = format!("the program wrote what cannot be read as JSON: {error}");
-        ToolError::invalid("DUCKDB_ERROR", message)
+        ToolError::invalid(codes::DUCKDB_ERROR, message)
     })?;
     Ok((Some(rows), total))
 }

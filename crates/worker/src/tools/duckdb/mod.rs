@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde_json::Value as Json;
 use stepwell_kernel::plan::ErrorClass;
 
+use super::sql::codes;
 use super::sql::rows::{Budget, result};
 use super::sql::scan::Dialect;
 use super::sql::{Task, details};
@@ -97,10 +98,10 @@ fn told(ended: &Ended, task: &Task, at: answers::Failed) -> Outcome {
         error.message = format!("{place}: {}", error.message);
         return Outcome::failed(error).with("duckdb", Json::Object(about));
     }
-    let said = ended.said();
+    let said = task.params.hidden_in(ended.said());
     let kind = said.split_once(" Error:").map_or("", |(kind, _)| kind);
     about.insert("type".into(), kind.into());
-    let error = ToolError::new(class(kind), "DUCKDB_ERROR", format!("{place}: {said}"));
+    let error = ToolError::new(class(kind), codes::DUCKDB_ERROR, format!("{place}: {said}"));
     Outcome::failed(error).with("duckdb", Json::Object(about))
 }
 

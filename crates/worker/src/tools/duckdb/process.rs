@@ -12,6 +12,7 @@ use super::Options;
 use super::script::Script;
 use crate::outcome::ToolError;
 use crate::tool::Limits;
+use crate::tools::sql::codes;
 
 /// Bytes of standard error that are read; an error comes first.
 const SAID: usize = 64 << 10;
@@ -102,7 +103,7 @@ impl Process {
         let ((), output, errors) = tokio::join!(feed, output, errors);
         let status = self.child.wait().await.map_err(|error| {
             let message = format!("the program cannot be waited for: {error}");
-            ToolError::new(ErrorClass::Unknown, "DUCKDB_ERROR", message)
+            ToolError::new(ErrorClass::Unknown, codes::DUCKDB_ERROR, message)
         })?;
         Ok(Ended {
             output: String::from_utf8_lossy(&output).into_owned(),
@@ -132,5 +133,5 @@ fn missing(options: &Options, error: &std::io::Error) -> ToolError {
         ),
         _ => format!("the program {program} cannot be started: {error}"),
     };
-    ToolError::invalid("DUCKDB_MISSING", message)
+    ToolError::invalid(codes::DUCKDB_MISSING, message)
 }

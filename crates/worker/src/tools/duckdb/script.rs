@@ -4,6 +4,7 @@
 use serde_json::Value as Json;
 
 use crate::outcome::ToolError;
+use crate::tools::sql::codes;
 use crate::tools::sql::scan::{Dialect, Kind, scan};
 use crate::tools::sql::{Statement, Task};
 
@@ -108,7 +109,7 @@ fn refuse_commands(statement: &Statement) -> Result<(), ToolError> {
     let first = tokens.iter().find(|token| token.kind != Kind::Blank);
     match first.is_some_and(|token| token.text == ".") {
         true => Err(ToolError::invalid(
-            "SQL_UNSUPPORTED",
+            codes::SQL_UNSUPPORTED,
             "commands of the program that begin with a dot are not SQL and are not supported",
         )),
         false => Ok(()),

@@ -9,6 +9,7 @@ use tokio_postgres::config::SslMode;
 
 use super::tls::{Tls, Verify};
 use crate::outcome::ToolError;
+use crate::tools::sql::codes;
 
 /// A server, a user and how to talk to it. It has the password, and so it is never shown.
 #[derive(Clone)]
@@ -27,7 +28,7 @@ impl PartialEq for Address {
 
 /// Something about the address is wrong.
 pub(super) fn wrong(message: impl Into<String>) -> ToolError {
-    ToolError::invalid("PG_ADDRESS", message)
+    ToolError::invalid(codes::PG_ADDRESS, message)
 }
 
 /// What an address says that the driver does not read by itself.

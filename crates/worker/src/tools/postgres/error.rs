@@ -6,13 +6,11 @@ use stepwell_kernel::plan::ErrorClass;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, ErrorPosition};
 
-use super::values::without_values;
+use super::pool::Unconnected;
 use crate::outcome::{Outcome, ToolError};
+use crate::tools::sql::codes;
 use crate::tools::sql::params::{Params, Rewritten};
 use crate::tools::sql::{Statement, details};
-
-/// Stands for the family `PG_<SQLSTATE>`, one code for each state that a server tells.
-const FAMILY: &str = "PG_SQLSTATE";
 
 /// What a statement has to do with an error.
 pub(super) struct Where<'a> {
@@ -36,7 +34,7 @@ pub(super) fn of_statement(error: &Error, place: &Where<'_>) -> Outcome {
     }
     told.extend(fields(server));
     let at = line.map_or_else(String::new, |line| format!(", line {line}"));
-    let said = without_values(server.message(), &place.params.values());
+    let said = place.params.hidden_in(server.message());
     let error = of_server(server, format!("{shown}{at}: {said}"));
     Outcome::failed(error).with("pg", Json::Object(told))
 }
@@ -58,7 +56,14 @@ pub(super) fn of_commit(error: &Error) -> Outcome {
 }
 
 /// A connection that could not be made.
-pub(super) fn of_connecting(error: &Error, place: &str) -> Outcome {
+pub(super) fn of_connecting(why: &Unconnected, place: &str) -> Outcome {
+    let error = match why {
+        Unconnected::Error(error) => error,
+        Unconnected::Slow(time) => {
+            let message = format!("{place} does not answer within {time:?}");
+            return Outcome::failed(unreachable(message));
+        }
+    };
     match error.as_db_error() {
         Some(server) => {
             let message = format!("{place} refuses: {}", server.message());
@@ -66,9 +71,10 @@ pub(super) fn of_connecting(error: &Error, place: &str) -> Outcome {
             Outcome::failed(error).with("pg", Json::Object(fields(server)))
         }
         None => {
-            let auth = error.to_string().starts_with("authentication error")
-                || error.to_string().contains("password missing");
-            let mut told = unreachable(format!("cannot connect to {place}: {}", chain(error)));
+            let why = chain(error);
+            // The driver itself refuses to go on without a password that it was not given.
+            let auth = why.contains("authentication error") || why.contains("password missing");
+            let mut told = unreachable(format!("cannot connect to {place}: {why}"));
             if auth {
                 told.class = ErrorClass::Auth;
             }
@@ -82,7 +88,7 @@ fn lost(error: &Error, when: &str) -> ToolError {
 }
 
 fn unreachable(message: String) -> ToolError {
-    ToolError::new(ErrorClass::Transport, "PG_UNREACHABLE", message)
+    ToolError::new(ErrorClass::Transport, codes::PG_UNREACHABLE, message)
 }
 
 /// An error with what caused it; the driver's own text leaves that out.
@@ -104,7 +110,7 @@ fn of_server(server: &DbError, mut message: String) -> ToolError {
         message = format!("{message} ({hint})");
     }
     let state = server.code().code();
-    ToolError::new(class(state), FAMILY.replace("SQLSTATE", state), message)
+    ToolError::new(class(state), codes::sqlstate(state), message)
 }
 
 fn fields(server: &DbError) -> Map<String, Json> {

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use crate::outcome::{Outcome, ToolError};
 use crate::tool::{Call, Cx, Stop, Tool, Working};
-use crate::tools::sql::Task;
-use crate::tools::sql::rows::{Answer, Budget, TOO_LARGE, result};
+use crate::tools::sql::codes;
+use crate::tools::sql::rows::{Answer, Budget, result};
 use crate::tools::sql::scan::Dialect;
+use crate::tools::sql::{Task, left_open};
 use address::Address;
 use connection::{Busy, Connection};
 use pool::Pool;
@@ -85,7 +86,7 @@ impl Postgres {
         match done {
             Ended::Done(answers) => {
                 if let Some(connection) = connection {
-                    self.settle(connection, &address).await?;
+                    self.settle(connection, &address, cx.limits.grace).await?;
                 }
                 Ok(Outcome::ok(result(answers)))
             }
@@ -93,7 +94,7 @@ impl Postgres {
                 if let Some(connection) = connection {
                     let grace = cx.limits.grace;
                     let too_large = failed.error.as_ref();
-                    match too_large.is_some_and(|error| error.code == TOO_LARGE) {
+                    match too_large.is_some_and(|error| error.code == codes::SQL_TOO_LARGE) {
                         // The server still sends; nothing else can be said on this connection.
                         true => drop(tokio::time::timeout(grace, connection.cancel()).await),
                         false => self.recover(connection, &address, grace).await,
@@ -141,15 +142,19 @@ impl Postgres {
     }
 
     /// Cleans up after success; a transaction that the file left open is its mistake.
-    async fn settle(&self, connection: Connection, address: &Address) -> Result<(), ToolError> {
-        match connection.reset().await {
+    async fn settle(
+        &self,
+        connection: Connection,
+        address: &Address,
+        grace: Duration,
+    ) -> Result<(), ToolError> {
+        let Ok(reset) = tokio::time::timeout(grace, connection.reset()).await else {
+            return Ok(());
+        };
+        match reset {
             Ok(()) => self.pool.give(connection, address),
             Err(error) if error.code().is_some_and(|state| state.code() == "25001") => {
-                return Err(ToolError::invalid(
-                    "SQL_TRANSACTION",
-                    "the statements begin a transaction and do not end it, so nothing of it was \
-                     kept; end it with COMMIT, or leave BEGIN out",
-                ));
+                return Err(left_open());
             }
             // What was asked for is done; only the connection is not worth keeping.
             Err(_) => {}

@@ -16,6 +16,15 @@ const IDLE: usize = 8;
 /// How long one waits.
 const KEPT: Duration = Duration::from_secs(60);
 
+/// How soon a connection that waited must answer, or it is taken for broken.
+const PROMPT: Duration = Duration::from_secs(2);
+
+/// Why there is no connection.
+pub(super) enum Unconnected {
+    Error(Error),
+    Slow(Duration),
+}
+
 #[derive(Clone, Default)]
 pub(super) struct Pool(Arc<Mutex<Vec<Idle>>>);
 
@@ -31,15 +40,23 @@ impl Pool {
         address: &Address,
         within: Duration,
         cx: &Cx,
-    ) -> Result<Connection, Error> {
+    ) -> Result<Connection, Unconnected> {
+        let within = within.min(cx.left());
         while let Some(connection) = self.waiting(address) {
-            if connection.ready(&cx.log).await.is_ok() {
+            let ready = tokio::time::timeout(PROMPT, connection.ready(&cx.log));
+            if let Ok(Ok(())) = ready.await {
                 return Ok(connection);
             }
         }
-        let connection = Connection::open(address, within.min(cx.left())).await?;
-        connection.ready(&cx.log).await?;
-        Ok(connection)
+        let made = tokio::time::timeout(within, async {
+            let connection = Connection::open(address, within).await?;
+            connection.ready(&cx.log).await?;
+            Ok(connection)
+        });
+        match made.await {
+            Ok(made) => made.map_err(Unconnected::Error),
+            Err(_) => Err(Unconnected::Slow(within)),
+        }
     }
 
     /// Keeps a connection whose session is clean.

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::StreamExt as _;
 use serde_json::Value as Json;
-use stepwell_kernel::plan::ErrorClass;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
 
 use super::error::{Where, of_commit, of_statement};
 use super::values;
 use crate::outcome::{Outcome, ToolError};
+use crate::tool::Stop;
+use crate::tools::sql::codes;
 use crate::tools::sql::params::Rewritten;
 use crate::tools::sql::rows::{Answer, Budget, distinct};
 use crate::tools::sql::scan::{Dialect, Place};
@@ -50,11 +51,7 @@ impl Session<'_> {
         for (at, statement) in self.task.statements.iter().enumerate() {
             let number = at + 1;
             if self.stopping.load(Ordering::Relaxed) {
-                return Err(Outcome::failed(ToolError::new(
-                    ErrorClass::Cancelled,
-                    "TASK_CANCELLED",
-                    "it was stopped between two statements",
-                )));
+                return Err(Stop::Cancelled.error().into());
             }
             match self.statement(statement).await {
                 Ok(answer) => answers.push(answer),
@@ -240,7 +237,7 @@ fn refuse_copy(statement: &Statement) -> Result<(), ToolError> {
     let copies = statement.first() == "copy";
     if copies && (statement.has("stdin") || statement.has("stdout")) {
         return Err(ToolError::invalid(
-            "SQL_UNSUPPORTED",
+            codes::SQL_UNSUPPORTED,
             "COPY from STDIN and to STDOUT is not supported; use INSERT, SELECT or a file of the server",
         ));
     }

@@ -1,6 +1,7 @@
 //! What the tools that run SQL share: telling statements apart, parameters, and the shape of the
 //! result. Nothing here talks to a database.
 
+pub(crate) mod codes;
 pub(crate) mod params;
 pub(crate) mod rows;
 pub(crate) mod scan;
@@ -125,7 +126,13 @@ fn shown(tokens: &[scan::Token<'_>]) -> String {
     let mut shown = String::new();
     let significant = tokens.iter().skip_while(|token| token.kind == Kind::Blank);
     for token in significant {
-        let value = token.kind == Kind::Quoted && !token.text.starts_with(['"', '`', '[']);
+        let value = match token.kind {
+            Kind::Quoted => !token.text.starts_with(['"', '`', '[']),
+            Kind::Word => {
+                token.text.len() > 4 && token.text.starts_with(|c: char| c.is_ascii_digit())
+            }
+            _ => false,
+        };
         if token.kind == Kind::Semicolon {
             break;
         }
@@ -139,6 +146,15 @@ fn shown(tokens: &[scan::Token<'_>]) -> String {
         }
     }
     shown.trim().to_owned()
+}
+
+/// A file that begins a transaction and does not end it.
+pub(crate) fn left_open() -> ToolError {
+    ToolError::invalid(
+        codes::SQL_TRANSACTION,
+        "the statements begin a transaction and do not end it, so nothing of it was kept; \
+         end it with COMMIT, or leave BEGIN out",
+    )
 }
 
 /// Details that every kind gives: which statement it was.

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::Statement;
 use super::scan::{Dialect, Kind, Place, scan};
+use super::{Statement, codes};
 use crate::outcome::ToolError;
 use crate::tool::kind_of;
 
@@ -58,13 +58,24 @@ impl Params {
         }
     }
 
-    /// All values, for what must not show them.
-    pub(crate) fn values(&self) -> Vec<&Json> {
-        match self {
+    /// A message without the values, which databases like to repeat in quotes.
+    pub(crate) fn hidden_in(&self, message: &str) -> String {
+        let values: Vec<&Json> = match self {
             Params::None => Vec::new(),
             Params::List(values) => values.iter().collect(),
             Params::Map(values) => values.values().collect(),
+        };
+        let mut message = message.to_owned();
+        for value in values {
+            let text = match value {
+                Json::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            for quoted in [format!("\"{text}\""), format!("'{text}'")] {
+                message = message.replace(&quoted, "(a parameter)");
+            }
         }
+        message
     }
 
     /// The value with this number, from 1.
@@ -136,7 +147,7 @@ impl Params {
 
 /// Something is wrong with the parameters.
 pub(crate) fn wrong(message: impl Into<String>) -> ToolError {
-    ToolError::invalid("SQL_PARAMS", message)
+    ToolError::invalid(codes::SQL_PARAMS, message)
 }
 
 #[cfg(test)]
@@ -183,6 +194,13 @@ mod tests {
             assert_eq!(error.code, "SQL_PARAMS");
         }
         assert_eq!(rewrite("", &json!(3)).unwrap_err().code, "SQL_PARAMS");
+    }
+
+    #[test]
+    fn values_are_kept_out_of_messages() {
+        let params = Params::read(Some(&json!(["secret", 42]))).unwrap();
+        let seen = params.hidden_in("no \"secret\", no '42', but 42");
+        assert_eq!(seen, "no (a parameter), no (a parameter), but 42");
     }
 
     #[test]

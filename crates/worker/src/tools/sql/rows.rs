@@ -4,13 +4,11 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Number, Value as Json, json};
 
+use super::codes;
 use crate::outcome::ToolError;
 
 /// Up to this many rows in all, a result repeats them in each of its forms.
 pub(crate) const REPEATED: usize = 100;
-
-/// The rows are more than a result may have.
-pub(crate) const TOO_LARGE: &str = "SQL_TOO_LARGE";
 
 /// What one statement answered.
 #[derive(Debug, Default)]
@@ -108,7 +106,7 @@ impl Budget {
         self.left = self.left.checked_sub(bytes).ok_or_else(|| {
             let limit = self.limit;
             ToolError::invalid(
-                TOO_LARGE,
+                codes::SQL_TOO_LARGE,
                 format!(
                     "the rows are more than the {limit} bytes that a result may have; \
                      ask for fewer with WHERE or LIMIT, or keep them in a table"
