@@ -66,11 +66,18 @@ impl Duckdb {
             given => given,
         };
         let script = Script::new(&task)?;
-        let process = Process::start(&self.options, database)?;
+        let mut process = Process::start(&self.options, database)?;
         let ended = tokio::select! {
             biased;
-            stop = cx.stopped() => return Err(stop.error().into()),
-            ended = process.run(&script, cx.limits) => ended?,
+            ended = process.run(&script, cx.limits) => Ok(ended?),
+            stop = cx.stopped() => Err(stop),
+        };
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(stop) => {
+                process.end(cx.limits.grace).await;
+                return Err(stop.error().into());
+            }
         };
         let seen = answers::read(&ended, &script, Budget::new(cx.limits.result_bytes));
         match seen {

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use stepwell_kernel::plan::ErrorClass;
@@ -79,8 +80,18 @@ impl Process {
         })
     }
 
+    /// Kills it, and waits until its hold on the database is gone.
+    pub(super) async fn end(mut self, grace: Duration) {
+        kill(self.group);
+        let _ = tokio::time::timeout(grace, self.child.wait()).await;
+    }
+
     /// Feeds it and waits until it is over.
-    pub(super) async fn run(mut self, script: &Script, limits: Limits) -> Result<Ended, ToolError> {
+    pub(super) async fn run(
+        &mut self,
+        script: &Script,
+        limits: Limits,
+    ) -> Result<Ended, ToolError> {
         let stdin = self.child.stdin.take();
         let feed = async {
             if let Some(mut stdin) = stdin {

@@ -110,7 +110,8 @@ fn finish(mut config: Config, extra: Extra) -> Result<Address, ToolError> {
         config.application_name("stepwell");
     }
     if let Some(schema) = extra.schema {
-        let escaped = schema.replace('\\', "\\\\").replace(' ', "\\ ");
+        let escaped = schema.replace('\\', "\\\\");
+        let escaped = escaped.replace(char::is_whitespace, "\\ ");
         let before = config.get_options().map(|it| format!("{it} "));
         config.options(format!(
             "{}-c search_path={escaped}",

@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value as Json, json};
 use super::codes;
 use crate::outcome::ToolError;
 
-/// Up to this many rows in all, a result repeats them in each of its forms.
+/// Up to this many rows in all, and statements, a result repeats them in each of its forms.
 pub(crate) const REPEATED: usize = 100;
 
 /// What one statement answered.
@@ -67,7 +67,7 @@ pub(crate) fn result(answers: Vec<Answer>) -> Json {
     for name in parts {
         top.insert((*name).to_owned(), part(name).unwrap_or_default());
     }
-    if total <= REPEATED {
+    if total.max(commands.len()) <= REPEATED {
         top.insert("result".into(), Json::Object(commands.clone()));
     }
     top.extend(commands);
