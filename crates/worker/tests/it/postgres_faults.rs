@@ -161,6 +161,8 @@ async fn a_server_that_dies_is_noticed_and_found_again() {
     let tool = tool();
     let auth = json!({"dsn": cluster.url()});
     let sleep = call_with(json!({"commands": "SELECT pg_sleep(60)"}), auth.clone());
+    let alone = "DO $$ BEGIN PERFORM pg_sleep(60); END $$";
+    let alone = call_with(json!({"commands": alone}), auth.clone());
     let quick = call_with(json!({"commands": "SELECT 1 AS one"}), auth);
     ok(&tool, &quick).await;
     let cx = cx();
@@ -168,7 +170,7 @@ async fn a_server_that_dies_is_noticed_and_found_again() {
         let client = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls).await;
         let (client, connection) = client.unwrap();
         tokio::spawn(connection);
-        let busy = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        let busy = "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
         let deadline = Instant::now() + Duration::from_secs(10);
         while !client.query_one(busy, &[]).await.unwrap().get::<_, bool>(0) {
             assert!(Instant::now() < deadline);
@@ -176,10 +178,14 @@ async fn a_server_that_dies_is_noticed_and_found_again() {
         }
         cluster.halt().unwrap();
     };
-    let (seen, ()) = tokio::join!(tool.run(&sleep, &cx), halt);
+    let (seen, alone, ()) = tokio::join!(tool.run(&sleep, &cx), tool.run(&alone, &cx), halt);
     let error = seen.error.unwrap();
     assert_eq!(error.class, ErrorClass::Transport, "{error}");
     assert!(error.is_retryable());
+    // What was in no transaction may have been done.
+    let doubtful = alone.error.unwrap();
+    assert_eq!(doubtful.class, ErrorClass::Transport, "{doubtful}");
+    assert!(!doubtful.is_retryable());
     cluster.resume().unwrap();
     // No connection of the pool lives any more, and none is handed out.
     assert_eq!(ok(&tool, &quick).await["rows"][0]["one"], 1);

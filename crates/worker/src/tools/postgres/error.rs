@@ -46,13 +46,19 @@ pub(super) fn of_commit(error: &Error) -> Outcome {
             let error = of_server(server, format!("at the commit: {}", server.message()));
             Outcome::failed(error).with("pg", Json::Object(fields(server)))
         }
-        None => {
-            let mut error = lost(error, "while it committed");
-            error.message += "; it is not known whether the changes were kept";
-            error.retryable = Some(false);
-            Outcome::failed(error)
-        }
+        None => in_doubt(Outcome::failed(lost(error, "while it committed"))),
     }
+}
+
+/// Without a transaction around it, what a lost connection was doing may be done or not; to do it
+/// again could do it twice.
+pub(super) fn in_doubt(mut failed: Outcome) -> Outcome {
+    let lost = failed.error.as_mut();
+    if let Some(error) = lost.filter(|error| error.class == ErrorClass::Transport) {
+        error.message += "; it is not known whether the changes were kept";
+        error.retryable = Some(false);
+    }
+    failed
 }
 
 /// A connection that could not be made.

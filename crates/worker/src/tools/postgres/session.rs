@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
 
-use super::error::{Where, of_commit, of_statement};
+use super::error::{Where, in_doubt, of_commit, of_statement};
 use super::values;
 use crate::outcome::{Outcome, ToolError};
 use crate::tool::Stop;
@@ -55,7 +55,13 @@ impl Session<'_> {
             }
             match self.statement(statement).await {
                 Ok(answer) => answers.push(answer),
-                Err(trouble) => return Err(self.failed(trouble, number, statement)),
+                Err(trouble) => {
+                    let failed = self.failed(trouble, number, statement);
+                    return Err(match together {
+                        true => failed,
+                        false => in_doubt(failed),
+                    });
+                }
             }
         }
         if together {

@@ -58,7 +58,10 @@ impl Task {
         let own = ["begin", "start", "commit", "end", "rollback", "abort"];
         self.statements.iter().any(|statement| {
             let partly = statement.has("to"); // ROLLBACK TO a savepoint ends nothing.
-            own.contains(&statement.first()) && !(statement.first() == "rollback" && partly)
+            let second = statement.words.get(1).map(String::as_str);
+            let prepares = statement.first() == "prepare" && second == Some("transaction");
+            prepares
+                || own.contains(&statement.first()) && !(statement.first() == "rollback" && partly)
         })
     }
 }
