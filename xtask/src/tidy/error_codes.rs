@@ -44,6 +44,7 @@ const SOURCES: &[(&str, Shape)] = &[
     ("crates/worker/src/secrets/error", Shape::Arguments(&["=>"])),
     // Programs that the worker runs.
     ("crates/worker/src/tools/process/codes", Shape::Literals),
+    ("crates/worker/src/tools/sql/codes", Shape::Literals),
     // What the command itself says about a file.
     (
         "crates/stepwell/src/definition",

@@ -18,11 +18,14 @@ use crate::tool::Tool;
 /// them itself.
 pub(crate) fn all() -> Vec<(&'static str, Arc<dyn Tool>)> {
     vec![
-        ("duckdb", Arc::new(duckdb::Duckdb::default())),
+        ("duckdb", Arc::new(duckdb::Duckdb::new(Default::default()))),
         ("http", Arc::new(http::Http::default())),
-        ("postgres", Arc::new(postgres::Postgres::default())),
-        ("python", Arc::new(python::Python::default())),
-        ("shell", Arc::new(shell::Shell::default())),
-        ("sqlite", Arc::new(sqlite::Sqlite::default())),
+        (
+            "postgres",
+            Arc::new(postgres::Postgres::new(Default::default())),
+        ),
+        ("python", Arc::new(python::Python::new(Default::default()))),
+        ("shell", Arc::new(shell::Shell::new(Default::default()))),
+        ("sqlite", Arc::new(sqlite::Sqlite::new(Default::default()))),
     ]
 }

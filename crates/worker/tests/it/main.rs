@@ -2,12 +2,19 @@
 #![allow(clippy::unwrap_used)]
 
 mod artifacts;
+mod bench;
+mod duckdb;
 mod http;
 mod logs;
 mod orphans;
+mod postgres;
+mod postgres_faults;
+mod postgres_login;
 mod programs;
 mod python;
 mod python_hostile;
 mod redactor;
 mod secrets;
+mod server;
 mod shell;
+mod sqlite;

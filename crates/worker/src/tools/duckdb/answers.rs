@@ -1,0 +1,200 @@
+//! Reads what the program wrote: JSON for each statement that returns rows, and a line that counts
+//! changes.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value as Json};
+
+use super::process::Ended;
+use super::script::{Part, Script};
+use crate::outcome::ToolError;
+use crate::tools::sql::codes;
+use crate::tools::sql::rows::{Answer, Budget, distinct, exact, iso};
+
+/// Where it ended.
+pub(super) enum Failed {
+    /// At the statement with this number, from 1; one more than there are: at the commit.
+    Statement(usize),
+    /// The same, for a reason that the program does not know.
+    Ours(usize, ToolError),
+}
+
+/// The answers of all statements, if all were done.
+pub(super) fn read(
+    ended: &Ended,
+    script: &Script,
+    mut budget: Budget,
+) -> Result<Vec<Answer>, Failed> {
+    let mark = format!("{}\n", script.mark);
+    let mut sections: Vec<&str> = ended.output.split(mark.as_str()).collect();
+    // What stands behind the last mark belongs to a statement that was not finished.
+    sections.pop();
+    let mut answers: Vec<Answer> = Vec::new();
+    let mut columns = Vec::new();
+    let mut changes = 0;
+    for (part, section) in script.parts.iter().zip(&sections) {
+        let number = answers.len() + 1;
+        let ours = |error| Failed::Ours(number, error);
+        match part {
+            Part::Quiet => {}
+            Part::Columns => columns = described(section).map_err(ours)?,
+            Part::Answer => {
+                let described = std::mem::take(&mut columns);
+                let answer = answer(section, described, &mut changes, &mut budget);
+                answers.push(answer.map_err(ours)?);
+            }
+        }
+    }
+    if ended.too_large {
+        let used = budget.take(usize::MAX);
+        return match used {
+            Err(error) => Err(Failed::Ours(answers.len() + 1, error)),
+            Ok(()) => Err(Failed::Statement(answers.len() + 1)),
+        };
+    }
+    match ended.success && sections.len() == script.parts.len() {
+        true => Ok(answers),
+        false => Err(Failed::Statement(answers.len() + 1)),
+    }
+}
+
+/// A column and its type, as the engine names it.
+type Column = (String, String);
+
+fn described(section: &str) -> Result<Vec<Column>, ToolError> {
+    let (rows, _) = rows(section)?;
+    let text = |row: &Row, name: &str| {
+        let found = row.0.iter().find(|(column, _)| column == name);
+        let text = found.and_then(|(_, value)| value.as_str());
+        text.unwrap_or_default().to_owned()
+    };
+    let rows = rows.unwrap_or_default();
+    let columns = rows.iter();
+    Ok(columns
+        .map(|row| (text(row, "column_name"), text(row, "column_type")))
+        .collect())
+}
+
+fn answer(
+    section: &str,
+    described: Vec<Column>,
+    changes: &mut u64,
+    budget: &mut Budget,
+) -> Result<Answer, ToolError> {
+    budget.take(section.len())?;
+    let (rows, total) = rows(section)?;
+    let changed = total.saturating_sub(*changes);
+    *changes = total.max(*changes);
+    let Some(rows) = rows else {
+        return Ok(Answer {
+            row_count: changed,
+            ..Answer::default()
+        });
+    };
+    let columns = match rows.first() {
+        Some(row) => distinct(row.0.iter().map(|(name, _)| name.as_str())),
+        None => distinct(described.iter().map(|(name, _)| name.as_str())),
+    };
+    let row_count = rows.len() as u64;
+    let rows = rows.into_iter().map(|row| {
+        let values = row.0.into_iter().enumerate().map(|(at, (_, value))| {
+            let kind = described.get(at).map_or("", |(_, kind)| kind.as_str());
+            typed(value, kind)
+        });
+        let row: Map<String, Json> = columns.iter().cloned().zip(values).collect();
+        Json::Object(row)
+    });
+    Ok(Answer {
+        rows: Some(rows.collect()),
+        columns: columns.clone(),
+        row_count,
+    })
+}
+
+/// Numbers that the program writes as text, and times.
+fn typed(value: Json, kind: &str) -> Json {
+    let number = [
+        "DECIMAL(", "HUGEINT", "UHUGEINT", "BIGINT", "UBIGINT", "BIGNUM",
+    ];
+    match value {
+        Json::String(text) if kind.ends_with(']') => text.into(),
+        Json::String(text) if number.iter().any(|name| kind.starts_with(name)) => exact(&text),
+        Json::String(text) if kind.starts_with("TIMESTAMP") => iso(&text).into(),
+        other => other,
+    }
+}
+
+/// The rows of a section, if there are any to speak of, and how many rows were changed so far.
+fn rows(section: &str) -> Result<(Option<Vec<Row>>, u64), ToolError> {
+    let mut json = section.trim_end();
+    let mut total = 0;
+    // Lines of JSON begin with a bracket, so this one is what we asked for.
+    let (before, last) = json.rsplit_once('\n').unwrap_or(("", json));
+    if last.starts_with("changes:") {
+        let count = last.rsplit(' ').next().unwrap_or_default();
+        total = count.parse().unwrap_or_default();
+        json = before.trim();
+    }
+    if !json.starts_with('[') {
+        return Ok((None, total));
+    }
+    let rows = serde_json::from_str(&quoted_words(json)).map_err(|error| {
+        let message = format!("the program wrote what cannot be read as JSON: {error}");
+        ToolError::invalid(codes::DUCKDB_ERROR, message)
+    })?;
+    Ok((Some(rows), total))
+}
+
+/// `NaN` and `Infinity` are no JSON; as text they are.
+fn quoted_words(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    let mut rest = json;
+    let mut inside = false;
+    while let Some(c) = rest.chars().next() {
+        let words = ["NaN", "-NaN", "Infinity", "-Infinity", "nan", "inf", "-inf"];
+        let word = words
+            .iter()
+            .find(|word| !inside && rest.starts_with(**word));
+        if let Some(word) = word {
+            text.push_str(&format!("\"{word}\""));
+            rest = &rest[word.len()..];
+            continue;
+        }
+        let len = match (c, inside) {
+            ('\\', true) => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            _ => c.len_utf8(),
+        };
+        inside ^= c == '"';
+        text.push_str(&rest[..len]);
+        rest = &rest[len..];
+    }
+    text
+}
+
+/// A row whose columns keep their order, and their names if two are the same.
+struct Row(Vec<(String, Json)>);
+
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Row, D::Error> {
+        deserializer.deserialize_map(RowVisitor)
+    }
+}
+
+struct RowVisitor;
+
+impl<'de> Visitor<'de> for RowVisitor {
+    type Value = Row;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a row")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
+        let mut columns = Vec::new();
+        while let Some(column) = map.next_entry()? {
+            columns.push(column);
+        }
+        Ok(Row(columns))
+    }
+}

@@ -1,0 +1,95 @@
+//! Connections that wait for the next task. Few, and not for long: a server counts them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_postgres::Error;
+
+use super::address::Address;
+use super::connection::Connection;
+use crate::tool::Cx;
+
+/// How many wait for one address.
+const IDLE: usize = 8;
+
+/// How long one waits.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// How soon a connection that waited must answer, or it is taken for broken.
+const PROMPT: Duration = Duration::from_secs(2);
+
+/// Why there is no connection.
+pub(super) enum Unconnected {
+    Error(Error),
+    Slow(Duration),
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Pool(Arc<Mutex<Vec<Idle>>>);
+
+struct Idle {
+    connection: Connection,
+    until: Instant,
+}
+
+impl Pool {
+    /// A connection that works: one that waited, or a new one.
+    pub(super) async fn take(
+        &self,
+        address: &Address,
+        within: Duration,
+        cx: &Cx,
+    ) -> Result<Connection, Unconnected> {
+        let within = within.min(cx.left());
+        while let Some(connection) = self.waiting(address) {
+            let ready = tokio::time::timeout(PROMPT, connection.ready(&cx.log));
+            if let Ok(Ok(())) = ready.await {
+                return Ok(connection);
+            }
+        }
+        let made = tokio::time::timeout(within, async {
+            let connection = Connection::open(address, within).await?;
+            connection.ready(&cx.log).await?;
+            Ok(connection)
+        });
+        match made.await {
+            Ok(made) => made.map_err(Unconnected::Error),
+            Err(_) => Err(Unconnected::Slow(within)),
+        }
+    }
+
+    /// Keeps a connection whose session is clean.
+    pub(super) fn give(&self, connection: Connection, address: &Address) {
+        let until = Instant::now() + KEPT;
+        let mut idle = self.idle();
+        let others = idle.iter().filter(|it| it.connection.is_at(address));
+        if connection.is_closed() || others.count() >= IDLE {
+            return;
+        }
+        idle.push(Idle { connection, until });
+        drop(idle);
+        let pool = Arc::downgrade(&self.0);
+        tokio::spawn(async move {
+            tokio::time::sleep_until(until).await;
+            if let Some(pool) = pool.upgrade() {
+                drop(Pool(pool).idle());
+            }
+        });
+    }
+
+    fn waiting(&self, address: &Address) -> Option<Connection> {
+        let mut idle = self.idle();
+        // The one that worked last is the likeliest to work.
+        let at = idle.iter().rposition(|it| it.connection.is_at(address))?;
+        Some(idle.remove(at).connection)
+    }
+
+    /// Those that still wait.
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        idle.retain(|it| it.until > now && !it.connection.is_closed());
+        idle
+    }
+}

@@ -1,0 +1,251 @@
+//! Runs the statements of a task on one connection: in one transaction where that can be, rows read
+//! as they come and counted while they do.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::StreamExt as _;
+use serde_json::Value as Json;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+
+use super::error::{Where, in_doubt, of_commit, of_statement};
+use super::values;
+use crate::outcome::{Outcome, ToolError};
+use crate::tool::Stop;
+use crate::tools::sql::codes;
+use crate::tools::sql::params::Rewritten;
+use crate::tools::sql::rows::{Answer, Budget, distinct};
+use crate::tools::sql::scan::{Dialect, Place};
+use crate::tools::sql::{Statement, Task, details};
+
+/// A task at work.
+pub(super) struct Session<'a> {
+    pub(super) client: &'a Client,
+    pub(super) task: &'a Task,
+    pub(super) budget: Budget,
+    /// Set when no further statement may begin.
+    pub(super) stopping: &'a AtomicBool,
+}
+
+/// Why a statement failed.
+enum Trouble {
+    Server(Error, Option<Rewritten>),
+    Ours(ToolError),
+}
+
+impl From<ToolError> for Trouble {
+    fn from(error: ToolError) -> Trouble {
+        Trouble::Ours(error)
+    }
+}
+
+impl Session<'_> {
+    /// Runs them all; the failure of the first that fails.
+    pub(super) async fn run(mut self) -> Result<Vec<Answer>, Outcome> {
+        let together = one_transaction(self.task);
+        if together {
+            self.control("BEGIN").await?;
+        }
+        let mut answers = Vec::new();
+        for (at, statement) in self.task.statements.iter().enumerate() {
+            let number = at + 1;
+            if self.stopping.load(Ordering::Relaxed) {
+                return Err(Stop::Cancelled.error().into());
+            }
+            match self.statement(statement).await {
+                Ok(answer) => answers.push(answer),
+                Err(trouble) => {
+                    let failed = self.failed(trouble, number, statement);
+                    return Err(match together {
+                        true => failed,
+                        false => in_doubt(failed),
+                    });
+                }
+            }
+        }
+        if together {
+            let committed = self.client.batch_execute("COMMIT").await;
+            committed.map_err(|error| of_commit(&error))?;
+        }
+        Ok(answers)
+    }
+
+    async fn control(&self, text: &str) -> Result<(), Outcome> {
+        let done = self.client.batch_execute(text).await;
+        done.map_err(|error| self.failed(Trouble::Server(error, None), 0, &begin()))
+    }
+
+    fn failed(&self, trouble: Trouble, number: usize, statement: &Statement) -> Outcome {
+        match trouble {
+            Trouble::Server(error, sent) => of_statement(
+                &error,
+                &Where {
+                    number,
+                    statement,
+                    sent: sent.as_ref(),
+                    params: &self.task.params,
+                },
+            ),
+            Trouble::Ours(mut error) => {
+                let shown = &statement.shown;
+                error.message = format!("statement {number} ({shown}): {}", error.message);
+                let told = details(number, shown);
+                Outcome::failed(error).with("pg", Json::Object(told))
+            }
+        }
+    }
+
+    async fn statement(&mut self, statement: &Statement) -> Result<Answer, Trouble> {
+        refuse_copy(statement)?;
+        let expected = self.expected(statement).await?;
+        let mut places = 0;
+        let sent = self
+            .task
+            .params
+            .rewrite(statement, Dialect::Postgres, |_, value| {
+                let kind = expected.get(places);
+                places += 1;
+                values::literal(value, kind)
+            })?;
+        let kinds = match may_return_rows(statement) {
+            true => match self.client.prepare(&sent.text).await {
+                Ok(prepared) => kinds(prepared.columns()),
+                Err(error) => return Err(Trouble::Server(error, Some(sent))),
+            },
+            false => Vec::new(),
+        };
+        match self.rows(&sent.text, &kinds).await {
+            Err(Trouble::Server(error, _)) => Err(Trouble::Server(error, Some(sent))),
+            other => other,
+        }
+    }
+
+    /// What the server expects in each place of a parameter. It matters only to lists: an array, or
+    /// JSON; so the server is asked only if there are any.
+    async fn expected(&self, statement: &Statement) -> Result<Vec<Type>, Trouble> {
+        let mut lists = false;
+        let mut count = 0;
+        let number = |_: &Place<'_>, value: &Json| {
+            lists |= value.is_array();
+            count += 1;
+            Ok(format!(" ${count} "))
+        };
+        let params = &self.task.params;
+        let numbered = params.rewrite(statement, Dialect::Postgres, number)?;
+        if !lists || !can_be_prepared(statement) {
+            return Ok(Vec::new());
+        }
+        match self.client.prepare(&numbered.text).await {
+            Ok(prepared) => Ok(prepared.params().to_vec()),
+            Err(error) => Err(Trouble::Server(error, Some(numbered))),
+        }
+    }
+
+    async fn rows(&mut self, text: &str, kinds: &[Type]) -> Result<Answer, Trouble> {
+        let server = |error| Trouble::Server(error, None);
+        let stream = self.client.simple_query_raw(text).await.map_err(server)?;
+        let mut stream = pin!(stream);
+        let mut answer = Answer::default();
+        while let Some(message) = stream.next().await {
+            match message.map_err(server)? {
+                SimpleQueryMessage::RowDescription(columns) => {
+                    answer.columns = distinct(columns.iter().map(|column| column.name()));
+                    answer.rows = Some(Vec::new());
+                }
+                SimpleQueryMessage::Row(row) => {
+                    let row = self.row(&row, &answer.columns, kinds)?;
+                    answer.rows.get_or_insert_default().push(row);
+                }
+                SimpleQueryMessage::CommandComplete(count) => answer.row_count = count,
+                _ => {}
+            }
+        }
+        if let Some(rows) = &answer.rows {
+            answer.row_count = rows.len() as u64;
+        }
+        Ok(answer)
+    }
+
+    fn row(
+        &mut self,
+        row: &SimpleQueryRow,
+        columns: &[String],
+        kinds: &[Type],
+    ) -> Result<Json, ToolError> {
+        for (at, column) in columns.iter().enumerate() {
+            let bytes = row.get(at).map_or(4, str::len);
+            self.budget.value(column, bytes)?;
+        }
+        let values = (0..columns.len()).map(|at| match row.get(at) {
+            Some(text) => values::to_json(text, kinds.get(at).unwrap_or(&Type::TEXT)),
+            None => Json::Null,
+        });
+        Ok(values::row(columns, values))
+    }
+}
+
+fn begin() -> Statement {
+    Statement {
+        text: "BEGIN".into(),
+        words: vec!["begin".into()],
+        shown: "BEGIN".into(),
+        line: 1,
+    }
+}
+
+fn kinds(columns: &[tokio_postgres::Column]) -> Vec<Type> {
+    columns
+        .iter()
+        .map(|column| column.type_().clone())
+        .collect()
+}
+
+/// All statements of a task are one transaction, unless the file says itself where one begins and
+/// ends, or one of them cannot be in any. A lone procedure or block may end transactions inside.
+fn one_transaction(task: &Task) -> bool {
+    let alone = task.statements.len() == 1;
+    let refuses = |statement: &Statement| {
+        let on = |words: &[&str]| words.iter().any(|word| statement.has(word));
+        match statement.first() {
+            "vacuum" => true,
+            "call" | "do" => alone,
+            "create" | "drop" | "alter" => {
+                let second = statement.words.get(1).map_or("", String::as_str);
+                ["database", "tablespace", "subscription", "system"].contains(&second)
+                    || on(&["concurrently"])
+            }
+            "reindex" => on(&["concurrently", "database", "system", "schema"]),
+            "cluster" => statement.words.len() == 1,
+            _ => false,
+        }
+    };
+    !task.has_own_transactions() && !task.statements.iter().any(refuses)
+}
+
+/// Statements that take part in planning, and so can be asked about before they run.
+fn can_be_prepared(statement: &Statement) -> bool {
+    let kinds = [
+        "select", "insert", "update", "delete", "merge", "with", "values",
+    ];
+    kinds.contains(&statement.first())
+}
+
+fn may_return_rows(statement: &Statement) -> bool {
+    let kinds = [
+        "select", "with", "values", "table", "show", "explain", "fetch", "execute", "call",
+    ];
+    kinds.contains(&statement.first()) || statement.has("returning")
+}
+
+/// There is nobody at the other end of such a copy.
+fn refuse_copy(statement: &Statement) -> Result<(), ToolError> {
+    let copies = statement.first() == "copy";
+    if copies && (statement.has("stdin") || statement.has("stdout")) {
+        return Err(ToolError::invalid(
+            codes::SQL_UNSUPPORTED,
+            "COPY from STDIN and to STDOUT is not supported; use INSERT, SELECT or a file of the server",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! What the tools that run SQL share: telling statements apart, parameters, and the shape of the
+//! result. Nothing here talks to a database.
+
+pub(crate) mod codes;
+pub(crate) mod params;
+pub(crate) mod rows;
+pub(crate) mod scan;
+pub(crate) mod split;
+
+use serde_json::{Map, Value as Json};
+
+use crate::outcome::ToolError;
+use crate::tool::{Call, kind_of};
+use params::Params;
+use scan::{Dialect, Kind};
+
+/// How many bytes of a statement a message shows.
+const SHOWN: usize = 48;
+
+/// What a task asks a database for.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) statements: Vec<Statement>,
+    pub(crate) params: Params,
+}
+
+/// One statement of a task.
+#[derive(Debug, Clone)]
+pub(crate) struct Statement {
+    /// As it is written, with what surrounds it.
+    pub(crate) text: String,
+    /// Its words outside quotes and comments, in small letters.
+    pub(crate) words: Vec<String>,
+    /// Its first words, for messages; it ends before the first value.
+    pub(crate) shown: String,
+    /// The line of its command that its text begins on, from 1.
+    pub(crate) line: usize,
+}
+
+impl Task {
+    /// Reads the fields `commands` and `params`.
+    pub(crate) fn read(call: &Call, dialect: Dialect) -> Result<Task, ToolError> {
+        let mut statements = Vec::new();
+        for command in commands(call)? {
+            statements.extend(statements_of(command, dialect));
+        }
+        if statements.is_empty() {
+            return Err(field("`commands` holds no statement"));
+        }
+        Ok(Task {
+            statements,
+            params: Params::read(call.fields.get("params"))?,
+        })
+    }
+
+    /// Whether the file says itself where its transactions begin and end.
+    pub(crate) fn has_own_transactions(&self) -> bool {
+        let own = ["begin", "start", "commit", "end", "rollback", "abort"];
+        self.statements.iter().any(|statement| {
+            let partly = statement.has("to"); // ROLLBACK TO a savepoint ends nothing.
+            let second = statement.words.get(1).map(String::as_str);
+            let prepares = statement.first() == "prepare" && second == Some("transaction");
+            prepares
+                || own.contains(&statement.first()) && !(statement.first() == "rollback" && partly)
+        })
+    }
+}
+
+impl Statement {
+    /// Its first word.
+    pub(crate) fn first(&self) -> &str {
+        self.words.first().map_or("", String::as_str)
+    }
+
+    /// Whether it has this word anywhere.
+    pub(crate) fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|it| it == word)
+    }
+}
+
+fn field(message: impl Into<String>) -> ToolError {
+    ToolError::invalid("TOOL_FIELD", message)
+}
+
+fn commands(call: &Call) -> Result<Vec<&str>, ToolError> {
+    let given = call.fields.get("commands").unwrap_or(&Json::Null);
+    let texts = match given {
+        Json::Array(texts) => texts.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let text = |it: &'_ Json| match it {
+        Json::String(_) => Ok(()),
+        other => Err(field(format!(
+            "`commands` must be text or a list of texts, it holds {}",
+            kind_of(other)
+        ))),
+    };
+    texts.iter().try_for_each(text)?;
+    Ok(texts.iter().filter_map(Json::as_str).collect())
+}
+
+fn statements_of(command: &str, dialect: Dialect) -> Vec<Statement> {
+    let mut line = 1;
+    let mut statements = Vec::new();
+    for piece in split::split(command, dialect) {
+        let tokens = scan::scan(piece, dialect);
+        let empty = |kind: Kind<'_>| matches!(kind, Kind::Blank | Kind::Semicolon);
+        if !tokens.iter().all(|token| empty(token.kind)) {
+            statements.push(Statement {
+                text: piece.to_owned(),
+                words: words(&tokens),
+                shown: shown(&tokens),
+                line,
+            });
+        }
+        line += piece.matches('\n').count();
+    }
+    statements
+}
+
+fn words(tokens: &[scan::Token<'_>]) -> Vec<String> {
+    let words = tokens.iter().filter(|token| token.kind == Kind::Word);
+    words.map(|token| token.text.to_ascii_lowercase()).collect()
+}
+
+/// The beginning of a statement on one line. Values written into it may be secrets, so it ends
+/// before the first.
+fn shown(tokens: &[scan::Token<'_>]) -> String {
+    let mut shown = String::new();
+    let significant = tokens.iter().skip_while(|token| token.kind == Kind::Blank);
+    for token in significant {
+        let value = match token.kind {
+            Kind::Quoted => !token.text.starts_with(['"', '`', '[']),
+            Kind::Word => {
+                token.text.len() > 4 && token.text.starts_with(|c: char| c.is_ascii_digit())
+            }
+            _ => false,
+        };
+        if token.kind == Kind::Semicolon {
+            break;
+        }
+        if value || shown.len() + token.text.len() > SHOWN {
+            shown.push('…');
+            break;
+        }
+        match token.kind {
+            Kind::Blank => shown.push(' '),
+            _ => shown.push_str(token.text),
+        }
+    }
+    shown.trim().to_owned()
+}
+
+/// A file that begins a transaction and does not end it.
+pub(crate) fn left_open() -> ToolError {
+    ToolError::invalid(
+        codes::SQL_TRANSACTION,
+        "the statements begin a transaction and do not end it, so nothing of it was kept; \
+         end it with COMMIT, or leave BEGIN out",
+    )
+}
+
+/// Details that every kind gives: which statement it was.
+pub(crate) fn details(statement: usize, shown: &str) -> Map<String, Json> {
+    let mut details = Map::new();
+    details.insert("statement".into(), statement.into());
+    details.insert("text".into(), shown.into());
+    details
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn task(commands: Json) -> Result<Task, ToolError> {
+        let mut call = Call::default();
+        call.fields.insert("commands".into(), commands);
+        Task::read(&call, Dialect::Postgres)
+    }
+
+    #[test]
+    fn statements_know_their_line_and_first_words() {
+        let task = task(json!([
+            "-- why\nSELECT 1;\n\nINSERT INTO t\n  VALUES ('secret');",
+            ";"
+        ]));
+        let statements = task.unwrap().statements;
+        assert_eq!(statements.len(), 2);
+        assert_eq!((statements[0].line, &*statements[0].shown), (1, "SELECT 1"));
+        assert_eq!(statements[1].line, 2);
+        assert_eq!(statements[1].shown, "INSERT INTO t VALUES (…");
+    }
+
+    #[test]
+    fn commands_that_are_no_text_are_refused() {
+        for wrong in [json!(7), json!(["SELECT 1", {}]), json!(" ; -- nothing\n")] {
+            assert_eq!(task(wrong).unwrap_err().code, "TOOL_FIELD");
+        }
+    }
+
+    #[test]
+    fn transactions_of_the_file_are_noticed() {
+        let own = |text: &str| task(json!(text)).unwrap().has_own_transactions();
+        assert!(own("begin; select 1; commit"));
+        assert!(own("START TRANSACTION"));
+        assert!(!own("SAVEPOINT a; ROLLBACK TO a"));
+        assert!(!own("CREATE TABLE begin_here (commit int)"));
+    }
+}
