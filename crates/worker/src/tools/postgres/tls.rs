@@ -1,7 +1,7 @@
 //! Encryption of connections to PostgreSQL, and how much of the server's certificate is believed:
 //! the words of `sslmode` mean what they mean to every other client.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -94,7 +94,10 @@ fn checker(
             }
         }
         None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            // Hundreds of files on some systems, and they do not change while a worker runs.
+            static SYSTEM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+            let system = SYSTEM.get_or_init(|| rustls_native_certs::load_native_certs().certs);
+            roots.add_parsable_certificates(system.iter().cloned());
         }
     }
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
