@@ -37,6 +37,11 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Exit> {
     }
 }
 
+/// Whether there is a page about a code.
+pub(crate) fn has_page(code: &str) -> bool {
+    PAGES.iter().any(|(known, _)| *known == code)
+}
+
 fn unknown(code: &str, wanted: &str) -> String {
     let known: Vec<&str> = PAGES.iter().map(|(code, _)| *code).collect();
     let mut near: Vec<&str> = nearest(wanted, &known).into_iter().collect();
