@@ -87,15 +87,16 @@ impl LogReader for NoLogs {
     }
 }
 
-/// The last lines of the execution that made a run fail. A log that cannot be read must not hide why
-/// the run failed, so there is none then.
+/// The last lines of the step that made a run fail. A log that cannot be read must not hide why the
+/// run failed, so there are none then.
 pub(crate) fn tail(reader: &dyn LogReader, failing: &Failing) -> Option<Vec<String>> {
-    let execution = failing.execution;
-    let read = reader.read(&failing.run_id, &failing.step_id, execution, 0);
-    let (lines, _) = read.ok()?;
+    let (run_id, step_id) = (&failing.run_id, &failing.step_id);
+    let all = reader.list(run_id).ok()?.into_iter();
+    let own = all.filter(|(step, _)| step == step_id);
+    let last = own.map(|(_, execution)| execution).max()?;
+    let (lines, _) = reader.read(run_id, step_id, last, 0).ok()?;
     let skip = lines.len().saturating_sub(TAIL);
-    let last: Vec<String> = lines.into_iter().skip(skip).map(|it| it.text).collect();
-    (!last.is_empty()).then_some(last)
+    Some(lines.into_iter().skip(skip).map(|it| it.text).collect())
 }
 
 /// What the steps of a run have said

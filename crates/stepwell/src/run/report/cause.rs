@@ -3,12 +3,12 @@
 use stepwell_kernel::effect::Outcome;
 use stepwell_kernel::event::{StepError, StopCause};
 use stepwell_kernel::plan::StepRef;
-use stepwell_kernel::state::{Phase, State, StepRun};
+use stepwell_kernel::state::{ItemResult, Phase, State, StepRun};
 
 use super::super::phrases;
 use super::super::tree::Live;
 
-/// Most failed items that are listed.
+/// Most failed items that are listed beside the first.
 const LISTED: usize = 3;
 /// A child's child's child: no deeper, whatever the states say.
 const DEEPEST: usize = stepwell_engine::MAX_CHILD_DEPTH + 1;
@@ -20,9 +20,8 @@ pub(crate) struct Failing {
     pub(crate) run_id: String,
     /// The step-run.
     pub(crate) step_id: String,
-    /// Its last execution: whose log says why. Nothing if it was never executed.
-    pub(crate) execution: u32,
-    pub(super) at: StepRef,
+    /// Whether somebody worked on it, so that it may have said something.
+    pub(super) ran: bool,
 }
 
 /// Why a run failed or was cancelled.
@@ -120,8 +119,6 @@ fn of_step(top: Live<'_>, at: StepRef, below: &[Live<'_>]) -> Cause {
         what.unwrap_or_else(|| "it failed".to_owned())
     );
     let run = live.state.run(at);
-    // An item that has ended has no step-run any more; its loop knows only its highest execution.
-    let highest = || live.state.visit(at)?.each.as_ref().map(|each| each.highest);
     if let Some(run) = run.filter(|run| run.tries > 0) {
         cause.more.insert(0, tried(live, at, run, error.as_ref()));
     }
@@ -131,9 +128,9 @@ fn of_step(top: Live<'_>, at: StepRef, below: &[Live<'_>]) -> Cause {
     cause.code = error.map(|error| error.code);
     cause.failing = Some(Failing {
         run_id: live.state.run_id.clone(),
-        execution: run.map(|run| run.execution).or_else(highest).unwrap_or(0),
         step_id: id,
-        at,
+        // An item that has ended has no step-run any more.
+        ran: run.is_none_or(|run| run.execution > 0),
     });
     cause
 }
@@ -165,18 +162,20 @@ fn first_item(live: Live<'_>, at: StepRef, cause: &mut Cause) -> StepRef {
         return at;
     };
     let id = live.plan.step_id(at);
+    let all = each.count();
+    let closed = each.results.iter().flatten();
+    let good = closed.filter(|it| matches!(it, ItemResult::Succeeded(_)));
+    let (failed, good) = (each.failed as usize, good.count());
     cause.more.push(format!(
-        "{} of {} items of {id} failed, {} succeeded or were not tried",
-        each.failed,
-        each.count(),
-        each.count().saturating_sub(each.failed),
+        "{id}: {failed} of {all} items failed, {good} succeeded"
     ));
-    for (item, error) in errors.take(LISTED) {
+    // The first is the cause itself.
+    for (item, error) in errors.skip(1).take(LISTED) {
         let id = live.plan.step_id(at.with_item(item));
         cause.more.push(format!("{id}: {}", phrases::error(error)));
     }
-    if each.failed as usize > LISTED {
-        let more = each.failed as usize - LISTED;
+    let more = failed.saturating_sub(1 + LISTED);
+    if more > 0 {
         cause.more.push(format!("and {more} more"));
     }
     at.with_item(first)

@@ -48,7 +48,7 @@ fn after_the_end(top: Live<'_>, cause: Option<&Cause>, ending: &Ending, store: &
         hints.push((format!("stepwell runs show {run}{store}"), what.to_owned()));
     }
     let failing = cause.and_then(|cause| cause.failing.as_ref());
-    if let Some(failing) = failing.filter(|failing| failing.execution > 0) {
+    if let Some(failing) = failing.filter(|failing| failing.ran) {
         let (run, step) = (word(&failing.run_id), word(&failing.step_id));
         let command = format!("stepwell runs logs {run} {step}{store}");
         hints.push((command, "what it said".to_owned()));
