@@ -291,3 +291,25 @@ fn skipped(reason: SkipReason) -> &'static str {
         SkipReason::Discarded => "discarded by its admission rules",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_step_says_stands_behind_its_name() {
+        let mut lines = Lines::new("run_a");
+        lines.prefixes.insert("run_b".into(), "pay/".into());
+        let mut out = Vec::new();
+        for (run_id, stream, text) in [
+            ("run_a", Stream::Out, "GET /a"),
+            ("run_b", Stream::Err, "503\u{1b}[2J"),
+            ("run_a", Stream::Note, "cut after 16 MiB"),
+        ] {
+            lines.say(&mut out, run_id, "fetch", stream, text).unwrap();
+        }
+        let text = String::from_utf8(out).unwrap();
+        let all = "  fetch | GET /a\n  pay/fetch | 503\\u{1b}[2J\n  fetch | (cut after 16 MiB)\n";
+        assert_eq!(text, all);
+    }
+}

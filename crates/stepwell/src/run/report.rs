@@ -280,11 +280,61 @@ fn doing(plan: &Plan, state: &State, at: StepRef, run: &StepRun) -> String {
     let waits = phrases::waits(plan, state, at, state.last_at);
     match (waits, run.status) {
         (Some(waits), Status::Waiting) => waits,
-        (_, Status::Held) => "failed, held for an operator".to_owned(),
+        (_, Status::Held) => {
+            let error = run.error.as_deref().map(phrases::error);
+            let why = error.map_or_else(String::new, |error| format!(": {error}"));
+            format!("failed, held for an operator{why}")
+        }
         (_, Status::Running) => {
             format!("running, {}", phrases::attempt_of(plan.step(at.step), run))
         }
         (_, Status::Ready) if run.is_backing_off() => "waits for its next attempt".to_owned(),
         _ => "ready".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use stepwell_kernel::event::Rollback;
+    use stepwell_kernel::state::Failure;
+
+    use super::super::tree::tests::{failure, plan, running, visit};
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_log_stands_below_the_cause() {
+        let plan = plan(&["fetch", "store"]);
+        let mut state = running(&plan);
+        let mut failed = visit(Status::Failed);
+        failed.run.tries = 5;
+        failed.run.error = Some(failure());
+        state.steps[0].visits.push(failed);
+        state.failures.push(Failure {
+            step: StepRef::first(stepwell_kernel::plan::StepNo(0)),
+            error: (*failure()).clone(),
+        });
+        state.phase = Phase::Ended(Outcome::Failed(Rollback::None));
+        let top = Live {
+            plan: &plan,
+            state: &state,
+        };
+        let ending = Ending {
+            tail: Some(vec!["GET /a".into(), "connection refused\u{1b}[2J".into()]),
+            kept: Some(" --store sqlite:night.db".into()),
+            ..Ending::default()
+        };
+        let text = summary(top, &[], &ending, Paint(false));
+        let facts: Vec<&str> = text.lines().skip(2).collect();
+        expect![[r#"
+              cause         fetch: CONNECT_FAILED: nobody answers
+                            attempt 5 of 5, error class transport
+              its log       | GET /a
+                            | connection refused\u{1b}[2J
+              next          stepwell runs show run_a --store sqlite:night.db        # every step, and the facts
+                            stepwell runs logs run_a fetch --store sqlite:night.db  # what it said
+                            stepwell runs retry run_a --store sqlite:night.db       # repeats it as a new run"#]].assert_eq(&facts.join("\n"));
+        let failing = failing(top, &[]).unwrap();
+        assert_eq!((&*failing.run_id, &*failing.step_id), ("run_a", "fetch"));
     }
 }

@@ -5,7 +5,7 @@ mod chatter;
 mod layout;
 mod rows;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

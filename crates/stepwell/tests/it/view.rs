@@ -17,8 +17,8 @@ const LEAF: &str = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata:\n  name: 
 /// The lines after the run's own.
 fn end(out: &str) -> String {
     let (_, end) = out.rsplit_once("\n\n").unwrap();
-    let facts: Vec<&str> = end.lines().skip(1).collect();
-    facts.join("\n") + "\n"
+    let facts = end.lines().skip(1).filter_map(|line| line.get(2..));
+    facts.map(|line| format!("{line}\n")).collect()
 }
 
 /// The commands that the end of a run suggests.
@@ -61,6 +61,24 @@ fn a_failure_is_followed_down_to_the_item_of_the_child_where_it_began() {
 }
 
 #[test]
+fn a_loop_lists_the_first_items_that_failed_and_counts_the_rest() {
+    let parallel = "iterator: card\n      spec:\n        mode: parallel";
+    let text = LEAF.replace("iterator: card", parallel);
+    let leaf = scratch("view/items.yaml", text.as_bytes());
+    let call = mock(&leaf, &["--fail", "charge=auth", "--work-ms", "100"]);
+    assert_eq!(call.code, 3, "{}{}", call.out, call.err);
+    expect![[r#"
+        cause         charge[0]: AUTH: pretended failure (auth)
+                      charge: 5 of 5 items failed, 0 succeeded
+                      charge[1]: AUTH: pretended failure (auth)
+                      charge[2]: AUTH: pretended failure (auth)
+                      charge[3]: AUTH: pretended failure (auth)
+                      and 1 more
+    "#]]
+    .assert_eq(&end(&call.out));
+}
+
+#[test]
 fn a_run_in_memory_suggests_nothing_that_needs_a_store() {
     let call = mock(SAGA, &["--fail", "ship=external"]);
     assert_eq!(suggested(&call.out), Vec::<Vec<String>>::new());
@@ -89,6 +107,24 @@ fn what_a_failed_run_suggests_is_accepted() {
     for text in all {
         assert!(shown.contains(text), "{text}: {shown}");
     }
+}
+
+#[test]
+fn a_held_step_can_be_retried_as_the_end_suggests() {
+    let place = Place::sqlite("held");
+    let file = "examples/plan/release.yaml";
+    let args = ["run", file, "--engine", "mock", "--fail", "build=auth@1"];
+    let mut process = place.start(&[&args[..], &["--run-id", "run_a"]].concat());
+    process.until("held for an operator");
+    process.interrupt();
+    let (code, out) = process.end();
+    assert_eq!(code, 130, "{out}");
+    let hints = suggested(&out);
+    let text: Vec<String> = hints.iter().map(|words| words.join(" ")).collect();
+    assert_eq!(text[0], "runs retry run_a --step build", "{out}");
+    assert_eq!(text[1], "runs skip run_a build", "{out}");
+    let words: Vec<&str> = hints[0].iter().map(String::as_str).collect();
+    place.good(&words);
 }
 
 #[test]

@@ -113,13 +113,15 @@ fn of_step(top: Live<'_>, at: StepRef, below: &[Live<'_>]) -> Cause {
     }
     let id = live.plan.step_id(at);
     let error = error_of(live.state, at, &id);
-    let what = error.as_ref().map(phrases::error);
-    cause.text = format!(
-        "{path}{id}: {}",
-        what.unwrap_or_else(|| "it failed".to_owned())
-    );
-    let run = live.state.run(at);
-    if let Some(run) = run.filter(|run| run.tries > 0) {
+    let run = live.state.run(at).filter(|run| run.tries > 0);
+    let what = match &error {
+        None => "it failed".to_owned(),
+        // The class stands in the next line, with the attempt.
+        Some(error) if run.is_some() => format!("{}: {}", error.code, error.message),
+        Some(error) => phrases::error(error),
+    };
+    cause.text = format!("{path}{id}: {what}");
+    if let Some(run) = run {
         cause.more.insert(0, tried(live, at, run, error.as_ref()));
     }
     if !path.is_empty() {
@@ -130,7 +132,7 @@ fn of_step(top: Live<'_>, at: StepRef, below: &[Live<'_>]) -> Cause {
         run_id: live.state.run_id.clone(),
         step_id: id,
         // An item that has ended has no step-run any more.
-        ran: run.is_none_or(|run| run.execution > 0),
+        ran: run.is_some() || at.item.is_some(),
     });
     cause
 }

@@ -91,6 +91,7 @@ fn while_open(top: Live<'_>, store: &str) -> Vec<Hint> {
                     format!("stepwell runs skip {run} {id}"),
                     "goes on without it",
                 ),
+                (format!("stepwell runs logs {run} {id}"), "what it said"),
             ],
             (Status::Waiting, Some(WaitKind::Gate | WaitKind::Approval | WaitKind::Manual)) => {
                 let command = format!("stepwell runs complete {run} {id} --outcome succeeded");

@@ -21,7 +21,7 @@ use crate::term::Paint;
 const NOW: Time = Time(1_767_225_600_000 + 13 * 3_600_000);
 
 /// A playbook with steps of these names, one after the other, retried up to five times.
-fn plan(names: &[&str]) -> Plan {
+pub(in crate::run) fn plan(names: &[&str]) -> Plan {
     let mut text =
         "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata:\n  name: night\nworkflow:\n".to_owned();
     for (at, name) in names.iter().enumerate() {
@@ -39,7 +39,7 @@ fn plan(names: &[&str]) -> Plan {
     Plan::new(net).unwrap()
 }
 
-fn running(plan: &Plan) -> State {
+pub(in crate::run) fn running(plan: &Plan) -> State {
     let mut state = State::new("run_a", plan);
     state.phase = Phase::Running;
     state.started_at = Some(before(90_000));
@@ -50,7 +50,7 @@ fn before(millis: i64) -> Time {
     Time(NOW.0 - millis)
 }
 
-fn visit(status: Status) -> Visit {
+pub(in crate::run) fn visit(status: Status) -> Visit {
     let mut run = StepRun::new(status, NOW);
     (run.tries, run.execution) = (1, 1);
     run.started_at = Some(before(4_200));
@@ -75,7 +75,7 @@ fn waiting(kind: WaitKind, deadline: Option<Time>) -> Visit {
     visit
 }
 
-fn failure() -> Arc<StepError> {
+pub(in crate::run) fn failure() -> Arc<StepError> {
     let class = ErrorClass::Transport;
     Arc::new(StepError::new(class, "CONNECT_FAILED", "nobody answers"))
 }
