@@ -73,6 +73,7 @@ const LAYERS: &[Layer] = &[
             "stepwell-engine",
             "stepwell-stores",
             "stepwell-bus",
+            "stepwell-worker",
         ],
         tests_see: &[],
         bare: false,

@@ -42,10 +42,20 @@ pub(crate) struct LogLine {
     pub(crate) text: String,
 }
 
+/// The log of one execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptLog {
+    /// The step-run: `fetch`, `fetch#2`, `load[3]`.
+    pub(crate) step_id: String,
+    pub(crate) execution: u32,
+    /// Its size: as long as that is the same, nothing was said.
+    pub(crate) bytes: u64,
+}
+
 /// Where the logs of steps are. Reading works from any process, while the log grows.
 pub(crate) trait LogReader {
-    /// The executions of a run that have said something, as step-run and number, oldest first.
-    fn list(&self, run_id: &str) -> Result<Vec<(String, u32)>>;
+    /// The executions of a run that have said something, those that were silent longest first.
+    fn list(&self, run_id: &str) -> Result<Vec<KeptLog>>;
 
     /// The lines of one execution from a place on, and the place behind the last of them. The first
     /// place is 0; what others mean is the reader's own business.
@@ -74,7 +84,7 @@ pub(crate) fn open(store: &StoreArgs, artifacts: Option<&Path>) -> Box<dyn LogRe
 struct NoLogs(String);
 
 impl LogReader for NoLogs {
-    fn list(&self, _: &str) -> Result<Vec<(String, u32)>> {
+    fn list(&self, _: &str) -> Result<Vec<KeptLog>> {
         Ok(Vec::new())
     }
 
@@ -92,8 +102,8 @@ impl LogReader for NoLogs {
 pub(crate) fn tail(reader: &dyn LogReader, failing: &Failing) -> Option<Vec<String>> {
     let (run_id, step_id) = (&failing.run_id, &failing.step_id);
     let all = reader.list(run_id).ok()?.into_iter();
-    let own = all.filter(|(step, _)| step == step_id);
-    let last = own.map(|(_, execution)| execution).max()?;
+    let own = all.filter(|log| log.step_id == *step_id);
+    let last = own.map(|log| log.execution).max()?;
     let (lines, _) = reader.read(run_id, step_id, last, 0).ok()?;
     let skip = lines.len().saturating_sub(TAIL);
     Some(lines.into_iter().skip(skip).map(|it| it.text).collect())
@@ -171,7 +181,7 @@ pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
         picture.catch_up(&*store)?;
     }
     if printer.has_found_none() {
-        return Err(missing(args, &picture, &*reader)?.into());
+        return Err(missing(args, &picture, &*reader).into());
     }
     Ok(Exit::Ok)
 }
@@ -196,7 +206,7 @@ fn must_exist(picture: &Picture, step: &str) -> Result<()> {
 }
 
 /// Why there is nothing to print.
-fn missing(args: &LogsArgs, picture: &Picture, reader: &dyn LogReader) -> Result<Refused> {
+fn missing(args: &LogsArgs, picture: &Picture, reader: &dyn LogReader) -> Refused {
     let run = &args.run;
     let whose = match (&args.step, args.attempt) {
         (Some(step), Some(attempt)) => format!("attempt {attempt} of {step}"),
@@ -216,7 +226,7 @@ fn missing(args: &LogsArgs, picture: &Picture, reader: &dyn LogReader) -> Result
         ),
     };
     let text = format!("{run} has no log of {whose}; {hint}");
-    Ok(Refused(format!("LOG_MISSING: {text}")))
+    Refused::new("LOG_MISSING", &text)
 }
 
 /// The run that a step started last.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 use stepwell_worker::log::Stream;
 
-use super::{LogLine, LogReader};
+use super::{KeptLog, LogLine, LogReader};
 use crate::run::Output;
 use crate::term::{Paint, Tone, one_line, pad, width};
 
@@ -32,8 +32,8 @@ type Execution = (String, u32);
 pub(super) struct Printer<'p> {
     reader: &'p dyn LogReader,
     wanted: Wanted<'p>,
-    /// How far each execution was read.
-    places: HashMap<Execution, u64>,
+    /// How far each execution was read, and how large its log was then.
+    places: HashMap<Execution, (u64, u64)>,
     /// Whose line was printed last.
     last: Option<Execution>,
     columns: usize,
@@ -43,13 +43,13 @@ pub(super) struct Printer<'p> {
 
 impl Wanted<'_> {
     /// A name stands for its visits and items, a visit for its items, and each for its undo.
-    fn includes(&self, (step_id, execution): &Execution) -> bool {
+    fn includes(&self, log: &KeptLog) -> bool {
         let step = self.step.is_none_or(|wanted| {
-            let rest = step_id.strip_prefix(wanted);
+            let rest = log.step_id.strip_prefix(wanted);
             let is_part = |rest: &str| rest.is_empty() || rest.starts_with(['[', '#', '~']);
             rest.is_some_and(is_part)
         });
-        step && self.attempt.is_none_or(|attempt| attempt == *execution)
+        step && self.attempt.is_none_or(|attempt| attempt == log.execution)
     }
 }
 
@@ -73,8 +73,8 @@ impl<'p> Printer<'p> {
     /// Prints what has been said since the last time.
     pub(super) fn print(&mut self, out: &mut dyn Write) -> Result<()> {
         let mut all = self.reader.list(self.wanted.run_id)?;
-        all.retain(|execution| self.wanted.includes(execution));
-        let widths = all.iter().map(|(step_id, _)| width(&one_line(step_id)));
+        all.retain(|log| self.wanted.includes(log));
+        let widths = all.iter().map(|log| width(&one_line(&log.step_id)));
         self.columns = widths.max().unwrap_or(0).min(WIDEST).max(self.columns);
         let most = match self.skips {
             true => self.wanted.tail,
@@ -82,8 +82,9 @@ impl<'p> Printer<'p> {
         };
         self.skips = false;
         let mut kept: VecDeque<(Execution, LogLine)> = VecDeque::new();
-        for execution in all {
-            for line in self.fresh(&execution)? {
+        for log in all {
+            let execution = (log.step_id, log.execution);
+            for line in self.fresh(&execution, log.bytes)? {
                 let Some(most) = most else {
                     self.line(out, &execution, &line)?;
                     continue;
@@ -100,13 +101,15 @@ impl<'p> Printer<'p> {
         Ok(())
     }
 
-    fn fresh(&mut self, execution: &Execution) -> Result<Vec<LogLine>> {
-        let from = self.places.get(execution).copied().unwrap_or(0);
+    fn fresh(&mut self, execution: &Execution, bytes: u64) -> Result<Vec<LogLine>> {
+        let (from, size) = self.places.get(execution).copied().unwrap_or_default();
+        if size == bytes && from > 0 {
+            return Ok(Vec::new());
+        }
         let (step_id, number) = (&execution.0, execution.1);
-        let (lines, place) = self
-            .reader
-            .read(self.wanted.run_id, step_id, number, from)?;
-        self.places.insert(execution.clone(), place);
+        let reader = self.reader;
+        let (lines, place) = reader.read(self.wanted.run_id, step_id, number, from)?;
+        self.places.insert(execution.clone(), (place, bytes));
         Ok(lines)
     }
 
@@ -176,8 +179,14 @@ mod tests {
     }
 
     impl LogReader for Memory {
-        fn list(&self, _: &str) -> Result<Vec<Execution>> {
-            Ok(self.0.borrow().iter().map(|(key, _)| key.clone()).collect())
+        fn list(&self, _: &str) -> Result<Vec<KeptLog>> {
+            let all = self.0.borrow();
+            let kept = all.iter().map(|((step_id, execution), lines)| KeptLog {
+                step_id: step_id.clone(),
+                execution: *execution,
+                bytes: lines.len() as u64,
+            });
+            Ok(kept.collect())
         }
 
         fn read(
