@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use stepwell_dialects::words::{nearest, quote};
+use stepwell_engine::rows::parse_target;
 use stepwell_engine::{Error, run_id_for};
 use stepwell_kernel::event::{Body, Event, WaitKind};
 use stepwell_kernel::rejection::{Code, Rejection};
@@ -28,8 +29,6 @@ use print::{Printer, Wanted};
 const LOOK: Duration = Duration::from_millis(200);
 /// How many lines of a failed step's log stand below a run's end.
 const TAIL: usize = 10;
-/// How the undo of a step is named.
-const UNDO: &str = "~undo";
 
 /// One line that a step has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,8 +143,8 @@ pub(super) struct LogsArgs {
     /// Where logs are kept [default: the variable STEPWELL_ARTIFACTS, else beside the SQLite store]
     #[arg(long, value_name = "DIR")]
     artifacts: Option<PathBuf>,
-    /// How to print them
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
+    /// How to print them: human or json, which is one object per line
+    #[arg(short, long, value_enum, default_value_t = Output::Human, hide_possible_values = true)]
     output: Output,
     #[command(flatten)]
     store: StoreArgs,
@@ -187,13 +186,12 @@ pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
 }
 
 fn must_exist(picture: &Picture, step: &str) -> Result<()> {
-    let name = step.strip_suffix(UNDO).unwrap_or(step);
-    if picture.plan.parse_step_id(name).is_some() {
+    if parse_target(&picture.plan, step).is_some() {
         return Ok(());
     }
     let steps = picture.plan.net().steps.iter();
     let known: Vec<&str> = steps.map(|step| step.name.as_str()).collect();
-    let bare = name.split(['#', '[']).next().unwrap_or(name);
+    let bare = step.split(['#', '[', '~']).next().unwrap_or(step);
     let hint = match nearest(bare, &known) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => format!(

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use stepwell_kernel::state::{Compensation, Status};
+use stepwell_engine::rows::parse_target;
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::state::Status;
 
 use super::Live;
 use crate::term::one_line;
@@ -11,8 +13,6 @@ use crate::term::one_line;
 pub(super) const SHOWN: usize = 5;
 /// More of a line than a terminal is wide.
 const LONGEST: usize = 400;
-/// How a worker names the undo of a step.
-const UNDO: &str = "~undo";
 
 /// What steps say while they run.
 #[derive(Debug, Default)]
@@ -58,14 +58,16 @@ impl Chatter {
 }
 
 fn is_running(live: Live<'_>, step_id: &str) -> bool {
-    let (step_id, undo) = match step_id.strip_suffix(UNDO) {
-        Some(step_id) => (step_id, true),
-        None => (step_id, false),
-    };
-    let at = live.plan.parse_step_id(step_id);
-    let run = at.and_then(|at| live.state.run(at));
-    run.is_some_and(|run| match undo {
-        true => run.compensation == Compensation::Running,
-        false => run.status == Status::Running,
-    })
+    let state = live.state;
+    match parse_target(live.plan, step_id) {
+        None => false,
+        Some(Target::Step(at)) => {
+            let run = state.run(at);
+            run.is_some_and(|run| run.status == Status::Running)
+        }
+        Some(Target::Undo(at)) => {
+            let undoing = state.undoing.as_ref();
+            undoing.is_some_and(|it| it.current() == Some(at) && it.run.status == Status::Running)
+        }
+    }
 }

@@ -358,6 +358,7 @@ fn the_last_lines_of_what_runs_stand_below() {
     let mut chatter = Chatter::default();
     chatter.hear("run_a", "fetch", "it is over, so nobody hears this");
     chatter.hear("run_b", "store", "of another run");
+    chatter.hear("run_a", "store~undo", "nobody undoes it");
     for number in 0..9 {
         chatter.hear("run_a", "store", &format!("row {number}\u{1b}[2J"));
     }
