@@ -325,7 +325,8 @@ mod tests {
             ..Ending::default()
         };
         let text = summary(top, &[], &ending, Paint(false));
-        let facts: Vec<&str> = text.lines().skip(2).collect();
+        let facts = text.lines().skip(2).filter_map(|line| line.get(2..));
+        let facts: Vec<&str> = facts.collect();
         expect![[r#"
               cause         fetch: CONNECT_FAILED: nobody answers
                             attempt 5 of 5, error class transport
