@@ -51,7 +51,9 @@ Examples:
   stepwell bench waiting --waiting 100000
 
 Each figure stands beside the bare store: rows of the same size in batches of the same size, with the
-same sync mode, on the same disk, in the same run. Nothing else should run on the machine.")]
+same sync mode, on the same disk, in the same run. Nothing else should run on the machine.
+
+Exit codes: 0 measured, 1 the store cannot be used, 2 wrong usage.")]
 pub(crate) struct BenchArgs {
     /// Which; `all` for every one of them
     #[arg(value_name = "WORKLOAD")]

@@ -15,7 +15,9 @@ const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_pages.r
 #[command(after_help = "\
 Examples:
   stepwell explain FIELD_MISSING
-  stepwell explain            lists every code")]
+  stepwell explain            lists every code
+
+Exit codes: 0 printed, 2 there is no such code.")]
 pub(crate) struct ExplainArgs {
     /// The code, as FIELD_MISSING
     code: Option<String>,
@@ -35,6 +37,11 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Exit> {
         }
         None => usage(unknown(code, &wanted)),
     }
+}
+
+/// Whether there is a page about a code.
+pub(crate) fn has_page(code: &str) -> bool {
+    PAGES.iter().any(|(known, _)| *known == code)
 }
 
 fn unknown(code: &str, wanted: &str) -> String {

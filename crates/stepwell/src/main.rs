@@ -46,7 +46,14 @@ const LONG_VERSION: &str = concat!(
     name = "stepwell",
     version = LONG_VERSION,
     max_term_width = 100,
-    after_help = "\
+    after_help = after_help()
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
 Examples:
   stepwell check workflow.yaml                       find every problem
   stepwell plan workflow.yaml                        show what it compiles to
@@ -54,17 +61,20 @@ Examples:
   stepwell run workflow.yaml --engine mock --resume  go on where it was
   stepwell runs list --open                          what has not ended
   stepwell runs show RUN                             where it is, and why it is not moving
+  stepwell runs logs RUN STEP                        what a step has said
   stepwell db check                                  whether the store is sound
   stepwell explain STORE_HELD                        what a code means
 
 Alerts and trouble with the store are logged to standard error; the variable STEPWELL_LOG says from
 which level: off, error, warn (the default), info, debug or trace.
 
-`stepwell COMMAND --help` has more examples and the exit codes."
-)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
+`stepwell COMMAND --help` has more examples, and what the exit codes mean there.
+
+Exit codes:
+";
+
+fn after_help() -> String {
+    format!("{AFTER_HELP}{}", exit::table())
 }
 
 #[derive(Debug, Subcommand)]

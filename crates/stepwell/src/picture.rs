@@ -10,6 +10,8 @@ use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 
+use crate::run::tree::Live;
+
 /// A run as it is in a store.
 #[derive(Debug)]
 pub(crate) struct Picture {
@@ -46,6 +48,14 @@ impl Picture {
         let count = fresh.len();
         self.events.extend(fresh);
         Ok(count)
+    }
+
+    /// As it is drawn.
+    pub(crate) fn live(&self) -> Live<'_> {
+        Live {
+            plan: &self.plan,
+            state: &self.state,
+        }
     }
 
     /// The ids of the runs that this one's steps have waited for, as its log has them.

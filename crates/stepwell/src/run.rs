@@ -9,6 +9,7 @@ mod follow;
 mod input;
 mod lines;
 mod native;
+pub(crate) mod phrases;
 pub(crate) mod report;
 mod resume;
 mod rules;
@@ -38,6 +39,7 @@ use stepwell_stores::{Address, OpenMode};
 use crate::definition::Definition;
 use crate::exit::Exit;
 use crate::picture::{Below, Picture};
+use crate::runs::logs;
 use crate::sink::{Outlet, SinkArgs};
 use crate::store::{StoreArgs, word};
 use crate::work::{self, DataArgs};
@@ -48,6 +50,7 @@ use doer::{Doer, EngineKind};
 use drive::Drive;
 pub(crate) use drive::interrupts;
 use report::Ending;
+use tree::Live;
 use view::View;
 
 /// How long steps that run may take to end when somebody wants to go.
@@ -261,7 +264,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
 fn go_on(args: &GoArgs, kind: EngineKind, place: &Place, found: Picture) -> Result<Exit> {
     let (plan, run_id) = (found.plan.clone(), found.state.run_id.clone());
     if found.state.phase.is_ended() {
-        show_end(args, &found)?;
+        show_end(args, place, &found)?;
         return Ok(report::exit(&found.state, &report::End::Over));
     }
     resume::wait_for_the_last(&*place.store, &found)?;
@@ -318,23 +321,28 @@ fn finish(
     let Some(live) = engine.run(run_id) else {
         anyhow::bail!("the run {run_id} has vanished");
     };
-    let ending = Ending {
+    let mut ending = Ending {
         end,
         notes,
         is_virtual: place.is_virtual,
         go_on: place.durable.then(|| command(args, run_id)),
+        kept: place.durable.then(|| args.store.flag()),
+        tail: None,
         only_shown: false,
     };
     if args.output == Output::Json {
         let events = engine.events(run_id, 0)?;
         let snapshot = wire::snapshot(plan, &live.state, &events, &ending)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
-    } else if args.events {
-        let text = report::summary(plan, &live.state, &ending, term::stderr_paint());
-        io::stderr().write_all(text.as_bytes())?;
     } else {
-        let text = report::summary(plan, &live.state, &ending, term::stdout_paint());
-        term::print(&text)?;
+        let below = follow::family(engine, run_id);
+        let below: Vec<Live<'_>> = below.into_iter().map(Live::of).collect();
+        ending.tail = tail(args, Live::of(live), &below);
+        let say = |paint| report::summary(Live::of(live), &below, &ending, paint);
+        match args.events {
+            true => io::stderr().write_all(say(term::stderr_paint()).as_bytes())?,
+            false => term::print(&say(term::stdout_paint()))?,
+        }
     }
     Ok(report::exit(&live.state, &ending.end))
 }
@@ -362,15 +370,27 @@ fn settle(doer: &mut Doer, driven: &Result<report::End>) -> Result<()> {
 }
 
 /// A run that had ended before it was asked to go on.
-fn show_end(args: &GoArgs, found: &Picture) -> Result<()> {
-    let ending = Ending::default();
+fn show_end(args: &GoArgs, place: &Place, found: &Picture) -> Result<()> {
+    let mut ending = Ending {
+        kept: place.durable.then(|| args.store.flag()),
+        ..Ending::default()
+    };
     let text = if args.output == Output::Json {
         let snapshot = wire::snapshot(&found.plan, &found.state, &found.events, &ending)?;
         format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
     } else {
-        report::summary(&found.plan, &found.state, &ending, term::stdout_paint())
+        let below = Below::read(&*place.store, found)?;
+        let below: Vec<Live<'_>> = below.pictures.iter().map(Picture::live).collect();
+        ending.tail = tail(args, found.live(), &below);
+        report::summary(found.live(), &below, &ending, term::stdout_paint())
     };
     Ok(term::print(&text)?)
+}
+
+/// The end of the log of the step that made a run fail.
+fn tail(args: &GoArgs, top: Live<'_>, below: &[Live<'_>]) -> Option<Vec<String>> {
+    let failing = report::failing(top, below)?;
+    logs::tail(&*logs::open(&args.store, &args.data).ok()?, &failing)
 }
 
 fn check_usage(args: &GoArgs) -> Result<EngineKind> {

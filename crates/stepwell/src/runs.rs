@@ -2,6 +2,7 @@
 
 mod events;
 mod list;
+pub(crate) mod logs;
 mod send;
 mod show;
 mod why;
@@ -35,6 +36,7 @@ Examples:
   stepwell runs list --open
   stepwell runs show RUN                      its steps, and why it is not moving
   stepwell runs events RUN --follow           its log as JSON lines
+  stepwell runs logs RUN fetch                what a step has said
   stepwell runs approve RUN
   stepwell runs pause RUN
   stepwell runs cancel RUN --compensate --reason 'wrong customer'
@@ -59,6 +61,7 @@ enum RunsCommand {
     List(list::ListArgs),
     Show(show::ShowArgs),
     Events(events::EventsArgs),
+    Logs(logs::LogsArgs),
     /// Approve a run whose definition asks for that before it starts
     Approve(OnRun),
     /// Let nothing new start; what is in flight ends
@@ -206,6 +209,7 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
         RunsCommand::List(args) => list::run(args),
         RunsCommand::Show(args) => show::run(args),
         RunsCommand::Events(args) => events::run(args),
+        RunsCommand::Logs(args) => logs::run(args),
         RunsCommand::Approve(on) => approve(on),
         RunsCommand::Pause(on) => signal(on, "PAUSE", json!({}), "paused"),
         RunsCommand::Resume(on) => signal(on, "RESUME", json!({}), "goes on"),

@@ -50,6 +50,11 @@ const SOURCES: &[(&str, Shape)] = &[
         "crates/stepwell/src/definition",
         Shape::Arguments(&["error("]),
     ),
+    // What it refuses without having asked an engine.
+    (
+        "crates/stepwell/src/runs/",
+        Shape::Arguments(&["Refused::new("]),
+    ),
 ];
 
 /// How a code is recognised in a file.

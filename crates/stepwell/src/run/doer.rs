@@ -1,5 +1,6 @@
 //! Who does the work of a run: the tools of this process (`native`), or the mock, which pretends it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,6 +9,7 @@ use stepwell_engine::mock::{FailRule, Mock};
 use stepwell_kernel::plan::{Plan, Step, Work};
 use stepwell_kernel::time::Time;
 use stepwell_worker::Crew;
+use stepwell_worker::logs::Entry;
 
 use super::RunEngine;
 use super::native::Native;
@@ -124,6 +126,14 @@ impl Doer {
         match self {
             Doer::Native(native) => native.rest(nap),
             Doer::Mock(_) => std::thread::sleep(nap),
+        }
+    }
+
+    /// What steps have said since this was asked last.
+    pub(super) fn said(&mut self) -> Option<Arc<Entry>> {
+        match self {
+            Doer::Native(native) => native.said(),
+            Doer::Mock(_) => None,
         }
     }
 

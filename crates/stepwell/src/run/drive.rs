@@ -79,6 +79,8 @@ impl Drive<'_> {
             }
             // Before anything is done: see `Mock::step`.
             let now = doer.seen().now();
+            // What a step says is shown before its end is.
+            hear(doer, view)?;
             if doer.act()? {
                 view.changed(doer.seen())?;
                 continue;
@@ -114,6 +116,7 @@ impl Drive<'_> {
             let wait = due.map(|due| Duration::from_millis(due.since(now)));
             doer.rest(wait.unwrap_or(NAP).min(NAP));
         }
+        hear(doer, view)?;
         Ok(End::Over)
     }
 
@@ -159,6 +162,15 @@ impl Drive<'_> {
         let family = family(engine, self.run_id).into_iter();
         family.map(|live| live.state.seq).sum()
     }
+}
+
+/// Shows what steps have said.
+fn hear(doer: &mut Doer, view: &mut View) -> Result<()> {
+    while let Some(entry) = doer.said() {
+        let line = &entry.line;
+        view.say(&entry.run_id, &entry.step_id, line.stream, &line.text)?;
+    }
+    Ok(())
 }
 
 fn moves_by_itself(live: &Hot) -> bool {

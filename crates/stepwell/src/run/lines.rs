@@ -1,4 +1,5 @@
-//! One line per change, for pipes and logs: `00:00.000  reserve-stock  running  (attempt 1)`.
+//! One line per change, for pipes and logs: `00:00.000  reserve-stock  running  (attempt 1 of 3)`; and
+//! what the steps say, as `  reserve-stock | 3 pieces left`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -7,9 +8,10 @@ use stepwell_dialects::document::{run_substatus, run_word, step_word};
 use stepwell_kernel::event::{Body, Event, SkipReason, Verdict};
 use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::time::Time;
+use stepwell_worker::log::Stream;
 
 use super::follow::Followed;
-use super::report::waits_for;
+use super::phrases::{self, Progress};
 use crate::term::{count, duration, one_line, pad, stamp, width};
 
 /// The widest column of names.
@@ -25,6 +27,8 @@ pub(super) struct Lines {
     tenths: HashMap<(String, StepRef), usize>,
     /// The word that was last said about each run.
     words: HashMap<String, &'static str>,
+    /// The steps that lead to each child.
+    prefixes: HashMap<String, String>,
 }
 
 /// What a line says: whose it is, the word, the detail.
@@ -38,7 +42,27 @@ impl Lines {
             columns: 0,
             tenths: HashMap::new(),
             words: HashMap::new(),
+            prefixes: HashMap::new(),
         }
+    }
+
+    /// Writes a line that a step has said.
+    pub(super) fn say(
+        &self,
+        out: &mut dyn Write,
+        run_id: &str,
+        step_id: &str,
+        stream: Stream,
+        text: &str,
+    ) -> io::Result<()> {
+        let prefix = self.prefixes.get(run_id).map_or("", String::as_str);
+        let step = one_line(&format!("{prefix}{step_id}"));
+        // What the worker itself says must not be taken for the tool's own words.
+        let text = match stream {
+            Stream::Out | Stream::Err => one_line(text),
+            Stream::Note => format!("({})", one_line(text)),
+        };
+        writeln!(out, "  {step} | {text}")
     }
 
     /// Writes what there is to say about an event.
@@ -49,12 +73,16 @@ impl Lines {
         event: &Event,
     ) -> io::Result<()> {
         let start = *self.start.get_or_insert(event.at);
+        if !followed.prefix.is_empty() && !self.prefixes.contains_key(&followed.state.run_id) {
+            let run_id = followed.state.run_id.clone();
+            self.prefixes.insert(run_id, followed.prefix.clone());
+        }
         if self.columns == 0 && followed.state.run_id == self.run_id {
             let steps = followed.plan.net().steps.iter();
             let widest = steps.map(|step| width(&one_line(&step.name))).max();
             self.columns = widest.unwrap_or(0).clamp(5, WIDEST);
         }
-        for (name, word, detail) in self.say(followed, event) {
+        for (name, word, detail) in self.about(followed, event) {
             let name = pad(&one_line(&name), self.columns);
             let detail = match detail.as_str() {
                 "" => String::new(),
@@ -69,7 +97,7 @@ impl Lines {
         Ok(())
     }
 
-    fn say(&mut self, followed: &Followed, event: &Event) -> Vec<Said> {
+    fn about(&mut self, followed: &Followed, event: &Event) -> Vec<Said> {
         let mut said: Vec<Said> = match event.body.step() {
             Some(at) => self.of_step(followed, event, at).into_iter().collect(),
             None => of_run(followed, &event.body).into_iter().collect(),
@@ -92,7 +120,9 @@ impl Lines {
         let mut word = step_word(plan, state, at).to_owned();
         let mut name = format!("{}{}", followed.prefix, plan.step_id(at));
         let is_item = at.item.is_some();
+        let step = plan.step(at.step);
         let until = |later: Time| duration(later.since(event.at));
+        let again = |at: Time| phrases::retries(at, event.at);
         let detail = match &event.body {
             Body::StepStarted {
                 each: Some(each), ..
@@ -108,9 +138,9 @@ impl Lines {
             Body::StepStarted { .. } if is_item => return None,
             Body::StepExecutionStarted { .. } if is_item => return None,
             Body::StepStarted { execution, .. } | Body::StepExecutionStarted { execution, .. } => {
-                match execution {
-                    0 => String::new(),
-                    _ => format!("attempt {execution}"),
+                match (execution, state.run(at)) {
+                    (0, _) | (_, None) => String::new(),
+                    (_, Some(run)) => phrases::attempt_of(step, run),
                 }
             }
             Body::StepCompleted { .. } if is_item => {
@@ -123,24 +153,24 @@ impl Lines {
                 let took = run.and_then(|run| Some(run.ended_at?.since(run.started_at?)));
                 let took = took.filter(|took| *took > 0).map(duration);
                 let by = by.as_ref().map(|by| format!("by {by}"));
-                took.into_iter().chain(by).collect::<Vec<_>>().join(", ")
+                let each = state.visit(at).and_then(|visit| visit.each.as_ref());
+                let failed = each.and_then(|each| Progress::of(each, None, event.at).failures());
+                let parts: Vec<String> = took.into_iter().chain(by).chain(failed).collect();
+                parts.join(", ")
             }
-            Body::StepFailed { error, .. } => format!("{}: {}", error.code, error.message),
+            Body::StepFailed { error, .. } => phrases::error(error),
             Body::StepExecutionFailed {
-                execution,
-                error,
-                retry_at,
-                ..
-            } => format!(
-                "attempt {execution} failed: {}: {}; again in {}",
-                error.code,
-                error.message,
-                until(*retry_at)
-            ),
+                error, retry_at, ..
+            } => {
+                let tried = state.run(at).map(|run| phrases::attempt_of(step, run));
+                let tried = tried.unwrap_or_default();
+                let (error, again) = (phrases::error(error), again(*retry_at));
+                format!("{tried} failed, {again}: {error}")
+            }
             Body::StepSkipped { reason, .. } => skipped(*reason).to_owned(),
-            Body::StepWaiting { wait, deadline, .. } => {
-                let most = deadline.map(|deadline| format!(", at most {}", until(deadline)));
-                format!("{}{}", waits_for(wait), most.unwrap_or_default())
+            Body::StepWaiting { wait, .. } => {
+                let waits = phrases::waits(plan, state, at, event.at);
+                waits.unwrap_or_else(|| phrases::waits_for(wait))
             }
             Body::StepApproved { by, .. } => format!("approved by {by}"),
             Body::StepWoken { by: Some(by), .. } => format!("approved by {by}"),
@@ -158,7 +188,7 @@ impl Lines {
             }
             Body::UndoStarted { execution, .. } => {
                 word = "undoing".to_owned();
-                format!("attempt {execution}")
+                phrases::undo_attempt(step, *execution)
             }
             Body::UndoExecutionFailed {
                 execution,
@@ -167,11 +197,9 @@ impl Lines {
                 ..
             } => {
                 word = "undoing".to_owned();
-                let again = until(*retry_at);
-                format!(
-                    "attempt {execution} failed: {}; again in {again}",
-                    error.message
-                )
+                let tried = phrases::undo_attempt(step, *execution);
+                let (error, again) = (phrases::error(error), again(*retry_at));
+                format!("{tried} failed, {again}: {error}")
             }
             Body::UndoCompleted { .. } => {
                 word = "undone".to_owned();
@@ -179,7 +207,7 @@ impl Lines {
             }
             Body::UndoFailed { error, .. } => {
                 word = "undo failed".to_owned();
-                format!("{}: {}", error.code, error.message)
+                phrases::error(error)
             }
             _ => return None,
         };
@@ -189,16 +217,14 @@ impl Lines {
     /// How far a loop is, if it is worth a line: each item of a short one, each tenth of a long one.
     fn progress(&mut self, followed: &Followed, at: StepRef) -> Option<String> {
         let at = at.visit_ref();
-        let each = followed.state.visit(at)?.each.as_ref()?;
-        let (done, all) = (each.results.iter().flatten().count(), each.results.len());
+        let visit = followed.state.visit(at)?;
+        let started = visit.run.started_at;
+        let progress = Progress::of(visit.each.as_ref()?, started, followed.state.last_at);
+        let (done, all) = (progress.done, progress.all);
         let tenth = if all <= 10 { done } else { done * 10 / all };
         let key = (followed.state.run_id.clone(), at);
         let last = self.tenths.insert(key, tenth).unwrap_or(0);
-        let failed = match each.failed {
-            0 => String::new(),
-            failed => format!(", {failed} failed"),
-        };
-        (tenth > last).then(|| format!("{done}/{all}{failed}"))
+        (tenth > last).then(|| progress.live())
     }
 }
 
@@ -263,5 +289,27 @@ fn skipped(reason: SkipReason) -> &'static str {
         SkipReason::DependencyFailed => "a step before it failed",
         SkipReason::Cancelled => "cancelled",
         SkipReason::Discarded => "discarded by its admission rules",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_step_says_stands_behind_its_name() {
+        let mut lines = Lines::new("run_a");
+        lines.prefixes.insert("run_b".into(), "pay/".into());
+        let mut out = Vec::new();
+        for (run_id, stream, text) in [
+            ("run_a", Stream::Out, "GET /a"),
+            ("run_b", Stream::Err, "503\u{1b}[2J"),
+            ("run_a", Stream::Note, "cut after 16 MiB"),
+        ] {
+            lines.say(&mut out, run_id, "fetch", stream, text).unwrap();
+        }
+        let text = String::from_utf8(out).unwrap();
+        let all = "  fetch | GET /a\n  pay/fetch | 503\\u{1b}[2J\n  fetch | (cut after 16 MiB)\n";
+        assert_eq!(text, all);
     }
 }

@@ -1,6 +1,7 @@
 //! The engine with a worker beside it: real work, done by the tools of this process.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use stepwell_engine::engine::Ask;
 use stepwell_engine::keeper::Job;
 use stepwell_kernel::command::Command;
 use stepwell_worker::Crew;
+use stepwell_worker::logs::Entry;
+use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use super::RunEngine;
 
@@ -20,18 +23,21 @@ pub(super) struct Native {
     reports: Receiver<(Job, Command)>,
     /// What came while nobody could take it.
     early: VecDeque<(Job, Command)>,
+    said: broadcast::Receiver<Arc<Entry>>,
 }
 
 impl Native {
     pub(super) fn new(mut engine: RunEngine, crew: Crew) -> Native {
         engine.config().serves = crew.serves();
         let (report, reports) = mpsc::channel();
+        let said = crew.means().logs.subscribe();
         Native {
             engine,
             crew,
             report,
             reports,
             early: VecDeque::new(),
+            said,
         }
     }
 
@@ -86,6 +92,18 @@ impl Native {
         match self.reports.recv_timeout(nap) {
             Ok(report) => self.early.push_back(report),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+    }
+
+    /// What steps have said since this was asked last. Who says too much is not heard in full; the log
+    /// has it.
+    pub(super) fn said(&mut self) -> Option<Arc<Entry>> {
+        loop {
+            match self.said.try_recv() {
+                Ok(entry) => return Some(entry),
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
+            }
         }
     }
 

@@ -1,15 +1,21 @@
 //! The end of a run in words: its state as its own language says it, why it failed, what was undone,
-//! or what it is stuck at.
+//! what it is stuck at, and what to do next.
+
+mod cause;
+mod next;
 
 use serde_json::{Value as Json, json};
 use stepwell_dialects::document::{run_substatus, run_word};
 use stepwell_kernel::effect::Outcome;
-use stepwell_kernel::event::{StopCause, UndoOutcome, UndoResult, WaitKind};
+use stepwell_kernel::event::{UndoOutcome, UndoResult};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{Phase, State, Status, StepRun};
 
+use super::phrases;
+use super::tree::Live;
 use crate::exit::Exit;
-use crate::term::{Paint, Tone, count, duration, one_line, pad};
+use crate::term::{Paint, Tone, count, duration, one_line, pad, width};
+pub(crate) use cause::{Failing, failing};
 
 /// Why the engine stopped driving a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,18 +40,25 @@ pub(crate) struct Ending {
     pub(crate) go_on: Option<String>,
     /// Somebody only looks: where the run is stands elsewhere.
     pub(crate) only_shown: bool,
+    /// The option that names the store, perhaps empty, if the run is kept in one.
+    pub(crate) kept: Option<String>,
+    /// The end of the log of the step that failed: see `failing`.
+    pub(crate) tail: Option<Vec<String>>,
 }
 
 impl Ending {
-    /// For a run that is only looked at.
-    pub(crate) fn shown() -> Ending {
+    /// For a run that is only looked at, in the store that the option names.
+    pub(crate) fn shown(store: String) -> Ending {
         Ending {
             only_shown: true,
+            kept: Some(store),
             ..Ending::default()
         }
     }
 }
 
+/// How wide the names of facts are.
+const FACTS: usize = 12;
 /// Most stuck things that are listed.
 const LISTED: usize = 10;
 
@@ -59,15 +72,71 @@ pub(crate) fn exit(state: &State, end: &End) -> Exit {
     }
 }
 
-/// The last lines that people see.
-pub(crate) fn summary(plan: &Plan, state: &State, ending: &Ending, paint: Paint) -> String {
-    let Ending {
-        end,
-        notes,
-        is_virtual,
-        go_on,
-        only_shown,
-    } = ending;
+/// The last lines that people see. Below are the runs that the run started, where they are known.
+pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint: Paint) -> String {
+    let (plan, state) = (top.plan, top.state);
+    let mut text = format!("\n{}\n", headline(top, ending, paint));
+    let mut fact = |name: &str, value: &str| {
+        let name = paint.tone(Tone::Dim, &pad(name, FACTS));
+        text.push_str(&format!("  {name}  {}\n", one_line(value)));
+    };
+    let end = ending.end;
+    if end == End::Interrupted && !state.phase.is_ended() && ending.go_on.is_none() {
+        fact(
+            "interrupted",
+            "nothing is kept: this run was only in memory",
+        );
+    }
+    let cause = cause::find(top, below);
+    if let Some(cause) = &cause {
+        fact("cause", &cause.text);
+        for line in &cause.more {
+            fact("", line);
+        }
+    }
+    for (at, line) in ending.tail.iter().flatten().enumerate() {
+        fact(if at == 0 { "its log" } else { "" }, &format!("| {line}"));
+    }
+    for (name, outcome) in UNDO_WORDS {
+        let undos = state.undos.iter().filter(|undo| undo.outcome == outcome);
+        let steps: Vec<String> = undos.map(|undo| undo_line(plan, undo)).collect();
+        if !steps.is_empty() {
+            fact(name, &steps.join(", "));
+        }
+    }
+    if !ending.only_shown {
+        let label = match end {
+            End::Interrupted => "was at",
+            End::Over | End::GaveUp(_) => "stuck",
+        };
+        for reason in stuck(plan, state, &end) {
+            fact(label, &reason);
+        }
+        if is_refused(state) {
+            fact("cure", "--patch KEY=VALUE sets ctx, as an operator would");
+        }
+    }
+    for note in &ending.notes {
+        fact("note", note);
+    }
+    let hints = next::hints(top, cause.as_ref(), ending);
+    let widest = hints.iter().map(|(command, _)| width(command)).max();
+    for (at, (command, what)) in hints.iter().enumerate() {
+        let command = pad(command, widest.unwrap_or(0));
+        fact(
+            if at == 0 { "next" } else { "" },
+            &format!("{command}  # {what}"),
+        );
+    }
+    if let Some(go_on) = ending.go_on.as_ref().filter(|_| !state.phase.is_ended()) {
+        fact("go on with", go_on);
+    }
+    text
+}
+
+/// `Failed (Compensated)  order-saga  run_… in 4.2 s, 17 events`.
+fn headline(top: Live<'_>, ending: &Ending, paint: Paint) -> String {
+    let (plan, state) = (top.plan, top.state);
     let tone = match state.phase {
         Phase::Ended(Outcome::Succeeded) => Tone::Good,
         Phase::Ended(Outcome::Failed(_) | Outcome::Cancelled(_)) => Tone::Bad,
@@ -77,69 +146,20 @@ pub(crate) fn summary(plan: &Plan, state: &State, ending: &Ending, paint: Paint)
     let sub = run_substatus(plan, state).map_or_else(String::new, |sub| format!(" ({sub})"));
     let until = state.ended_at.unwrap_or(state.last_at);
     let took = duration(until.since(state.started_at.unwrap_or(state.created_at)));
-    let clock = if *is_virtual { " of virtual time" } else { "" };
-    let mut text = format!(
-        "\n{word}{sub}  {}  {}\n",
-        one_line(&plan.net().plan_id),
-        paint.tone(
-            Tone::Dim,
-            &format!(
-                "{} in {took}{clock}, {}",
-                state.run_id,
-                count(state.seq as usize, "event")
-            )
-        )
-    );
-    let mut fact = |name: &str, value: &str| {
-        let name = paint.tone(Tone::Dim, &pad(name, 12));
-        text.push_str(&format!("  {name}  {}\n", one_line(value)));
+    let clock = match ending.is_virtual {
+        true => " of virtual time",
+        false => "",
     };
-    if *end == End::Interrupted && !state.phase.is_ended() && go_on.is_none() {
-        fact(
-            "interrupted",
-            "nothing is kept: this run was only in memory",
-        );
-    }
-    if let Some(cause) = cause(plan, state) {
-        fact("cause", &cause);
-    }
-    for (name, outcome) in UNDO_WORDS {
-        let steps: Vec<String> = state
-            .undos
-            .iter()
-            .filter(|undo| undo.outcome == outcome)
-            .map(|undo| undo_line(plan, undo))
-            .collect();
-        if !steps.is_empty() {
-            fact(name, &steps.join(", "));
-        }
-    }
-    let label = match end {
-        End::Interrupted => "was at",
-        End::Over | End::GaveUp(_) => "stuck",
-    };
-    let reasons = match only_shown {
-        true => Vec::new(),
-        false => stuck(plan, state, end),
-    };
-    for reason in reasons {
-        fact(label, &reason);
-    }
-    // A token that was not let in is looked at again when ctx changes; a starved join is not.
-    let has_denied = || {
-        let mut visits = state.steps.iter().flat_map(|step| &step.visits);
-        visits.any(|visit| visit.run.status == Status::Denied)
-    };
-    if state.stalled.is_some() && has_denied() && !only_shown {
-        fact("cure", "--patch KEY=VALUE sets ctx, as an operator would");
-    }
-    for note in notes {
-        fact("note", note);
-    }
-    if let Some(go_on) = go_on.as_ref().filter(|_| !state.phase.is_ended()) {
-        fact("go on with", go_on);
-    }
-    text
+    let events = count(state.seq as usize, "event");
+    let facts = format!("{} in {took}{clock}, {events}", state.run_id);
+    let facts = paint.tone(Tone::Dim, &facts);
+    format!("{word}{sub}  {}  {facts}", one_line(&plan.net().plan_id))
+}
+
+/// Whether a token was not let in: it is looked at again when ctx changes; a starved join is not.
+fn is_refused(state: &State) -> bool {
+    let mut visits = state.steps.iter().flat_map(|step| &step.visits);
+    state.stalled.is_some() && visits.any(|visit| visit.run.status == Status::Denied)
 }
 
 /// The step, and where its undo failed how often: somebody must now do it by hand.
@@ -166,54 +186,6 @@ const UNDO_WORDS: [(&str, UndoOutcome); 4] = [
     ("cannot undo", UndoOutcome::NotCompensable),
     ("not undone", UndoOutcome::NotRun),
 ];
-
-/// Why it failed or was cancelled.
-fn cause(plan: &Plan, state: &State) -> Option<String> {
-    let from_stop = state.stop.as_ref().map(|stop| match &stop.cause {
-        StopCause::StepFailed { step } => (Some(*step), "a step failed".to_owned()),
-        StopCause::RunTimeout => (None, "the run took too long".to_owned()),
-        StopCause::StallTimeout { stuck } => (None, format!("stalled: {}", stuck.join("; "))),
-        StopCause::Cancel { by, reason } => (None, cancelled(by.as_deref(), reason.as_deref())),
-        StopCause::Emergency { by, reason } => (None, cancelled(by.as_deref(), Some(reason))),
-    });
-    let (step, what) = from_stop
-        .or_else(|| {
-            let first = state.failures.first()?;
-            Some((Some(first.step), "a step failed".to_owned()))
-        })
-        .unwrap_or((None, String::new()));
-    let text = match (step, &state.error) {
-        (Some(step), Some(error)) => {
-            let id = plan.step_id(step);
-            let tries = state.run(step).map_or(0, |run| run.execution);
-            let after = match tries {
-                0 | 1 => String::new(),
-                _ => format!(" (after {tries} attempts)"),
-            };
-            // The run's error repeats whose it is.
-            let own = error.message.strip_prefix(&format!("{id}: "));
-            let message = own.unwrap_or(&error.message);
-            format!("{id}: {}: {message}{after}", error.code)
-        }
-        (Some(step), None) => format!("{}: {what}", plan.step_id(step)),
-        (None, Some(error)) => format!("{}: {}", error.code, error.message),
-        (None, None) if what.is_empty() => return None,
-        (None, None) => what,
-    };
-    let wanted = matches!(
-        state.phase,
-        Phase::Stopping
-            | Phase::Compensating
-            | Phase::Ended(Outcome::Failed(_) | Outcome::Cancelled(_))
-    );
-    (wanted || !state.failures.is_empty()).then_some(text)
-}
-
-fn cancelled(by: Option<&str>, reason: Option<&str>) -> String {
-    let by = by.map_or_else(String::new, |by| format!(" by {by}"));
-    let why = reason.map_or_else(String::new, |why| format!(": {why}"));
-    format!("cancelled{by}{why}")
-}
 
 /// What became of each undo, for programs.
 pub(super) fn undone(plan: &Plan, state: &State) -> Json {
@@ -270,7 +242,11 @@ pub(super) fn stuck(plan: &Plan, state: &State, end: &End) -> Vec<String> {
     let open = open_steps(state);
     let more = open.len().saturating_sub(LISTED);
     for (at, run) in open.into_iter().take(LISTED) {
-        reasons.push(format!("{}: {}", plan.step_id(at), doing(run)));
+        reasons.push(format!(
+            "{}: {}",
+            plan.step_id(at),
+            doing(plan, state, at, run)
+        ));
     }
     if more > 0 {
         reasons.push(format!("and {more} more"));
@@ -300,24 +276,66 @@ fn open_steps(state: &State) -> Vec<(StepRef, &StepRun)> {
     open
 }
 
-fn doing(run: &StepRun) -> String {
-    match (&run.wait, run.status) {
-        (Some(wait), Status::Waiting) => waits_for(&wait.kind),
-        (_, Status::Held) => "failed, held for an operator".to_owned(),
-        (_, Status::Running) => format!("running, attempt {}", run.execution),
+fn doing(plan: &Plan, state: &State, at: StepRef, run: &StepRun) -> String {
+    let waits = phrases::waits(plan, state, at, state.last_at);
+    match (waits, run.status) {
+        (Some(waits), Status::Waiting) => waits,
+        (_, Status::Held) => {
+            let error = run.error.as_deref().map(phrases::error);
+            let why = error.map_or_else(String::new, |error| format!(": {error}"));
+            format!("failed, held for an operator{why}")
+        }
+        (_, Status::Running) => {
+            format!("running, {}", phrases::attempt_of(plan.step(at.step), run))
+        }
         (_, Status::Ready) if run.is_backing_off() => "waits for its next attempt".to_owned(),
         _ => "ready".to_owned(),
     }
 }
 
-/// A wait's reason.
-pub(crate) fn waits_for(kind: &WaitKind) -> String {
-    match kind {
-        WaitKind::Gate => "waits for approval before it starts".to_owned(),
-        WaitKind::Approval => "waits for approval".to_owned(),
-        WaitKind::Manual => "waits for a person".to_owned(),
-        WaitKind::Event { event_type, .. } => format!("waits for event {event_type}"),
-        WaitKind::Timer { .. } => "waits for time to pass".to_owned(),
-        WaitKind::Child { .. } => "waits for its child run".to_owned(),
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use stepwell_kernel::event::Rollback;
+    use stepwell_kernel::state::Failure;
+
+    use super::super::tree::tests::{failure, plan, running, visit};
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_log_stands_below_the_cause() {
+        let plan = plan(&["fetch", "store"]);
+        let mut state = running(&plan);
+        let mut failed = visit(Status::Failed);
+        failed.run.tries = 5;
+        failed.run.error = Some(failure());
+        state.steps[0].visits.push(failed);
+        state.failures.push(Failure {
+            step: StepRef::first(stepwell_kernel::plan::StepNo(0)),
+            error: (*failure()).clone(),
+        });
+        state.phase = Phase::Ended(Outcome::Failed(Rollback::None));
+        let top = Live {
+            plan: &plan,
+            state: &state,
+        };
+        let ending = Ending {
+            tail: Some(vec!["GET /a".into(), "connection refused\u{1b}[2J".into()]),
+            kept: Some(" --store sqlite:night.db".into()),
+            ..Ending::default()
+        };
+        let text = summary(top, &[], &ending, Paint(false));
+        let facts = text.lines().skip(2).filter_map(|line| line.get(2..));
+        let facts: Vec<&str> = facts.collect();
+        expect![[r#"
+              cause         fetch: CONNECT_FAILED: nobody answers
+                            attempt 5 of 5, error class transport
+              its log       | GET /a
+                            | connection refused\u{1b}[2J
+              next          stepwell runs show run_a --store sqlite:night.db        # every step, and the facts
+                            stepwell runs logs run_a fetch --store sqlite:night.db  # what it said
+                            stepwell runs retry run_a --store sqlite:night.db       # repeats it as a new run"#]].assert_eq(&facts.join("\n"));
+        let failing = failing(top, &[]).unwrap();
+        assert_eq!((&*failing.run_id, &*failing.step_id), ("run_a", "fetch"));
     }
 }

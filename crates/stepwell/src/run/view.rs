@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use stepwell_kernel::event::Event;
+use stepwell_worker::log::Stream;
 
 use super::RunEngine;
 use super::follow::{Followed, Follower};
@@ -62,6 +63,25 @@ impl View {
                 })?;
             }
             View::Tree(tree) => tree.draw(engine)?,
+        }
+        Ok(())
+    }
+
+    /// A step has said something. What it is said by must have been shown before: see `changed`.
+    pub(super) fn say(
+        &mut self,
+        run_id: &str,
+        step_id: &str,
+        stream: Stream,
+        text: &str,
+    ) -> Result<()> {
+        match self {
+            // Their readers are programs, which have the step's log.
+            View::Quiet | View::Events(..) => {}
+            View::Lines(_, lines, _) => {
+                lines.say(&mut io::stdout().lock(), run_id, step_id, stream, text)?;
+            }
+            View::Tree(tree) => tree.say(run_id, step_id, text),
         }
         Ok(())
     }

@@ -41,6 +41,12 @@ pub(super) enum Sent {
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) String);
 
+impl Refused {
+    pub(super) fn new(code: &str, why: &str) -> Refused {
+        Refused(format!("{code}: {why}"))
+    }
+}
+
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)

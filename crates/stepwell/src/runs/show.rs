@@ -53,7 +53,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
         }
         Output::Human => {
             let below = Below::read(&*store, &picture)?;
-            drawing(&picture, &below, &tokens, term::stdout_paint())
+            let store = args.store.flag();
+            drawing(&picture, &below, store, &tokens, term::stdout_paint())
         }
     };
     term::print(&text)?;
@@ -82,23 +83,18 @@ fn json(picture: &Picture, tokens: Option<&[(String, String)]>) -> Result<Json> 
     Ok(value)
 }
 
-fn drawing(picture: &Picture, below: &Below, tokens: &[(String, String)], paint: Paint) -> String {
+fn drawing(
+    picture: &Picture,
+    below: &Below,
+    store: String,
+    tokens: &[(String, String)],
+    paint: Paint,
+) -> String {
     let now = SystemClock.now();
-    let root = Live {
-        plan: &picture.plan,
-        state: &picture.state,
-    };
-    let children = below.pictures.iter().map(|it| Live {
-        plan: &it.plan,
-        state: &it.state,
-    });
-    let mut text = tree::still(root, children, now, paint);
-    text.push_str(&report::summary(
-        &picture.plan,
-        &picture.state,
-        &Ending::shown(),
-        paint,
-    ));
+    let children: Vec<Live<'_>> = below.pictures.iter().map(Picture::live).collect();
+    let mut text = tree::still(picture.live(), &children, now, paint);
+    let ending = Ending::shown(store);
+    text.push_str(&report::summary(picture.live(), &children, &ending, paint));
     let mut fact = |name: &str, value: &str| {
         let name = paint.tone(Tone::Dim, &pad(name, 12));
         text.push_str(&format!("  {name}  {}\n", one_line(value)));

@@ -10,7 +10,7 @@ use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::time::Time;
 
 use crate::picture::Picture;
-use crate::run::report::waits_for;
+use crate::run::phrases::waits_for;
 use crate::term::duration;
 
 /// Something that can make a run move.

@@ -29,7 +29,7 @@ fn survives_a_kill(place: &Place) {
     // What was done is neither done nor told again.
     assert!(!out.contains("authorise-payment"), "{out}");
     assert!(
-        out.contains("reserve-stock      Running  (attempt 2)"),
+        out.contains("reserve-stock      Running  (attempt 2 of 5)"),
         "{out}"
     );
     assert!(out.contains("Succeeded  order-saga  run_killed"), "{out}");

@@ -15,6 +15,7 @@ mod run;
 mod runs;
 mod said;
 mod trouble;
+mod view;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -14,17 +14,17 @@ fn piped_output_is_one_plain_line_per_change() {
     assert_eq!(call.code, 0, "{}", call.err);
     expect![[r#"
         00:00.000  (run)     running
-        00:00.000  checkout  running  (attempt 1)
+        00:00.000  checkout  running  (attempt 1 of 5)
         00:01.500  checkout  success  (1.5 s)
-        00:01.500  build     running  (attempt 1)
-        00:01.500  test      running  (attempt 1)
+        00:01.500  build     running  (attempt 1 of 5)
+        00:01.500  test      running  (attempt 1 of 5)
         00:03.000  build     success  (1.5 s)
         00:03.000  test      success  (1.5 s)
-        00:03.000  ready     running  (attempt 1)
+        00:03.000  ready     running  (attempt 1 of 5)
         00:04.500  ready     success  (1.5 s)
         00:04.500  deploy    denied  (by its admission rules)
         00:04.500  (run)     running  (stalled: deploy is not admitted: its rules read ctx.approved)
-        00:04.500  deploy    running  (attempt 1)
+        00:04.500  deploy    running  (attempt 1 of 5)
         00:06.000  deploy    success  (1.5 s)
         00:06.000  (run)     success
 
@@ -38,22 +38,23 @@ fn a_failed_saga_says_what_was_undone() {
     assert_eq!(call.code, 3, "{}", call.err);
     expect![[r#"
         00:00.000  (run)              Running
-        00:00.000  authorise-payment  Running  (attempt 1)
+        00:00.000  authorise-payment  Running  (attempt 1 of 3)
         00:00.000  authorise-payment  Succeeded
-        00:00.000  reserve-stock      Running  (attempt 1)
+        00:00.000  reserve-stock      Running  (attempt 1 of 5)
         00:00.000  reserve-stock      Succeeded
-        00:00.000  ship               Running  (attempt 1)
+        00:00.000  ship               Running  (attempt 1 of 3)
         00:00.000  ship               Failed  (EXTERNAL: pretended failure (external))
         00:00.000  (run)              Running  (stopping, then undoing)
         00:00.000  (run)              Running  (undoing 2 steps)
-        00:00.000  reserve-stock      undoing  (attempt 1)
+        00:00.000  reserve-stock      undoing  (attempt 1 of 4)
         00:00.000  reserve-stock      undone
-        00:00.000  authorise-payment  undoing  (attempt 1)
+        00:00.000  authorise-payment  undoing  (attempt 1 of 2)
         00:00.000  authorise-payment  undone
         00:00.000  (run)              Failed  (Compensated)
 
         Failed (Compensated)  order-saga  run_d3812331e0be5d9e78cfc1c3b8ac6d84 in 0 ms of virtual time, 17 events
           cause         ship: EXTERNAL: pretended failure (external)
+                        attempt 1 of 3, error class external (not retried)
           undone        reserve-stock, authorise-payment
     "#]].assert_eq(&call.out);
 }

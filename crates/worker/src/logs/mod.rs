@@ -70,6 +70,12 @@ impl Logs {
         }
     }
 
+    /// Where they are on this machine.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.shared.folder
+    }
+
     /// Begins the log of an execution, without its secrets and within `limits.log_bytes`.
     #[must_use]
     pub fn begin(

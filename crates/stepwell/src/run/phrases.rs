@@ -1,0 +1,256 @@
+//! What is said about a step-run wherever it is shown: attempts, waits, retries, how far a loop is.
+//! Everything here is a function of plan, state and time; nothing here knows where it is written.
+
+use stepwell_engine::run_id_for;
+use stepwell_kernel::event::{StepError, WaitKind};
+use stepwell_kernel::plan::{Duty, Plan, Step, StepRef};
+use stepwell_kernel::state::{LoopState, State, StepRun, WaitState};
+use stepwell_kernel::time::Time;
+
+use crate::term::duration;
+
+/// A deadline that is nearer is said as time left: the minute of a clock is too coarse for it.
+const NEAR_MS: u64 = 120_000;
+
+/// `attempt 2 of 5`; only `attempt 2` where there is no second one, or more than were planned.
+pub(super) fn attempt(number: u32, most: u32) -> String {
+    match most {
+        0 | 1 => format!("attempt {number}"),
+        _ if number > most => format!("attempt {number}"),
+        _ => format!("attempt {number} of {most}"),
+    }
+}
+
+/// Which attempt of a step this is, out of how many.
+pub(super) fn attempt_of(step: &Step, run: &StepRun) -> String {
+    attempt(run.tries, step.retry.max_executions)
+}
+
+/// Which attempt comes next.
+pub(super) fn next_attempt_of(step: &Step, run: &StepRun) -> String {
+    attempt(run.tries + 1, step.retry.max_executions)
+}
+
+/// Which attempt of a step's undo this is.
+pub(super) fn undo_attempt(step: &Step, number: u32) -> String {
+    let most = step.undo.as_ref().map_or(1, |it| it.retry.max_executions);
+    attempt(number, most)
+}
+
+/// `retries in 12 s`.
+pub(super) fn retries(at: Time, now: Time) -> String {
+    match at.since(now) {
+        0 => "retries now".to_owned(),
+        left => format!("retries in {}", duration(whole_seconds(left))),
+    }
+}
+
+/// A countdown that shows tenths is read by nobody.
+fn whole_seconds(millis: u64) -> u64 {
+    match millis {
+        0..1000 => millis,
+        _ => millis.div_ceil(1000) * 1000,
+    }
+}
+
+/// An error in one line: its code, what retry rules see in it where the code does not say that, and
+/// its message.
+pub(super) fn error(error: &StepError) -> String {
+    let class = error.class.name();
+    match error.code.eq_ignore_ascii_case(class) {
+        true => format!("{}: {}", error.code, error.message),
+        false => format!("{} ({class}): {}", error.code, error.message),
+    }
+}
+
+/// What a step-run waits for, by whom and until when.
+pub(super) fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Option<String> {
+    let wait = state.run(at)?.wait.as_deref()?;
+    let text = match &wait.kind {
+        WaitKind::Timer { .. } => {
+            return Some(match wait.deadline {
+                Some(until) => format!("sleeps {} more", duration(whole_seconds(until.since(now)))),
+                None => waits_for(&wait.kind),
+            });
+        }
+        WaitKind::Gate => {
+            let gate = plan.step(at.step).gate.as_ref();
+            let duties = gate.map_or(&[][..], |gate| &gate.duties);
+            let by = by_whom(duties, wait, state);
+            format!("waits for approval{by} before it starts")
+        }
+        WaitKind::Approval | WaitKind::Manual => {
+            let by = by_whom(&plan.step(at.step).duties, wait, state);
+            match (wait.kind == WaitKind::Manual, by.as_str()) {
+                (true, "") => "waits for a person".to_owned(),
+                (true, by) => format!("waits for completion{by}"),
+                (false, by) => format!("waits for approval{by}"),
+            }
+        }
+        kind => waits_for(kind),
+    };
+    let until = wait.deadline.map(|it| until(it, now)).unwrap_or_default();
+    Some(format!("{text}{until}"))
+}
+
+/// What is waited for, without its circumstances.
+pub(crate) fn waits_for(kind: &WaitKind) -> String {
+    match kind {
+        WaitKind::Gate => "waits for approval before it starts".to_owned(),
+        WaitKind::Approval => "waits for approval".to_owned(),
+        WaitKind::Manual => "waits for a person".to_owned(),
+        WaitKind::Event { event_type, .. } => format!("waits for event {event_type}"),
+        WaitKind::Timer { .. } => "waits for time to pass".to_owned(),
+        WaitKind::Child { request_key, .. } => format!("waits for run {}", run_id_for(request_key)),
+    }
+}
+
+/// ` by 2 different people (ada has)`, ` by someone other than bob`.
+fn by_whom(duties: &[Duty], wait: &WaitState, state: &State) -> String {
+    let mut who = Vec::new();
+    for duty in duties {
+        who.push(match duty {
+            Duty::DistinctApprovers { count } => format!("{count} different people"),
+            Duty::MakerChecker => match &state.context.triggered_by {
+                Some(maker) => format!("someone other than {maker}"),
+                None => "someone other than who started the run".to_owned(),
+            },
+            Duty::IncompatibleDuties { keys } => {
+                format!("someone who has not done {}", keys.join(" or "))
+            }
+        });
+    }
+    let so_far = match wait.approvals.as_slice() {
+        [] => String::new(),
+        [one] => format!(" ({one} has)"),
+        some => format!(" ({} have)", some.join(", ")),
+    };
+    match who.as_slice() {
+        [] => so_far,
+        _ => format!(" by {}{so_far}", who.join(" and ")),
+    }
+}
+
+/// ` until 14:02 UTC`, with the day where it is another, or ` for 40 s more`.
+fn until(deadline: Time, now: Time) -> String {
+    let left = deadline.since(now);
+    if left < NEAR_MS {
+        return format!(" for {} more", duration(whole_seconds(left)));
+    }
+    let (then, today) = (deadline.to_rfc3339(), now.to_rfc3339());
+    let (day, clock) = (&then[..10], &then[11..16]);
+    match today.starts_with(day) {
+        true => format!(" until {clock} UTC"),
+        false => format!(" until {day} {clock} UTC"),
+    }
+}
+
+/// How far a loop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    pub(super) done: usize,
+    pub(super) all: usize,
+    failed: u32,
+    running: usize,
+    elapsed: u64,
+}
+
+impl Progress {
+    /// Of a loop that began then.
+    pub(super) fn of(each: &LoopState, started: Option<Time>, now: Time) -> Progress {
+        Progress {
+            done: each.results.iter().flatten().count(),
+            all: each.results.len(),
+            failed: each.failed,
+            running: each.active.len(),
+            elapsed: started.map_or(0, |started| now.since(started)),
+        }
+    }
+
+    /// `34/120, 2 failed`.
+    pub(super) fn counts(self) -> String {
+        match self.failed {
+            0 => format!("{}/{}", self.done, self.all),
+            failed => format!("{}/{}, {failed} failed", self.done, self.all),
+        }
+    }
+
+    /// `2 of 120 items failed`.
+    pub(super) fn failures(self) -> Option<String> {
+        let (failed, all) = (self.failed, self.all);
+        (failed > 0).then(|| format!("{failed} of {all} items failed"))
+    }
+
+    /// `34/120, 2 failed, 5 running, 3/s, about 28 s left`.
+    pub(super) fn live(self) -> String {
+        let mut parts = vec![self.counts()];
+        if self.running > 0 {
+            parts.push(format!("{} running", self.running));
+        }
+        if self.done > 0 && self.elapsed >= 1000 {
+            parts.push(rate(self.done as u64, self.elapsed));
+            let left = (self.all - self.done) as u64;
+            if left > 0 {
+                let left = self.elapsed.saturating_mul(left) / self.done as u64;
+                parts.push(format!("about {} left", duration(whole_seconds(left))));
+            }
+        }
+        parts.join(", ")
+    }
+}
+
+/// `12/s`, `30/min`, `2/h`: the unit in which the number says something.
+fn rate(done: u64, elapsed: u64) -> String {
+    let per = |unit: u64| done.saturating_mul(unit) / elapsed;
+    match (per(1000), per(60_000)) {
+        (0, 0) => format!("{}/h", per(3_600_000)),
+        (0, minutes) => format!("{minutes}/min"),
+        (seconds, _) => format!("{seconds}/s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-01-01T13:00:00Z.
+    const NOW: Time = Time(1_767_225_600_000 + 13 * 3_600_000);
+
+    #[test]
+    fn a_deadline_is_a_time_of_day_a_date_or_what_is_left() {
+        assert_eq!(until(NOW.plus(62 * 60_000), NOW), " until 14:02 UTC");
+        let tomorrow = " until 2026-01-02 14:00 UTC";
+        assert_eq!(until(NOW.plus(25 * 3_600_000), NOW), tomorrow);
+        assert_eq!(until(NOW.plus(39_200), NOW), " for 40 s more");
+    }
+
+    #[test]
+    fn attempts_say_how_many_there_may_be() {
+        assert_eq!(attempt(2, 5), "attempt 2 of 5");
+        assert_eq!(attempt(1, 1), "attempt 1");
+        assert_eq!(attempt(6, 5), "attempt 6");
+        assert_eq!(retries(NOW.plus(11_001), NOW), "retries in 12 s");
+        assert_eq!(retries(NOW, NOW.plus(5)), "retries now");
+    }
+
+    #[test]
+    fn a_loop_says_its_pace_and_what_is_left() {
+        let progress = Progress {
+            done: 30,
+            all: 120,
+            failed: 2,
+            running: 5,
+            elapsed: 10_000,
+        };
+        let text = "30/120, 2 failed, 5 running, 3/s, about 30 s left";
+        assert_eq!(progress.live(), text);
+        let slow = Progress {
+            done: 1,
+            elapsed: 90_000,
+            ..progress
+        };
+        assert!(slow.live().contains("40/h"), "{}", slow.live());
+        let fresh = Progress { done: 0, ..slow };
+        assert_eq!(fresh.live(), "0/120, 2 failed, 5 running");
+    }
+}
