@@ -152,6 +152,7 @@ fn situations() -> (Plan, State) {
     let child = WaitKind::Child {
         request_key: "run_a|sub|1".into(),
         input: Arc::new(json!({})),
+        call: None,
     };
     let visits = [
         visit(Status::Succeeded),
@@ -295,6 +296,7 @@ fn a_child_stands_below_its_step() {
     let kind = WaitKind::Child {
         request_key: "run_a|pay|1".into(),
         input: Arc::new(json!({})),
+        call: None,
     };
     state.steps[1].visits.push(waiting(kind, None));
     let mut below = running(&inner);
