@@ -334,6 +334,40 @@ async fn calls_see_nothing_of_each_other() {
 }
 
 #[tokio::test]
+async fn a_process_has_no_descriptors_but_its_own() {
+    // What the worker itself was started with may be there too; it is not ours.
+    let source = "
+import os, subprocess
+def links():
+    return [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{fd}')]
+mine = links()
+handed_on = subprocess.run(['ls', '-l', '/proc/self/fd'], stdout=subprocess.PIPE, text=True, close_fds=False).stdout
+return [
+    sum(link.startswith('socket') for link in mine),
+    mine.count(os.readlink('/proc/self/fd/1')),
+    mine.count(os.readlink('/proc/self/fd/2')),
+    handed_on.count('socket'),
+]";
+    for warm in [true, false] {
+        let options = PythonOptions {
+            warm,
+            ..PythonOptions::default()
+        };
+        let python = Python::new(options);
+        let endless = call(json!({"code": "import time; time.sleep(100)"}), json!({}));
+        let look = call(json!({ "code": source }), json!({}));
+        let cx = cx();
+        tokio::select! {
+            _ = python.run(&endless, &cx) => panic!("it must not end"),
+            found = async {
+                python.run(&look, &cx).await;
+                python.run(&look, &cx).await.result
+            } => assert_eq!(found, json!([1, 1, 1, 0])),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_missing_interpreter_is_said_to_be_missing() {
     for path in ["/nowhere/python3", "no-python-of-that-name"] {
         let options = PythonOptions {
