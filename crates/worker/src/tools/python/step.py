@@ -110,18 +110,15 @@ def prepare(request):
     # As for a script: modules beside it can be imported.
     sys.path.insert(0, "")
     sys.argv = [FILE]
+    # The interpreter's own were made for the descriptors of the zygote.
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)
+    sys.stdout = sys.__stdout__ = writer(1)
+    sys.stderr = sys.__stderr__ = writer(2)
     if request["memory_bytes"]:
         import resource
 
         limit = request["memory_bytes"]
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-
-def open_streams():
-    """The interpreter's own streams were made for the descriptors of the zygote."""
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="replace", closefd=False)
-    sys.stdout = sys.__stdout__ = writer(1)
-    sys.stderr = sys.__stderr__ = writer(2)
 
 
 def writer(fd):

@@ -5,13 +5,11 @@
 # Over `orders` the zygote says `pid N`, then `exit N` or `signal N`, or `fail TEXT`; the worker
 # says `T` (ask the call's group to end) or `K` (kill it), and kills it by closing `orders`. That
 # closes by itself when the worker dies.
-#
-# One process is forked ahead and waits for its call, so that no call waits for a fork.
 
 PR_SET_PDEATHSIG = 1
 
 
-def serve(ahead, *preload):
+def serve(preload):
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -24,7 +22,7 @@ def serve(ahead, *preload):
             importlib.import_module(name)
         except Exception as error:
             print(f"stepwell: {name} could not be loaded beforehand: {error}", file=sys.stderr)
-    Zygote(control, ahead == "ahead").loop()
+    Zygote(control).loop()
 
 
 def death_signal():
@@ -39,10 +37,8 @@ def death_signal():
 
 
 class Zygote:
-    def __init__(self, control, ahead):
+    def __init__(self, control):
         self.control = control
-        self.ahead = ahead
-        self.spare = None  # the process that waits for its call, and the link to it
         self.calls = {}  # the descriptor of its orders -> the process
         self.die_with_parent = death_signal()
         self.woken, self.wake = os.pipe()
@@ -68,55 +64,35 @@ class Zygote:
                     self.obey(fd)
 
     def accept(self):
-        if not self.control.recv(1, socket.MSG_PEEK):
+        try:
+            _, fds, _, _ = socket.recv_fds(self.control, 1, 4)
+        except OSError:
+            fds = []
+        if len(fds) != 4:
             for pid in self.calls.values():
                 end(pid, signal.SIGKILL)
             os._exit(0)
-        # Before the call's descriptors are here, since a fork would copy them.
-        trouble = self.fork()
-        _, fds, _, _ = socket.recv_fds(self.control, 1, 4)
-        orders, *handed = fds
-        pid = None
-        if self.spare:
-            pid, link = self.spare
-            self.spare = None
-            with link:
-                try:
-                    socket.send_fds(link, [b"c"], handed)
-                except OSError as error:
-                    pid, trouble = None, error
-        for fd in handed:
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        orders, channel, out, err = fds
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            tell(orders, f"fail {error}")
+            pid = None
+        if pid == 0:
+            self.become_call(parent, channel, out, err, orders)
+        for fd in (channel, out, err):
             os.close(fd)
         if pid is None:
-            tell(orders, f"fail {trouble}")
             os.close(orders)
             return
         tell(orders, f"pid {pid}")
         self.calls[orders] = pid
         self.poll.register(orders, select.POLLIN)
-        if self.ahead:
-            self.fork()
 
-    def fork(self):
-        """Sees to it that a process waits for its call; gives the error if that cannot be."""
-        if self.spare:
-            return None
-        ours, theirs = socket.socketpair()
-        parent = os.getpid()
-        try:
-            pid = os.fork()
-        except OSError as error:
-            ours.close()
-            theirs.close()
-            return error
-        if pid == 0:
-            ours.close()
-            self.become_call(parent, theirs)
-        theirs.close()
-        self.spare = (pid, ours)
-        return None
-
-    def become_call(self, parent, link):
+    def become_call(self, parent, channel, out, err, orders):
         try:
             os.setsid()
             self.die_with_parent()
@@ -125,21 +101,11 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.control.close()
-            for fd in (self.woken, self.wake, *self.calls):
+            for fd in (self.woken, self.wake, orders, *self.calls):
                 os.close(fd)
-            # Streams remember whether they can seek; a socket cannot, and neither can a pipe.
-            os.dup2(link.fileno(), 1)
-            os.dup2(link.fileno(), 2)
-            open_streams()
-            _, fds, _, _ = socket.recv_fds(link, 1, 3)
-            if len(fds) != 3:
-                os._exit(0)
-            channel, out, err = fds
             for fd, standard in ((out, 1), (err, 2)):
                 os.dup2(fd, standard)
                 os.close(fd)
-            link.close()
-            os.set_inheritable(channel, False)
             run_step(socket.socket(fileno=channel))
         finally:
             os._exit(1)
@@ -160,7 +126,7 @@ class Zygote:
                 pass
         except BlockingIOError:
             pass
-        while True:
+        while self.calls:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
@@ -170,9 +136,6 @@ class Zygote:
             # Before it is reaped: after that its number may be somebody else's.
             end(ended.si_pid, signal.SIGKILL)
             os.waitpid(ended.si_pid, 0)
-            if self.spare and self.spare[0] == ended.si_pid:
-                self.spare[1].close()
-                self.spare = None
             orders = next((fd for fd, pid in self.calls.items() if pid == ended.si_pid), None)
             if orders is None:
                 continue
@@ -204,4 +167,4 @@ def tell(orders, text):
         pass  # The worker has dropped the call.
 
 
-serve(*sys.argv[1:])
+serve(sys.argv[1:])

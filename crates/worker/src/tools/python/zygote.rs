@@ -86,15 +86,11 @@ impl Zygote {
         };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = blocking(theirs).map_err(failed)?;
-        // Who forks once gains nothing from being ready.
-        let (ahead, preload) = match options.warm {
-            true => ("ahead", options.preload.as_slice()),
-            false => ("once", [].as_slice()),
-        };
+        // Who forks once gains nothing from it.
+        let preload: &[String] = if options.warm { &options.preload } else { &[] };
         let mut child = Command::new(&interpreter)
             .arg("-c")
             .arg(START)
-            .arg(ahead)
             .args(preload)
             .env_clear()
             .envs(options.process.inherited())
