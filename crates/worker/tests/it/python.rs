@@ -1,7 +1,6 @@
 //! `python`: what code sees, what becomes its result, and what its failures are called.
 
 use std::path::PathBuf;
-use std::sync::LazyLock;
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
@@ -302,6 +301,8 @@ async fn directory_and_environment_are_the_calls_own() {
     let python = python();
     let outcome = python.run(&call(fields, json!({})), &cx()).await;
     assert_eq!(outcome.result, json!([7, "1", "load[3]", false]));
+    let fields = json!({"code": "import beside; result = beside.value", "env": {"PYTHONPATH": folder.path()}});
+    assert_eq!(python.run(&call(fields, json!({})), &cx()).await.result, 7);
     let after = call(
         json!({"code": "import os; return os.environ.get('A')"}),
         json!({}),
@@ -330,6 +331,40 @@ async fn calls_see_nothing_of_each_other() {
     let two = python.run(&look, &cx()).await.result;
     assert_eq!((&one[0], &one[1]), (&json!(false), &json!(false)));
     assert_ne!(one[2], two[2], "random numbers must not repeat");
+}
+
+#[tokio::test]
+async fn a_process_has_no_descriptors_but_its_own() {
+    // What the worker itself was started with may be there too; it is not ours.
+    let source = "
+import os, subprocess
+def links():
+    return [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{fd}')]
+mine = links()
+handed_on = subprocess.run(['ls', '-l', '/proc/self/fd'], stdout=subprocess.PIPE, text=True, close_fds=False).stdout
+return [
+    sum(link.startswith('socket') for link in mine),
+    mine.count(os.readlink('/proc/self/fd/1')),
+    mine.count(os.readlink('/proc/self/fd/2')),
+    handed_on.count('socket'),
+]";
+    for warm in [true, false] {
+        let options = PythonOptions {
+            warm,
+            ..PythonOptions::default()
+        };
+        let python = Python::new(options);
+        let endless = call(json!({"code": "import time; time.sleep(100)"}), json!({}));
+        let look = call(json!({ "code": source }), json!({}));
+        let cx = cx();
+        tokio::select! {
+            _ = python.run(&endless, &cx) => panic!("it must not end"),
+            found = async {
+                python.run(&look, &cx).await;
+                python.run(&look, &cx).await.result
+            } => assert_eq!(found, json!([1, 1, 1, 0])),
+        }
+    }
 }
 
 #[tokio::test]
@@ -384,26 +419,24 @@ async fn work_that_is_wound_up_at_the_end_is_done() {
     assert_eq!(log.of(Stream::Out), ["thread", "at exit"]);
 }
 
-/// One interpreter for both measurements, as in a worker.
-static WARM: LazyLock<Python> = LazyLock::new(python);
-
 #[tokio::test]
-async fn a_warm_call_costs_little() {
+async fn a_warm_call_costs_less_than_the_first() {
+    let python = python();
     let trivial = call(json!({"code": "result = 1"}), json!({}));
     let began = Instant::now();
-    WARM.run(&trivial, &cx()).await;
+    python.run(&trivial, &cx()).await;
     let first = began.elapsed();
     let mut times = Vec::new();
     for _ in 0..50 {
         let began = Instant::now();
-        assert_eq!(WARM.run(&trivial, &cx()).await.error, None);
+        assert_eq!(python.run(&trivial, &cx()).await.error, None);
         times.push(began.elapsed());
     }
     times.sort();
     let began = Instant::now();
     for _ in 0..8 {
         let cx = cx();
-        let run = || WARM.run(&trivial, &cx);
+        let run = || python.run(&trivial, &cx);
         tokio::join!(run(), run(), run(), run(), run(), run(), run(), run());
     }
     let at_once = began.elapsed() / 64;

@@ -29,7 +29,7 @@ const START: &str =
 const PROGRAM: &str = concat!(include_str!("step.py"), "\n", include_str!("zygote.py"));
 
 /// How long the zygote has for a kill before it is held for stuck.
-const KILLING: Duration = Duration::from_secs(2);
+const KILLING: Duration = Duration::from_secs(1);
 
 /// An interpreter that calls are forked from. It ends when this is dropped.
 #[derive(Debug)]
