@@ -3,5 +3,6 @@
 
 pub(crate) mod c;
 mod executions;
+mod memo;
 mod people;
 mod stopping;
