@@ -20,7 +20,7 @@ pub use crate::keeper::engine_actor;
 use crate::keeper::{Answer, Config, Hot, Job, Keeper, Output, Retry, Ticket};
 use crate::port::{Catalog, Clock};
 use crate::start::StartRequest;
-use crate::store::{MailNo, RunNo, Store, StoreError};
+use crate::store::{MailNo, PlanNo, RunNo, Store, StoreError};
 
 /// How often a commit is sent again before the caller is told that the store is not there.
 const TRIES: u32 = 3;
@@ -455,4 +455,17 @@ pub fn read_events(store: &dyn Store, run_id: &str, after: u64) -> Result<Vec<Ev
         events.extend(decoded.into_iter().filter(|event| event.seq > after));
     }
     Ok(events)
+}
+
+/// The plan of a run, as it is in a store.
+pub fn read_plan(store: &dyn Store, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
+    let fault = |why: String| Error::Plan {
+        run_id: run_id.to_owned(),
+        why,
+    };
+    let row = store.plan(no)?;
+    let row = row.ok_or_else(|| fault(format!("there is no plan number {}", no.0)))?;
+    let net = serde_json::from_str(&row.net).map_err(|error| fault(error.to_string()))?;
+    let plan = Plan::new(net).map_err(|error| fault(error.to_string()))?;
+    Ok(Arc::new(plan))
 }

@@ -102,7 +102,7 @@ impl Scope for View<'_> {
                     return Some(item.value.clone());
                 }
                 if let Some((step, output)) = &boundary.this
-                    && self.plan.step(*step).name == name
+                    && self.plan.find_in_expression(name) == Some(*step)
                 {
                     return Some(step_value(output));
                 }
@@ -164,7 +164,7 @@ pub(crate) fn lookup(plan: &Plan, state: &State, name: &str) -> Option<Arc<Json>
         _ => {}
     }
     if let Some(value) = plan
-        .find(name)
+        .find_in_expression(name)
         .and_then(|step| last_output(plan, state, step))
     {
         return Some(value);
@@ -258,11 +258,14 @@ pub fn run_output(plan: &Plan, state: &State, return_step: Option<&str>) -> Json
 /// Whether anything that is evaluated at a step's boundary looks at what the step returned. For a loop
 /// that is all its items' outputs, which are not gathered for nobody.
 pub(crate) fn output_is_read(plan: &Plan, step: StepNo) -> bool {
-    let name = plan.step(step).name.as_str();
+    let is_it = |root: &str| {
+        matches!(root, "event" | "outcome" | "output")
+            || plan.find_in_expression(root) == Some(step)
+    };
     let looks = |path: &String| match path.split_once('.') {
         Some(("event", "name" | "type")) => false,
-        Some((root, _)) => matches!(root, "event" | "outcome" | "output") || root == name,
-        None => matches!(path.as_str(), "event" | "outcome" | "output") || path == name,
+        Some((root, _)) => is_it(root),
+        None => is_it(path),
     };
     let patches = |patches: &[(String, TemplateValue)]| {
         patches

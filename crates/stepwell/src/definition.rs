@@ -1,14 +1,8 @@
-//! Definitions as files: reading them, whatever is at the path, and loading them.
-//!
-//! Nothing here panics or gives up on what is in a file: a path that cannot be read is a problem of
-//! that file like any other.
+//! A definition that a command was given, and what is wrong with it. A path that cannot be read is a
+//! problem of that file like any other.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
-
-use stepwell_dialects::source::MAX_SOURCE_BYTES;
-use stepwell_dialects::{Loaded, Problem, Severity, Source, Span, load, problem};
+use stepwell::files::read;
+use stepwell_dialects::{Loaded, Problem, Severity, Source, load, problem};
 use stepwell_kernel::keys::sha256_hex;
 use stepwell_kernel::plan::Plan;
 
@@ -81,67 +75,5 @@ impl Definition {
     pub(crate) fn into_plan(self) -> Option<Plan> {
         let (errors, _) = self.counts();
         self.loaded.plan.filter(|_| errors == 0)
-    }
-}
-
-/// The text at a path, or what messages call it and why it cannot be read.
-pub(crate) fn read(path: &str) -> Result<Source, (String, Problem)> {
-    let name = if path == "-" { "<stdin>" } else { path };
-    let refuse = |problem| (name.to_owned(), problem);
-    let bytes = bytes_at(path).map_err(|error| refuse(unreadable(path, &error)))?;
-    Source::from_bytes(name, &bytes).map_err(refuse)
-}
-
-fn bytes_at(path: &str) -> io::Result<Vec<u8>> {
-    // One byte more than is allowed: enough to know that it is too much, however long it goes on.
-    let most = MAX_SOURCE_BYTES as u64 + 1;
-    let mut bytes = Vec::new();
-    if path == "-" {
-        io::stdin().lock().take(most).read_to_end(&mut bytes)?;
-        return Ok(bytes);
-    }
-    if Path::new(path).is_dir() {
-        return Err(io::Error::from(io::ErrorKind::IsADirectory));
-    }
-    File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn unreadable(path: &str, cause: &io::Error) -> Problem {
-    let (why, help) = match cause.kind() {
-        io::ErrorKind::NotFound => ("there is no such file", "check the path"),
-        io::ErrorKind::IsADirectory => (
-            "this is a directory, not a file",
-            "name the files in it, as `DIR/*.yaml`",
-        ),
-        io::ErrorKind::PermissionDenied => (
-            "no permission to read the file",
-            "check who owns it and who may read it",
-        ),
-        _ => ("the file cannot be read", "check the path"),
-    };
-    let message = match cause.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::PermissionDenied => {
-            why.to_owned()
-        }
-        _ => format!("{why}: {cause}"),
-    };
-    let mut problem = error("SOURCE_UNREADABLE", message);
-    let written_as_flag = path.starts_with("--");
-    problem.help(if written_as_flag {
-        "this looks like an option; options stand before `--`"
-    } else {
-        help
-    });
-    problem
-}
-
-fn error(code: &'static str, message: String) -> Problem {
-    Problem {
-        code,
-        severity: Severity::Error,
-        span: Span::default(),
-        message,
-        help: None,
     }
 }

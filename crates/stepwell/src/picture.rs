@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use stepwell_engine::engine::read_events;
-use stepwell_engine::store::{Head, PlanNo, RunNo, Store};
+use stepwell_engine::engine::{read_events, read_plan};
+use stepwell_engine::store::{Head, RunNo, Store};
 use stepwell_engine::{Error, MAX_CHILD_DEPTH, run_id_for};
 use stepwell_kernel::event::{Body, Event, WaitKind};
 use stepwell_kernel::evolve::evolve;
@@ -27,7 +27,7 @@ impl Picture {
         let unknown = || Error::UnknownRun(run_id.to_owned());
         let run = store.find(run_id)?.ok_or_else(unknown)?;
         let stored = store.load(run)?.ok_or_else(unknown)?;
-        let plan = plan(store, stored.plan, run_id)?;
+        let plan = read_plan(store, stored.plan, run_id)?;
         let mut picture = Picture {
             run,
             state: State::new(run_id, &plan),
@@ -100,16 +100,4 @@ impl Below {
         }
         Ok(below)
     }
-}
-
-fn plan(store: &dyn Store, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
-    let fault = |why: String| Error::Plan {
-        run_id: run_id.to_owned(),
-        why,
-    };
-    let row = store.plan(no)?;
-    let row = row.ok_or_else(|| fault(format!("there is no plan number {}", no.0)))?;
-    let net = serde_json::from_str(&row.net).map_err(|error| fault(error.to_string()))?;
-    let plan = Plan::new(net).map_err(|error| fault(error.to_string()))?;
-    Ok(Arc::new(plan))
 }

@@ -1,7 +1,6 @@
 //! `stepwell run` and `stepwell resume`: run a definition to its end, or go on with a run that is in
 //! the store. The runs are kept as they go, so that whatever ends this process ends no run.
 
-mod catalog;
 mod clock;
 mod doer;
 mod drive;
@@ -44,12 +43,12 @@ use crate::sink::{Outlet, SinkArgs};
 use crate::store::{StoreArgs, word};
 use crate::work::{self, DataArgs};
 use crate::{outbox, term, usage};
-use catalog::Files;
 use clock::RunClock;
 use doer::{Doer, EngineKind};
 use drive::Drive;
 pub(crate) use drive::interrupts;
 use report::Ending;
+use stepwell::files::Files;
 use tree::Live;
 use view::View;
 

@@ -310,27 +310,39 @@ impl Shared {
             (Target::Undo(_), Some(undo)) => &undo.input,
             _ => &step.input,
         };
-        let template = TemplateValue::parse(written)
-            .map_err(|error| ToolError::invalid("PIPELINE_BROKEN", error.error.to_string()))?;
-        let view = View {
-            fixed,
-            vars: &Vars::default(),
-            args: &args.clone(),
-            task: "",
-            attempt: 1,
-            outcome: None,
-        };
-        let own = template.evaluate(&view).map_err(|error| {
-            let message = place::of(&job.plan, &step.name, &error);
-            ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", message)
-        })?;
-        if let Json::Object(own) = own {
+        if let Json::Object(own) = self.rendered(job, fixed, written, &args)? {
             args.extend(own);
         }
         if let Some(Json::Object(over)) = claimed.overrides.as_deref() {
             args.extend(over.clone());
         }
         Ok(args)
+    }
+
+    /// A part of the step that stands outside its tasks, as its templates make it.
+    fn rendered(
+        &self,
+        job: &Job,
+        fixed: &Fixed,
+        written: &Json,
+        args: &Map<String, Json>,
+    ) -> Result<Json, ToolError> {
+        let template = TemplateValue::parse(written)
+            .map_err(|error| ToolError::invalid("PIPELINE_BROKEN", error.error.to_string()))?;
+        let view = View {
+            plan: &job.plan,
+            fixed,
+            vars: &Vars::default(),
+            args,
+            task: "",
+            attempt: 1,
+            outcome: None,
+        };
+        template.evaluate(&view).map_err(|error| {
+            let step = &job.plan.step(job.claimed.step).name;
+            let message = place::of(&job.plan, step, &error);
+            ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", message)
+        })
     }
 
     fn pipeline(&self, job: &Job) -> Result<Arc<Pipeline>, ToolError> {
@@ -511,6 +523,10 @@ impl Shared {
             input = Json::clone(&claimed.params);
         }
         self.means.secrets.fill(&mut input, redactor).await?;
+        let config = match &job.plan.step(claimed.step).work {
+            Work::Task { config, .. } => self.rendered(job, &fixed, config, &Map::new())?,
+            _ => Json::Null,
+        };
         let told = handler::Job {
             run_id: Arc::clone(&job.run_id),
             step_id: Arc::clone(&cx.step_id),
@@ -524,6 +540,7 @@ impl Shared {
             memo: claimed.memo.clone(),
             ctx: Arc::clone(&claimed.ctx),
             params: Arc::clone(&claimed.params),
+            config,
             target: claimed.target.clone(),
             cancelled: cx.cancelled.clone(),
             log: cx.log.clone(),

@@ -44,6 +44,8 @@ pub struct Job {
     pub ctx: Arc<Json>,
     /// The run's parameters.
     pub params: Arc<Json>,
+    /// What else the file says of the step, such as what it waits for.
+    pub config: Json,
     /// Where an operator redirected the step to.
     pub target: Option<Arc<Json>>,
     /// The work is no longer wanted: a handler that takes long should look.

@@ -17,7 +17,7 @@ pub(crate) fn of<'a>(plan: &Plan, step: StepNo, select: impl Iterator<Item = &'a
     for path in select {
         add(&mut keep, path);
     }
-    let name = plan.step(step).name.as_str();
+    let is_it = |root: &str| plan.find_in_expression(root) == Some(step);
     let mut see = |path: &str, at_end: bool| {
         let Some((root, rest)) = path.split_once('.') else {
             return;
@@ -30,7 +30,7 @@ pub(crate) fn of<'a>(plan: &Plan, step: StepNo, select: impl Iterator<Item = &'a
                 .strip_prefix("data.")
                 .or_else(|| rest.strip_prefix("result.")),
             "event" if at_end => rest.strip_prefix("payload."),
-            _ if root == name => Some(rest),
+            _ if is_it(root) => Some(rest),
             _ => None,
         };
         if let Some(rest) = rest {

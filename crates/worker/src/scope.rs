@@ -72,6 +72,7 @@ pub(crate) struct Vars {
 
 /// What one template sees.
 pub(crate) struct View<'a> {
+    pub(crate) plan: &'a Plan,
     pub(crate) fixed: &'a Fixed,
     pub(crate) vars: &'a Vars,
     pub(crate) args: &'a Map<String, Json>,
@@ -148,7 +149,9 @@ impl Scope for View<'_> {
             return Some(Arc::new(with_data(value.clone())));
         }
         let mut outputs = self.fixed.outputs.iter();
-        if let Some((_, output)) = outputs.find(|(step, _)| step == name) {
+        let meant = self.plan.find_in_expression(name);
+        let meant = meant.map(|step| self.plan.step(step).name.as_str());
+        if let Some((_, output)) = outputs.find(|(step, _)| Some(step.as_str()) == meant) {
             return Some(match output.get("data") {
                 Some(_) => Arc::clone(output),
                 None => Arc::new(with_data(Json::clone(output))),
@@ -177,7 +180,8 @@ fn with_data(value: Json) -> Json {
 pub(crate) fn results_are_read(plan: &Plan, step: &str) -> bool {
     // The net's own templates and those of other steps' work: a word in a text is enough, since
     // keeping too much is harmless.
-    let wanted = format!("{step}.results");
+    let said = step.replace(['-', '.', ' ', ':', '/'], "_");
+    let wanted = format!("{said}.results");
     let has = |json: &Json| mentions(json, &wanted);
     let net = plan.net();
     net.edges.iter().any(|edge| {

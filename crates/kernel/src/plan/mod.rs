@@ -7,6 +7,7 @@ mod net;
 mod policy;
 mod reads;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -84,6 +85,8 @@ pub struct Plan {
     incoming: Vec<Vec<EdgeNo>>,
     outgoing: Vec<Vec<EdgeNo>>,
     by_name: HashMap<String, StepNo>,
+    /// Names that no expression can say as they are, as expressions say them.
+    spoken: HashMap<String, StepNo>,
     reads: Vec<Reads>,
 }
 
@@ -170,7 +173,14 @@ impl Plan {
             );
         }
         let hash = content_hash(&net)?;
-        let find = |name: &str| by_name.get(name).copied();
+        let mut spoken = HashMap::new();
+        for (no, step) in net.steps.iter().enumerate() {
+            let name = in_expressions(&step.name);
+            if name != step.name && !by_name.contains_key(&*name) {
+                spoken.entry(name.into_owned()).or_insert(StepNo(no as u32));
+            }
+        }
+        let find = |name: &str| by_name.get(name).or_else(|| spoken.get(name)).copied();
         let reads = net.steps.iter().map(|step| reads::of(&net, step, find));
         let reads = reads.collect();
         Ok(Plan {
@@ -179,6 +189,7 @@ impl Plan {
             incoming,
             outgoing,
             by_name,
+            spoken,
             reads,
         })
     }
@@ -254,6 +265,13 @@ impl Plan {
         self.by_name.get(name).copied()
     }
 
+    /// The step that an expression means by this name: `charge_card` is `charge-card`, which would be a
+    /// subtraction, unless a step is really called so.
+    #[must_use]
+    pub fn find_in_expression(&self, name: &str) -> Option<StepNo> {
+        self.find(name).or_else(|| self.spoken.get(name).copied())
+    }
+
     /// A step-run's id: `name`, `name#2` for the second visit, `name[3]` for item 3 of a loop.
     #[must_use]
     pub fn step_id(&self, at: StepRef) -> String {
@@ -284,6 +302,14 @@ impl Plan {
         };
         // A step-run has one id: `a[03]` is not `a[3]`.
         (self.step_id(at) == id).then_some(at)
+    }
+}
+
+/// A step's name as expressions can say it.
+fn in_expressions(name: &str) -> Cow<'_, str> {
+    match name.contains(['-', '.', ' ', ':', '/']) {
+        true => Cow::Owned(name.replace(['-', '.', ' ', ':', '/'], "_")),
+        false => Cow::Borrowed(name),
     }
 }
 

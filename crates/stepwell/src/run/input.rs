@@ -8,9 +8,9 @@ use stepwell_dialects::words::quote;
 use stepwell_dialects::{Problem, Source, problem, tree};
 use stepwell_kernel::event::Patch;
 
-use crate::definition;
 use crate::term::stderr_paint;
 use crate::usage;
+use stepwell::files::read;
 
 /// The file's parameters with those of the command line over them.
 pub(super) fn params(file: Option<&Path>, inputs: &[String]) -> Result<Json> {
@@ -66,7 +66,7 @@ fn from_file(path: &Path) -> Result<Map<String, Json>> {
             text.trim_end()
         ))
     };
-    let source = match definition::read(&name) {
+    let source = match read(&name) {
         Ok(source) => source,
         Err((name, problem)) => return refuse(&Source::unreadable(name), &[problem]),
     };

@@ -10,8 +10,8 @@ use stepwell_engine::mock::FailRule;
 use stepwell_engine::port::Catalog;
 use stepwell_kernel::plan::{Plan, Work};
 
-use super::catalog::Files;
 use crate::usage;
+use stepwell::files::Files;
 
 /// Most names that a message lists.
 const LISTED: usize = 12;

@@ -237,6 +237,7 @@ impl Surroundings<'_> {
         outcome: Option<&'v Json>,
     ) -> View<'v> {
         View {
+            plan: self.plan,
             fixed: &self.fixed,
             vars: &now.vars,
             args,

@@ -197,3 +197,23 @@ fn what_failed_work_wants_known_is_known_when_its_failure_is_final() {
     let log = sim.log();
     assert!(log.contains("CtxPatched\nStepFailed a"), "{log}");
 }
+
+#[test]
+fn a_step_whose_name_no_expression_can_say_is_meant_by_underscores() {
+    let mut sim = Sim::started(chain(vec![
+        task("charge-card"),
+        reads("c", "{{ charge_card.id }}"),
+    ]));
+    sim.run_with("charge-card", json!({ "id": 7 })).unwrap();
+    let claimed = claim(&mut sim, "c");
+    assert_eq!(claimed.outputs[0].0, "charge-card");
+    let taken = chain(vec![task("a-b"), task("a_b"), reads("c", "{{ a_b }}")]);
+    let mut sim = Sim::started(taken);
+    sim.run("a-b").unwrap();
+    sim.run("a_b").unwrap();
+    assert_eq!(
+        claim(&mut sim, "c").outputs[0].0,
+        "a_b",
+        "who is called so is meant first"
+    );
+}

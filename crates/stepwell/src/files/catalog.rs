@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stepwell_dialects::tree::{self, Node};
+use stepwell_dialects::{Severity, load};
 use stepwell_engine::port::Catalog;
 use stepwell_kernel::plan::Plan;
 
-use crate::definition::{self, Definition};
+use super::read;
 
 /// How deep below the parent's directory is searched.
 const MAX_DEPTH: usize = 3;
@@ -27,7 +28,7 @@ const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// The definitions in files around the parent's.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub struct Files {
     /// What was loaded, good or not.
     plans: RefCell<HashMap<PathBuf, Option<Arc<Plan>>>>,
     /// The names that files below a directory give themselves.
@@ -69,9 +70,12 @@ impl Files {
         if let Some(known) = self.plans.borrow().get(path) {
             return known.clone();
         }
-        let plan = Definition::open(&path.to_string_lossy())
-            .into_plan()
-            .map(Arc::new);
+        let plan = read(&path.to_string_lossy()).ok().and_then(|source| {
+            let loaded = load(&source);
+            let broken = |it: &_| matches!(it, Severity::Error);
+            let broken = loaded.problems.iter().any(|it| broken(&it.severity));
+            loaded.plan.filter(|_| !broken).map(Arc::new)
+        });
         self.plans
             .borrow_mut()
             .insert(path.to_owned(), plan.clone());
@@ -91,7 +95,7 @@ impl Files {
 fn index(folder: &Path) -> HashMap<String, PathBuf> {
     let mut names = HashMap::new();
     for path in files_below(folder) {
-        let Ok(source) = definition::read(&path.to_string_lossy()) else {
+        let Ok(source) = read(&path.to_string_lossy()) else {
             continue;
         };
         let Ok(root) = tree::parse(&source) else {

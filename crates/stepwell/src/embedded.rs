@@ -1,0 +1,415 @@
+//! The engine for programs: open a store, register handlers, start runs, wait for them.
+
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+use stepwell_dialects::{Severity, load, problem};
+use stepwell_engine::engine::{read_events, read_plan};
+use stepwell_engine::keeper::{Config, Job as Claim};
+use stepwell_engine::service::{Done, Handle, News, Service, Worker};
+use stepwell_engine::store::{RunNo, Store, StoreError};
+use stepwell_engine::{StartRequest, run_id_for};
+use stepwell_kernel::command::Command;
+use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::event::{RunContext, StepError};
+use stepwell_kernel::evolve::evolve;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::run_output;
+use stepwell_kernel::state::{Phase, State};
+use stepwell_stores::{Address, OpenMode};
+use stepwell_worker::artifacts::{ArtifactError, Artifacts};
+use stepwell_worker::handler::Answer;
+use stepwell_worker::logs::Logs;
+use stepwell_worker::secrets::{SecretError, Secrets};
+use stepwell_worker::{Crew, Handlers, Job, Means};
+
+use crate::files::{self, Files};
+
+/// How long work in flight may take to end when the engine stops.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often a run that others may end is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Why something could not be done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The definition has errors; the text says which and where.
+    #[error("{0}")]
+    Definition(String),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The engine refused.
+    #[error(transparent)]
+    Engine(#[from] stepwell_engine::Error),
+    /// Secrets cannot be had.
+    #[error(transparent)]
+    Secrets(#[from] SecretError),
+    /// Artifacts cannot be kept.
+    #[error(transparent)]
+    Artifacts(#[from] ArtifactError),
+    /// The system refused.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+}
+
+/// How an engine is opened.
+#[derive(Debug)]
+pub struct Builder {
+    store: String,
+    artifacts: Option<String>,
+    handlers: Handlers,
+    at_a_time: usize,
+    patience: Duration,
+}
+
+impl Builder {
+    /// With an async function for a queue and an operation. Its input is what the step is given.
+    #[must_use]
+    pub fn on<I, F, Fut, A>(mut self, queue: &str, operation: &str, handler: F) -> Builder
+    where
+        I: DeserializeOwned + Send + 'static,
+        F: Fn(Job, I) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = A> + Send + 'static,
+        A: Answer,
+    {
+        self.handlers = self.handlers.on(queue, operation, handler);
+        self
+    }
+
+    /// At most so many steps of a queue at a time.
+    #[must_use]
+    pub fn limit(mut self, queue: &str, jobs: usize) -> Builder {
+        self.handlers = self.handlers.limit(queue, jobs);
+        self
+    }
+
+    /// At most so many steps at a time; 256 if nobody says.
+    #[must_use]
+    pub fn at_a_time(mut self, jobs: usize) -> Builder {
+        self.at_a_time = jobs.max(1);
+        self
+    }
+
+    /// Where large results and logs are kept: a directory, `s3://`, `gs://` or `az://`. Beside the
+    /// store if nobody says.
+    #[must_use]
+    pub fn artifacts(mut self, url: &str) -> Builder {
+        self.artifacts = Some(url.to_owned());
+        self
+    }
+
+    /// How long work in flight may take to end when the engine stops.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Builder {
+        self.patience = patience;
+        self
+    }
+
+    /// Opens the store and begins to work: also on what an earlier process has left there.
+    pub fn open(self) -> Result<Stepwell, Error> {
+        let address = Address::parse(&self.store)?;
+        let store = address.open(OpenMode::Own)?;
+        let folder = match &address {
+            Address::Sqlite(path) => path.parent().unwrap_or(Path::new(".")).to_owned(),
+            Address::Postgres { .. } => Path::new(".stepwell").to_owned(),
+            Address::Memory => {
+                std::env::temp_dir().join(format!("stepwell-{}", std::process::id()))
+            }
+        };
+        let url = self.artifacts.unwrap_or_else(|| match address {
+            Address::Memory => "memory:".to_owned(),
+            _ => folder.join("artifacts").to_string_lossy().into_owned(),
+        });
+        let artifacts = Artifacts::open(&url)?;
+        let logs = Logs::beside(&folder, &artifacts);
+        let means = Means::new(Secrets::from_env()?, artifacts.clone(), logs).with_all_tools();
+        let crew = Crew::new(means, self.handlers)?;
+        let config = Config {
+            serves: crew.serves(),
+            capacity: self.at_a_time,
+            ..Config::default()
+        };
+        let ended = Arc::new(Ends::default());
+        let worker = Listening {
+            crew,
+            ended: Arc::clone(&ended),
+        };
+        let service = Service::start(Arc::clone(&store), Files::default(), config, worker)?;
+        Ok(Stepwell {
+            handle: service.handle(),
+            service,
+            store,
+            artifacts,
+            ended,
+            patience: self.patience,
+        })
+    }
+}
+
+/// An engine that runs in this process.
+pub struct Stepwell {
+    service: Service,
+    handle: Handle,
+    store: Arc<dyn Store>,
+    artifacts: Artifacts,
+    ended: Arc<Ends>,
+    patience: Duration,
+}
+
+impl fmt::Debug for Stepwell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stepwell").finish_non_exhaustive()
+    }
+}
+
+impl Stepwell {
+    /// An engine on a store: `sqlite:PATH`, `postgresql://…` or `memory:`.
+    #[must_use]
+    pub fn at(store: &str) -> Builder {
+        Builder {
+            store: store.to_owned(),
+            artifacts: None,
+            handlers: Handlers::new(),
+            at_a_time: 256,
+            patience: GRACE,
+        }
+    }
+
+    /// Starts a run of the definition in a file.
+    pub fn start(&self, file: impl AsRef<Path>, params: Json) -> Result<Run<'_>, Error> {
+        let plan = definition(&file.as_ref().to_string_lossy())?;
+        self.start_plan(&plan, None, params)
+    }
+
+    /// Starts a run under a key of the caller's: whoever starts it again under the same key, also after
+    /// a crash, gets the same run.
+    pub fn start_once(
+        &self,
+        key: &str,
+        file: impl AsRef<Path>,
+        params: Json,
+    ) -> Result<Run<'_>, Error> {
+        let plan = definition(&file.as_ref().to_string_lossy())?;
+        self.start_plan(&plan, Some(key), params)
+    }
+
+    /// Starts a run of a plan.
+    pub fn start_plan(
+        &self,
+        plan: &Arc<Plan>,
+        key: Option<&str>,
+        params: Json,
+    ) -> Result<Run<'_>, Error> {
+        let fresh = || format!("run_{}", uuid::Uuid::now_v7());
+        let request = StartRequest {
+            run_id: key.map_or_else(fresh, run_id_for),
+            request_id: key.map(str::to_owned),
+            params,
+            context: RunContext {
+                tenant_id: "local".into(),
+                project_id: "local".into(),
+                environment_id: "local".into(),
+                ..RunContext::default()
+            },
+            ..StartRequest::default()
+        };
+        let id = self.handle.start(plan, request)?;
+        Ok(Run { id, stepwell: self })
+    }
+
+    /// A run that was started before.
+    #[must_use]
+    pub fn run(&self, id: &str) -> Run<'_> {
+        Run {
+            id: id.to_owned(),
+            stepwell: self,
+        }
+    }
+
+    /// Sends an event to a run: a step that waits for its type goes on. Sent twice, it counts once.
+    pub fn deliver(
+        &self,
+        run_id: &str,
+        event_id: &str,
+        event_type: &str,
+        payload: Json,
+    ) -> Result<(), Error> {
+        let event = Command::DeliverEvent {
+            event_id: event_id.to_owned(),
+            event_type: event_type.to_owned(),
+            payload,
+        };
+        self.handle.submit(run_id, event)?;
+        Ok(())
+    }
+
+    /// The engine itself, for everything else.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Stops: work in flight may end, then everything is given back.
+    pub fn stop(self) -> Result<(), Error> {
+        Ok(self.service.stop(self.patience)?)
+    }
+}
+
+/// A run of this engine.
+#[derive(Debug)]
+pub struct Run<'a> {
+    id: String,
+    stepwell: &'a Stepwell,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// How.
+    pub outcome: Outcome,
+    /// With what: the output of the last step to succeed with one.
+    pub output: Json,
+    /// Why it failed.
+    pub error: Option<StepError>,
+}
+
+impl Run<'_> {
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Waits until it has ended, however long that takes.
+    pub fn wait(&self) -> Result<Ended, Error> {
+        loop {
+            if let Some(ended) = self.wait_for(Duration::from_secs(3600))? {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Waits until it has ended, or so long.
+    pub fn wait_for(&self, patience: Duration) -> Result<Option<Ended>, Error> {
+        let until = Instant::now() + patience;
+        loop {
+            // Asked before the store is: an end in between is not missed.
+            let seen = self.stepwell.ended.count();
+            if let Some(ended) = self.ended()? {
+                return Ok(Some(ended));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.stepwell.ended.wait(seen, left.min(LOOK));
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Result<Option<Ended>, Error> {
+        let store = &*self.stepwell.store;
+        let unknown = || stepwell_engine::Error::UnknownRun(self.id.clone());
+        let run = store.find(&self.id)?.ok_or_else(unknown)?;
+        let stored = store.load(run)?.ok_or_else(unknown)?;
+        if stored.head.head.ended_at.is_none() {
+            return Ok(None);
+        }
+        let plan = read_plan(store, stored.plan, &self.id)?;
+        let mut state = State::new(&self.id, &plan);
+        for event in read_events(store, &self.id, 0)? {
+            evolve(&plan, &mut state, &event, &mut Vec::new());
+        }
+        let Phase::Ended(outcome) = state.phase else {
+            return Ok(None);
+        };
+        let output = run_output(&plan, &state, None);
+        // A large output is kept elsewhere; who asks for it gets it whole.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let output = runtime.block_on(self.stepwell.artifacts.expand(&output))?;
+        Ok(Some(Ended {
+            outcome,
+            output,
+            error: state.error.clone(),
+        }))
+    }
+}
+
+/// Reads a definition.
+fn definition(path: &str) -> Result<Arc<Plan>, Error> {
+    let refused = |name: &str, problem| Error::Definition(format!("{name}: {problem:?}"));
+    let source = files::read(path).map_err(|(name, problem)| refused(&name, problem.message))?;
+    let loaded = load(&source);
+    let broken = loaded
+        .problems
+        .iter()
+        .any(|it| it.severity == Severity::Error);
+    match loaded.plan.filter(|_| !broken) {
+        Some(plan) => Ok(Arc::new(plan)),
+        None => Err(Error::Definition(problem::render(
+            &source,
+            &loaded.problems,
+            false,
+        ))),
+    }
+}
+
+/// Runs that have ended, so that whoever waits need not ask the store all the time.
+#[derive(Debug, Default)]
+struct Ends {
+    count: Mutex<u64>,
+    more: Condvar,
+}
+
+impl Ends {
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self) -> u64 {
+        *self.lock()
+    }
+
+    fn add(&self) {
+        *self.lock() += 1;
+        self.more.notify_all();
+    }
+
+    fn wait(&self, seen: u64, patience: Duration) {
+        let unchanged = |count: &mut u64| *count == seen;
+        let _ = self
+            .more
+            .wait_timeout_while(self.lock(), patience, unchanged);
+    }
+}
+
+/// The crew, and an ear for runs that end.
+struct Listening {
+    crew: Crew,
+    ended: Arc<Ends>,
+}
+
+impl Worker for Listening {
+    fn start(&mut self, job: Claim, done: &Done) {
+        self.crew.start(job, done);
+    }
+
+    fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
+        self.crew.stop(run, target, execution);
+    }
+
+    fn heard(&mut self, news: &News) {
+        if let News::Ended(..) = news {
+            self.ended.add();
+        }
+    }
+}
