@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 /// Folders that are never part of the project, for the walk used where git is missing.
@@ -123,12 +123,14 @@ impl Repo {
 
 /// A path relative to `root`, with `/`.
 pub(crate) fn relative(root: &Path, path: &Path) -> Option<String> {
-    let parts: Vec<_> = path
-        .strip_prefix(root)
-        .ok()?
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy())
-        .collect();
+    let mut parts = Vec::new();
+    for part in path.strip_prefix(root).ok()?.components() {
+        // Cargo names a target as its manifest does, with `..` in it.
+        match part {
+            Component::ParentDir => drop(parts.pop()),
+            part => parts.push(part.as_os_str().to_string_lossy()),
+        }
+    }
     Some(parts.join("/"))
 }
 

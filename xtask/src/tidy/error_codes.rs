@@ -35,6 +35,10 @@ const SOURCES: &[(&str, Shape)] = &[
             "code:",
         ]),
     ),
+    ("crates/worker/src/pipeline/", Shape::Literals),
+    ("crates/worker/src/crew", Shape::Literals),
+    ("crates/worker/src/handler", Shape::Literals),
+    ("crates/worker/src/tool.rs", Shape::Literals),
     ("crates/worker/src/tools/http/fault", Shape::Literals),
     // Each has a function that names the code of every case.
     (
@@ -46,10 +50,7 @@ const SOURCES: &[(&str, Shape)] = &[
     ("crates/worker/src/tools/process/codes", Shape::Literals),
     ("crates/worker/src/tools/sql/codes", Shape::Literals),
     // What the command itself says about a file.
-    (
-        "crates/stepwell/src/definition",
-        Shape::Arguments(&["error("]),
-    ),
+    ("crates/stepwell/src/files/", Shape::Arguments(&["error("])),
     // What it refuses without having asked an engine.
     (
         "crates/stepwell/src/runs/",
