@@ -1,6 +1,7 @@
 //! The stepwell command: one file per subcommand, and nothing in them that another program could
 //! need. Rules are the kernel's, languages the dialects', runs the engine's.
 
+mod artifacts;
 mod bench;
 mod check;
 mod db;
@@ -84,6 +85,7 @@ enum Command {
     Run(run::RunArgs),
     Resume(run::ResumeArgs),
     Runs(runs::RunsArgs),
+    Artifacts(artifacts::ArtifactsArgs),
     Dlq(dlq::DlqArgs),
     Outbox(outbox::OutboxArgs),
     Alerts(dlq::AlertsArgs),
@@ -113,6 +115,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => run::resume(&args),
         Command::Runs(args) => runs::run(&args),
+        Command::Artifacts(args) => artifacts::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::Outbox(args) => outbox::run(&args),
         Command::Alerts(args) => dlq::alerts(&args),

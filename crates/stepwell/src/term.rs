@@ -192,6 +192,21 @@ pub(crate) fn stamp(millis: u64) -> String {
     }
 }
 
+/// A size for people: `812 B`, `64.0 KiB`, `1.5 GiB`.
+pub(crate) fn bytes(number: u64) -> String {
+    let mut size = number as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if size < 1024.0 {
+            return match unit {
+                "B" => format!("{number} B"),
+                unit => format!("{size:.1} {unit}"),
+            };
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.1} TiB")
+}
+
 /// `1 step`, `7 steps`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     match number {

@@ -1,0 +1,266 @@
+//! `stepwell artifacts`: what steps made that is too large for the log, and how it is thrown away.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, anyhow};
+use clap::{Args, Subcommand};
+use serde_json::json;
+use stepwell_engine::store::Store;
+use stepwell_kernel::event::ArtifactRef;
+use stepwell_kernel::time::Time;
+use stepwell_worker::artifacts::Pruned;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::exit::Exit;
+use crate::picture::Picture;
+use crate::run::Output;
+use crate::runs::say;
+use crate::store::StoreArgs;
+use crate::term::{bytes, count};
+use crate::work::{Data, DataArgs};
+
+/// What steps made that is too large for the log, and their logs
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell artifacts list RUN
+  stepwell artifacts get RUN artifact:runs/…/output > output.json      checked against its hash
+  stepwell artifacts prune --older-than 30d --dry-run
+  stepwell artifacts prune --older-than 30d
+
+Results over 64 KiB are kept as artifacts, and the log of events has a reference with their hash. `prune`
+takes out artifacts and logs of runs that have ended and have nothing newer than that; the log of events
+stays, and `get` then says that they are gone.
+
+Exit codes: 0 done, 1 no such run or artifact, or the store cannot be used, 2 wrong usage.")]
+pub(crate) struct ArtifactsArgs {
+    #[command(subcommand)]
+    command: ArtifactsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ArtifactsCommand {
+    /// The artifacts of a run
+    List(OfRun),
+    /// Print one, if it is what the log says it is
+    Get(Get),
+    /// Take out those of runs that ended long ago, and their logs
+    Prune(Prune),
+}
+
+#[derive(Debug, Args)]
+struct On {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Output::Human)]
+    output: Output,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+#[derive(Debug, Args)]
+struct OfRun {
+    /// The run's id
+    #[arg(value_name = "RUN")]
+    run: String,
+    #[command(flatten)]
+    on: On,
+}
+
+#[derive(Debug, Args)]
+struct Get {
+    /// The run's id
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// The artifact's address, as `list` has it
+    #[arg(value_name = "URI")]
+    uri: String,
+    #[command(flatten)]
+    on: On,
+}
+
+#[derive(Debug, Args)]
+struct Prune {
+    /// How long they are kept: a number with s, m, h or d
+    #[arg(long, value_name = "AGE", value_parser = age)]
+    older_than: Duration,
+    /// Only say what would be taken out
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    on: On,
+}
+
+fn age(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no age; write 36h or 30d");
+    let (number, unit) = text.split_at(text.len().saturating_sub(1));
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number
+        .checked_mul(seconds)
+        .map(Duration::from_secs)
+        .ok_or_else(wrong)
+}
+
+pub(crate) fn run(args: &ArtifactsArgs) -> Result<Exit> {
+    match &args.command {
+        ArtifactsCommand::List(args) => list(args),
+        ArtifactsCommand::Get(args) => get(args),
+        ArtifactsCommand::Prune(args) => prune(args),
+    }
+}
+
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().build()?)
+}
+
+impl On {
+    fn data(&self) -> Result<Data> {
+        self.data.open(&self.store.address()?)
+    }
+}
+
+fn list(args: &OfRun) -> Result<Exit> {
+    let store = args.on.store.read()?;
+    Picture::read(&*store, &args.run)?;
+    let found = runtime()?.block_on(args.on.data()?.artifacts.list(&args.run))?;
+    let mut text = String::new();
+    let mut rows = Vec::new();
+    for artifact in &found {
+        text.push_str(&format!(
+            "{:>10}  {}\n",
+            bytes(artifact.bytes),
+            artifact.uri
+        ));
+        let at = artifact.modified.duration_since(SystemTime::UNIX_EPOCH);
+        let at = i64::try_from(at.unwrap_or_default().as_millis()).unwrap_or(i64::MAX);
+        rows.push(json!({
+            "uri": artifact.uri,
+            "sizeBytes": artifact.bytes,
+            "modified": Time(at).to_rfc3339(),
+        }));
+    }
+    if found.is_empty() {
+        text = "the run has no artifacts".to_owned();
+    }
+    say(args.on.output, text.trim_end(), &json!(rows))?;
+    Ok(Exit::Ok)
+}
+
+/// What the log of a run says of an artifact.
+fn reference(picture: &Picture, uri: &str) -> Option<ArtifactRef> {
+    let events = picture.events.iter();
+    let texts = events.filter_map(|event| serde_json::to_value(event).ok());
+    let mut found = None;
+    for json in texts {
+        find(&json, uri, &mut found);
+    }
+    found
+}
+
+/// The last reference to it anywhere below a value: in an output, in ctx, in a memo.
+fn find(json: &serde_json::Value, uri: &str, found: &mut Option<ArtifactRef>) {
+    if json.get("uri").and_then(|it| it.as_str()) == Some(uri)
+        && let Ok(reference) = serde_json::from_value::<ArtifactRef>(json.clone())
+    {
+        *found = Some(reference);
+    }
+    match json {
+        serde_json::Value::Array(items) => items.iter().for_each(|it| find(it, uri, found)),
+        serde_json::Value::Object(map) => map.values().for_each(|it| find(it, uri, found)),
+        _ => {}
+    }
+}
+
+fn get(args: &Get) -> Result<Exit> {
+    let store = args.on.store.read()?;
+    let picture = Picture::read(&*store, &args.run)?;
+    let reference = reference(&picture, &args.uri).ok_or_else(|| {
+        anyhow!(
+            "the log of {} names no artifact {}; `stepwell artifacts list` has them",
+            args.run,
+            args.uri
+        )
+    })?;
+    let bytes = runtime()?.block_on(args.on.data()?.artifacts.get(&reference))?;
+    io::stdout()
+        .write_all(&bytes)
+        .context("it cannot be printed")?;
+    Ok(Exit::Ok)
+}
+
+fn prune(args: &Prune) -> Result<Exit> {
+    let store = args.on.store.read()?;
+    let data = args.on.data()?;
+    let until = SystemTime::now()
+        .checked_sub(args.older_than)
+        .unwrap_or(SystemTime::UNIX_EPOCH);
+    // What cannot be asked about is kept.
+    let is_kept = |run_id: &str| is_open(&*store, run_id).unwrap_or(true);
+    let artifacts = runtime()?.block_on(data.artifacts.prune(is_kept, until, args.dry_run))?;
+    let logs = data.logs.prune(is_kept, until, args.dry_run)?;
+    let words = |what: &str, pruned: Pruned| {
+        format!(
+            "{} of {what}, {}",
+            count(pruned.objects as usize, "file"),
+            bytes(pruned.bytes)
+        )
+    };
+    let done = if args.dry_run {
+        "would be taken out"
+    } else {
+        "taken out"
+    };
+    let text = format!(
+        "{done}: {}; {}",
+        words("artifacts", artifacts),
+        words("logs", logs)
+    );
+    let json = json!({
+        "dryRun": args.dry_run,
+        "artifacts": { "objects": artifacts.objects, "bytes": artifacts.bytes },
+        "logs": { "objects": logs.objects, "bytes": logs.bytes },
+    });
+    say(args.on.output, &text, &json)?;
+    Ok(Exit::Ok)
+}
+
+fn is_open(store: &dyn Store, run_id: &str) -> Result<bool> {
+    let Some(run) = store.find(run_id)? else {
+        // Nobody knows the run: its store was thrown away, or it is another store's.
+        return Ok(true);
+    };
+    let stored = store.load(run)?;
+    Ok(stored.is_none_or(|stored| stored.head.head.ended_at.is_none()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_a_unit() {
+        assert_eq!(age("30d"), Ok(Duration::from_secs(30 * 86_400)));
+        assert_eq!(age("90m"), Ok(Duration::from_secs(5_400)));
+        for wrong in [
+            "",
+            "d",
+            "30",
+            "x d",
+            "-1d",
+            "1w",
+            "99999999999999999999d",
+            "é",
+        ] {
+            assert!(age(wrong).is_err(), "{wrong}");
+        }
+    }
+}
