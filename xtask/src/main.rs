@@ -8,6 +8,7 @@ mod cluster;
 mod conformance;
 mod corpus;
 mod postgres;
+mod programs;
 mod repo;
 mod schemas;
 mod source;

@@ -4,6 +4,7 @@
 //! `STEPWELL_TEST_POSTGRES`, and these tasks see to it that there is one.
 
 use crate::cluster::{Cluster, is_root};
+use crate::programs;
 use crate::repo::Repo;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
@@ -19,7 +20,8 @@ Usage: cargo xtask test [ARGS of cargo test]
 
 Without ARGS: `cargo test --workspace --locked`. The tests find the server in
 STEPWELL_TEST_POSTGRES: yours if it is set, else a private cluster that is removed afterwards.
-`cargo xtask postgres --help` says what that needs.
+`cargo xtask postgres --help` says what that needs. Python 3 and DuckDB are found, or installed as root
+on Debian; without DuckDB the tests of its tool are skipped.
 ";
 
 pub(crate) const HELP: &str = "\
@@ -41,7 +43,9 @@ pub(crate) fn test(repo: &Repo, args: &[String]) -> Result<()> {
         words.extend(["--workspace", "--locked"]);
     }
     words.extend(args.iter().map(String::as_str));
-    with_server(repo.cargo(&words))
+    let mut command = repo.cargo(&words);
+    command.envs(programs::variables(repo)?);
+    with_server(command)
 }
 
 pub(crate) fn run(_: &Repo, args: &[String]) -> Result<()> {
@@ -98,7 +102,7 @@ fn private() -> Result<Cluster> {
     );
 }
 
-fn apt_get(args: &[&str]) -> Result<()> {
+pub(crate) fn apt_get(args: &[&str]) -> Result<()> {
     println!("+ apt-get {}", args.join(" "));
     let status = Command::new("apt-get")
         .args(args)
