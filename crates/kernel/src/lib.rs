@@ -16,6 +16,7 @@ pub mod explain;
 pub mod expr;
 pub mod keys;
 pub mod plan;
+pub mod reference;
 pub mod rejection;
 mod scope;
 pub mod signal;

@@ -32,7 +32,7 @@ use crate::keep;
 use crate::log::StepLog;
 use crate::means::Means;
 use crate::outcome::ToolError;
-use crate::pipeline::{self, Ending, Pipeline, Surroundings};
+use crate::pipeline::{self, Ending, MAX_VALUE, Pipeline, Surroundings};
 use crate::place;
 use crate::scope::{Fixed, Vars, View};
 use crate::secrets::Redactor;
@@ -298,14 +298,26 @@ impl Shared {
         became
     }
 
+    /// The arguments of the step's token.
+    async fn args(&self, job: &Job) -> Result<Map<String, Json>, ToolError> {
+        let Some(args) = job.claimed.args.as_deref() else {
+            return Ok(Map::new());
+        };
+        Ok(match self.means.artifacts.expand(args).await? {
+            Json::Object(map) => map,
+            _ => Map::new(),
+        })
+    }
+
     /// The step's own input and its token's arguments, as its templates make them.
-    fn input(&self, job: &Job, fixed: &Fixed) -> Result<Map<String, Json>, ToolError> {
+    fn input(
+        &self,
+        job: &Job,
+        fixed: &Fixed,
+        mut args: Map<String, Json>,
+    ) -> Result<Map<String, Json>, ToolError> {
         let claimed = &job.claimed;
         let step = job.plan.step(claimed.step);
-        let mut args = match claimed.args.as_deref() {
-            Some(Json::Object(map)) => map.clone(),
-            _ => Map::new(),
-        };
         let written = match (claimed.claim.target, &step.undo) {
             (Target::Undo(_), Some(undo)) => &undo.input,
             _ => &step.input,
@@ -338,7 +350,7 @@ impl Shared {
             attempt: 1,
             outcome: None,
         };
-        template.evaluate(&view).map_err(|error| {
+        template.evaluate_within(&view, MAX_VALUE).map_err(|error| {
             let step = &job.plan.step(job.claimed.step).name;
             let message = place::of(&job.plan, step, &error);
             ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", message)
@@ -389,12 +401,13 @@ impl Shared {
         let pipeline = self.pipeline(job)?;
         let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
         pipeline::bring(&self.means, &mut fixed).await?;
+        let args = self.args(job).await?;
         self.unlock(job, &pipeline, &mut fixed, &redactor).await?;
         let memo = match claimed.memo.as_deref() {
             Some(memo) => Some(self.means.artifacts.expand(memo).await?),
             None => None,
         };
-        let args = self.input(job, &fixed)?;
+        let args = self.input(job, &fixed, args)?;
         let step = &job.plan.step(claimed.step).name;
         let surroundings = Surroundings {
             means: &self.means,
@@ -517,7 +530,8 @@ impl Shared {
         };
         let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
         pipeline::bring(&self.means, &mut fixed).await?;
-        let mut input = Json::Object(self.input(job, &fixed)?);
+        let args = self.args(job).await?;
+        let mut input = Json::Object(self.input(job, &fixed, args)?);
         if input.as_object().is_some_and(Map::is_empty) {
             // A file that says nothing of the input means all there is.
             input = Json::clone(&claimed.params);

@@ -159,7 +159,7 @@ impl Decider<'_> {
 
     fn item(&self, at: StepRef) -> Option<serde_json::Value> {
         let each = self.state.visit(at)?.each.as_ref()?;
-        each.items.get(at.item? as usize).cloned()
+        each.item(at.item?)
     }
 
     /// The step-run a result is about, if the result may still be recorded.

@@ -11,6 +11,7 @@ use crate::keys;
 use crate::plan::{
     ErrorClass, Loop, LoopMode, MaxInFlight, OnLoopFailure, StepRef, WaitOn, WaitSpec, Work,
 };
+use crate::reference;
 use crate::scope::{Boundary, Item, View, output_is_read, output_of};
 use crate::state::{Phase, Status};
 use crate::time::Time;
@@ -72,11 +73,11 @@ impl Decider<'_> {
         let visit = self.state.visit(at);
         let item = at.item.and_then(|index| {
             let each = self.plan.step(at.step).each.as_ref()?;
-            let items = &visit?.each.as_ref()?.items;
+            let item = visit?.each.as_ref()?.item(index)?;
             Some(Item {
                 name: each.iterator.clone(),
                 index,
-                value: Arc::new(items.get(index as usize)?.clone()),
+                value: Arc::new(item),
             })
         });
         Boundary {
@@ -261,7 +262,10 @@ impl Decider<'_> {
                     .evaluate(&view)
                     .map_err(|error| self.broken(at, "the list", &error))?;
                 match list_of(value) {
-                    Ok(list) => (list.len(), LoopItems::Inline(Arc::new(list))),
+                    Ok(Listed::Here(list)) => (list.len(), LoopItems::Inline(Arc::new(list))),
+                    Ok(Listed::Elsewhere(value, count)) => {
+                        (count, LoopItems::Reference(Arc::new(value)))
+                    }
                     Err(found) => {
                         return wrong(
                             "LOOP_NOT_A_LIST",
@@ -340,13 +344,23 @@ impl Decider<'_> {
     }
 }
 
-/// A list, also where a template made text of one.
-fn list_of(value: Json) -> Result<Vec<Json>, &'static str> {
+/// Where the items of a loop are.
+enum Listed {
+    Here(Vec<Json>),
+    /// What stands for the list, and how many it has.
+    Elsewhere(Json, usize),
+}
+
+/// A list, also where a template made text of one, or what stands for one.
+fn list_of(value: Json) -> Result<Listed, &'static str> {
+    if let Some(count) = reference::count(&value) {
+        return Ok(Listed::Elsewhere(value, count));
+    }
     match value {
-        Json::Array(list) => Ok(list),
-        Json::Null => Ok(Vec::new()),
+        Json::Array(list) => Ok(Listed::Here(list)),
+        Json::Null => Ok(Listed::Here(Vec::new())),
         Json::String(text) => match serde_json::from_str(&text) {
-            Ok(Json::Array(list)) => Ok(list),
+            Ok(Json::Array(list)) => Ok(Listed::Here(list)),
             _ => Err("text"),
         },
         Json::Bool(_) => Err("a boolean"),

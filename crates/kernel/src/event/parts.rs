@@ -131,6 +131,8 @@ pub enum LoopItems {
     Path(Vec<String>),
     /// Here, because they were computed.
     Inline(Arc<Vec<Json>>),
+    /// Where this reference says; an item is a part of what it stands for.
+    Reference(Arc<Json>),
 }
 
 /// A token that moves along an edge.

@@ -150,16 +150,20 @@ impl Fold<'_> {
         }
         if let Some(each) = each {
             self.settle(Due::Enter(at));
-            let items = match &each.items {
-                LoopItems::Inline(items) => items.clone(),
+            let window = each.window.max(1);
+            let begun = match &each.items {
+                LoopItems::Inline(items) => LoopState::new(items.clone(), window),
+                LoopItems::Reference(list) => {
+                    LoopState::by_reference(list.clone(), each.count as usize, window)
+                }
                 LoopItems::Path(path) => {
                     let value = at_path(self.plan, self.state, path);
                     let list = value.as_deref().and_then(|value| value.as_array().cloned());
-                    std::sync::Arc::new(list.unwrap_or_default())
+                    LoopState::new(std::sync::Arc::new(list.unwrap_or_default()), window)
                 }
             };
             if let Some(visit) = self.visit_mut(at) {
-                visit.each = Some(Box::new(LoopState::new(items, each.window.max(1))));
+                visit.each = Some(Box::new(begun));
             }
             self.advance_loop(at);
         }

@@ -16,6 +16,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
+use crate::reference;
+
 use super::scan::{Scanned, scan};
 use super::{MAX_OUTPUT, MAX_SOURCE, Scope, TemplateError, library, value};
 
@@ -108,13 +110,19 @@ impl Template {
 
     /// The value: native if the template is one `{{ … }}`, text otherwise.
     pub fn evaluate(&self, scope: &dyn Scope) -> Result<Json, TemplateError> {
+        self.evaluate_within(scope, MAX_OUTPUT)
+    }
+
+    /// The same, where a value that is only handed on may have this many bytes.
+    pub fn evaluate_within(&self, scope: &dyn Scope, bytes: usize) -> Result<Json, TemplateError> {
         let compiled = &*self.inner;
+        let mut room = value::Room::of(bytes);
         caught(|| match &compiled.code {
             Code::Text => Ok(Json::String(compiled.source.to_string())),
             Code::Path(path) => {
                 let root = scope.lookup(&path[0]);
-                let json = root.as_deref().and_then(|root| walk(root, &path[1..]));
-                value::copy(json.unwrap_or(&Json::Null), &mut value::Room::new(), 0)
+                let json = walk(root.as_deref(), &path[1..])?;
+                value::copy(json.unwrap_or(&Json::Null), &mut room, 0)
             }
             Code::Expression(expression) => {
                 let result = expression.eval(self.context(scope))?;
@@ -133,7 +141,7 @@ impl Template {
             Code::Text => Ok(text_is_true(&compiled.source)),
             Code::Path(path) => {
                 let root = scope.lookup(&path[0]);
-                let json = root.as_deref().and_then(|root| walk(root, &path[1..]));
+                let json = walk(root.as_deref(), &path[1..])?;
                 Ok(json.is_some_and(json_is_true))
             }
             Code::Expression(expression) => Ok(expression.eval(self.context(scope))?.is_true()),
@@ -233,8 +241,18 @@ fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     })
 }
 
-fn walk<'j>(json: &'j Json, path: &[String]) -> Option<&'j Json> {
-    path.iter().try_fold(json, |at, key| at.get(key.as_str()))
+fn walk<'j>(json: Option<&'j Json>, path: &[String]) -> Result<Option<&'j Json>, Error> {
+    let Some(mut at) = json else {
+        return Ok(None);
+    };
+    for key in path {
+        at = match at.get(key.as_str()) {
+            Some(below) => below,
+            None if reference::hides(at, key) => return Err(value::kept_elsewhere(key)),
+            None => return Ok(None),
+        };
+    }
+    Ok(Some(at))
 }
 
 fn json_is_true(json: &Json) -> bool {

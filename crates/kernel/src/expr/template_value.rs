@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
-use super::{Scope, Template, TemplateError, has_template};
+use super::{MAX_OUTPUT, Scope, Template, TemplateError, has_template};
 
 /// Values nested deeper than this are kept as they are rather than recursed into.
 const MAX_VALUE_DEPTH: usize = 128;
@@ -49,7 +49,12 @@ impl TemplateValue {
 
     /// The JSON with every template replaced by its value.
     pub fn evaluate(&self, scope: &dyn Scope) -> Result<Json, TemplateError> {
-        self.node.evaluate(scope)
+        self.evaluate_within(scope, MAX_OUTPUT)
+    }
+
+    /// The same, where a value that is only handed on may have this many bytes.
+    pub fn evaluate_within(&self, scope: &dyn Scope, bytes: usize) -> Result<Json, TemplateError> {
+        self.node.evaluate(scope, bytes)
     }
 
     /// Whether there is nothing to evaluate.
@@ -146,18 +151,18 @@ impl Node {
         }
     }
 
-    fn evaluate(&self, scope: &dyn Scope) -> Result<Json, TemplateError> {
+    fn evaluate(&self, scope: &dyn Scope, bytes: usize) -> Result<Json, TemplateError> {
         Ok(match self {
             Node::Static(json) => json.clone(),
-            Node::Template(template) => template.evaluate(scope)?,
+            Node::Template(template) => template.evaluate_within(scope, bytes)?,
             Node::List(nodes) => {
-                let items = nodes.iter().map(|n| n.evaluate(scope));
+                let items = nodes.iter().map(|n| n.evaluate(scope, bytes));
                 Json::Array(items.collect::<Result<_, _>>()?)
             }
             Node::Map(nodes) => {
                 let pairs = nodes
                     .iter()
-                    .map(|(k, n)| Ok((k.clone(), n.evaluate(scope)?)));
+                    .map(|(k, n)| Ok((k.clone(), n.evaluate(scope, bytes)?)));
                 Json::Object(pairs.collect::<Result<_, TemplateError>>()?)
             }
         })

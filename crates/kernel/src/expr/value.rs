@@ -13,6 +13,7 @@ use minijinja::{Error, ErrorKind, Value};
 use serde_json::Value as Json;
 
 use super::MAX_OUTPUT;
+use crate::reference;
 
 /// Deeper results are refused, because JSON readers recurse.
 const MAX_DEPTH: usize = 100;
@@ -28,6 +29,14 @@ pub(super) fn too_large(what: impl std::fmt::Display) -> Error {
 
 pub(super) fn result_too_large() -> Error {
     too_large(format_args!("the result is over {} KiB", MAX_OUTPUT / 1024))
+}
+
+/// Who reads through a reference must not take what is kept elsewhere for absent.
+pub(super) fn kept_elsewhere(what: impl std::fmt::Display) -> Error {
+    type_error(format!(
+        "{what} is too large for the log and kept as an artifact; name what is needed of it in \
+         `output_select`, or read it in a task"
+    ))
 }
 
 pub(super) fn type_error(message: impl Into<String>) -> Error {
@@ -109,6 +118,9 @@ impl Object for JsonRef {
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         match self.json() {
+            json if key.as_str().is_none() && reference::is_reference(json) => {
+                Some(Value::from(kept_elsewhere(key)))
+            }
             Json::Array(items) => {
                 let index = key.as_usize()?;
                 Some(self.child(|| Step::Index(index), items.get(index)?))
@@ -118,12 +130,19 @@ impl Object for JsonRef {
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        let json = self.json().as_object()?.get(key)?;
-        Some(self.child(|| Step::Key(Arc::from(key)), json))
+        let whole = self.json();
+        match whole.as_object()?.get(key) {
+            Some(json) => Some(self.child(|| Step::Key(Arc::from(key)), json)),
+            None if reference::hides(whole, key) => Some(Value::from(kept_elsewhere(key))),
+            None => None,
+        }
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         match self.json() {
+            json if reference::is_reference(json) => {
+                Enumerator::Values(vec![Value::from(kept_elsewhere("its items"))])
+            }
             Json::Array(items) => Enumerator::Seq(items.len()),
             Json::Object(map) => {
                 Enumerator::Values(map.keys().map(|k| Value::from(k.as_str())).collect())
@@ -133,6 +152,9 @@ impl Object for JsonRef {
     }
 
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        if let Some(count) = reference::count(self.json()) {
+            return Some(count);
+        }
         match self.json() {
             Json::Array(items) => Some(items.len()),
             Json::Object(map) => Some(map.len()),
@@ -186,6 +208,10 @@ pub(super) struct Room(usize);
 impl Room {
     pub(super) fn new() -> Room {
         Room(MAX_OUTPUT)
+    }
+
+    pub(super) fn of(bytes: usize) -> Room {
+        Room(bytes)
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use super::step_run::StepRun;
 use crate::event::StepError;
+use crate::reference;
 
 /// What a closed item came to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +28,15 @@ pub enum ItemResult {
 /// A loop in progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoopState {
-    /// The items.
+    /// The items; none of them if they are kept elsewhere.
     pub items: Arc<Vec<Json>>,
+    /// What stands for the list of items, if it is kept elsewhere.
+    #[serde(
+        default,
+        with = "super::frozen::maybe",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub reference: Option<Arc<Json>>,
     /// The most that are open at a time.
     pub window: u32,
     /// The next item to open.
@@ -48,15 +56,42 @@ impl LoopState {
     /// A loop over these items with nothing opened.
     #[must_use]
     pub fn new(items: Arc<Vec<Json>>, window: u32) -> LoopState {
-        let results = vec![None; items.len()];
+        let count = items.len();
+        LoopState::over(items, None, count, window)
+    }
+
+    /// A loop over so many items that are kept elsewhere.
+    #[must_use]
+    pub fn by_reference(reference: Arc<Json>, count: usize, window: u32) -> LoopState {
+        LoopState::over(Arc::default(), Some(reference), count, window)
+    }
+
+    fn over(
+        items: Arc<Vec<Json>>,
+        reference: Option<Arc<Json>>,
+        count: usize,
+        window: u32,
+    ) -> LoopState {
+        let results = vec![None; count];
         LoopState {
             items,
+            reference,
             window,
             next: 0,
             active: BTreeMap::new(),
             results,
             failed: 0,
             highest: 0,
+        }
+    }
+
+    /// One item, or what stands for it.
+    #[must_use]
+    pub fn item(&self, index: u32) -> Option<Json> {
+        match &self.reference {
+            Some(list) if index < self.count() => Some(reference::item(list, index as usize)),
+            Some(_) => None,
+            None => self.items.get(index as usize).cloned(),
         }
     }
 

@@ -8,6 +8,7 @@ mod error;
 mod key;
 mod place;
 mod preview;
+mod recent;
 mod retention;
 mod shrink;
 
@@ -27,7 +28,7 @@ pub use key::{Key, name_of, segment};
 pub(crate) use place::{private_dir, secure};
 pub use preview::preview;
 pub use retention::{Pruned, Stored};
-pub use shrink::{INLINE_BYTES, Keep, is_ref};
+pub use shrink::{INLINE_BYTES, Keep, is_ref, refers};
 
 use key::hex;
 use place::Place;
@@ -43,6 +44,7 @@ pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
     place: Place,
     limit: u64,
+    recent: recent::Recent,
 }
 
 /// The clients of clouds hold credentials, so they are not shown.
@@ -64,6 +66,7 @@ impl Artifacts {
             store,
             place,
             limit: READ_LIMIT,
+            recent: recent::Recent::default(),
         })
     }
 

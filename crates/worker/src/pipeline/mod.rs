@@ -18,6 +18,7 @@ use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use tokio::time::Instant;
 
+use crate::artifacts;
 use crate::means::Means;
 use crate::outcome::{Outcome, ToolError};
 use crate::place;
@@ -26,6 +27,8 @@ use crate::secrets::Redactor;
 use crate::tool::{Call, Cx, Stop};
 use progress::{Progress, Resumed};
 use task::{Act, Rule, Sets, Task, Timeout};
+
+pub(crate) use task::MAX_VALUE;
 
 /// Tasks that one execution may run: jumps can go round for ever.
 const MAX_TASKS: u32 = 10_000;
@@ -583,27 +586,11 @@ fn names<'a>(assert: &'a Json, key: &str) -> impl Iterator<Item = &'a str> {
     list.into_iter().flatten().filter_map(Json::as_str)
 }
 
-/// An expression's values that are kept elsewhere are brought here before anything is rendered.
+/// Values that are kept elsewhere are brought here before anything is rendered.
 pub(crate) async fn bring(means: &Means, fixed: &mut Fixed) -> Result<(), ToolError> {
     for value in fixed.referable() {
-        if crate::artifacts::is_ref(value).is_some() {
+        if artifacts::refers(value) {
             *value = Arc::new(means.artifacts.expand(value).await?);
-        } else if let Json::Object(map) = &**value {
-            let referred: Vec<String> = map
-                .iter()
-                .filter(|(_, it)| crate::artifacts::is_ref(it).is_some())
-                .map(|(key, _)| key.clone())
-                .collect();
-            if referred.is_empty() {
-                continue;
-            }
-            let mut map = map.clone();
-            for key in referred {
-                if let Some(it) = map.get_mut(&key) {
-                    *it = means.artifacts.expand(it).await?;
-                }
-            }
-            *value = Arc::new(Json::Object(map));
         }
     }
     Ok(())

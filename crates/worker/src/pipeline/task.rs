@@ -239,12 +239,15 @@ fn timeout(map: &Map<String, Json>) -> Result<Timeout, ToolError> {
     }
 }
 
+/// A value that a task is only handed may be so large: as large as any tool's result.
+pub(crate) const MAX_VALUE: usize = 64 << 20;
+
 /// A mapping that a template gave, or nothing.
 pub(crate) fn mapping(
     value: &TemplateValue,
     scope: &dyn Scope,
 ) -> Result<Map<String, Json>, TemplateError> {
-    Ok(match value.evaluate(scope)? {
+    Ok(match value.evaluate_within(scope, MAX_VALUE)? {
         Json::Object(map) => map,
         _ => Map::new(),
     })

@@ -174,7 +174,10 @@ async fn a_large_value_is_replaced_and_comes_back() {
     assert_eq!(is_ref(&stub), reference);
     assert_eq!(stub["count"], 5000);
     assert_eq!(stub["rows"], json!([null, { "id": 1 }]));
-    assert_eq!(stub.get("note"), None, "too large to be kept");
+    // Too large to be kept: what stands there can be handed on.
+    assert_eq!(stub["note"]["_at"], "/note");
+    assert_eq!(store.expand(&stub["note"]).await.unwrap(), large()["note"]);
+    assert_eq!(stub.get("absent"), None);
     assert_eq!(stub["_preview"]["fields"]["rows"]["length"], 5000);
     assert!(stub.to_string().len() < 4096);
     assert_eq!(store.expand(&stub).await.unwrap(), large());
@@ -195,7 +198,32 @@ async fn what_is_kept_has_a_limit_in_all() {
         .await
         .unwrap();
     assert!(stub.to_string().len() < 64 << 10);
-    assert_eq!(stub.as_object().unwrap().len(), 4 + 2);
+    let kept = stub
+        .as_object()
+        .unwrap()
+        .values()
+        .filter(|it| it.is_string());
+    assert_eq!(kept.count(), 4);
+    assert_eq!(
+        stub["f9"]["_at"], "/f9",
+        "the others are references to their part"
+    );
+}
+
+#[tokio::test]
+async fn a_large_list_inside_can_be_counted_looped_over_and_taken_apart() {
+    let (_dir, store) = folder();
+    let keep = keep(&[&["rows"], &["rows", "1", "id"]]);
+    let (stub, _) = store.shrink(&key("result"), large(), &keep).await.unwrap();
+    assert_eq!(stub["rows"]["_count"], 5000);
+    assert!(stub["_keys"].as_array().unwrap().contains(&json!("count")));
+    let item = stepwell_kernel::reference::item(&stub["rows"], 7);
+    let whole = json!({ "row": item, "inside": [{ "all": stub["rows"] }] });
+    let back = store.expand(&whole).await.unwrap();
+    assert_eq!(back["row"], large()["rows"][7]);
+    assert_eq!(back["inside"][0]["all"], large()["rows"]);
+    let beyond = stepwell_kernel::reference::item(&stub["rows"], 5000);
+    assert!(store.expand(&beyond).await.is_err());
 }
 
 #[tokio::test]

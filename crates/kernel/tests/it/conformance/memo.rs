@@ -1,11 +1,16 @@
 //! A worker that lets its step wait is told how far it came when the step goes on.
 
+use std::sync::Arc;
+
 use expect_test::expect;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Claimed, Command, Reply, WaitFor};
 use stepwell_kernel::effect::{Effect, Outcome};
 use stepwell_kernel::event::{CalledRun, Rollback, StepError};
-use stepwell_kernel::plan::{ErrorClass, Net, Step, Work};
+use stepwell_kernel::expr::{Template, TemplateValue};
+use stepwell_kernel::plan::{
+    ErrorClass, Loop, LoopMode, MaxInFlight, Net, OnLoopFailure, Step, Work,
+};
 use stepwell_kernel::state::Status;
 
 use crate::support::{Sim, chain, retried, task};
@@ -216,4 +221,51 @@ fn a_step_whose_name_no_expression_can_say_is_meant_by_underscores() {
         "a_b",
         "who is called so is meant first"
     );
+}
+
+#[test]
+fn a_loop_over_a_list_that_is_kept_elsewhere_counts_by_its_reference() {
+    let mut each = task("each");
+    each.each = Some(Loop {
+        items: TemplateValue::parse(&json!("{{ a.rows }}")).unwrap(),
+        iterator: "row".into(),
+        mode: LoopMode::Parallel,
+        max_in_flight: MaxInFlight::Fixed(2),
+        on_failure: OnLoopFailure::Fail,
+    });
+    let mut sim = Sim::started(chain(vec![task("a"), each]));
+    let rows = json!({ "_ref": { "uri": "artifact:x" }, "_at": "/rows", "_count": 3 });
+    sim.run_with(
+        "a",
+        json!({ "_ref": { "uri": "artifact:x" }, "_keys": [], "rows": rows }),
+    )
+    .unwrap();
+    sim.crash();
+    let item = claim(&mut sim, "each[0]").item.unwrap();
+    assert_eq!(item["_at"], "/rows/0");
+    sim.complete("each[0]").unwrap();
+    sim.run("each[1]").unwrap();
+    sim.run("each[2]").unwrap();
+    assert!(matches!(sim.outcome(), Some(Outcome::Succeeded)));
+}
+
+#[test]
+fn what_is_kept_elsewhere_is_never_taken_for_absent() {
+    let stub = json!({ "_ref": { "uri": "artifact:x" }, "_keys": ["rows"], "n": 1,
+        "list": { "_ref": { "uri": "artifact:x" }, "_at": "/list", "_count": 7 } });
+    let scope = |name: &str| (name == "a").then(|| Arc::new(stub.clone()));
+    let value = |text: &str| Template::parse(text).unwrap().evaluate(&scope);
+    assert_eq!(value("{{ a.n }}").unwrap(), json!(1));
+    assert_eq!(value("{{ a.nothing }}").unwrap(), Json::Null);
+    assert_eq!(value("{{ a.list | length }}").unwrap(), json!(7));
+    for hidden in [
+        "{{ a.rows }}",
+        "{{ a.rows.x }}",
+        "{{ a.rows | default(1) }}",
+        "{{ a.list[0] }}",
+        "{% for x in a.list %}{{ x }}{% endfor %}",
+    ] {
+        let error = value(hidden).unwrap_err().to_string();
+        assert!(error.contains("artifact"), "{hidden}: {error}");
+    }
 }

@@ -1,0 +1,85 @@
+//! References: what stands in the log for a value that is too large for it.
+//!
+//! `{"_ref": {uri, sha256, …}, "_at": "/rows", "_count": 2000, "_keys": […], …kept}`. `_ref` says where the
+//! whole value is, `_at` which part of it is meant (a JSON pointer; all of it if absent), `_count` how many
+//! items it has if it is a list, `_keys` which of its fields are not here if it is a mapping. The kernel
+//! hands references on and counts by them; it never follows one.
+
+use serde_json::{Map, Value as Json, json};
+
+/// Where the value is.
+pub const REF: &str = "_ref";
+/// Which part of it is meant.
+pub const AT: &str = "_at";
+/// How many items it has.
+pub const COUNT: &str = "_count";
+/// Which of its fields are only there.
+pub const KEYS: &str = "_keys";
+
+/// Whether a value stands for another one.
+#[must_use]
+pub fn is_reference(value: &Json) -> bool {
+    value
+        .get(REF)
+        .and_then(|it| it.get("uri"))
+        .is_some_and(Json::is_string)
+}
+
+/// How many items the list has that a value stands for.
+#[must_use]
+pub fn count(value: &Json) -> Option<usize> {
+    let count = value.get(COUNT).filter(|_| is_reference(value))?.as_u64()?;
+    usize::try_from(count).ok()
+}
+
+/// What stands for one item of the list that a value stands for.
+#[must_use]
+pub fn item(value: &Json, index: usize) -> Json {
+    part(value, &index.to_string())
+}
+
+/// What stands for a part of what a value stands for.
+#[must_use]
+pub fn part(value: &Json, name: &str) -> Json {
+    let at = value.get(AT).and_then(Json::as_str).unwrap_or_default();
+    let name = name.replace('~', "~0").replace('/', "~1");
+    let mut part = Map::new();
+    part.insert(REF.to_owned(), value.get(REF).cloned().unwrap_or_default());
+    part.insert(AT.to_owned(), json!(format!("{at}/{name}")));
+    Json::Object(part)
+}
+
+/// Whether a field is not here but where the value is kept: it is not absent, it cannot be read.
+#[must_use]
+pub fn hides(value: &Json, field: &str) -> bool {
+    if !is_reference(value) || value.get(field).is_some() {
+        return false;
+    }
+    match value.get(KEYS) {
+        Some(Json::Array(keys)) => keys.iter().any(|key| key.as_str() == Some(field)),
+        // A list has no fields; of a mapping whose fields are not listed any may be there.
+        _ => value.get(COUNT).is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_part_is_a_part_of_the_whole() {
+        let whole = json!({ "_ref": { "uri": "artifact:x" }, "_count": 2 });
+        let inner = part(&item(&whole, 1), "a/b");
+        assert_eq!(inner["_at"], "/1/a~1b");
+        assert!(is_reference(&inner));
+        assert_eq!((count(&whole), count(&inner)), (Some(2), None));
+    }
+
+    #[test]
+    fn only_a_field_that_is_kept_elsewhere_is_hidden() {
+        let stub = json!({ "_ref": { "uri": "artifact:x" }, "_keys": ["rows"], "n": 1 });
+        assert!(hides(&stub, "rows"));
+        assert!(!hides(&stub, "n") && !hides(&stub, "nothing"));
+        assert!(!hides(&json!({ "_keys": ["rows"] }), "rows"));
+    }
+}

@@ -1,0 +1,39 @@
+//! Artifacts that were read a moment ago: the next item of a loop asks for the same one.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value as Json;
+
+/// How many, and how many bytes of JSON text in all.
+const MOST: usize = 8;
+const MOST_BYTES: usize = 32 << 20;
+
+/// Its hash, how many bytes it has as text, and what it says.
+type Entry = (String, usize, Arc<Json>);
+
+/// The last ones, by hash. Cheap to clone; clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recent {
+    kept: Arc<Mutex<VecDeque<Entry>>>,
+}
+
+impl Recent {
+    pub(super) fn get(&self, hash: &str) -> Option<Arc<Json>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = kept.iter().find(|(known, ..)| known == hash);
+        found.map(|(.., json)| Arc::clone(json))
+    }
+
+    pub(super) fn put(&self, hash: String, bytes: usize, json: &Arc<Json>) {
+        if bytes > MOST_BYTES || hash.is_empty() {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((hash, bytes, Arc::clone(json)));
+        let all = |kept: &VecDeque<Entry>| kept.iter().map(|(_, bytes, _)| bytes).sum::<usize>();
+        while kept.len() > MOST || all(&kept) > MOST_BYTES {
+            kept.pop_front();
+        }
+    }
+}
