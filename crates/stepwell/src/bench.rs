@@ -3,30 +3,30 @@
 
 mod gauge;
 mod load;
+mod place;
 mod report;
+mod tools;
 mod workload;
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use stepwell_engine::keeper::{Config, Letter, Serves};
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::service::Service;
-use stepwell_engine::store::{MemoryStore, OutsideEvent, Store};
+use stepwell_engine::store::{OutsideEvent, Store};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::plan::Plan;
-use stepwell_stores::bare::{self, Bare};
-use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
-use stepwell_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
+use stepwell_stores::sqlite::Durability;
 
 use crate::exit::Exit;
 use crate::{term, usage};
 use gauge::Cpu;
 use load::{Load, Noop};
+use place::Place;
 use report::Figures;
 use workload::{EVENT, NAMES, Workload};
 
@@ -35,7 +35,9 @@ const PATIENCE: Duration = Duration::from_secs(1_800);
 
 /// Measure this machine, this store and this engine
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Workloads:
   chain-1, chain-3, chain-10    steps one after the other that do nothing, many runs at a time
   chain-1000, chain-10000       the same, longer
@@ -43,6 +45,8 @@ Workloads:
   fan-out                       one step, 1,000 in parallel, one step
   loop                          a loop over 100,000 items
   waiting                       1,000,000 runs that wait, chains beside them, then some are woken
+
+`stepwell bench tools` measures steps that do real work: programs, requests, queries.
 
 Examples:
   stepwell bench                                     chain-10 and idle on SQLite
@@ -53,7 +57,8 @@ Examples:
 Each figure stands beside the bare store: rows of the same size in batches of the same size, with the
 same sync mode, on the same disk, in the same run. Nothing else should run on the machine.
 
-Exit codes: 0 measured, 1 the store cannot be used, 2 wrong usage.")]
+Exit codes: 0 measured, 1 the store cannot be used, 2 wrong usage."
+)]
 pub(crate) struct BenchArgs {
     /// Which; `all` for every one of them
     #[arg(value_name = "WORKLOAD")]
@@ -79,6 +84,13 @@ pub(crate) struct BenchArgs {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t = Output::Human)]
     output: Output,
+    #[command(subcommand)]
+    command: Option<BenchCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    Tools(tools::ToolsArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -110,8 +122,14 @@ impl From<Sync> for Durability {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
+    if let Some(BenchCommand::Tools(args)) = &args.command {
+        return tools::run(args);
+    }
     let workloads = chosen(args)?;
-    let place = Place::of(args)?;
+    let place = Place::of(args.store.as_deref(), args.sync)?;
+    if args.servers > 1 && !matches!(place, Place::Postgres { .. }) {
+        return usage("more than one server needs --store postgres://…");
+    }
     for (name, workload) in workloads {
         let bench = Bench {
             args,
@@ -153,115 +171,6 @@ fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
         });
     }
     Ok(chosen)
-}
-
-/// Where the stores are made.
-#[derive(Debug)]
-enum Place {
-    Memory,
-    Sqlite { path: PathBuf, sync: Durability },
-    Postgres { url: String },
-}
-
-impl Place {
-    fn of(args: &BenchArgs) -> Result<Place> {
-        let sync = args.sync.into();
-        let place = match args.store.as_deref() {
-            None => Place::Sqlite {
-                path: PathBuf::from(".stepwell/bench.db"),
-                sync,
-            },
-            Some("memory:") => Place::Memory,
-            Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                Place::Postgres { url: url.into() }
-            }
-            Some(url) => Place::Sqlite {
-                path: PathBuf::from(url.strip_prefix("sqlite:").unwrap_or(url)),
-                sync,
-            },
-        };
-        if let Place::Sqlite { path, .. } = &place
-            && path.exists()
-        {
-            return usage(format!(
-                "{} exists; the bench wants a new file, and removes it afterwards",
-                path.display()
-            ));
-        }
-        if args.servers > 1 && !matches!(place, Place::Postgres { .. }) {
-            return usage("more than one server needs --store postgres://…");
-        }
-        Ok(place)
-    }
-
-    fn schema() -> String {
-        format!("stepwell_bench_{}", std::process::id())
-    }
-
-    fn open(&self) -> Result<Arc<dyn Store>> {
-        Ok(match self {
-            Place::Memory => Arc::new(MemoryStore::default()),
-            Place::Sqlite { path, sync } => {
-                let options = SqliteOptions {
-                    durability: *sync,
-                    ..SqliteOptions::default()
-                };
-                Arc::new(SqliteStore::open(path, options)?)
-            }
-            Place::Postgres { url } => {
-                let options = PostgresOptions {
-                    schema: Place::schema(),
-                    ..PostgresOptions::default()
-                };
-                Arc::new(PostgresStore::connect(url, options)?)
-            }
-        })
-    }
-
-    /// What a sync mode is called in figures.
-    fn sync(&self) -> String {
-        match self {
-            Place::Memory => "none (memory)".into(),
-            Place::Sqlite { sync, .. } => format!("synchronous={}", sync.name()),
-            Place::Postgres { .. } => "as the server has it".into(),
-        }
-    }
-
-    fn bare(&self, row_bytes: usize, batch: usize) -> Result<Option<Bare>> {
-        let time = Duration::from_secs(3);
-        Ok(match self {
-            Place::Memory => None,
-            Place::Sqlite { path, sync } => {
-                let path = path.with_extension("bare.db");
-                if let Some(folder) = path.parent() {
-                    std::fs::create_dir_all(folder)?;
-                }
-                let bare = bare::sqlite(&path, *sync, row_bytes, batch, time)?;
-                remove(&path);
-                Some(bare)
-            }
-            Place::Postgres { url } => Some(bare::postgres(url, 2, row_bytes, batch, time)?),
-        })
-    }
-
-    fn remove(&self) -> Result<()> {
-        match self {
-            Place::Memory => {}
-            Place::Sqlite { path, .. } => remove(path),
-            Place::Postgres { url } => bare::drop_schema(url, &Place::schema())?,
-        }
-        Ok(())
-    }
-}
-
-/// Removes a database with the files beside it.
-fn remove(path: &Path) {
-    for ending in ["", "-wal", "-shm", "-lock"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(ending);
-        // What is not there need not be removed.
-        let _ = std::fs::remove_file(PathBuf::from(name));
-    }
 }
 
 /// One workload.

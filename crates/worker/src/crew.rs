@@ -20,7 +20,7 @@ use stepwell_kernel::command::{Command, WaitFor};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{ArtifactRef, Patch, StepError};
 use stepwell_kernel::expr::TemplateValue;
-use stepwell_kernel::plan::{ErrorClass, Work};
+use stepwell_kernel::plan::ErrorClass;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -32,14 +32,13 @@ use crate::keep;
 use crate::log::StepLog;
 use crate::means::Means;
 use crate::outcome::ToolError;
-use crate::pipeline::{self, Ending, MAX_VALUE, Pipeline, Surroundings};
+use crate::pipeline::{self, Ending, MAX_VALUE, Surroundings};
 use crate::place;
+use crate::ready::{Ready, Shelf};
 use crate::scope::{Fixed, Vars, View};
 use crate::secrets::Redactor;
 use crate::tool::{Cx, Stop};
 
-/// Pipelines that are kept ready to run.
-const KEPT_PIPELINES: usize = 4_096;
 /// The longest message that an event gets.
 const MAX_MESSAGE: usize = 4 << 10;
 
@@ -70,7 +69,7 @@ struct Shared {
     running: Mutex<HashMap<Slot, CancellationToken>>,
     /// Somebody has finished.
     finished: Notify,
-    pipelines: Mutex<HashMap<(String, u32, bool), Arc<Pipeline>>>,
+    shelf: Shelf,
 }
 
 /// What became of a job, before it is a command.
@@ -107,7 +106,7 @@ impl Crew {
             queues,
             running: Mutex::default(),
             finished: Notify::new(),
-            pipelines: Mutex::default(),
+            shelf: Shelf::default(),
         });
         Crew {
             shared,
@@ -313,16 +312,12 @@ impl Shared {
     fn input(
         &self,
         job: &Job,
+        ready: &Ready,
         fixed: &Fixed,
         mut args: Map<String, Json>,
     ) -> Result<Map<String, Json>, ToolError> {
         let claimed = &job.claimed;
-        let step = job.plan.step(claimed.step);
-        let written = match (claimed.claim.target, &step.undo) {
-            (Target::Undo(_), Some(undo)) => &undo.input,
-            _ => &step.input,
-        };
-        if let Json::Object(own) = self.rendered(job, fixed, written, &args)? {
+        if let Json::Object(own) = self.rendered(job, fixed, &ready.input, &args)? {
             args.extend(own);
         }
         if let Some(Json::Object(over)) = claimed.overrides.as_deref() {
@@ -336,11 +331,9 @@ impl Shared {
         &self,
         job: &Job,
         fixed: &Fixed,
-        written: &Json,
+        written: &TemplateValue,
         args: &Map<String, Json>,
     ) -> Result<Json, ToolError> {
-        let template = TemplateValue::parse(written)
-            .map_err(|error| ToolError::invalid("PIPELINE_BROKEN", error.error.to_string()))?;
         let view = View {
             plan: &job.plan,
             fixed,
@@ -350,43 +343,11 @@ impl Shared {
             attempt: 1,
             outcome: None,
         };
-        template.evaluate_within(&view, MAX_VALUE).map_err(|error| {
+        written.evaluate_within(&view, MAX_VALUE).map_err(|error| {
             let step = &job.plan.step(job.claimed.step).name;
             let message = place::of(&job.plan, step, &error);
             ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", message)
         })
-    }
-
-    fn pipeline(&self, job: &Job) -> Result<Arc<Pipeline>, ToolError> {
-        let target = job.claimed.claim.target;
-        let undo = matches!(target, Target::Undo(_));
-        let key = (job.plan.hash().to_owned(), job.claimed.step.0, undo);
-        let lock = || {
-            self.pipelines
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        if let Some(known) = lock().get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let step = job.plan.step(job.claimed.step);
-        let tasks = match (target, &step.work, &step.undo) {
-            (Target::Undo(_), _, Some(undo)) => &undo.tasks,
-            (Target::Step(_), Work::Pipeline { tasks }, _) => tasks,
-            _ => {
-                return Err(ToolError::invalid(
-                    "PIPELINE_BROKEN",
-                    "the step has no tasks",
-                ));
-            }
-        };
-        let pipeline = Arc::new(Pipeline::read(&job.plan, &step.name, tasks)?);
-        let mut known = lock();
-        if known.len() >= KEPT_PIPELINES {
-            known.clear();
-        }
-        known.insert(key, Arc::clone(&pipeline));
-        Ok(pipeline)
     }
 
     async fn tools(&self, job: &Job, cx: Cx, redactor: Redactor) -> Became {
@@ -398,16 +359,18 @@ impl Shared {
 
     async fn run_tools(&self, job: &Job, cx: Cx, redactor: Redactor) -> Result<Became, ToolError> {
         let claimed = &job.claimed;
-        let pipeline = self.pipeline(job)?;
+        let ready = self.shelf.of(job)?;
+        let pipeline = ready.pipeline()?;
         let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
         pipeline::bring(&self.means, &mut fixed).await?;
         let args = self.args(job).await?;
-        self.unlock(job, &pipeline, &mut fixed, &redactor).await?;
+        self.unlock(job, &ready.keychain, &mut fixed, &redactor)
+            .await?;
         let memo = match claimed.memo.as_deref() {
             Some(memo) => Some(self.means.artifacts.expand(memo).await?),
             None => None,
         };
-        let args = self.input(job, &fixed, args)?;
+        let args = self.input(job, &ready, &fixed, args)?;
         let step = &job.plan.step(claimed.step).name;
         let surroundings = Surroundings {
             means: &self.means,
@@ -421,10 +384,10 @@ impl Shared {
         };
         let payload = claimed.payload.as_deref();
         Ok(
-            match surroundings.run(&pipeline, memo.as_ref(), payload).await {
+            match surroundings.run(pipeline, memo.as_ref(), payload).await {
                 Ending::Completed { output, ctx } => {
-                    let keep = keep::of(&job.plan, claimed.step, pipeline.select());
-                    let (output, ctx, artifacts) = self.shrink(job, output, ctx, &keep).await?;
+                    let (output, ctx, artifacts) =
+                        self.shrink(job, output, ctx, &ready.keep).await?;
                     Became::Completed(output, ctx, artifacts)
                 }
                 Ending::Failed { error, ctx } => failed(error, ctx),
@@ -451,23 +414,18 @@ impl Shared {
     async fn unlock(
         &self,
         job: &Job,
-        pipeline: &Pipeline,
+        names: &[String],
         fixed: &mut Fixed,
         redactor: &Redactor,
     ) -> Result<(), ToolError> {
-        let names = pipeline.keychain();
         if names.is_empty() {
             return Ok(());
         }
         let entries = job.plan.net().extra.get("keychain").unwrap_or(&Json::Null);
         let mut values = Map::new();
         for name in names {
-            let value = self
-                .means
-                .secrets
-                .keychain(entries, &name, redactor)
-                .await?;
-            values.insert(name, value);
+            let value = self.means.secrets.keychain(entries, name, redactor).await?;
+            values.insert(name.clone(), value);
         }
         fixed.keychain = Arc::new(Json::Object(values));
         Ok(())
@@ -528,19 +486,17 @@ impl Shared {
                 format!("this worker has no handler for {operation:?} of the queue {queue:?}");
             return Err(ToolError::invalid("HANDLER_MISSING", message));
         };
+        let ready = self.shelf.of(job)?;
         let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
         pipeline::bring(&self.means, &mut fixed).await?;
         let args = self.args(job).await?;
-        let mut input = Json::Object(self.input(job, &fixed, args)?);
+        let mut input = Json::Object(self.input(job, &ready, &fixed, args)?);
         if input.as_object().is_some_and(Map::is_empty) {
             // A file that says nothing of the input means all there is.
             input = Json::clone(&claimed.params);
         }
         self.means.secrets.fill(&mut input, redactor).await?;
-        let config = match &job.plan.step(claimed.step).work {
-            Work::Task { config, .. } => self.rendered(job, &fixed, config, &Map::new())?,
-            _ => Json::Null,
-        };
+        let config = self.rendered(job, &fixed, &ready.config, &Map::new())?;
         let told = handler::Job {
             run_id: Arc::clone(&job.run_id),
             step_id: Arc::clone(&cx.step_id),
@@ -571,8 +527,7 @@ impl Shared {
             }) => {
                 redactor.json(&mut output);
                 ctx.values_mut().for_each(|value| redactor.json(value));
-                let keep = keep::of(&job.plan, claimed.step, std::iter::empty());
-                let (output, ctx, more) = self.shrink(job, output, ctx, &keep).await?;
+                let (output, ctx, more) = self.shrink(job, output, ctx, &ready.keep).await?;
                 Became::Completed(output, ctx, artifacts.into_iter().chain(more).collect())
             }
             Ok(Reply::Waiting {

@@ -18,6 +18,7 @@ pub mod means;
 pub mod outcome;
 mod pipeline;
 mod place;
+mod ready;
 mod scope;
 pub mod secrets;
 pub mod tool;

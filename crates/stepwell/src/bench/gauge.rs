@@ -1,4 +1,5 @@
-//! What this process has used: processor time by thread, memory. From `/proc`, where there is one.
+//! What this process has used: processor time by thread and of the programs that it started, memory.
+//! From `/proc`, where there is one.
 
 use std::fs;
 use std::time::Duration;
@@ -6,31 +7,43 @@ use std::time::Duration;
 /// One tick of `/proc`'s processor times: `USER_HZ`, which is 100 everywhere that Linux runs.
 const TICK: Duration = Duration::from_millis(10);
 
+/// The name of a thread whose work is not what is measured.
+pub(super) const ASIDE: &str = "bench-aside";
+
 /// Processor time that threads have used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cpu {
     /// The thread that decides.
     pub(super) keeper: Duration,
-    /// All threads of this process.
+    /// All threads of this process, but for those that stand aside.
     pub(super) process: Duration,
+    /// Programs that this process started, and what they started in turn.
+    pub(super) programs: Duration,
 }
 
 impl Cpu {
     /// As it is now; zero where there is no `/proc`.
     pub(super) fn now() -> Cpu {
         let mut cpu = Cpu::default();
+        let mut aside = Duration::ZERO;
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
         for task in tasks.flatten() {
-            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            let Some((used, name)) = used(&stat) else {
-                continue;
-            };
-            if name == "stepwell-keeper" {
-                cpu.keeper += used;
+            let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let stat = Stat::read(&read("stat"));
+            match stat.name.as_str() {
+                "stepwell-keeper" => cpu.keeper += stat.own,
+                ASIDE => aside += stat.own,
+                _ => {}
+            }
+            for child in read("children").split_whitespace() {
+                let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+                let stat = Stat::read(&stat);
+                cpu.programs += stat.own + stat.ended;
             }
         }
-        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        cpu.process = used(&stat).map(|(used, _)| used).unwrap_or_default();
+        let stat = Stat::read(&fs::read_to_string("/proc/self/stat").unwrap_or_default());
+        cpu.process = stat.own.saturating_sub(aside);
+        cpu.programs += stat.ended;
         cpu
     }
 
@@ -38,18 +51,37 @@ impl Cpu {
         Cpu {
             keeper: self.keeper.saturating_sub(before.keeper),
             process: self.process.saturating_sub(before.process),
+            programs: self.programs.saturating_sub(before.programs),
         }
     }
 }
 
-/// User and system time of a `stat` line, and the thread's name.
-fn used(stat: &str) -> Option<(Duration, &str)> {
-    let (head, rest) = stat.rsplit_once(')')?;
-    let name = head.split_once('(')?.1;
-    let mut fields = rest.split_whitespace().skip(11);
-    let user: u32 = fields.next()?.parse().ok()?;
-    let system: u32 = fields.next()?.parse().ok()?;
-    Some((TICK * (user + system), name))
+/// What a `stat` line says; nothing where there is none.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Stat {
+    name: String,
+    /// User and system time.
+    own: Duration,
+    /// The same of children that have ended.
+    ended: Duration,
+}
+
+impl Stat {
+    fn read(line: &str) -> Stat {
+        let Some((head, rest)) = line.rsplit_once(')') else {
+            return Stat::default();
+        };
+        let mut fields = rest.split_whitespace().skip(11);
+        let mut both = || -> u32 {
+            let two = fields.by_ref().take(2);
+            two.filter_map(|it| it.parse::<u32>().ok()).sum()
+        };
+        Stat {
+            name: head.split_once('(').map_or("", |it| it.1).to_owned(),
+            own: TICK * both(),
+            ended: TICK * both(),
+        }
+    }
 }
 
 /// Memory that is resident now, in bytes.
@@ -66,8 +98,13 @@ mod tests {
 
     #[test]
     fn a_name_with_blanks_and_brackets_is_read() {
-        let stat = "7 (a (b) c) S 1 1 1 0 -1 4194560 1 0 0 0 12 5 0 0 20 0 1 0 1 1 1";
-        assert_eq!(used(stat), Some((TICK * 17, "a (b) c")));
+        let stat = "7 (a (b) c) S 1 1 1 0 -1 4194560 1 0 0 0 12 5 3 1 20 0 1 0 1 1 1";
+        let expected = Stat {
+            name: "a (b) c".into(),
+            own: TICK * 17,
+            ended: TICK * 4,
+        };
+        assert_eq!(Stat::read(stat), expected);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Load {
         all
     }
 
-    fn ended(&self, run_id: &str, handle: &Handle) {
+    pub(super) fn ended(&self, run_id: &str, handle: &Handle) {
         let now = self.begin.elapsed().as_micros();
         let at = run_id.rsplit('-').next().unwrap_or_default();
         if let Ok(at) = u128::from_str_radix(at, 16) {

@@ -184,6 +184,6 @@ impl Figures {
 }
 
 /// Two places are enough for any figure.
-fn round(value: f64) -> f64 {
+pub(super) fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

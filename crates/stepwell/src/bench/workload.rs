@@ -12,6 +12,10 @@ use stepwell_kernel::plan::{
 /// The event that waiting runs wait for.
 pub(super) const EVENT: &str = "bench.go";
 
+/// Who does the steps, and as what.
+pub(super) const QUEUE: &str = "bench";
+pub(super) const OPERATION: &str = "noop";
+
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
@@ -64,8 +68,8 @@ impl Workload {
 
 fn task(name: String) -> Step {
     let work = Work::Task {
-        queue: "bench".into(),
-        operation: "noop".into(),
+        queue: QUEUE.into(),
+        operation: OPERATION.into(),
         config: Json::Null,
     };
     Step {

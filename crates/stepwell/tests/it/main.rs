@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
+mod bench;
 mod check;
 mod durable;
 mod examples;

@@ -32,7 +32,6 @@ pub struct Writer {
     logs: Logs,
     me: Weak<Writer>,
     key: Key,
-    path: PathBuf,
     redactor: Redactor,
     limit: usize,
     /// Nothing is written any more; read before the lock, for programs that print without end.
@@ -58,19 +57,17 @@ struct State {
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer")
-            .field("path", &self.path)
+            .field("path", &self.path())
             .finish_non_exhaustive()
     }
 }
 
 impl Writer {
     pub(super) fn new(logs: &Logs, key: Key, redactor: Redactor, limit: usize) -> Arc<Writer> {
-        let path = logs.file(&key.run_id, &key.step_id, key.execution);
         Arc::new_cyclic(|me| Writer {
             logs: logs.clone(),
             me: me.clone(),
             key,
-            path,
             redactor,
             limit,
             is_full: AtomicBool::new(false),
@@ -83,6 +80,10 @@ impl Writer {
     /// Ends the log: all of it is in the file, and in the bucket if artifacts are in one. What is
     /// said later is not kept. The file is not synced: a log is not what a run is resumed from.
     pub async fn finish(self: &Arc<Writer>) {
+        // Most steps say nothing, and then there is no file that anybody must be waited for.
+        if self.close_silent() {
+            return;
+        }
         let me = Arc::clone(self);
         if tokio::task::spawn_blocking(move || me.close())
             .await
@@ -93,11 +94,11 @@ impl Writer {
         let Some(artifacts) = self.logs.remote() else {
             return;
         };
-        let Ok(bytes) = tokio::fs::read(&self.path).await else {
+        let Ok(bytes) = tokio::fs::read(self.path()).await else {
             return;
         };
         if let Err(error) = artifacts.put(&self.key, "log", bytes).await {
-            tracing::warn!(path = %self.path.display(), %error, "a step's log was not uploaded");
+            tracing::warn!(path = %self.path().display(), %error, "a step's log was not uploaded");
         }
     }
 
@@ -106,6 +107,22 @@ impl Writer {
         let mut state = self.state();
         state.is_awaited = false;
         self.write_out(&mut state);
+    }
+
+    fn path(&self) -> PathBuf {
+        let key = &self.key;
+        self.logs.file(&key.run_id, &key.step_id, key.execution)
+    }
+
+    /// Ends a log to which nothing was said; false if something was.
+    fn close_silent(&self) -> bool {
+        let mut state = self.state();
+        let is_silent = state.taken == 0 && self.lines_left_out.load(Ordering::Relaxed) == 0;
+        if is_silent {
+            state.is_over = true;
+            self.is_full.store(true, Ordering::Relaxed);
+        }
+        is_silent
     }
 
     fn close(&self) {
@@ -162,11 +179,11 @@ impl Writer {
     fn write_out(&self, state: &mut State) {
         if !state.buffer.is_empty()
             && !state.is_broken
-            && let Err(error) = append(&mut state.file, &self.path, &state.buffer)
+            && let Err(error) = append(&mut state.file, &self.path(), &state.buffer)
         {
             state.is_broken = true;
             tracing::warn!(
-                path = %self.path.display(),
+                path = %self.path().display(),
                 %error,
                 "the rest of a step's log is lost: it cannot be written"
             );

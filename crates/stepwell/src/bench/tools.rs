@@ -1,0 +1,269 @@
+//! `stepwell bench tools`: steps that do real work, through the whole engine, beside the tool alone.
+//! What a step of each tool does is in `tools/kind.rs`.
+
+mod alone;
+mod kind;
+mod report;
+mod server;
+mod timed;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use stepwell_engine::keeper::Config;
+use stepwell_engine::port::NoCatalog;
+use stepwell_engine::service::Service;
+use stepwell_worker::artifacts::Artifacts;
+use stepwell_worker::logs::Logs;
+use stepwell_worker::secrets::Secrets;
+use stepwell_worker::{Crew, Means};
+
+use super::gauge::{self, Cpu};
+use super::load::Load;
+use super::place::Place;
+use super::{Output, PATIENCE, Sync};
+use crate::exit::Exit;
+use crate::{term, usage};
+use kind::{Kind, Setting};
+use report::{Figures, Sample};
+use server::Server;
+use timed::{Timed, Times};
+
+/// How many steps one run has.
+const STEPS: u32 = 10;
+
+/// How long steps run before they are measured.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// Between two looks at how far the steps are.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
+const LONGEST_NAP: Duration = Duration::from_millis(100);
+
+/// The variable of the server that tests use.
+const TEST_SERVER: &str = "STEPWELL_TEST_POSTGRES";
+
+/// Measure steps that do real work: programs, requests, queries
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Tools:
+  noop          a task that does nothing
+  handler       an async function in Rust that does nothing
+  shell         `true` in a shell
+  python        code that sets `result`, forked from an interpreter that is there
+  python-cold   the same, with an interpreter of its own for each step
+  http          a GET of 11 bytes from a server in this process, on the loopback
+  postgres      SELECT 1, on a server that you name
+  sqlite        SELECT 1, on a file
+
+Examples:
+  stepwell bench tools                               all of them, 8 steps at a time
+  stepwell bench tools python --at-a-time 1          how long one step takes
+  stepwell bench tools noop handler --at-a-time 1000
+  stepwell bench tools postgres --postgres postgresql://localhost/bench
+
+Runs have ten steps, one after the other; as many runs go on at a time as steps are wanted. Each figure
+stands beside the tool alone, without engine, store and templates, as often at a time.
+
+Exit codes: 0 measured, 1 a step failed or the store cannot be used, 2 wrong usage.")]
+pub(super) struct ToolsArgs {
+    /// Which; all of them if none is named
+    #[arg(value_enum, value_name = "TOOL")]
+    tools: Vec<Kind>,
+    /// How many steps at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    at_a_time: u32,
+    /// How long to measure each
+    #[arg(long, value_name = "N", default_value_t = 5.0)]
+    seconds: f64,
+    /// Where runs are kept: `sqlite:PATH` (a new file), `postgres://…` (a new schema), `memory:`
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// When a commit of SQLite is on disk
+    #[arg(long, value_enum, default_value_t = Sync::Full)]
+    sync: Sync,
+    /// The server that `postgres` asks [default: the variable STEPWELL_BENCH_POSTGRES]
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t = Output::Human)]
+    output: Output,
+}
+
+impl ToolsArgs {
+    fn postgres(&self) -> Option<String> {
+        let named = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
+        self.postgres
+            .clone()
+            .or_else(|| named("STEPWELL_BENCH_POSTGRES"))
+            .or_else(|| named(TEST_SERVER))
+    }
+
+    fn time(&self) -> Result<Duration> {
+        match Duration::try_from_secs_f64(self.seconds) {
+            Ok(time) if !time.is_zero() && time <= PATIENCE => Ok(time),
+            _ => usage(format!(
+                "--seconds must be more than 0 and at most {}",
+                PATIENCE.as_secs()
+            )),
+        }
+    }
+}
+
+pub(super) fn run(args: &ToolsArgs) -> Result<Exit> {
+    let bench = Bench {
+        time: args.time()?,
+        at_a_time: args.at_a_time,
+        place: Place::of(args.store.as_deref(), args.sync)?,
+    };
+    let folder = Folder::new(&bench.place)?;
+    let server = Server::start().context("the server for `http` cannot be started")?;
+    let setting = Setting {
+        server: server.url(),
+        postgres: args.postgres(),
+        database: folder.0.join("tool.db"),
+    };
+    for kind in Kind::chosen(&args.tools) {
+        let text = match kind.left_out(&setting) {
+            Some(why) => report::left_out(kind, why, args.output),
+            None => {
+                let figures = bench.tool(kind, &setting, &folder);
+                bench.place.remove()?;
+                let figures = figures.with_context(|| format!("tool {}", kind.name()))?;
+                figures.print(args.output)
+            }
+        };
+        term::print(&text)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Where logs, artifacts and the databases of tools are; it goes with this.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(place: &Place) -> Result<Folder> {
+        let path = match place {
+            Place::Sqlite { path, .. } => path.with_extension("data"),
+            Place::Memory | Place::Postgres { .. } => {
+                std::env::temp_dir().join(format!("stepwell-bench-{}", std::process::id()))
+            }
+        };
+        let path = std::path::absolute(path)?;
+        if path.exists() {
+            return usage(format!(
+                "{} exists; the bench wants a new folder, and removes it afterwards",
+                path.display()
+            ));
+        }
+        std::fs::create_dir_all(&path)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is only in the way of the next bench, which says so.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Bench {
+    time: Duration,
+    at_a_time: u32,
+    place: Place,
+}
+
+impl Bench {
+    fn tool(&self, kind: Kind, setting: &Setting, folder: &Folder) -> Result<Figures> {
+        let plan = kind.plan(setting, STEPS)?;
+        let alone = match kind.alone(&plan) {
+            Some((tool, call)) => Some(alone::measure(&tool, &call, self.at_a_time, self.time)?),
+            None => None,
+        };
+        let crew = Crew::new(means(&folder.0, kind)?, kind.handlers())?;
+        let store = self.place.open()?;
+        let load = Load::new(plan, "t");
+        let handle = Arc::new(OnceLock::new());
+        let times = Arc::new(Times::default());
+        let config = Config {
+            name: "bench".into(),
+            serves: crew.serves(),
+            capacity: 1_000_000,
+            ..Config::default()
+        };
+        let worker = Timed::new(crew, load.clone(), handle.clone(), times.clone());
+        let service = Service::start(store.clone(), NoCatalog, config, worker)?;
+        // Nothing was started yet, so nobody has looked for it.
+        let _ = handle.set(service.handle());
+        load.add(service.handle());
+        let engine = self.measure(&load, &times);
+        load.stop();
+        // Runs are left where they are: the store goes anyway.
+        service.stop(Duration::from_secs(10))?;
+        let engine = engine?;
+        Ok(Figures {
+            kind,
+            store: store.kind().to_owned(),
+            sync: self.place.sync(),
+            at_a_time: self.at_a_time,
+            engine,
+            worked: times.take_worked(),
+            alone,
+        })
+    }
+
+    /// Lets runs go through the engine for a while.
+    fn measure(&self, load: &Load, times: &Times) -> Result<Sample> {
+        for _ in 0..self.at_a_time {
+            load.start()?;
+        }
+        let steps = || load.steps.load(Ordering::Relaxed);
+        // Interpreters start, connections open, caches fill.
+        let at_a_time = u64::from(self.at_a_time);
+        self.pass(self.time.min(WARM_UP), times, || steps() >= at_a_time)?;
+        times.take_steps();
+        times.take_worked();
+        let before = (Cpu::now(), Instant::now(), steps());
+        self.pass(self.time, times, || steps() > before.2)?;
+        let sample = Sample {
+            done: steps() - before.2,
+            took: before.1.elapsed(),
+            cpu: Cpu::now().since(before.0),
+            resident: gauge::resident(),
+            latencies: times.take_steps(),
+        };
+        Ok(sample)
+    }
+
+    /// Lets time pass, and more of it until something has become of it.
+    fn pass(&self, time: Duration, times: &Times, is_enough: impl Fn() -> bool) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let left = time.saturating_sub(begin.elapsed());
+            std::thread::sleep(left.clamp(SHORTEST_NAP, LONGEST_NAP));
+            if let Some(why) = times.failure() {
+                bail!("a step failed: {why}");
+            }
+            if begin.elapsed() >= time && is_enough() {
+                return Ok(());
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("no step has ended in {} s", PATIENCE.as_secs());
+            }
+        }
+    }
+}
+
+fn means(folder: &Path, kind: Kind) -> Result<Means> {
+    let artifacts = Artifacts::open(&folder.join("artifacts").to_string_lossy())?;
+    let logs = Logs::beside(folder, &artifacts);
+    let means = Means::new(Secrets::from_env()?, artifacts, logs).with_all_tools();
+    Ok(match kind.own_tool() {
+        Some((name, tool)) => means.with_tool(name, tool),
+        None => means,
+    })
+}

@@ -1,0 +1,82 @@
+//! A tool alone: called as often at a time as in the engine, with nothing around it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use stepwell_worker::log::StepLog;
+use stepwell_worker::tool::{Call, Cx, Limits, Tool};
+use tokio::runtime::Builder;
+
+use super::report::Sample;
+use crate::bench::gauge::{self, Cpu};
+
+/// Calls a tool for this long.
+pub(super) fn measure(
+    tool: &Arc<dyn Tool>,
+    call: &Call,
+    at_a_time: u32,
+    time: Duration,
+) -> Result<Sample> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        // Interpreters start and connections open before the clock does.
+        callers(tool, call, at_a_time, time.min(Duration::from_secs(1))).await?;
+        let (cpu, begin) = (Cpu::now(), Instant::now());
+        let latencies = callers(tool, call, at_a_time, time).await?;
+        Ok(Sample {
+            done: latencies.len() as u64,
+            took: begin.elapsed(),
+            cpu: Cpu::now().since(cpu),
+            resident: gauge::resident(),
+            latencies,
+        })
+    })
+}
+
+/// How long each call took, in microseconds, sorted.
+async fn callers(
+    tool: &Arc<dyn Tool>,
+    call: &Call,
+    at_a_time: u32,
+    time: Duration,
+) -> Result<Vec<u64>> {
+    let enough = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = (0..at_a_time)
+        .map(|_| tokio::spawn(again(tool.clone(), call.clone(), enough.clone())))
+        .collect();
+    tokio::time::sleep(time).await;
+    enough.store(true, Ordering::Relaxed);
+    let mut all = Vec::new();
+    for caller in callers {
+        all.extend(caller.await??);
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+async fn again(tool: Arc<dyn Tool>, call: Call, enough: Arc<AtomicBool>) -> Result<Vec<u64>> {
+    let limits = Limits::default();
+    let mut took = Vec::new();
+    loop {
+        let begin = Instant::now();
+        let cx = Cx {
+            run_id: "alone".into(),
+            step_id: "alone".into(),
+            idempotency_key: "alone".into(),
+            attempt: 1,
+            limits,
+            deadline: tokio::time::Instant::now() + limits.timeout,
+            cancelled: Default::default(),
+            log: StepLog::nowhere(),
+        };
+        if let Some(error) = tool.run(&call, &cx).await.error {
+            bail!("a call failed: {error}");
+        }
+        took.push(u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX));
+        if enough.load(Ordering::Relaxed) {
+            return Ok(took);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What a step of each tool does, as a playbook and as a call of the tool alone.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use serde_json::{Map, Value as Json, json};
+use stepwell_dialects::{Source, load};
+use stepwell_kernel::plan::{Plan, Work};
+use stepwell_worker::tool::{Call, Tool};
+use stepwell_worker::tools::http::Http;
+use stepwell_worker::tools::postgres::Postgres;
+use stepwell_worker::tools::python::{Python, PythonOptions};
+use stepwell_worker::tools::shell::Shell;
+use stepwell_worker::tools::sqlite::Sqlite;
+use stepwell_worker::{Failure, Handlers};
+
+use crate::bench::workload::{self, Workload};
+
+/// Which tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kind {
+    Noop,
+    Handler,
+    Shell,
+    Python,
+    PythonCold,
+    Http,
+    Postgres,
+    Sqlite,
+}
+
+/// What tools work with.
+pub(super) struct Setting {
+    /// The address of the server on the loopback.
+    pub(super) server: String,
+    /// The address of a PostgreSQL server, if there is one.
+    pub(super) postgres: Option<String>,
+    /// The file that `sqlite` reads.
+    pub(super) database: PathBuf,
+}
+
+impl Kind {
+    /// Those that were named, or all.
+    pub(super) fn chosen(named: &[Kind]) -> Vec<Kind> {
+        match named {
+            [] => Kind::value_variants().to_vec(),
+            named => named.to_vec(),
+        }
+    }
+
+    pub(super) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |it| it.get_name().to_owned())
+    }
+
+    /// Why it cannot be measured here.
+    pub(super) fn left_out(self, setting: &Setting) -> Option<&'static str> {
+        let missing = self == Kind::Postgres && setting.postgres.is_none();
+        missing.then_some("no server is named: --postgres URL does")
+    }
+
+    /// The tool block of a step; none if steps have no tool.
+    fn block(self, setting: &Setting) -> Option<Json> {
+        Some(match self {
+            Kind::Handler => return None,
+            Kind::Noop => json!({ "kind": "noop" }),
+            Kind::Shell => json!({ "kind": "shell", "cmds": ["true"] }),
+            Kind::Python | Kind::PythonCold => json!({ "kind": "python", "code": "result = 1" }),
+            Kind::Http => json!({ "kind": "http", "method": "GET", "url": setting.server }),
+            Kind::Postgres => json!({
+                "kind": "postgres",
+                "auth": { "dsn": setting.postgres },
+                "query": "SELECT 1",
+            }),
+            Kind::Sqlite => json!({
+                "kind": "sqlite",
+                "database": setting.database,
+                "query": "SELECT 1",
+            }),
+        })
+    }
+
+    /// Steps one after the other, each with this tool.
+    pub(super) fn plan(self, setting: &Setting, steps: u32) -> Result<Arc<Plan>> {
+        let Some(block) = self.block(setting) else {
+            return Ok(Workload::Chain(steps).plan()?);
+        };
+        let name = |no: u32| format!("step_{no}");
+        let step = |no: u32| {
+            let mut step = json!({ "step": name(no), "tool": block });
+            if no + 1 < steps {
+                step["next"] = json!({ "arcs": [{ "step": name(no + 1) }] });
+            }
+            step
+        };
+        let playbook = json!({
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": { "name": "bench", "path": "bench" },
+            "workflow": (0..steps).map(step).collect::<Vec<_>>(),
+        });
+        let text = playbook.to_string();
+        let loaded = match Source::from_bytes("bench.json", text.as_bytes()) {
+            Ok(source) => load(&source),
+            Err(problem) => bail!("{}", problem.message),
+        };
+        match (loaded.plan, loaded.problems.first()) {
+            (Some(plan), _) => Ok(Arc::new(plan)),
+            (None, Some(problem)) => bail!("{}: {}", problem.code, problem.message),
+            (None, None) => bail!("the playbook of the bench cannot be read"),
+        }
+    }
+
+    /// What does not come with every worker.
+    pub(super) fn own_tool(self) -> Option<(&'static str, Arc<dyn Tool>)> {
+        (self == Kind::PythonCold).then(|| ("python", cold()))
+    }
+
+    pub(super) fn handlers(self) -> Handlers {
+        let none = Handlers::new();
+        match self {
+            Kind::Handler => none.on(
+                workload::QUEUE,
+                workload::OPERATION,
+                |_, _: Json| async move { Ok::<(), Failure>(()) },
+            ),
+            _ => none,
+        }
+    }
+
+    /// The tool and the call that a step makes of it; none where there is no tool to call.
+    pub(super) fn alone(self, plan: &Plan) -> Option<(Arc<dyn Tool>, Call)> {
+        let tool: Arc<dyn Tool> = match self {
+            Kind::Noop | Kind::Handler => return None,
+            Kind::Shell => Arc::new(Shell::new(Default::default())),
+            Kind::Python => Arc::new(Python::new(PythonOptions::default())),
+            Kind::PythonCold => cold(),
+            Kind::Http => Arc::new(Http::default()),
+            Kind::Postgres => Arc::new(Postgres::new(Default::default())),
+            Kind::Sqlite => Arc::new(Sqlite::new(Default::default())),
+        };
+        let Work::Pipeline { tasks } = &plan.net().steps.first()?.work else {
+            return None;
+        };
+        let task = tasks.get(0)?.as_object()?;
+        let auth = task.get("auth").and_then(Json::as_object).cloned();
+        let apart = ["name", "kind", "auth", "args", "rules"];
+        let fields: Map<String, Json> = task
+            .iter()
+            .filter(|(name, _)| !apart.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        let call = Call {
+            name: "alone".to_owned(),
+            fields,
+            args: Map::new(),
+            auth,
+        };
+        Some((tool, call))
+    }
+}
+
+fn cold() -> Arc<dyn Tool> {
+    Arc::new(Python::new(PythonOptions {
+        warm: false,
+        ..PythonOptions::default()
+    }))
+}

@@ -1,0 +1,60 @@
+//! The server that `http` asks: a few bytes for every request, on a thread of its own, so that what it
+//! costs can be told apart.
+
+use std::io;
+use std::thread;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+
+use crate::bench::gauge::ASIDE;
+
+const ANSWER: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{\"ok\":true}";
+
+/// A head that is longer is not answered.
+const LONGEST: usize = 16 << 10;
+
+/// A server that answers until the process ends.
+pub(super) struct Server {
+    port: u16,
+}
+
+impl Server {
+    pub(super) fn start() -> io::Result<Server> {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        thread::Builder::new().name(ASIDE.into()).spawn(move || {
+            runtime.block_on(async {
+                let Ok(listener) = TcpListener::from_std(listener) else {
+                    return;
+                };
+                while let Ok((stream, _)) = listener.accept().await {
+                    // Whoever asked sees that the connection is gone.
+                    tokio::spawn(async { drop(answer(stream).await) });
+                }
+            });
+        })?;
+        Ok(Server { port })
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+}
+
+/// Answers every head that ends, until the other side has no more.
+async fn answer(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut head = Vec::new();
+    while stream.read_buf(&mut head).await? > 0 && head.len() <= LONGEST {
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            stream.write_all(ANSWER).await?;
+        }
+    }
+    Ok(())
+}

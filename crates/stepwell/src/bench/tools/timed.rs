@@ -1,0 +1,125 @@
+//! A worker with a stopwatch: the crew, and how long each step took there and in all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use std::sync::atomic::Ordering;
+use stepwell_engine::keeper::Job;
+use stepwell_engine::service::{Done, Handle, News, Worker};
+use stepwell_engine::store::RunNo;
+use stepwell_kernel::command::Command;
+use stepwell_kernel::effect::Target;
+use stepwell_worker::Crew;
+
+use crate::bench::load::Load;
+
+/// How long steps took, in microseconds.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// From being handed out until what became of it is committed and the next is handed out.
+    steps: Mutex<Vec<u64>>,
+    /// From being handed out until it is done.
+    worked: Mutex<Vec<u64>>,
+    failure: Mutex<Option<String>>,
+}
+
+impl Times {
+    pub(super) fn take_steps(&self) -> Vec<u64> {
+        taken(&self.steps)
+    }
+
+    pub(super) fn take_worked(&self) -> Vec<u64> {
+        taken(&self.worked)
+    }
+
+    /// Why the first step failed that did.
+    pub(super) fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    fn judge(&self, command: &Command) {
+        let why = match command {
+            Command::CompleteStep { .. } => return,
+            Command::FailStep { error, .. } => format!("{}: {}", error.code, error.message),
+            other => format!("{other:?}"),
+        };
+        lock(&self.failure).get_or_insert(why);
+    }
+}
+
+fn taken(times: &Mutex<Vec<u64>>) -> Vec<u64> {
+    let mut all = std::mem::take(&mut *lock(times));
+    all.sort_unstable();
+    all
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The crew with a stopwatch.
+pub(super) struct Timed {
+    crew: Crew,
+    load: Arc<Load>,
+    handle: Arc<OnceLock<Handle>>,
+    times: Arc<Times>,
+    /// When the step of a run was handed out; its steps come one after the other.
+    handed: HashMap<RunNo, Instant>,
+}
+
+impl Timed {
+    pub(super) fn new(
+        crew: Crew,
+        load: Arc<Load>,
+        handle: Arc<OnceLock<Handle>>,
+        times: Arc<Times>,
+    ) -> Timed {
+        Timed {
+            crew,
+            load,
+            handle,
+            times,
+            handed: HashMap::new(),
+        }
+    }
+
+    fn over(&self, handed: Option<Instant>) {
+        if let Some(handed) = handed {
+            lock(&self.times.steps).push(micros(handed));
+            self.load.steps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Worker for Timed {
+    fn start(&mut self, job: Job, done: &Done) {
+        let begin = Instant::now();
+        let before = self.handed.insert(job.run, begin);
+        self.over(before);
+        let (done, times) = (done.clone(), self.times.clone());
+        self.crew.begin(job, move |job, command| {
+            lock(&times.worked).push(micros(begin));
+            times.judge(&command);
+            done.send(job, command);
+        });
+    }
+
+    fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
+        self.crew.stop(run, target, execution);
+    }
+
+    fn heard(&mut self, news: &News) {
+        if let News::Ended(run, run_id, _) = news {
+            let last = self.handed.remove(run);
+            self.over(last);
+            if let Some(handle) = self.handle.get() {
+                self.load.ended(run_id, handle);
+            }
+        }
+    }
+}

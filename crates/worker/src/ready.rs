@@ -1,0 +1,108 @@
+//! What is worked out once for each step of a plan and not for each job: its tasks, its input's
+//! templates, the secrets that it names, and what of a large output stays in the log.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value as Json;
+use stepwell_engine::keeper::Job;
+use stepwell_engine::rows::{BUILT_IN, served_by};
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::expr::TemplateValue;
+use stepwell_kernel::plan::{StepNo, Work};
+
+use crate::artifacts::Keep;
+use crate::keep;
+use crate::outcome::ToolError;
+use crate::pipeline::Pipeline;
+
+/// Steps that are kept ready; with more, all are read anew.
+const KEPT: usize = 4_096;
+
+/// A step that can be worked on.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    /// The tasks; none if a handler does the work.
+    pipeline: Option<Pipeline>,
+    /// The step's own input.
+    pub(crate) input: TemplateValue,
+    /// What else the file says of a step that a handler does.
+    pub(crate) config: TemplateValue,
+    /// The names below `keychain` that its tasks read.
+    pub(crate) keychain: Vec<String>,
+    /// What of a large output stays in the log.
+    pub(crate) keep: Keep,
+}
+
+impl Ready {
+    fn read(job: &Job) -> Result<Ready, ToolError> {
+        let target = job.claimed.claim.target;
+        let step = job.plan.step(job.claimed.step);
+        let (input, tasks) = match (target, &step.undo, &step.work) {
+            (Target::Undo(_), Some(undo), _) => (&undo.input, &undo.tasks),
+            (_, _, Work::Pipeline { tasks }) => (&step.input, tasks),
+            _ => (&step.input, &Json::Null),
+        };
+        let pipeline = match served_by(&job.plan, target).0 == BUILT_IN {
+            true if tasks.is_null() => None,
+            true => Some(Pipeline::read(&job.plan, &step.name, tasks)?),
+            false => None,
+        };
+        let select = pipeline.iter().flat_map(Pipeline::select);
+        let template =
+            |json: &Json| TemplateValue::parse(json).map_err(|error| broken(error.error));
+        let config = match &step.work {
+            Work::Task { config, .. } => config,
+            _ => &Json::Null,
+        };
+        Ok(Ready {
+            input: template(input)?,
+            config: template(config)?,
+            keychain: pipeline
+                .as_ref()
+                .map(Pipeline::keychain)
+                .unwrap_or_default(),
+            keep: keep::of(&job.plan, job.claimed.step, select),
+            pipeline,
+        })
+    }
+
+    pub(crate) fn pipeline(&self) -> Result<&Pipeline, ToolError> {
+        let pipeline = self.pipeline.as_ref();
+        pipeline.ok_or_else(|| broken("the step has no tasks"))
+    }
+}
+
+fn broken(why: impl ToString) -> ToolError {
+    ToolError::invalid("PIPELINE_BROKEN", why.to_string())
+}
+
+/// The work of a step, or its undo.
+type Part = (StepNo, bool);
+
+/// The steps that are kept ready, by their plan's hash.
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    plans: Mutex<HashMap<String, HashMap<Part, Arc<Ready>>>>,
+}
+
+impl Shelf {
+    /// What a job needs; read if it is not there.
+    pub(crate) fn of(&self, job: &Job) -> Result<Arc<Ready>, ToolError> {
+        let lock = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_undo = matches!(job.claimed.claim.target, Target::Undo(_));
+        let part = (job.claimed.step, is_undo);
+        let hash = job.plan.hash();
+        if let Some(ready) = lock().get(hash).and_then(|plan| plan.get(&part)) {
+            return Ok(Arc::clone(ready));
+        }
+        let ready = Arc::new(Ready::read(job)?);
+        let mut plans = lock();
+        if plans.values().map(HashMap::len).sum::<usize>() >= KEPT {
+            plans.clear();
+        }
+        let plan = plans.entry(hash.to_owned()).or_default();
+        plan.insert(part, Arc::clone(&ready));
+        Ok(ready)
+    }
+}
