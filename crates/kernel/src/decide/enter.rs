@@ -340,7 +340,8 @@ impl Decider<'_> {
     }
 }
 
-/// A list, also where a template made text of one.
+/// A list, also where a template made text of one. A single number or mapping is a list of one: what
+/// answers with many items often answers with a bare one too.
 fn list_of(value: Json) -> Result<Vec<Json>, &'static str> {
     match value {
         Json::Array(list) => Ok(list),
@@ -350,7 +351,6 @@ fn list_of(value: Json) -> Result<Vec<Json>, &'static str> {
             _ => Err("text"),
         },
         Json::Bool(_) => Err("a boolean"),
-        Json::Number(_) => Err("a number"),
-        Json::Object(_) => Err("a mapping"),
+        one @ (Json::Number(_) | Json::Object(_)) => Ok(vec![one]),
     }
 }
