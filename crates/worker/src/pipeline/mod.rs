@@ -5,6 +5,7 @@
 
 mod library;
 mod progress;
+mod seen;
 mod task;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use crate::scope::{self, Fixed, View};
 use crate::secrets::Redactor;
 use crate::tool::{Call, Cx, Stop};
 use progress::{Progress, Resumed};
+use seen::Seen;
 use task::{Act, Rule, Sets, Task, Timeout};
 
 /// Tasks that one execution may run: jumps can go round for ever.
@@ -164,7 +166,7 @@ impl Surroundings<'_> {
             {
                 outcome.error = Some(error);
             }
-            let seen = outcome.to_json(now.attempt, started.elapsed());
+            let seen = Seen::of(&outcome, now.attempt, started.elapsed());
             match self.judge(pipeline, task, &outcome, &seen, &mut now) {
                 Ok(Next::Go(at)) => {
                     now.at = at;
@@ -413,21 +415,19 @@ impl Surroundings<'_> {
         pipeline: &Pipeline,
         task: &Task,
         outcome: &Outcome,
-        seen: &Json,
+        seen: &Seen,
         now: &mut Progress,
     ) -> Result<Next, TemplateError> {
-        let view = self.view(task, now, &self.args, Some(seen));
         let mut decided = None;
         for rule in &task.rules {
-            if rule
-                .when
-                .as_ref()
-                .map_or(Ok(true), |when| when.truthy(&view))?
-            {
+            let when = rule.when.as_ref();
+            let view = self.view(task, now, &self.args, Some(seen.by(when)));
+            if when.map_or(Ok(true), |when| when.truthy(&view))? {
                 decided = Some(rule);
                 break;
             }
         }
+        let view = self.view(task, now, &self.args, Some(seen.plain()));
         let act = decided.map_or(
             match outcome.error {
                 None => Act::Continue,
