@@ -5,6 +5,7 @@
 
 mod library;
 mod progress;
+mod script;
 mod seen;
 mod task;
 
@@ -353,6 +354,7 @@ impl Surroundings<'_> {
         if let Some(code) = &task.code {
             fields.insert("code".to_owned(), json!(code));
         }
+        script::bring(&task.kind, &mut fields, &self.plan.net().source.uri)?;
         let call = Call {
             name: task.name.clone(),
             fields,
