@@ -4,7 +4,7 @@
 //! command that repeats it alone.
 
 use crate::repo::Repo;
-use crate::{Task, conformance, corpus, postgres, schemas, tidy};
+use crate::{Task, conformance, corpus, playbooks, postgres, schemas, tidy};
 use anyhow::{Result, bail};
 use std::io::Write as _;
 use std::time::Instant;
@@ -19,7 +19,8 @@ Usage: cargo xtask ci [--list] [--from STEP]
 
 Each step is printed as the command that repeats it alone, with its duration.
 Needs Rust with rustfmt and clippy, and PostgreSQL 15 or newer for `test`, which installs it as
-root on Debian; `corpus` skips itself, loudly, where there is no corpus beside the checkout.
+root on Debian; `corpus` and `playbooks` skip themselves, loudly, where there is no corpus beside
+the checkout.
 ";
 
 enum Work {
@@ -72,6 +73,10 @@ const STEPS: &[Step] = &[
     Step {
         name: "corpus",
         work: Work::Task(corpus::run, &[]),
+    },
+    Step {
+        name: "playbooks",
+        work: Work::Task(playbooks::run, &[]),
     },
 ];
 
@@ -162,7 +167,7 @@ mod tests {
     #[test]
     fn from_skips_the_steps_before() {
         assert_eq!(from("fmt").unwrap().len(), STEPS.len());
-        assert_eq!(from("corpus").unwrap().len(), 1);
+        assert_eq!(from("playbooks").unwrap().len(), 1);
         assert!(from("nothing").is_err());
     }
 }

@@ -21,7 +21,7 @@ severity `error`, or when the binary's answer cannot be read; warnings are count
 ";
 
 /// From the workspace root.
-const PLACE: &str = "../shared/corpus";
+pub(crate) const PLACE: &str = "../shared/corpus";
 
 /// What `check` said about one file.
 #[derive(Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ fn describe(problem: &Value) -> String {
 }
 
 /// The files of a folder by how their names begin and end, sorted.
-fn list(folder: &Path, prefix: &str, suffixes: &[&str]) -> Result<Vec<PathBuf>> {
+pub(crate) fn list(folder: &Path, prefix: &str, suffixes: &[&str]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     if !folder.is_dir() {
         return Ok(files);

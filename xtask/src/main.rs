@@ -7,6 +7,7 @@ mod ci;
 mod cluster;
 mod conformance;
 mod corpus;
+mod playbooks;
 mod postgres;
 mod programs;
 mod repo;
@@ -31,6 +32,7 @@ Tasks:
   conformance  write docs/conformance.md from the tests; --check compares
   schemas      write schemas/ from the types; --check compares
   corpus       run `stepwell check` on real files kept beside the checkout, if there are any
+  playbooks    run the real playbooks among them, with all their work
 
 `cargo xtask <TASK> --help` says what a task does and how to mend what it finds.
 ";
@@ -62,6 +64,7 @@ fn run(args: &[String]) -> Result<()> {
         "conformance" => (conformance::HELP, conformance::run),
         "schemas" => (schemas::HELP, schemas::run),
         "corpus" => (corpus::HELP, corpus::run),
+        "playbooks" => (playbooks::HELP, playbooks::run),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             return Ok(());

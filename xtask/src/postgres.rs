@@ -83,7 +83,7 @@ fn with_server(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-fn private() -> Result<Cluster> {
+pub(crate) fn private() -> Result<Cluster> {
     let error = match Cluster::start(&[]) {
         Ok(cluster) => return Ok(cluster),
         Err(error) => error,

@@ -15,7 +15,9 @@ pub(crate) fn report(fields: &Fields<'_>, what: &str, known: &[&'static str], p:
         if p.is_full() && p.has_errors() {
             // Nobody sees it any more, and finding the nearest word costs.
             p.error("FIELD_UNKNOWN", entry.key_span, key);
-        } else if let Some(near) = nearest(&entry.key, known) {
+        } else if let Some(near) =
+            nearest(&entry.key, known).filter(|_| !qualifies(&entry.key, known))
+        {
             p.slipped(fields.span(), near);
             p.error(
                 "FIELD_UNKNOWN",
@@ -31,5 +33,23 @@ pub(crate) fn report(fields: &Fields<'_>, what: &str, known: &[&'static str], p:
             )
             .help(format!("remove it; the known fields are {}", list(known)));
         }
+    }
+}
+
+/// `gcs_credential` is not a slip of `credential`: somebody means another one.
+fn qualifies(key: &str, known: &[&str]) -> bool {
+    let prefix = |word: &&str| key.strip_suffix(*word).is_some_and(|it| it.ends_with('_'));
+    known.iter().any(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_with_something_before_it_is_another_word() {
+        assert!(qualifies("gcs_credential", &["auth", "credential"]));
+        assert!(!qualifies("credentail", &["credential"]));
+        assert!(!qualifies("credential", &["credential"]));
     }
 }

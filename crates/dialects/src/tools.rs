@@ -14,6 +14,7 @@
 mod kinds;
 mod label;
 mod rules;
+mod script;
 mod sets;
 mod task;
 

@@ -40,7 +40,7 @@ impl Fixed {
             run_id: Arc::clone(run_id),
             params: Arc::clone(&claimed.params),
             ctx: Arc::clone(&claimed.ctx),
-            outputs: claimed.outputs.clone(),
+            outputs: outputs(plan, claimed),
             item,
             payload: claimed.payload.clone(),
             keychain: Arc::default(),
@@ -52,6 +52,26 @@ impl Fixed {
         let item = self.item.iter_mut().map(|(_, value, _)| value);
         let outputs = self.outputs.iter_mut().map(|(_, value)| value);
         outputs.chain(item).chain([&mut self.ctx, &mut self.params])
+    }
+}
+
+/// What other steps returned. What a loop came to is also there as `stats`, as some files read it.
+fn outputs(plan: &Plan, claimed: &Claimed) -> Vec<(String, Arc<Json>)> {
+    let mut outputs = claimed.outputs.clone();
+    for (name, output) in &mut outputs {
+        let step = plan.find(name).map(|no| plan.step(no));
+        if step.is_some_and(|step| step.each.is_some()) {
+            with_stats(Arc::make_mut(output));
+        }
+    }
+    outputs
+}
+
+fn with_stats(output: &mut Json) {
+    let number = |key: &str| output.get(key).and_then(Json::as_u64);
+    if let (Some(total), Some(failed)) = (number("count"), number("failed")) {
+        let success = total.saturating_sub(failed);
+        output["stats"] = json!({ "total": total, "failed": failed, "success": success });
     }
 }
 
@@ -152,9 +172,9 @@ impl Scope for View<'_> {
         let meant = self.plan.find_in_expression(name);
         let meant = meant.map(|step| self.plan.step(step).name.as_str());
         if let Some((_, output)) = outputs.find(|(step, _)| Some(step.as_str()) == meant) {
-            return Some(match output.get("data") {
-                Some(_) => Arc::clone(output),
-                None => Arc::new(with_data(Json::clone(output))),
+            return Some(match output.get("data").is_some() && !is_answer(output) {
+                true => Arc::clone(output),
+                false => Arc::new(with_data(Json::clone(output))),
             });
         }
         let param = self.fixed.params.get(name);
@@ -164,8 +184,20 @@ impl Scope for View<'_> {
     }
 }
 
-/// What a task or step returned, with `data` as another way to reach it.
-fn with_data(value: Json) -> Json {
+/// Whether a result is an answer over HTTP.
+fn is_answer(value: &Json) -> bool {
+    let map = value.as_object();
+    map.is_some_and(|map| map.len() == 2 && map.contains_key("status_code"))
+}
+
+/// What a task or step returned, with `data` as another way to reach it, and `body` for the body of an
+/// answer over HTTP.
+fn with_data(mut value: Json) -> Json {
+    if is_answer(&value) {
+        let body = value["data"].clone();
+        value["body"] = body;
+        return value;
+    }
     match value {
         Json::Object(mut map) if !map.contains_key("data") => {
             let data = Json::Object(map.clone());
@@ -212,5 +244,27 @@ fn mentions(json: &Json, wanted: &str) -> bool {
         Json::Array(items) => items.iter().any(|it| mentions(it, wanted)),
         Json::Object(map) => map.values().any(|it| mentions(it, wanted)),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_body_of_an_answer_has_two_names() {
+        let answer = with_data(json!({ "status_code": 200, "data": { "page": 1 } }));
+        assert_eq!(answer["body"], answer["data"]);
+        let other = with_data(json!({ "page": 1 }));
+        assert_eq!(other, json!({ "page": 1, "data": { "page": 1 } }));
+    }
+
+    #[test]
+    fn what_a_loop_came_to_is_counted_in_one_place() {
+        let mut output =
+            json!({ "count": 5, "failed": 1, "errors": [], "data": [1, 2, 3, null, 5] });
+        with_stats(&mut output);
+        let expected = json!({ "total": 5, "failed": 1, "success": 4 });
+        assert_eq!(output["stats"], expected);
     }
 }

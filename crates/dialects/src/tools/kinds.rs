@@ -21,6 +21,8 @@ pub(super) enum Shape {
     Duration,
     /// An HTTP method.
     Method,
+    /// Where a program or SQL stands, if not in the task.
+    Script,
 }
 
 /// One field: its names, the first of which is what the worker sees.
@@ -69,6 +71,8 @@ pub(super) const COMMON: &[Key] = &[
 ];
 
 const SQL: Key = needed(&["commands", "command", "query", "sql"], Shape::Commands);
+/// Stands in for what is needed of its kind: the code, the SQL.
+pub(super) const SCRIPT: Key = key(&["script"], Shape::Script);
 
 pub(super) const KINDS: &[Kind] = &[
     Kind {
@@ -100,6 +104,7 @@ pub(super) const KINDS: &[Kind] = &[
         aliases: &[],
         keys: &[
             needed(&["code"], Shape::Code),
+            SCRIPT,
             key(&["libs"], Shape::Any),
             key(&["env"], Shape::Map),
             key(&["cwd"], Shape::Text),
@@ -108,7 +113,7 @@ pub(super) const KINDS: &[Kind] = &[
     Kind {
         name: "postgres",
         aliases: &[],
-        keys: &[SQL, key(&["params"], Shape::Any)],
+        keys: &[SQL, SCRIPT, key(&["params"], Shape::Any)],
     },
     Kind {
         name: "sqlite",
@@ -116,6 +121,7 @@ pub(super) const KINDS: &[Kind] = &[
         keys: &[
             needed(&["database", "path", "file"], Shape::Text),
             SQL,
+            SCRIPT,
             key(&["params"], Shape::Any),
         ],
     },
@@ -125,6 +131,7 @@ pub(super) const KINDS: &[Kind] = &[
         keys: &[
             key(&["database"], Shape::Text),
             SQL,
+            SCRIPT,
             key(&["params"], Shape::Any),
         ],
     },
@@ -164,7 +171,19 @@ pub(super) const KINDS: &[Kind] = &[
     },
 ];
 
+impl Key {
+    /// Whether a script can stand in for it.
+    pub(super) fn may_be_script(&self) -> bool {
+        matches!(self.names.first(), Some(&"code" | &"commands"))
+    }
+}
+
 impl Kind {
+    /// Whether it takes `script`.
+    pub(super) fn has_script(&self) -> bool {
+        self.keys.iter().any(|key| key.shape == Shape::Script)
+    }
+
     /// All its fields: its own, and the common ones that it does not read in its own way.
     pub(super) fn fields(&self) -> impl Iterator<Item = &'static Key> + use<> {
         let own = self.keys;

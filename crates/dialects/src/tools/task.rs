@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::has_template;
 
 use super::kinds::{Key, Kind, Shape};
-use super::{Task, kinds, label, rules};
+use super::{Task, kinds, label, rules, script};
 use crate::field::Field;
 use crate::leftover;
 use crate::problem::Problems;
@@ -148,6 +148,9 @@ fn field(
     json: &mut Map<String, Json>,
     p: &mut Problems,
 ) {
+    let scripted = key.may_be_script()
+        && kind.has_script()
+        && (f.has("script") || spec.as_ref().is_some_and(|spec| spec.has("script")));
     let mut found = f.opt(Listed(key.names), p);
     if let Some(inner) = spec.and_then(|spec| spec.opt(Listed(key.names), p)) {
         match &found {
@@ -161,7 +164,13 @@ fn field(
     }
     let name = key.names.first().copied().unwrap_or_default();
     match found {
+        Some(found) if scripted => {
+            let message = format!("{} is given beside `script`", found.label);
+            p.error("FIELD_CONFLICT", found.span(), message)
+                .help("keep one of them");
+        }
         Some(found) => value(&found, name, key.shape, json, p),
+        None if scripted => {}
         None if key.required => {
             let what = format!("a {} task needs {}", quote(kind.name), one_of(key.names));
             p.missing("FIELD_MISSING", f.span(), key.names, what)
@@ -189,6 +198,7 @@ fn value(
             }
         }
         Shape::Duration => rules::duration(name, field, json, p),
+        Shape::Script => script::read(field, json, p),
         _ if !template::check(field.node, p) => {}
         Shape::Any => put(field.json()),
         Shape::Map => {

@@ -351,7 +351,8 @@ enum Listed {
     Elsewhere(Json, usize),
 }
 
-/// A list, also where a template made text of one, or what stands for one.
+/// A list, also where a template made text of one, or what stands for one. A single number or mapping
+/// is a list of one: what answers with many items often answers with a bare one too.
 fn list_of(value: Json) -> Result<Listed, &'static str> {
     if let Some(count) = reference::count(&value) {
         return Ok(Listed::Elsewhere(value, count));
@@ -364,7 +365,6 @@ fn list_of(value: Json) -> Result<Listed, &'static str> {
             _ => Err("text"),
         },
         Json::Bool(_) => Err("a boolean"),
-        Json::Number(_) => Err("a number"),
-        Json::Object(_) => Err("a mapping"),
+        one @ (Json::Number(_) | Json::Object(_)) => Ok(Listed::Here(vec![one])),
     }
 }

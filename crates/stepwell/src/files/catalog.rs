@@ -2,7 +2,8 @@
 //!
 //! A child is named by its path relative to the parent's file, with or without the ending, or by
 //! the name it gives itself (`metadata.path`, `metadata.name` and the like) among the files below
-//! the parent's directory. The search is bounded, so that a run in `/` ends too.
+//! the parent's directory, and if it is not there, below the working directory: a project's files are
+//! spread over folders. The search is bounded, so that a run in `/` ends too.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -46,10 +47,10 @@ impl Catalog for Files {
             .into_iter()
             .find(|it| it.is_file())
             .and_then(|found| self.load(&found));
-        direct.or_else(|| {
-            let found = self.named(&folder, path)?;
-            self.load(&found)
-        })
+        let named = |folder: &Path| self.load(&self.named(folder, path)?);
+        direct
+            .or_else(|| named(&folder))
+            .or_else(|| named(Path::new(".")))
     }
 }
 

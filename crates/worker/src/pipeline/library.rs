@@ -29,6 +29,7 @@ pub(super) fn flatten(
         };
         let entry = library
             .get(name)
+            .and_then(|entry| entry.get("tasks"))
             .and_then(Json::as_array)
             .ok_or_else(missing)?;
         flat.extend(called(&task, entry)?);
@@ -105,5 +106,28 @@ impl task::Task {
             paths.extend(rule.sets.ctx.reads());
         }
         paths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_call_becomes_the_tasks_that_it_names_with_its_own_arguments() {
+        let calls =
+            json!([{"name": "rate", "kind": "workbook", "task": "score", "args": {"x": 2}}]);
+        let entry = json!({"tasks": [
+            {"name": "task_1", "kind": "python", "code": "result = x", "args": {"x": null, "y": 1}},
+        ]});
+        let library = BTreeMap::from([("score".to_owned(), entry)]);
+        let tasks = flatten(task::read(&calls).unwrap(), &library).unwrap();
+        assert_eq!(tasks.len(), 1);
+        assert_eq!(tasks[0].kind, "python");
+        assert_eq!(tasks[0].args.to_json(), json!({"x": 2, "y": 1}));
+        assert_eq!(tasks[0].alias.as_deref(), Some("rate"));
+        let nobody = flatten(task::read(&calls).unwrap(), &BTreeMap::new());
+        assert_eq!(nobody.unwrap_err().code, "WORKBOOK_UNKNOWN");
     }
 }

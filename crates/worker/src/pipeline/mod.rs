@@ -5,6 +5,8 @@
 
 mod library;
 mod progress;
+mod script;
+mod seen;
 mod task;
 
 use std::collections::BTreeMap;
@@ -26,6 +28,7 @@ use crate::scope::{self, Fixed, View};
 use crate::secrets::Redactor;
 use crate::tool::{Call, Cx, Stop};
 use progress::{Progress, Resumed};
+use seen::Seen;
 use task::{Act, Rule, Sets, Task, Timeout};
 
 pub(crate) use task::MAX_VALUE;
@@ -167,7 +170,7 @@ impl Surroundings<'_> {
             {
                 outcome.error = Some(error);
             }
-            let seen = outcome.to_json(now.attempt, started.elapsed());
+            let seen = Seen::of(&outcome, now.attempt, started.elapsed());
             match self.judge(pipeline, task, &outcome, &seen, &mut now) {
                 Ok(Next::Go(at)) => {
                     now.at = at;
@@ -355,6 +358,7 @@ impl Surroundings<'_> {
         if let Some(code) = &task.code {
             fields.insert("code".to_owned(), json!(code));
         }
+        script::bring(&task.kind, &mut fields, &self.plan.net().source.uri)?;
         let call = Call {
             name: task.name.clone(),
             fields,
@@ -417,21 +421,19 @@ impl Surroundings<'_> {
         pipeline: &Pipeline,
         task: &Task,
         outcome: &Outcome,
-        seen: &Json,
+        seen: &Seen,
         now: &mut Progress,
     ) -> Result<Next, TemplateError> {
-        let view = self.view(task, now, &self.args, Some(seen));
         let mut decided = None;
         for rule in &task.rules {
-            if rule
-                .when
-                .as_ref()
-                .map_or(Ok(true), |when| when.truthy(&view))?
-            {
+            let when = rule.when.as_ref();
+            let view = self.view(task, now, &self.args, Some(seen.by(when)));
+            if when.map_or(Ok(true), |when| when.truthy(&view))? {
                 decided = Some(rule);
                 break;
             }
         }
+        let view = self.view(task, now, &self.args, Some(seen.plain()));
         let act = decided.map_or(
             match outcome.error {
                 None => Act::Continue,

@@ -163,7 +163,7 @@ impl Task {
             auth: value(map.get("auth").unwrap_or(&Json::Null))?,
             timeout: timeout(map)?,
             rules,
-            sets: Sets::read(map)?,
+            sets: Sets::of_task(map)?,
             assert: map.get("assert").cloned().unwrap_or_default(),
             select,
             alias: None,
@@ -206,6 +206,24 @@ impl Rule {
 }
 
 impl Sets {
+    /// Of a task itself. It is looked at only when the task went well, and `{{ output }}` alone then is
+    /// what the task returned, as its authors know it.
+    fn of_task(map: &Map<String, Json>) -> Result<Sets, ToolError> {
+        let mut map = map.clone();
+        for key in ["set_ctx", "set_iter", "set_step"] {
+            let values = map.get_mut(key).and_then(Json::as_object_mut);
+            for value in values.into_iter().flat_map(Map::values_mut) {
+                let text = value.as_str().filter(|it| has_template(it));
+                let whole = text.map(template).transpose()?;
+                let path = whole.as_ref().and_then(Template::as_path);
+                if path.is_some_and(|path| path == ["output"]) {
+                    *value = Json::from("{{ result }}");
+                }
+            }
+        }
+        Sets::read(&map)
+    }
+
     fn read(map: &Map<String, Json>) -> Result<Sets, ToolError> {
         let of = |key: &str| value(map.get(key).unwrap_or(&Json::Null));
         Ok(Sets {
@@ -309,6 +327,14 @@ mod tests {
         assert_eq!(ms(json!(-1)), None);
         assert_eq!(ms(json!(f64::MAX)), None);
         assert_eq!(ms(Json::Null), None);
+    }
+
+    #[test]
+    fn a_task_that_sets_its_whole_output_sets_what_it_returned() {
+        let set = json!({"all": "{{ output }}", "part": "{{ output.data.id }}"});
+        let task = Task::read(&json!({"name": "a", "kind": "noop", "set_step": set})).unwrap();
+        let expected = json!({"all": "{{ result }}", "part": "{{ output.data.id }}"});
+        assert_eq!(task.sets.step.to_json(), expected);
     }
 
     #[test]

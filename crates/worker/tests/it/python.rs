@@ -277,6 +277,7 @@ async fn libs_are_there_under_their_names() {
     for libs in [
         json!({"j": "json", "path": "os.path"}),
         json!([{"j": "json"}, {"path": "os.path"}, "os.path"]),
+        json!({"j": "json", "path": {"from": "os", "import": "path"}}),
     ] {
         let fields = json!({"code": "result = j.dumps([path.join('a', 'b')])", "libs": libs});
         let outcome = python.run(&call(fields, json!({})), &cx()).await;

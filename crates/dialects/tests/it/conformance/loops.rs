@@ -266,6 +266,16 @@ fn in_continue_mode_the_loop_is_done_with_its_errors() {
 }
 
 #[test]
+fn a_single_number_or_mapping_is_a_list_of_one() {
+    for (given, item) in [("7", json!(7)), ("{id: 1}", json!({"id": 1}))] {
+        let mut sim = looping(given, "mode: sequential");
+        assert_eq!(claimed(&mut sim, "each[0]").item, Some(item));
+        sim.complete_with("each[0]", json!("done")).unwrap();
+        assert_eq!(out(&sim, "done")["out"]["count"], json!(1), "{given}");
+    }
+}
+
+#[test]
 fn a_list_or_a_limit_that_cannot_be_used_fails_the_step() {
     let why = |sim: &Sim| sim.step("each").error.as_ref().unwrap().code.clone();
     let text = looping("some text", "mode: sequential");

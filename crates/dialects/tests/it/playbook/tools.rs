@@ -51,6 +51,33 @@ fn fields_may_stand_in_spec() {
 }
 
 #[test]
+fn a_script_stands_in_for_code_and_statements() {
+    let script = |tool: &str| tasks(tool)[0]["script"].clone();
+    let file = json!({"type": "file", "uri": "a.py"});
+    assert_eq!(script("{kind: python, script: a.py}"), file);
+    assert_eq!(
+        script("{kind: python, script: {uri: a.py, source: {type: file}}}"),
+        file
+    );
+    assert_eq!(
+        script("{kind: postgres, script: {source: {type: inline, code: SELECT 1}}}"),
+        json!({"type": "inline", "code": "SELECT 1"})
+    );
+    let code = |tool: &str| codes(&format!("workflow:\n- step: a\n  tool: {tool}\n"));
+    let elsewhere = "{kind: python, script: {uri: x, source: {type: gcs}}}";
+    assert_eq!(code(elsewhere), ["FIELD_VALUE"]);
+    assert_eq!(code("{kind: python, script: {}}"), ["FIELD_MISSING"]);
+    assert_eq!(
+        code("{kind: python, script: a.py, code: result = 1}"),
+        ["FIELD_CONFLICT"]
+    );
+    assert_eq!(
+        code("{kind: shell, script: a.sh}"),
+        ["FIELD_MISSING", "FIELD_UNUSED"]
+    );
+}
+
+#[test]
 fn rules_are_normalised_with_their_defaults() {
     let rules = |rules: &str| {
         tasks(&format!(

@@ -40,21 +40,28 @@ fn dedented(code: &str) -> String {
     code.lines().map(cut).collect::<Vec<_>>().join("\n")
 }
 
-/// Pairs of a name (or nothing: its own) and a module.
-fn libs(call: &Call) -> Result<Vec<(Option<String>, String)>, ToolError> {
+/// A name (or nothing: its own), a module, and what of the module is meant, if not all of it.
+type Lib = (Option<String>, String, Option<String>);
+
+fn libs(call: &Call) -> Result<Vec<Lib>, ToolError> {
     let wrong = |found: &Json| {
         ToolError::invalid(
             "TOOL_FIELD",
             format!(
-                "`libs` must name modules, as `{{np: numpy}}` or `[json]`; there is {}",
+                "`libs` must name modules, as `{{np: numpy}}`, `{{D: {{from: decimal, import: Decimal}}}}` \
+                 or `[json]`; there is {}",
                 kind_of(found)
             ),
         )
     };
-    let named = |(alias, module): (&String, &Json)| match module {
-        Json::String(module) => Ok((Some(alias.clone()), module.clone())),
-        Json::Null => Ok((Some(alias.clone()), alias.clone())),
-        other => Err(wrong(other)),
+    let named = |(alias, lib): (&String, &Json)| -> Result<Lib, ToolError> {
+        let text = |key: &str| lib.get(key).and_then(Json::as_str).map(str::to_owned);
+        let (module, part) = match lib {
+            Json::String(module) => (module.clone(), None),
+            Json::Null => (alias.clone(), None),
+            other => (text("from").ok_or_else(|| wrong(other))?, text("import")),
+        };
+        Ok((Some(alias.clone()), module, part))
     };
     let mut all = Vec::new();
     match call.fields.get("libs") {
@@ -67,7 +74,7 @@ fn libs(call: &Call) -> Result<Vec<(Option<String>, String)>, ToolError> {
         Some(Json::Array(list)) => {
             for item in list {
                 match item {
-                    Json::String(module) => all.push((None, module.clone())),
+                    Json::String(module) => all.push((None, module.clone(), None)),
                     Json::Object(map) => {
                         for entry in map {
                             all.push(named(entry)?);
@@ -77,7 +84,7 @@ fn libs(call: &Call) -> Result<Vec<(Option<String>, String)>, ToolError> {
                 }
             }
         }
-        Some(Json::String(module)) => all.push((None, module.clone())),
+        Some(Json::String(module)) => all.push((None, module.clone(), None)),
         Some(other) => return Err(wrong(other)),
     }
     Ok(all)

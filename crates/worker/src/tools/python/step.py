@@ -164,8 +164,11 @@ def is_name(text):
 
 def imported(libs):
     """`{alias: module}` as pairs of a name and what it stands for."""
-    for alias, name in libs:
+    for alias, name, part in libs:
         module = importlib.import_module(name)
+        if part:
+            yield alias, getattr(module, part)
+            continue
         # As `import a.b` does: it binds `a`.
         yield (alias, module) if alias else (name.partition(".")[0], sys.modules[name.partition(".")[0]])
 

@@ -1,0 +1,86 @@
+//! Programs and SQL that stand in files of their own: read right before the task is done.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::outcome::ToolError;
+
+/// Nobody writes longer scripts by hand.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Puts a script in the place where its kind of task looks for it.
+pub(super) fn bring(
+    kind: &str,
+    fields: &mut Map<String, Json>,
+    definition: &str,
+) -> Result<(), ToolError> {
+    let Some(script) = fields.remove("script") else {
+        return Ok(());
+    };
+    let text = |key: &str| script.get(key).and_then(Json::as_str);
+    let source = match text("type") {
+        Some("inline") => text("code").unwrap_or_default().to_owned(),
+        _ => load(text("uri").unwrap_or_default(), definition)?,
+    };
+    match kind {
+        "python" => fields.insert("code".to_owned(), json!(source)),
+        _ => fields.insert("commands".to_owned(), json!([source])),
+    };
+    Ok(())
+}
+
+/// Reads a file beside the definition, or else from the worker's own directory.
+fn load(uri: &str, definition: &str) -> Result<String, ToolError> {
+    let path = uri.strip_prefix("file://").unwrap_or(uri);
+    let beside = definition
+        .strip_prefix("file:")
+        .and_then(|it| Some(Path::new(it).parent()?.join(path)));
+    let places: Vec<PathBuf> = beside.into_iter().chain([PathBuf::from(path)]).collect();
+    let wrong = |why: &str| {
+        let message = format!("the script `{path}` cannot be read: {why}");
+        ToolError::invalid("TOOL_FIELD", message)
+    };
+    let Some(place) = places.iter().find(|it| it.is_file()) else {
+        return Err(wrong(
+            "there is no such file beside the definition, nor in the worker's directory",
+        ));
+    };
+    let mut source = String::new();
+    fs::File::open(place)
+        .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut source))
+        .map_err(|error| wrong(&error.to_string()))?;
+    match source.len() as u64 > MAX_BYTES {
+        true => Err(wrong("it is larger than 4 MiB")),
+        false => Ok(source),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_found_beside_its_definition() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("hello.sql"), "SELECT 1").unwrap();
+        let definition = format!("file:{}/flow.yaml", folder.path().display());
+        let script = json!({"script": {"type": "file", "uri": "./hello.sql"}});
+        let mut fields = script.as_object().cloned().unwrap();
+        bring("postgres", &mut fields, &definition).unwrap();
+        assert_eq!(Json::Object(fields), json!({"commands": ["SELECT 1"]}));
+        let mut lost = script.as_object().cloned().unwrap();
+        let error = bring("postgres", &mut lost, "file:elsewhere/flow.yaml").unwrap_err();
+        assert!(error.message.contains("hello.sql"), "{error}");
+    }
+
+    #[test]
+    fn a_script_that_stands_in_the_definition_is_the_program() {
+        let script = json!({"script": {"type": "inline", "code": "result = 1"}});
+        let mut fields = script.as_object().cloned().unwrap();
+        bring("python", &mut fields, "").unwrap();
+        assert_eq!(Json::Object(fields), json!({"code": "result = 1"}));
+    }
+}
