@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::listener::{Listener, OK};
 use crate::stage::{RUN, Stage};
 
 const LARGE: &str = r#"
@@ -123,12 +124,14 @@ fn c28_a_secret_is_nowhere_but_in_the_step_that_needs_it() {
         .with("STEPWELL_SECRET_API_KEY", SECRET)
         .with("STEPWELL_LOG", "trace");
     let file = stage.file("leaky.yaml", LEAKY);
-    // Nobody listens there, so everything that would be sent stays in the outbox.
-    let sink = "hook=webhook:http://127.0.0.1:9/";
-    let call = stage.run(&file, &["--sink", sink]);
+    let listener = Listener::start(0, OK);
+    let sink = format!("hook=webhook:{}", listener.url());
+    let call = stage.run(&file, &["--sink", &sink]);
     assert_eq!(call.code, 3, "{}{}", call.out, call.err);
     assert!(call.out.contains("wrong: ***"), "{}", call.out);
-    let mut said = vec![call.out, call.err];
+    let sent: Vec<String> = listener.heard().into_iter().map(|it| it.body).collect();
+    assert!(sent.iter().any(|it| it.contains("StepFailed")), "{sent:?}");
+    let mut said = vec![call.out, call.err, sent.concat()];
     for args in [
         &["runs", "show", RUN, "-o", "json"][..],
         &["runs", "events", RUN, "--ext"],
@@ -155,7 +158,7 @@ fn c28_a_secret_is_nowhere_but_in_the_step_that_needs_it() {
         }
     }
     // The step itself had it.
-    let logs = &said[6];
+    let logs = stage.good(&["runs", "logs", RUN]);
     assert!(logs.contains("plain ***"), "{logs}");
     assert!(logs.contains("python says ***"), "{logs}");
 }

@@ -220,6 +220,52 @@ fn artifacts_that_cannot_be_written_fail_the_step_and_say_where() {
         { "name": "spoil", "kind": "shell", "cmds": [spoil] },
         { "name": "make", "kind": "python", "code": "result = ['x' * 1000] * 1000" },
     ]);
-    let call = fails(&stage, &tool, "transient", "ARTIFACT_STORE");
+    let call = fails(&stage, &tool, "transport", "ARTIFACT_STORE");
     assert!(call.out.contains(".stepwell/artifacts"), "{}", call.out);
+}
+
+#[test]
+fn a_step_that_never_ends_is_ended_by_the_timeout_of_the_step() {
+    let stage = Stage::new("endless-step");
+    let text = json!({
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": { "name": "endless" },
+        "workflow": [{
+            "step": "work",
+            "spec": { "timeout": 0.5 },
+            "tool": [{ "name": "a", "kind": "noop" }, { "name": "b", "kind": "shell", "cmds": ["sleep 1000"] }],
+        }],
+    });
+    let file = stage.file("hostile.yaml", &text.to_string());
+    let began = Instant::now();
+    let call = stage.run(&file, &[]);
+    assert_eq!(call.code, 3, "{}{}", call.out, call.err);
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    let log = stage.log();
+    let error = &log.of("StepFailed", "work")[0]["ext"]["error"];
+    assert_eq!(
+        (&error["class"], &error["code"]),
+        (&json!("timeout"), &json!("TIMEOUT"))
+    );
+    let pid = stage.seen()[0].pid;
+    soon("the command ends with the step", || is_gone(pid));
+}
+
+#[test]
+fn a_result_that_is_no_json_becomes_text_with_a_note() {
+    let stage = Stage::new("no-json");
+    let tool =
+        json!({ "kind": "python", "code": "result = {'it': object(), 'nan': float('nan')}" });
+    let file = stage.file("hostile.yaml", &playbook(&tool));
+    let call = stage.run(&file, &[]);
+    assert_eq!(call.code, 0, "{}{}", call.out, call.err);
+    let log = stage.log();
+    let done = log.of("StepCompleted", "work")[0].to_string();
+    assert!(done.contains("<object object"), "{done}");
+    assert!(done.contains("\"nan\":null"), "{done}");
 }

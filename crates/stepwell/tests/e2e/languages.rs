@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::servers;
 use crate::stage::{Stage, example, is_gone, soon};
 
 /// An example, and what is known about it.
@@ -194,5 +195,27 @@ fn a_playbook_takes_the_way_that_its_input_asks_for() {
         call.out.contains("there is nothing to count"),
         "{}",
         call.out
+    );
+}
+
+#[test]
+fn a_playbook_fetches_page_by_page_from_a_server_that_is_busy_at_first() {
+    let stage = Stage::new("pages");
+    let server = format!("api_url={}", servers::pages());
+    let call = stage.run(
+        &example("playbook/paginated-fetch.yaml"),
+        &["--input", &server],
+    );
+    assert_eq!(call.code, 0, "{}{}", call.out, call.err);
+    assert!(call.out.contains("fetched 7 items"), "{}", call.out);
+    assert_eq!(
+        stage.log().completed(),
+        [
+            "hello",
+            "fetch_page",
+            "fetch_page#2",
+            "fetch_page#3",
+            "report"
+        ]
     );
 }

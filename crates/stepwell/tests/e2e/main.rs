@@ -8,6 +8,9 @@ mod hostile;
 mod interrupted;
 mod killed;
 mod languages;
+#[allow(dead_code, reason = "what its other users need is there too")]
+#[path = "../../../bus/tests/it/listener.rs"]
+mod listener;
 mod saga;
 mod servers;
 mod stage;

@@ -13,7 +13,6 @@ use stepwell_engine::port::NoCatalog;
 use stepwell_engine::store::MemoryStore;
 use stepwell_kernel::event::{Body, StepError};
 use stepwell_kernel::plan::{ErrorClass, Plan};
-use stepwell_kernel::state::Phase;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::log::Stream;
 use stepwell_worker::logs::Logs;
@@ -108,13 +107,12 @@ fn drive(plan: &Arc<Plan>) -> Ran {
     }
     while let Ok(entry) = said.try_recv() {
         let note = entry.line.text.strip_suffix(" s");
-        let wait = note.and_then(|note| note.rsplit_once("another in ")?.1.parse().ok());
+        let wait: Option<f64> =
+            note.and_then(|note| note.rsplit_once("another in ")?.1.parse().ok());
         if entry.line.stream == Stream::Note {
             ran.waits.extend(wait);
         }
     }
-    let failed = matches!(engine.run("run_a").unwrap().state.phase, Phase::Ended(_));
-    assert!(failed);
     ran
 }
 
@@ -274,7 +272,8 @@ fn p24_a_jump_goes_to_the_task_that_it_names() {
         good("b", json!({ "x": 2 }), json!([])),
         good("c", json!({ "x": 3 }), json!([])),
     ]));
-    assert_eq!((trail(&ran), ran.output), ("a c", Some(json!({ "x": 3 }))));
+    assert_eq!(trail(&ran), "a c");
+    assert_eq!(ran.output, Some(json!({ "x": 3 })));
 }
 
 #[test]
