@@ -1,4 +1,5 @@
-//! What `dag` and `plan` say about an undo where the file says nothing, and an undo that tools do.
+//! What `dag` and `plan` say about an undo where the file says nothing, and an undo that tools do in
+//! any language.
 
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, Retry, Work};

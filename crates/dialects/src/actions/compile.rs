@@ -169,7 +169,7 @@ fn undo(action: &Action) -> Option<Undo> {
         queue: action.port_family.clone(),
         operation: compensation.operation.clone(),
         input: compensation.input.clone(),
-        tasks: serde_json::Value::Null,
+        tasks: compensation.tool.clone().unwrap_or_default(),
         retry: compensation.retry.clone(),
         timeout_ms: Some(compensation.timeout_ms),
     })

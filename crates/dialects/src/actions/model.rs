@@ -91,6 +91,8 @@ impl Action {
 pub(super) struct Compensation {
     pub(super) operation: String,
     pub(super) input: Json,
+    /// What the built-in worker runs, if nobody else does the operation.
+    pub(super) tool: Option<Json>,
     pub(super) timeout_ms: u64,
     pub(super) retry: Retry,
 }

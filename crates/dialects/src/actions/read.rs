@@ -10,7 +10,7 @@ use crate::reader::{Field, Fields};
 use crate::source::Span;
 use crate::tree::Node;
 use crate::words::{nearest, quote};
-use crate::{template, tools};
+use crate::{template, tools, undo};
 
 /// Five minutes.
 const TIMEOUT_MS: u64 = 300_000;
@@ -196,6 +196,7 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Compensation> {
     if let Some(input) = &input {
         template::check(input.node, p);
     }
+    let tool = f.opt("tool", p).and_then(|v| undo::tool_tasks(&v, p));
     let timeout = f.opt("timeoutMs", p);
     let timeout = timeout.and_then(|v| v.duration(DurationRule::MILLIS, p));
     let retry = retry::read(f.opt("retryPolicy", p).as_ref(), retry::HOOK, p);
@@ -203,6 +204,7 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Compensation> {
     Some(Compensation {
         operation: operation?,
         input: input?.json(),
+        tool,
         timeout_ms: timeout.unwrap_or(TIMEOUT_MS),
         retry,
     })

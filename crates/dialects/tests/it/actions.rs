@@ -211,6 +211,19 @@ fn compensations_have_their_own_defaults_and_come_in_pairs() {
 }
 
 #[test]
+fn a_compensation_can_be_done_by_a_tool_that_does_not_wait() {
+    let hook = |tool: &str| {
+        format!(
+            "compensation: {{compensationOperation: 'a:undo', compensationInput: {{}}, tool: {tool}}}"
+        )
+    };
+    let step = only(&hook("{kind: shell, cmds: [ls]}"));
+    let undo = step.undo.expect("an undo");
+    assert_eq!(undo.tasks[0]["kind"], "shell");
+    assert_eq!(codes(&hook("{kind: wait, event: paid}")), ["FIELD_VALUE"]);
+}
+
+#[test]
 fn tiers_decide_what_a_person_has_to_do() {
     assert_eq!(only("executionTierOverride: Assisted"), only(""));
     let approve = only("executionTierOverride: HumanApprove, separationOfDuties: [MakerChecker]");

@@ -7,6 +7,7 @@ mod duckdb;
 mod http;
 mod logs;
 mod orphans;
+mod pipeline;
 mod postgres;
 mod postgres_faults;
 mod postgres_login;

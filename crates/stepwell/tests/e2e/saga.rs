@@ -1,0 +1,53 @@
+//! What was done is undone for real when a later action fails for good.
+
+use std::collections::BTreeSet;
+
+use crate::stage::{RUN, Stage, example};
+
+const TRIP: &str = "actions/trip.yaml";
+const UNDONE: &str = "booked flight\nbooked hotel\ncancelled hotel\ncancelled flight\n";
+
+fn is_undone(stage: &Stage) {
+    assert_eq!(stage.read("bookings.txt"), UNDONE);
+    let log = stage.log();
+    assert_eq!(log.completed(), ["flight", "hotel"]);
+    assert_eq!(log.count("StepFailed", "car"), 1);
+    for step in ["flight", "hotel"] {
+        assert_eq!(log.count("UndoCompleted", step), 1, "{:?}", log.types());
+    }
+    assert_eq!(stage.times("itinerary"), (0, 0));
+    assert_eq!(stage.show()["status"], "FAILED");
+}
+
+#[test]
+fn what_was_done_is_undone_the_last_first() {
+    let stage = Stage::new("saga");
+    let call = stage.run(&example(TRIP), &["--input", "cars=0"]);
+    assert_eq!(call.code, 3, "{}{}", call.out, call.err);
+    is_undone(&stage);
+    assert_eq!(stage.times("car"), (2, 2), "two attempts were allowed");
+    for text in ["no car is left", "SHELL_EXIT", "Compensated"] {
+        assert!(call.out.contains(text), "{text}: {}", call.out);
+    }
+}
+
+#[test]
+fn an_undo_that_was_killed_is_taken_up_again() {
+    let stage = Stage::new("saga-killed");
+    stage.hold("hotel~undo");
+    let process = stage.start(&example(TRIP), &["--input", "cars=0"]);
+    stage.begun("hotel~undo", 1);
+    process.kill();
+    assert_eq!(stage.log().count("UndoCompleted", "hotel"), 0);
+
+    stage.hold_no_more("hotel~undo");
+    let call = stage.call(&["resume", RUN]);
+    assert_eq!(call.code, 3, "{}{}", call.out, call.err);
+    is_undone(&stage);
+    assert_eq!(stage.times("hotel~undo"), (2, 1));
+    assert_eq!(stage.times("flight~undo"), (1, 1));
+    let seen = stage.seen();
+    let undos = seen.iter().filter(|it| it.step == "hotel~undo");
+    let keys: BTreeSet<&str> = undos.map(|it| it.key.as_str()).collect();
+    assert_eq!(keys.len(), 1, "both executions have one key: {keys:?}");
+}
