@@ -36,7 +36,7 @@ const SOURCES: &[(&str, Shape)] = &[
         ]),
     ),
     ("crates/worker/src/pipeline/", Shape::Literals),
-    ("crates/worker/src/crew", Shape::Literals),
+    ("crates/worker/src/crew/", Shape::Literals),
     ("crates/worker/src/handler", Shape::Literals),
     ("crates/worker/src/tool.rs", Shape::Literals),
     ("crates/worker/src/tools/http/fault", Shape::Literals),

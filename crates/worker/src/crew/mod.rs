@@ -1,0 +1,231 @@
+//! The crew: does jobs whose claims are committed, many at a time, and reports what became of each.
+//!
+//! One job is one execution of one step-run. It ends with exactly one report, whatever happens to it:
+//! done, failed, waiting, or stopped as it was told. What a report leads to is decided elsewhere.
+
+mod became;
+mod job;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stepwell_engine::keeper::{Job, Serves};
+use stepwell_engine::rows::BUILT_IN;
+use stepwell_engine::service::{Done, Worker};
+use stepwell_engine::store::RunNo;
+use stepwell_kernel::command::Command;
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::event::{Patch, StepError};
+use stepwell_kernel::plan::ErrorClass;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::Handlers;
+use crate::means::Means;
+use crate::ready::Shelf;
+use became::{Became, command};
+
+/// Which execution of which work.
+type Slot = (RunNo, Target, u32);
+
+/// Does jobs, many at a time.
+pub struct Crew {
+    shared: Arc<Shared>,
+    handle: Handle,
+    /// Ends with the crew, if the crew made it.
+    runtime: Option<Runtime>,
+}
+
+impl fmt::Debug for Crew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Crew")
+            .field("means", &self.shared.means)
+            .field("handlers", &self.shared.handlers)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    means: Means,
+    handlers: Handlers,
+    queues: HashMap<String, Semaphore>,
+    running: Mutex<HashMap<Slot, CancellationToken>>,
+    /// Somebody has finished.
+    finished: Notify,
+    shelf: Shelf,
+}
+
+impl Crew {
+    /// A crew with threads of its own.
+    pub fn new(means: Means, handlers: Handlers) -> io::Result<Crew> {
+        let runtime = Builder::new_multi_thread()
+            .thread_name("stepwell-worker")
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let mut crew = Crew::on(handle, means, handlers);
+        crew.runtime = Some(runtime);
+        Ok(crew)
+    }
+
+    /// A crew on a runtime that is there already.
+    #[must_use]
+    pub fn on(handle: Handle, means: Means, handlers: Handlers) -> Crew {
+        let queues = handlers.limited();
+        let queues = queues
+            .map(|(queue, jobs)| (queue.clone(), Semaphore::new(jobs)))
+            .collect();
+        let shared = Arc::new(Shared {
+            means,
+            handlers,
+            queues,
+            running: Mutex::default(),
+            finished: Notify::new(),
+            shelf: Shelf::default(),
+        });
+        Crew {
+            shared,
+            handle,
+            runtime: None,
+        }
+    }
+
+    /// What it can do: pipelines of tools, and what it has handlers for.
+    #[must_use]
+    pub fn serves(&self) -> Serves {
+        let tools = (BUILT_IN.to_owned(), "pipeline".to_owned());
+        let handlers = self.shared.handlers.serves().cloned();
+        Serves::Only(Arc::new(handlers.chain([tools]).collect()))
+    }
+
+    /// What it has.
+    #[must_use]
+    pub fn means(&self) -> &Means {
+        &self.shared.means
+    }
+
+    /// Does a job and reports what became of it, once.
+    pub fn begin(&self, job: Job, report: impl FnOnce(&Job, Command) + Send + 'static) {
+        let claim = &job.claimed.claim;
+        let slot = (job.run, claim.target, claim.execution);
+        let cancelled = CancellationToken::new();
+        self.shared.running().insert(slot, cancelled.clone());
+        let shared = Arc::clone(&self.shared);
+        self.handle.spawn(async move {
+            let work = AssertUnwindSafe(shared.work(&job, cancelled));
+            let became = match caught(work).await {
+                Ok(became) => became,
+                Err(message) => Became::Failed(
+                    StepError::new(ErrorClass::Unknown, "WORKER_PANIC", message),
+                    None,
+                    None,
+                    Patch::new(),
+                ),
+            };
+            let command = command(&job, became);
+            shared.running().remove(&slot);
+            report(&job, command);
+            shared.finished.notify_waiters();
+        });
+    }
+
+    /// Tells a job to stop.
+    pub fn stop(&self, run: RunNo, target: Target, execution: u32) {
+        if let Some(cancelled) = self.shared.running().get(&(run, target, execution)) {
+            cancelled.cancel();
+        }
+    }
+
+    /// How many jobs there are.
+    #[must_use]
+    pub fn busy(&self) -> usize {
+        self.shared.running().len()
+    }
+
+    /// Tells all jobs to stop.
+    pub fn stop_all(&self) {
+        self.shared
+            .running()
+            .values()
+            .for_each(CancellationToken::cancel);
+    }
+
+    /// Lets jobs end by themselves for as long as `patience`, then tells them to stop and waits until
+    /// they have. Whoever gives jobs must have stopped to do so.
+    pub fn drain(&self, patience: Duration) {
+        let shared = Arc::clone(&self.shared);
+        let grace = shared.means.limits.grace + Duration::from_secs(3);
+        self.handle.block_on(async move {
+            if tokio::time::timeout(patience, shared.idle()).await.is_ok() {
+                return;
+            }
+            shared
+                .running()
+                .values()
+                .for_each(CancellationToken::cancel);
+            let _ = tokio::time::timeout(grace, shared.idle()).await;
+        });
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.stop_all();
+        if let Some(runtime) = self.runtime.take() {
+            // Whatever runs there now has been told; programs are killed when their task is dropped.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Worker for Crew {
+    fn start(&mut self, job: Job, done: &Done) {
+        let done = done.clone();
+        self.begin(job, move |job, command| done.send(job, command));
+    }
+
+    fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
+        Crew::stop(self, run, target, execution);
+    }
+}
+
+/// Runs work whose panic is its own.
+async fn caught<T>(work: AssertUnwindSafe<impl Future<Output = T>>) -> Result<T, String> {
+    let mut work = std::pin::pin!(work.0);
+    std::future::poll_fn(|cx| {
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        match polled {
+            Ok(std::task::Poll::Pending) => std::task::Poll::Pending,
+            Ok(std::task::Poll::Ready(value)) => std::task::Poll::Ready(Ok(value)),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                let text = text.unwrap_or_else(|| "it does not say why".into());
+                std::task::Poll::Ready(Err(format!("the worker's code panicked: {text}")))
+            }
+        }
+    })
+    .await
+}
+
+impl Shared {
+    fn running(&self) -> MutexGuard<'_, HashMap<Slot, CancellationToken>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn idle(&self) {
+        loop {
+            let finished = self.finished.notified();
+            if self.running().is_empty() {
+                return;
+            }
+            finished.await;
+        }
+    }
+}
