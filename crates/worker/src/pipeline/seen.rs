@@ -68,7 +68,7 @@ fn open_body(seen: &mut Json) {
 /// The kinds of errors in the words that playbooks were written in first.
 fn other_kind(outcome: &Outcome, status: Option<u64>) -> Option<&'static str> {
     let error = outcome.error.as_ref()?;
-    let on_database = outcome.details.contains_key("pg");
+    let on_database = error.code.starts_with("PG");
     match (status, error.class) {
         (Some(404), _) => Some("not_found"),
         (Some(500..=599), _) => Some("server_error"),
