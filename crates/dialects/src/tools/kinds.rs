@@ -68,6 +68,7 @@ pub(super) const COMMON: &[Key] = &[
         Shape::Duration,
     ),
     key(&["assert"], Shape::Map),
+    key(&["select", "output_select"], Shape::Commands),
 ];
 
 const SQL: Key = needed(&["commands", "command", "query", "sql"], Shape::Commands);
