@@ -95,7 +95,8 @@ struct Prune {
 
 fn age(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no age; write 36h or 30d");
-    let (number, unit) = text.split_at(text.len().saturating_sub(1));
+    let split = text.char_indices().next_back().map_or(0, |(at, _)| at);
+    let (number, unit) = text.split_at(split);
     let seconds = match unit {
         "s" => 1,
         "m" => 60,
