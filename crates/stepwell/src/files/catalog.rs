@@ -18,8 +18,8 @@ use stepwell_kernel::plan::Plan;
 
 use super::read;
 
-/// How deep below the parent's directory is searched.
-const MAX_DEPTH: usize = 3;
+/// How deep below a directory is searched.
+const MAX_DEPTH: usize = 5;
 /// How many files are looked into.
 const MAX_FILES: usize = 500;
 /// How many directory entries are looked at.
