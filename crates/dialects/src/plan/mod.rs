@@ -14,6 +14,8 @@ mod step;
 mod validate;
 pub mod words;
 
+pub(crate) use secrets::is_reference;
+
 use stepwell_kernel::plan::Net;
 
 use crate::document::Document;

@@ -52,11 +52,18 @@ fn is_secret_key(key: &str) -> bool {
 }
 
 /// `secret://…` and other addresses, `${secret:…}`, `{{ keychain.… }}`; nothing is no secret.
-fn is_reference(text: &str) -> bool {
+pub(crate) fn is_reference(text: &str) -> bool {
     let text = text.trim();
     text.is_empty()
-        || ["secret://", "vault://", "env://", "secretref:", "${"]
-            .iter()
-            .any(|start| text.starts_with(start))
+        || [
+            "secret://",
+            "secretfile://",
+            "vault://",
+            "env://",
+            "secretref:",
+            "${",
+        ]
+        .iter()
+        .any(|start| text.starts_with(start))
         || stepwell_kernel::expr::has_template(text)
 }

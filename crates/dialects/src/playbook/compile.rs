@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value as Json;
-use stepwell_kernel::expr::TemplateValue;
+use stepwell_kernel::expr::{TemplateValue, has_template};
 use stepwell_kernel::plan::{
     Backoff, BackoffKind, ChildSpec, Dialect, Edge, Entry, Join, Net, Retry, SourceRef, Step,
     StepNo, WaitOn, WaitSpec, Work,
@@ -31,6 +31,7 @@ pub(super) fn net(playbook: Playbook, source: SourceRef) -> Net {
     let mut policy = executor.policy;
     policy.entry = Entry::Step(executor.entry.as_ref().and_then(find).unwrap_or(StepNo(0)));
     policy.final_step = executor.final_step.as_ref().and_then(find);
+    policy.renders_workload = has_templates(&playbook.workload);
     let timeout = executor.default_timeout_ms;
     Net {
         dialect: Dialect::Playbook,
@@ -129,4 +130,13 @@ fn give_input(work: Work, input: Json) -> (Work, Json) {
     }
     let input = TemplateValue::parse(&Json::Object(merged)).unwrap_or(spec.input);
     (Work::Child(ChildSpec { input, ..spec }), Json::Null)
+}
+
+fn has_templates(value: &Json) -> bool {
+    match value {
+        Json::String(text) => has_template(text),
+        Json::Array(items) => items.iter().any(has_templates),
+        Json::Object(map) => map.values().any(has_templates),
+        _ => false,
+    }
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
-use stepwell_kernel::expr::has_template;
+use stepwell_kernel::expr::{Template, has_template};
 
 use super::model::{Playbook, StepDef};
 use super::{executor, step};
 use crate::field::Field;
 use crate::leftover;
+use crate::plan::is_reference;
 use crate::problem::Problems;
 use crate::reader::Fields;
 use crate::tools::{self, Task};
@@ -151,27 +152,29 @@ fn keychain(field: &Field<'_>, p: &mut Problems) -> Json {
 }
 
 fn is_written_out(node: &Node) -> bool {
-    matches!(&node.value, Value::Str(text) if !text.trim().is_empty() && !has_template(text))
+    matches!(&node.value, Value::Str(text) if !is_reference(text))
 }
 
 fn workload(field: &Field<'_>, p: &mut Problems) -> Json {
     field.map(p);
-    if let Some(node) = first_template(field.node) {
+    if let Some(node) = first_broken_template(field.node) {
         p.warn(
             "TEMPLATE_IGNORED",
             node.span,
-            "templates in `workload` are not evaluated: it is plain data",
+            "this text of `workload` is no template that can be read: it stays as it is",
         )
-        .help("compute the value in a step and keep it with `set_ctx`");
+        .help("mend it, or write `{{ '{{' }}` for braces that are meant");
     }
     field.json()
 }
 
-fn first_template(node: &Node) -> Option<&Node> {
+fn first_broken_template(node: &Node) -> Option<&Node> {
     match &node.value {
-        Value::Str(text) => has_template(text).then_some(node),
-        Value::Seq(items) => items.iter().find_map(first_template),
-        Value::Map(entries) => entries.iter().find_map(|it| first_template(&it.node)),
+        Value::Str(text) => (has_template(text) && Template::parse(text).is_err()).then_some(node),
+        Value::Seq(items) => items.iter().find_map(first_broken_template),
+        Value::Map(entries) => entries
+            .iter()
+            .find_map(|it| first_broken_template(&it.node)),
         _ => None,
     }
 }

@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, reject, terminal};
 use crate::command::{Actor, Command, Reply, Role};
 use crate::event::{Body, Rollback, StepError, Verdict};
+use crate::expr::{Template, has_template};
+use crate::keys;
 use crate::plan::{Entry, ErrorClass};
 use crate::rejection::Code;
 use crate::scope::Boundary;
@@ -38,7 +40,14 @@ impl Decider<'_> {
                 "a run id is run_ and 1 to 200 letters, digits, - or _",
             );
         }
-        let params = merge(&self.plan.net().workload, params);
+        let workload = &self.plan.net().workload;
+        let params = match self.plan.policy().renders_workload {
+            true => {
+                let given = Arc::new(merge(workload, params.clone()));
+                merge(&rendered(workload, &run_id, &given), params)
+            }
+            false => merge(workload, params),
+        };
         self.emit(Body::RunCreated {
             plan_hash: self.plan.hash().to_owned(),
             params: Arc::new(params),
@@ -172,5 +181,34 @@ pub(super) fn merge(base: &Json, over: Json) -> Json {
         }
         (base, Json::Null) => base.clone(),
         (_, over) => over,
+    }
+}
+
+/// The plan's own parameters with their templates evaluated once, so that the log has the values. They
+/// see each other as written, and which run it is; one that fails stays as it is.
+fn rendered(value: &Json, run_id: &str, given: &Arc<Json>) -> Json {
+    let scope = |name: &str| match name {
+        "workload" => Some(given.clone()),
+        "run_id" => Some(Arc::new(json!(run_id))),
+        "execution_id" => Some(Arc::new(json!(keys::execution_id(run_id)))),
+        "job" => Some(Arc::new(json!({
+            "uuid": run_id,
+            "execution_id": keys::execution_id(run_id),
+        }))),
+        name => given.get(name).map(|value| Arc::new(value.clone())),
+    };
+    match value {
+        Json::String(text) if has_template(text) => {
+            let template = Template::parse(text).ok();
+            let value = template.and_then(|template| template.evaluate(&scope).ok());
+            value.unwrap_or_else(|| json!(text))
+        }
+        Json::Array(items) => items.iter().map(|it| rendered(it, run_id, given)).collect(),
+        Json::Object(map) => {
+            let fields = map.iter();
+            let fields = fields.map(|(key, it)| (key.clone(), rendered(it, run_id, given)));
+            Json::Object(fields.collect())
+        }
+        other => other.clone(),
     }
 }

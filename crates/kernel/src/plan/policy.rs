@@ -354,6 +354,10 @@ pub struct RunPolicy {
     /// handler can only say no: some classes must never be retried.
     #[serde(default, skip_serializing_if = "is_false")]
     pub handler_may_retry: bool,
+    /// Templates in the plan's workload are evaluated when a run is created (playbook). What a start
+    /// request brings never is.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub renders_workload: bool,
     /// Checks on anyone who approves the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duties: Vec<super::Duty>,
@@ -392,6 +396,7 @@ impl Default for RunPolicy {
             skip_unreached: false,
             wait_timeout: WaitTimeout::Fail,
             handler_may_retry: false,
+            renders_workload: false,
             duties: Vec::new(),
         }
     }

@@ -286,7 +286,11 @@ fn p28_no_key_and_no_shape_is_passed_over_in_silence() {
         ["FIELD_UNUSED"]
     );
     assert_eq!(root("executor: {spec: {entrystep: a}}"), ["FIELD_UNKNOWN"]);
-    assert_eq!(root("workload: {x: '{{ y }}'}"), ["TEMPLATE_IGNORED"]);
+    assert_eq!(
+        root("workload: {x: '{{ .Values.y }}'}"),
+        ["TEMPLATE_IGNORED"]
+    );
+    assert!(root("workload: {x: '{{ job.uuid }}'}").is_empty());
     assert_eq!(
         root("keychain: [{name: k, token: abc}]"),
         ["KEYCHAIN_PLAINTEXT"]
