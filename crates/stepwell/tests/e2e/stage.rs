@@ -189,9 +189,8 @@ exit $code
     /// Waits until a step has begun so many times, and gives its process.
     pub(crate) fn begun(&self, step: &str, times: usize) -> u32 {
         soon(&format!("{step} begins"), || self.times(step).0 >= times);
-        let seen = self.seen().into_iter();
-        let is = |it: &Seen| it.what == "began" && it.step == step;
-        seen.filter(is).last().unwrap().pid
+        let is = |it: &&Seen| it.what == "began" && it.step == step;
+        self.seen().iter().rfind(is).unwrap().pid
     }
 
     fn command(&self, args: &[&str]) -> Command {

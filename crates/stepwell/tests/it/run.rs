@@ -81,8 +81,8 @@ fn a_run_that_nobody_admits_is_stuck() {
 }
 
 #[test]
-fn the_engine_must_be_named() {
-    let call = stepwell(&["run", ROUTING]);
+fn work_that_nobody_here_does_is_refused_before_it_starts() {
+    let call = stepwell(&["run", "examples/actions/order-saga.yaml"]);
     assert_eq!(call.code, 2);
     assert!(call.err.contains("--engine mock"), "{}", call.err);
     assert_eq!(stepwell(&["run", ROUTING, "--engine", "temporal"]).code, 2);
