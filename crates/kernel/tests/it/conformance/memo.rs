@@ -13,7 +13,7 @@ use stepwell_kernel::plan::{
 };
 use stepwell_kernel::state::Status;
 
-use crate::support::{Sim, chain, retried, task};
+use crate::support::{RUN_ID, Sim, chain, retried, task};
 
 fn claim(sim: &mut Sim, step: &str) -> Claimed {
     match sim.claim(step).unwrap() {
@@ -268,4 +268,34 @@ fn what_is_kept_elsewhere_is_never_taken_for_absent() {
         let error = value(hidden).unwrap_err().to_string();
         assert!(error.contains("artifact"), "{hidden}: {error}");
     }
+}
+
+#[test]
+fn templates_of_the_workload_are_evaluated_once_and_those_of_a_request_never() {
+    let mut net = chain(vec![task("a")]);
+    net.policy.renders_workload = true;
+    net.workload = json!({
+        "base": "http://here",
+        "url": "{{ workload.base }}/x",
+        "id": "{{ execution_id }}",
+        "from": "{{ env.HOME | default('nowhere') }}",
+        "broken": "{{ 1 + missing }}",
+        "asked": "x",
+    });
+    let mut sim = Sim::new(net);
+    sim.send(Command::CreateRun {
+        run_id: RUN_ID.into(),
+        params: json!({ "asked": "{{ workload.base }}", "base": "http://there" }),
+        context: Default::default(),
+        parent: None,
+        original_run_id: None,
+        start_after: None,
+    })
+    .unwrap();
+    let params = sim.state.current_params();
+    assert_eq!(params["url"], "http://there/x");
+    assert!(params["id"].is_i64());
+    assert_eq!(params["from"], "nowhere");
+    assert_eq!(params["broken"], "{{ 1 + missing }}");
+    assert_eq!(params["asked"], "{{ workload.base }}");
 }
