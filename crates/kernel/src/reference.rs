@@ -16,13 +16,20 @@ pub const COUNT: &str = "_count";
 /// Which of its fields are only there.
 pub const KEYS: &str = "_keys";
 
-/// Whether a value stands for another one.
+/// How an address of the artifact store begins.
+pub const SCHEME: &str = "artifact:";
+
+/// Whether a value stands for another one. One without size and hash does not: whoever makes a reference
+/// up must know what it stands for.
 #[must_use]
 pub fn is_reference(value: &Json) -> bool {
-    value
-        .get(REF)
-        .and_then(|it| it.get("uri"))
-        .is_some_and(Json::is_string)
+    let Some(Json::Object(fields)) = value.get(REF) else {
+        return false;
+    };
+    let text = |key: &str| fields.get(key).and_then(Json::as_str);
+    text("uri").is_some_and(|uri| uri.starts_with(SCHEME))
+        && text("sha256").is_some()
+        && fields.get("sizeBytes").is_some_and(Json::is_u64)
 }
 
 /// How many items the list has that a value stands for.
@@ -49,16 +56,18 @@ pub fn part(value: &Json, name: &str) -> Json {
     Json::Object(part)
 }
 
-/// Whether a field is not here but where the value is kept: it is not absent, it cannot be read.
+/// Whether a field or an item is not here but where the value is kept: it is not absent, it cannot be
+/// read.
 #[must_use]
 pub fn hides(value: &Json, field: &str) -> bool {
     if !is_reference(value) || value.get(field).is_some() {
         return false;
     }
-    match value.get(KEYS) {
-        Some(Json::Array(keys)) => keys.iter().any(|key| key.as_str() == Some(field)),
-        // A list has no fields; of a mapping whose fields are not listed any may be there.
-        _ => value.get(COUNT).is_none(),
+    match (value.get(KEYS), count(value)) {
+        (Some(Json::Array(keys)), _) => keys.iter().any(|key| key.as_str() == Some(field)),
+        (_, Some(count)) => field.parse::<usize>().is_ok_and(|at| at < count),
+        // Of a mapping whose fields are not listed any may be there.
+        _ => true,
     }
 }
 
@@ -66,9 +75,13 @@ pub fn hides(value: &Json, field: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn artifact() -> Json {
+        json!({ "uri": "artifact:x", "sha256": "00", "sizeBytes": 1 })
+    }
+
     #[test]
     fn a_part_of_a_part_is_a_part_of_the_whole() {
-        let whole = json!({ "_ref": { "uri": "artifact:x" }, "_count": 2 });
+        let whole = json!({ "_ref": artifact(), "_count": 2 });
         let inner = part(&item(&whole, 1), "a/b");
         assert_eq!(inner["_at"], "/1/a~1b");
         assert!(is_reference(&inner));
@@ -77,8 +90,11 @@ mod tests {
 
     #[test]
     fn only_a_field_that_is_kept_elsewhere_is_hidden() {
-        let stub = json!({ "_ref": { "uri": "artifact:x" }, "_keys": ["rows"], "n": 1 });
+        let stub = json!({ "_ref": artifact(), "_keys": ["rows"], "n": 1 });
         assert!(hides(&stub, "rows"));
+        let list = json!({ "_ref": artifact(), "_count": 2, "1": "here" });
+        assert!(hides(&list, "0") && !hides(&list, "1") && !hides(&list, "2"));
+        assert!(!is_reference(&json!({ "_ref": { "uri": "artifact:x" } })));
         assert!(!hides(&stub, "n") && !hides(&stub, "nothing"));
         assert!(!hides(&json!({ "_keys": ["rows"] }), "rows"));
     }

@@ -169,11 +169,15 @@ pub(crate) fn lookup(plan: &Plan, state: &State, name: &str) -> Option<Arc<Json>
     {
         return Some(value);
     }
-    state
-        .params
-        .last()?
-        .get(name)
-        .map(|value| Arc::new(value.clone()))
+    let param = state.params.last()?.get(name);
+    match (name, param) {
+        (_, Some(value)) => Some(Arc::new(value.clone())),
+        ("job", None) => Some(Arc::new(json!({
+            "uuid": state.run_id,
+            "execution_id": keys::execution_id(&state.run_id),
+        }))),
+        _ => None,
+    }
 }
 
 fn ctx_object(state: &State) -> Map<String, Json> {

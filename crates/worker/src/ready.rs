@@ -1,7 +1,7 @@
 //! What is worked out once for each step of a plan and not for each job: its tasks, its input's
 //! templates, the secrets that it names, and what of a large output stays in the log.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value as Json;
@@ -26,6 +26,8 @@ pub(crate) struct Ready {
     pipeline: Option<Pipeline>,
     /// The step's own input.
     pub(crate) input: TemplateValue,
+    /// The same as the author wrote it: only here are references to secrets looked for.
+    pub(crate) written: Json,
     /// What else the file says of a step that a handler does.
     pub(crate) config: TemplateValue,
     /// The names below `keychain` that its tasks read.
@@ -57,11 +59,9 @@ impl Ready {
         };
         Ok(Ready {
             input: template(input)?,
+            written: input.clone(),
             config: template(config)?,
-            keychain: pipeline
-                .as_ref()
-                .map(Pipeline::keychain)
-                .unwrap_or_default(),
+            keychain: keychain(&template(input)?, pipeline.as_ref()),
             keep: keep::of(&job.plan, job.claimed.step, select),
             pipeline,
         })
@@ -75,6 +75,16 @@ impl Ready {
 
 fn broken(why: impl ToString) -> ToolError {
     ToolError::invalid("PIPELINE_BROKEN", why.to_string())
+}
+
+/// The names below `keychain` that the templates of a step read.
+fn keychain(input: &TemplateValue, pipeline: Option<&Pipeline>) -> Vec<String> {
+    let paths = pipeline.into_iter().flat_map(Pipeline::reads);
+    let names = paths.chain(input.reads()).filter_map(|path| {
+        let rest = path.strip_prefix("keychain.")?;
+        Some(rest.split('.').next().unwrap_or(rest).to_owned())
+    });
+    names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The work of a step, or its undo.

@@ -1,24 +1,24 @@
 //! What the templates of a pipeline see: the run's parameters and ctx, what other steps returned, the
 //! loop's item, the token's arguments, and what the tasks before have done.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::command::Claimed;
 use stepwell_kernel::expr::Scope;
 use stepwell_kernel::keys;
-use stepwell_kernel::plan::{Plan, Work};
+use stepwell_kernel::plan::{MaxInFlight, Plan, Work};
 
 /// What stays the same while a step-run is worked on.
 #[derive(Debug)]
 pub(crate) struct Fixed {
     run_id: Arc<str>,
-    params: Arc<Json>,
-    ctx: Arc<Json>,
-    outputs: Vec<(String, Arc<Json>)>,
+    pub(crate) params: Arc<Json>,
+    pub(crate) ctx: Arc<Json>,
+    outputs: Vec<Returned>,
     /// The loop's item under its name, and its place.
     item: Option<(String, Arc<Json>, u32)>,
-    payload: Option<Arc<Json>>,
+    pub(crate) payload: Option<Arc<Json>>,
     /// Secrets that the templates name.
     pub(crate) keychain: Arc<Json>,
 }
@@ -50,18 +50,19 @@ impl Fixed {
     /// Every value that may be a reference to something kept elsewhere.
     pub(crate) fn referable(&mut self) -> impl Iterator<Item = &mut Arc<Json>> {
         let item = self.item.iter_mut().map(|(_, value, _)| value);
-        let outputs = self.outputs.iter_mut().map(|(_, value)| value);
-        outputs.chain(item).chain([&mut self.ctx, &mut self.params])
+        let outputs = self.outputs.iter_mut().map(|it| &mut it.value);
+        let others = [&mut self.ctx, &mut self.params];
+        outputs.chain(item).chain(&mut self.payload).chain(others)
     }
 }
 
 /// What other steps returned. What a loop came to is also there as `stats`, as some files read it.
-fn outputs(plan: &Plan, claimed: &Claimed) -> Vec<(String, Arc<Json>)> {
-    let mut outputs = claimed.outputs.clone();
-    for (name, output) in &mut outputs {
-        let step = plan.find(name).map(|no| plan.step(no));
+fn outputs(plan: &Plan, claimed: &Claimed) -> Vec<Returned> {
+    let mut outputs: Vec<Returned> = claimed.outputs.iter().map(Returned::new).collect();
+    for returned in &mut outputs {
+        let step = plan.find(&returned.step).map(|no| plan.step(no));
         if step.is_some_and(|step| step.each.is_some()) {
-            with_stats(Arc::make_mut(output));
+            with_stats(Arc::make_mut(&mut returned.value));
         }
     }
     outputs
@@ -72,6 +73,35 @@ fn with_stats(output: &mut Json) {
     if let (Some(total), Some(failed)) = (number("count"), number("failed")) {
         let success = total.saturating_sub(failed);
         output["stats"] = json!({ "total": total, "failed": failed, "success": success });
+    }
+}
+
+/// What a step returned.
+#[derive(Debug)]
+struct Returned {
+    step: String,
+    value: Arc<Json>,
+    /// The same as templates see it, made when the first one looks.
+    seen: OnceLock<Arc<Json>>,
+}
+
+impl Returned {
+    fn new((step, value): &(String, Arc<Json>)) -> Returned {
+        Returned {
+            step: step.clone(),
+            value: Arc::clone(value),
+            seen: OnceLock::new(),
+        }
+    }
+
+    fn seen(&self) -> Arc<Json> {
+        let seen = self.seen.get_or_init(|| {
+            match self.value.get("data").is_some() && !is_answer(&self.value) {
+                true => Arc::clone(&self.value),
+                false => Arc::new(with_data(Json::clone(&self.value))),
+            }
+        });
+        Arc::clone(seen)
     }
 }
 
@@ -128,7 +158,6 @@ impl View<'_> {
             "iter" => self.iter(),
             "args" | "input" => Json::Object(self.args.clone()),
             "outcome" | "output" => self.outcome?.clone(),
-            "result" => self.outcome?.get("result")?.clone(),
             "error" => self.outcome?.get("error")?.clone(),
             "event" => json!({ "payload": self.fixed.payload.as_deref()? }),
             "_prev" => self.vars.prev.clone(),
@@ -137,11 +166,19 @@ impl View<'_> {
             "loop_index" | "_index" => json!(self.fixed.item.as_ref()?.2),
             "execution_id" => json!(keys::execution_id(&self.fixed.run_id)),
             "run_id" => json!(&*self.fixed.run_id),
+            _ => return None,
+        })
+    }
+
+    /// Names that mean something only if nothing of the playbook is called so.
+    fn soft(&self, name: &str) -> Option<Json> {
+        Some(match name {
+            "result" => self.outcome?.get("result")?.clone(),
+            "step" => Json::Object(self.vars.step.clone()),
             "job" => json!({
                 "uuid": &*self.fixed.run_id,
                 "execution_id": keys::execution_id(&self.fixed.run_id),
             }),
-            "step" => Json::Object(self.vars.step.clone()),
             _ => return None,
         })
     }
@@ -168,19 +205,15 @@ impl Scope for View<'_> {
         if let Some(value) = self.vars.results.get(name) {
             return Some(Arc::new(with_data(value.clone())));
         }
-        let mut outputs = self.fixed.outputs.iter();
         let meant = self.plan.find_in_expression(name);
         let meant = meant.map(|step| self.plan.step(step).name.as_str());
-        if let Some((_, output)) = outputs.find(|(step, _)| Some(step.as_str()) == meant) {
-            return Some(match output.get("data").is_some() && !is_answer(output) {
-                true => Arc::clone(output),
-                false => Arc::new(with_data(Json::clone(output))),
-            });
+        let mut outputs = self.fixed.outputs.iter();
+        if let Some(returned) = outputs.find(|it| Some(it.step.as_str()) == meant) {
+            return Some(returned.seen());
         }
         let param = self.fixed.params.get(name);
-        param
-            .or_else(|| self.args.get(name))
-            .map(|value| Arc::new(value.clone()))
+        let value = param.or_else(|| self.args.get(name)).cloned();
+        value.or_else(|| self.soft(name)).map(Arc::new)
     }
 }
 
@@ -230,11 +263,23 @@ pub(crate) fn results_are_read(plan: &Plan, step: &str) -> bool {
             Work::Child(child) => has(&child.input.to_json()),
             Work::Wait(_) => false,
         };
-        let each = it
-            .each
-            .as_ref()
-            .is_some_and(|each| has(&each.items.to_json()));
-        work || each || has(&it.input) || it.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
+        let each = it.each.as_ref().is_some_and(|each| {
+            let most = match &each.max_in_flight {
+                MaxInFlight::Computed(template) => template.source().contains(&wanted),
+                MaxInFlight::Fixed(_) => false,
+            };
+            most || has(&each.items.to_json())
+        });
+        let rules = it.admit.iter().flat_map(|admit| &admit.rules);
+        let admit = rules.filter_map(|rule| rule.when.as_ref());
+        let admit = { admit }.any(|when| when.source().contains(&wanted));
+        let undo = it.undo.as_ref();
+        let undo = undo.is_some_and(|undo| has(&undo.input) || has(&undo.tasks));
+        work || each
+            || admit
+            || undo
+            || has(&it.input)
+            || it.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
     }) || net.library.values().any(has)
 }
 

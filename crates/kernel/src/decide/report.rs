@@ -181,6 +181,12 @@ impl Decider<'_> {
             self.cancel_step(at, "the run is stopping");
             return Ok(Reply::Done);
         }
+        // A run that does a part of the step's work has no more time than the step.
+        let limit = match kind {
+            WaitKind::Child { .. } => self.plan.step(at.step).timeout_ms,
+            _ => None,
+        };
+        let timeout_ms = timeout_ms.into_iter().chain(limit).min();
         let deadline = timeout_ms.map(|timeout| self.now.plus(timeout));
         self.begin_wait(at, claim.execution, kind, deadline, outbound, memo);
         Ok(Reply::Done)

@@ -119,7 +119,7 @@ impl Object for JsonRef {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         match self.json() {
             json if key.as_str().is_none() && reference::is_reference(json) => {
-                Some(Value::from(kept_elsewhere(key)))
+                self.get_value_by_str(&key.to_string())
             }
             Json::Array(items) => {
                 let index = key.as_usize()?;

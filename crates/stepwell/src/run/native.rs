@@ -54,14 +54,6 @@ impl Native {
     }
 
     fn hand_out(&mut self) -> bool {
-        for (run_id, ask) in self.engine.asks.drain(..).collect::<Vec<_>>() {
-            // Whoever else is asked answers through the store.
-            if let Ask::Stop { target, execution } = ask
-                && let Some(hot) = self.engine.run(&run_id)
-            {
-                self.crew.stop(hot.run, target, execution);
-            }
-        }
         let mut any = false;
         while let Some(job) = self.engine.jobs.pop_front() {
             let report = self.report.clone();
@@ -70,6 +62,15 @@ impl Native {
                 let _ = report.send((job.clone(), command));
             });
             any = true;
+        }
+        // Only now: what is to stop may have begun this very moment.
+        for (run_id, ask) in self.engine.asks.drain(..).collect::<Vec<_>>() {
+            // Whoever else is asked answers through the store.
+            if let Ask::Stop { target, execution } = ask
+                && let Some(hot) = self.engine.run(&run_id)
+            {
+                self.crew.stop(hot.run, target, execution);
+            }
         }
         any
     }
@@ -120,6 +121,8 @@ impl Native {
     /// Takes no new work, lets what runs end by itself for as long as `patience`, then stops it.
     pub(super) fn settle(&mut self, patience: Duration) -> Result<()> {
         self.engine.stop();
+        // What was claimed and has not begun would be taken for lost.
+        self.hand_out();
         let until = Instant::now() + patience;
         while !self.is_idle() && Instant::now() < until {
             self.rest(Duration::from_millis(50));

@@ -22,6 +22,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, PutPayload};
 use sha2::{Digest as _, Sha256};
 use stepwell_kernel::event::ArtifactRef;
+use stepwell_kernel::reference::SCHEME;
 
 pub use error::ArtifactError;
 pub use key::{Key, name_of, segment};
@@ -35,8 +36,6 @@ use place::Place;
 
 /// How much is read into memory at once, unless someone says otherwise.
 const READ_LIMIT: u64 = 256 << 20;
-
-const SCHEME: &str = "artifact:";
 
 /// A store of artifacts. Cheap to clone.
 #[derive(Clone)]

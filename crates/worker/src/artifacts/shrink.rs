@@ -20,9 +20,6 @@ pub const INLINE_BYTES: usize = 64 << 10;
 const KEPT_BYTES: usize = 16 << 10;
 const KEPT_BYTES_IN_ALL: usize = 48 << 10;
 
-/// Items before a kept one become null, so an index far into a list is not kept.
-const KEPT_INDEX: usize = 256;
-
 /// Names of fields are listed as long as they take no more.
 const KEYS_BYTES: usize = 4 << 10;
 
@@ -53,9 +50,9 @@ impl Artifacts {
             return Ok((value, None));
         }
         let reference = self.put(key, "json", text).await?;
-        let mut stub = kept(&value, keep, &reference);
-        stub.insert(REF.to_owned(), json!(reference));
-        describe(&mut stub, &value);
+        let paths: Vec<&[String]> = keep.paths.iter().map(Vec::as_slice).collect();
+        let mut left = KEPT_BYTES_IN_ALL;
+        let mut stub = stub(&value, &json!({ REF: reference }), &paths, &mut left);
         stub.insert(PREVIEW.to_owned(), preview(&value));
         Ok((Json::Object(stub), Some(reference)))
     }
@@ -73,6 +70,16 @@ impl Artifacts {
             put_back(&mut expanded, &whole)?;
         }
         Ok(expanded)
+    }
+
+    /// The same for a value that is shared: as it is if nothing in it is kept elsewhere, and what is kept
+    /// once if it stands for a whole artifact.
+    pub async fn expand_shared(&self, value: &Arc<Json>) -> Result<Arc<Json>, ArtifactError> {
+        match is_ref(value) {
+            Some(reference) if value.get(AT).is_none() => self.parsed(&reference).await,
+            None if !refers(value) => Ok(Arc::clone(value)),
+            _ => Ok(Arc::new(self.expand(value).await?)),
+        }
     }
 
     /// What an artifact of JSON says. The last ones are kept, since a loop over one asks for it with
@@ -144,54 +151,59 @@ fn put_back(value: &mut Json, whole: &[(String, Arc<Json>)]) -> Result<(), Artif
     }
 }
 
-/// The reference in a value that stands for an artifact. One without size and hash is none: whoever
-/// makes a reference up must know what it stands for.
+/// The reference in a value that stands for an artifact.
 #[must_use]
 pub fn is_ref(value: &Json) -> Option<ArtifactRef> {
-    let fields = value.as_object()?.get(REF)?;
-    let uri = fields.get("uri")?.as_str()?;
-    let reference: ArtifactRef = serde_json::from_value(fields.clone()).ok()?;
-    let is_whole = reference.sha256.is_some() && reference.size_bytes.is_some();
-    (is_whole && uri.starts_with(super::SCHEME)).then_some(reference)
+    let fields = value.get(REF).filter(|_| reference::is_reference(value))?;
+    serde_json::from_value(fields.clone()).ok()
 }
 
-fn kept(value: &Json, keep: &Keep, reference: &ArtifactRef) -> Map<String, Json> {
-    let mut stub = Json::Object(Map::new());
-    // The stub is a mapping, so there is no place in it for the items of a list.
-    if value.is_object() {
-        let root = json!({ REF: reference });
-        let mut left = KEPT_BYTES_IN_ALL;
-        let mut paths: Vec<&Vec<String>> = keep.paths.iter().collect();
-        // What stands for a part stands for all that is below it, so the short ways go first.
-        paths.sort_by_key(|path| path.len());
-        let mut elsewhere: Vec<&Vec<String>> = Vec::new();
-        for path in paths {
-            let reserved = path.first().is_none_or(|it| it.starts_with('_'));
-            let covered = elsewhere.iter().any(|it| path.starts_with(it));
-            let Some(part) = at(value, path).filter(|_| !reserved && !covered) else {
-                continue;
-            };
-            let size = part.to_string().len() + path_bytes(path);
-            if size <= KEPT_BYTES.min(left) && place(&mut stub, value, path, part) {
-                left -= size;
-            } else {
-                let found = path
-                    .iter()
-                    .fold(root.clone(), |it, name| reference::part(&it, name));
-                let mut found = match found {
-                    Json::Object(fields) => fields,
-                    _ => Map::new(),
-                };
-                describe(&mut found, part);
-                if place(&mut stub, value, path, &Json::Object(found)) {
-                    elsewhere.push(path);
-                }
-            }
-        }
-    }
-    match stub {
-        Json::Object(fields) => fields,
+/// What stands for a value: where it is, what it is, and inside, at their places, the parts that are kept.
+/// What is on the way to a kept part is such a stub itself, so that nobody takes a part for the whole.
+fn stub(value: &Json, whole: &Json, paths: &[&[String]], left: &mut usize) -> Map<String, Json> {
+    let mut stub = match whole {
+        Json::Object(fields) => fields.clone(),
         _ => Map::new(),
+    };
+    let mut done: Vec<&String> = Vec::new();
+    for path in paths {
+        let Some(name) = path.first() else { continue };
+        if done.contains(&name) || name.starts_with('_') {
+            continue;
+        }
+        done.push(name);
+        let Some(part) = child(value, name) else {
+            continue;
+        };
+        let below: Vec<&[String]> = paths
+            .iter()
+            .filter(|it| it.first() == Some(name))
+            .map(|it| &it[1..])
+            .collect();
+        let size = part.to_string().len() + name.len() + 4;
+        let kept = match below.iter().any(|it| it.is_empty()) && size <= KEPT_BYTES.min(*left) {
+            true => {
+                *left -= size;
+                part.clone()
+            }
+            false => Json::Object(self::stub(
+                part,
+                &reference::part(whole, name),
+                &below,
+                left,
+            )),
+        };
+        stub.insert(name.clone(), kept);
+    }
+    describe(&mut stub, value);
+    stub
+}
+
+fn child<'a>(value: &'a Json, name: &str) -> Option<&'a Json> {
+    match value {
+        Json::Object(fields) => fields.get(name),
+        Json::Array(items) => items.get(name.parse::<usize>().ok()?),
+        _ => None,
     }
 }
 
@@ -208,67 +220,5 @@ fn describe(stub: &mut Map<String, Json>, value: &Json) {
             }
         }
         _ => {}
-    }
-}
-
-/// What the way to a part takes at most: its names, and a null for each item before it.
-fn path_bytes(path: &[String]) -> usize {
-    path.iter()
-        .map(|it| it.len() + 4 + 5 * index(it).unwrap_or(0))
-        .sum()
-}
-
-fn index(text: &str) -> Option<usize> {
-    text.parse().ok().filter(|at| *at < KEPT_INDEX)
-}
-
-fn at<'a>(value: &'a Json, path: &[String]) -> Option<&'a Json> {
-    path.iter().try_fold(value, |value, step| match value {
-        Json::Object(fields) => fields.get(step),
-        Json::Array(items) => items.get(index(step)?),
-        _ => None,
-    })
-}
-
-/// Puts a part of `whole` at its place in `stub`.
-fn place(stub: &mut Json, whole: &Json, path: &[String], part: &Json) -> bool {
-    let Some((step, rest)) = path.split_first() else {
-        *stub = part.clone();
-        return true;
-    };
-    match whole {
-        Json::Object(fields) => {
-            let Some(below) = fields.get(step) else {
-                return false;
-            };
-            if !stub.is_object() {
-                *stub = Json::Object(Map::new());
-            }
-            let Some(map) = stub.as_object_mut() else {
-                return false;
-            };
-            place(
-                map.entry(step.clone()).or_insert(Json::Null),
-                below,
-                rest,
-                part,
-            )
-        }
-        Json::Array(items) => {
-            let Some((at, below)) = index(step).and_then(|at| Some((at, items.get(at)?))) else {
-                return false;
-            };
-            if !stub.is_array() {
-                *stub = Json::Array(Vec::new());
-            }
-            let Some(list) = stub.as_array_mut() else {
-                return false;
-            };
-            if list.len() <= at {
-                list.resize(at + 1, Json::Null);
-            }
-            place(&mut list[at], below, rest, part)
-        }
-        _ => false,
     }
 }

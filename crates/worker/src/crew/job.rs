@@ -1,6 +1,8 @@
 //! One job from its claim to what became of it: with tools, or with a handler.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 use stepwell_engine::keeper::Job;
@@ -13,8 +15,8 @@ use stepwell_kernel::plan::ErrorClass;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
 use super::became::{Became, cut, failed};
+use super::{Shared, caught};
 use crate::artifacts::{Keep, Key};
 use crate::handler::{self, Failure, Reply};
 use crate::keep;
@@ -59,9 +61,20 @@ impl Shared {
             cancelled,
             log: StepLog::new(lines.clone()),
         };
-        let became = match queue == BUILT_IN {
-            true => self.tools(job, cx, redactor).await,
-            false => self.handler(job, queue, operation, cx, &redactor).await,
+        let known = redactor.clone();
+        let work = async {
+            match queue == BUILT_IN {
+                true => self.tools(job, cx, redactor).await,
+                false => self.handler(job, queue, operation, cx, &redactor).await,
+            }
+        };
+        let became = match caught(AssertUnwindSafe(work)).await {
+            Ok(became) => became,
+            Err(message) => {
+                let message = cut(&known.text(&message));
+                let error = StepError::new(ErrorClass::Unknown, "WORKER_PANIC", message);
+                Became::Failed(error, None, None, Patch::new())
+            }
         };
         if let Became::Failed(error, ..) = &became {
             let log = StepLog::new(lines.clone());
@@ -89,15 +102,20 @@ impl Shared {
     }
 
     /// The step's own input and its token's arguments, as its templates make them.
-    fn input(
+    async fn input(
         &self,
         job: &Job,
         ready: &Ready,
         fixed: &Fixed,
         mut args: Map<String, Json>,
+        redactor: &Redactor,
     ) -> Result<Map<String, Json>, ToolError> {
         let claimed = &job.claimed;
-        if let Json::Object(own) = self.rendered(job, fixed, &ready.input, &args)? {
+        // Looked for in what the author wrote: data from outside cannot name a secret.
+        let resolved = self.means.secrets.gather(&ready.written, redactor).await?;
+        let mut own = self.rendered(job, fixed, &ready.input, &args)?;
+        resolved.apply(&mut own)?;
+        if let Json::Object(own) = own {
             args.extend(own);
         }
         if let Some(Json::Object(over)) = claimed.overrides.as_deref() {
@@ -150,7 +168,7 @@ impl Shared {
             Some(memo) => Some(self.means.artifacts.expand(memo).await?),
             None => None,
         };
-        let args = self.input(job, &ready, &fixed, args)?;
+        let args = self.input(job, &ready, &fixed, args, &redactor).await?;
         let step = &job.plan.step(claimed.step).name;
         let surroundings = Surroundings {
             means: &self.means,
@@ -162,7 +180,8 @@ impl Shared {
             redactor,
             may_wait: matches!(claimed.claim.target, Target::Step(_)),
         };
-        let payload = claimed.payload.as_deref();
+        let payload = surroundings.fixed.payload.clone();
+        let payload = payload.as_deref();
         Ok(
             match surroundings.run(pipeline, memo.as_ref(), payload).await {
                 Ending::Completed { output, ctx } => {
@@ -170,19 +189,18 @@ impl Shared {
                         self.shrink(job, output, ctx, &ready.keep).await?;
                     Became::Completed(output, ctx, artifacts)
                 }
-                Ending::Failed { error, ctx } => failed(error, ctx),
+                Ending::Failed { error, ctx } => {
+                    let (_, ctx, _) = self.shrink(job, Json::Null, ctx, &keep::nothing()).await?;
+                    failed(error, ctx)
+                }
                 Ending::Waits {
                     wait,
                     timeout,
                     memo,
                 } => {
-                    let key = self.key(job, "memo");
-                    let (memo, _) = self
-                        .means
-                        .artifacts
-                        .shrink(&key, memo, &keep::nothing())
-                        .await?;
-                    Became::Waits(wait, timeout, Vec::new(), Some(memo))
+                    let redactor = &surroundings.redactor;
+                    self.waits(job, wait, timeout, Vec::new(), Some(memo), redactor)
+                        .await?
                 }
                 Ending::Stopped(Stop::Cancelled) => Became::Stopped,
                 Ending::Stopped(stop) => failed(stop.error(), Patch::new()),
@@ -215,6 +233,38 @@ impl Shared {
         let claim = &job.claimed.claim;
         let step_id = target_name(&job.plan, claim.target);
         Key::new(&job.run_id, &step_id, claim.execution, name)
+    }
+
+    /// The step waits. All that this writes down is without secrets, and small.
+    async fn waits(
+        &self,
+        job: &Job,
+        mut wait: WaitFor,
+        timeout: Option<Duration>,
+        mut outbound: Vec<Json>,
+        memo: Option<Json>,
+        redactor: &Redactor,
+    ) -> Result<Became, ToolError> {
+        let store = &self.means.artifacts;
+        outbound.iter_mut().for_each(|event| redactor.json(event));
+        if let WaitFor::Child { input, .. } = &mut wait
+            && let Json::Object(fields) = input
+        {
+            for (name, value) in fields {
+                let key = self.key(job, &format!("input.{name}"));
+                let whole = std::mem::take(value);
+                *value = store.shrink(&key, whole, &keep::nothing()).await?.0;
+            }
+        }
+        let memo = match memo {
+            Some(mut memo) => {
+                redactor.json(&mut memo);
+                let key = self.key(job, "memo");
+                Some(store.shrink(&key, memo, &keep::nothing()).await?.0)
+            }
+            None => None,
+        };
+        Ok(Became::Waits(wait, timeout, outbound, memo))
     }
 
     /// What is too large for the log goes to the artifacts, and a reference stands in its place.
@@ -270,12 +320,18 @@ impl Shared {
         let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
         pipeline::bring(&self.means, &mut fixed).await?;
         let args = self.args(job).await?;
-        let mut input = Json::Object(self.input(job, &ready, &fixed, args)?);
-        if input.as_object().is_some_and(Map::is_empty) {
+        self.unlock(job, &ready.keychain, &mut fixed, redactor)
+            .await?;
+        let input = self.input(job, &ready, &fixed, args, redactor).await?;
+        let input = match input.is_empty() {
             // A file that says nothing of the input means all there is.
-            input = Json::clone(&claimed.params);
-        }
-        self.means.secrets.fill(&mut input, redactor).await?;
+            true => Json::clone(&fixed.params),
+            false => Json::Object(input),
+        };
+        let memo = match &claimed.memo {
+            Some(memo) => Some(self.means.artifacts.expand_shared(memo).await?),
+            None => None,
+        };
         let config = self.rendered(job, &fixed, &ready.config, &Map::new())?;
         let told = handler::Job {
             run_id: Arc::clone(&job.run_id),
@@ -286,10 +342,10 @@ impl Shared {
             idempotency_key: Arc::clone(&cx.idempotency_key),
             task: claimed.task,
             is_undo: matches!(claimed.claim.target, Target::Undo(_)),
-            payload: claimed.payload.clone(),
-            memo: claimed.memo.clone(),
-            ctx: Arc::clone(&claimed.ctx),
-            params: Arc::clone(&claimed.params),
+            payload: fixed.payload.clone(),
+            memo,
+            ctx: Arc::clone(&fixed.ctx),
+            params: Arc::clone(&fixed.params),
             config,
             target: claimed.target.clone(),
             cancelled: cx.cancelled.clone(),
@@ -315,9 +371,15 @@ impl Shared {
                 timeout,
                 outbound,
                 memo,
-            }) => Became::Waits(WaitFor::Event { event_type }, timeout, outbound, memo),
+            }) => {
+                let wait = WaitFor::Event { event_type };
+                self.waits(job, wait, timeout, outbound, memo, redactor)
+                    .await?
+            }
             Ok(Reply::Sleeping { length, memo }) => {
-                Became::Waits(WaitFor::Timer, Some(length), Vec::new(), memo)
+                let (wait, length) = (WaitFor::Timer, Some(length));
+                self.waits(job, wait, length, Vec::new(), memo, redactor)
+                    .await?
             }
             Ok(Reply::Manual) => Became::Waits(WaitFor::Manual, None, Vec::new(), None),
             Err(Failure {

@@ -20,8 +20,6 @@ use stepwell_engine::service::{Done, Worker};
 use stepwell_engine::store::RunNo;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::{Patch, StepError};
-use stepwell_kernel::plan::ErrorClass;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handler::Handlers;
 use crate::means::Means;
 use crate::ready::Shelf;
-use became::{Became, command};
+use became::command;
 
 /// Which execution of which work.
 type Slot = (RunNo, Target, u32);
@@ -118,19 +116,10 @@ impl Crew {
         self.shared.running().insert(slot, cancelled.clone());
         let shared = Arc::clone(&self.shared);
         self.handle.spawn(async move {
-            let work = AssertUnwindSafe(shared.work(&job, cancelled));
-            let became = match caught(work).await {
-                Ok(became) => became,
-                Err(message) => Became::Failed(
-                    StepError::new(ErrorClass::Unknown, "WORKER_PANIC", message),
-                    None,
-                    None,
-                    Patch::new(),
-                ),
-            };
-            let command = command(&job, became);
+            let became = shared.work(&job, cancelled).await;
+            report(&job, command(&job, became));
+            // Only then: whoever sees that nobody works any more has all reports.
             shared.running().remove(&slot);
-            report(&job, command);
             shared.finished.notify_waiters();
         });
     }

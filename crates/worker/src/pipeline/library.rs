@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::task::{self, Task};
+use super::task::Task;
 use crate::outcome::ToolError;
 
 /// Puts the tasks of the library in the place of their calls.
@@ -84,33 +84,9 @@ fn merge_args(into: &mut Map<String, Json>, call: &Json) {
     }
 }
 
-impl task::Task {
-    /// The paths that its templates read.
-    pub(super) fn reads(&self) -> std::collections::BTreeSet<String> {
-        let values = [
-            &self.fields,
-            &self.args,
-            &self.auth,
-            &self.sets.ctx,
-            &self.sets.iter,
-            &self.sets.step,
-        ];
-        let mut paths: std::collections::BTreeSet<String> =
-            values.into_iter().flat_map(|value| value.reads()).collect();
-        for rule in &self.rules {
-            paths.extend(
-                rule.when
-                    .iter()
-                    .flat_map(|when| when.reads().iter().cloned()),
-            );
-            paths.extend(rule.sets.ctx.reads());
-        }
-        paths
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::task;
     use super::*;
     use serde_json::json;
 

@@ -10,7 +10,6 @@ mod seen;
 mod task;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
@@ -20,7 +19,6 @@ use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use tokio::time::Instant;
 
-use crate::artifacts;
 use crate::means::Means;
 use crate::outcome::{Outcome, ToolError};
 use crate::place;
@@ -63,19 +61,9 @@ impl Pipeline {
         self.tasks.iter().flat_map(|task| &task.select)
     }
 
-    /// The names below `keychain` that its templates read.
-    pub(crate) fn keychain(&self) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for task in &self.tasks {
-            for path in task.reads() {
-                if let Some(rest) = path.strip_prefix("keychain.") {
-                    names.push(rest.split('.').next().unwrap_or(rest).to_owned());
-                }
-            }
-        }
-        names.sort();
-        names.dedup();
-        names
+    /// The paths that its templates read.
+    pub(crate) fn reads(&self) -> impl Iterator<Item = String> {
+        self.tasks.iter().flat_map(Task::reads)
     }
 }
 
@@ -113,7 +101,8 @@ pub(crate) struct Surroundings<'a> {
 
 /// What doing a task came to.
 enum Done {
-    Outcome(Outcome),
+    /// What became of it, and the arguments that it was done with.
+    Outcome(Outcome, Map<String, Json>),
     Waits(WaitFor, Option<Duration>, Resumed),
     Stopped(Stop),
 }
@@ -147,15 +136,20 @@ impl Surroundings<'_> {
                     "{MAX_TASKS} tasks have run in one execution; a jump goes round for ever"
                 );
                 let error = ToolError::invalid("PIPELINE_ENDLESS", message);
-                return self.failed(error, Patch::new());
+                return self.failed(error, patch(now.vars.ctx));
             }
             let started = Instant::now();
             let done = match came.take() {
-                Some(outcome) => Done::Outcome(outcome),
-                None => self.perform(task, &now).await,
+                Some(outcome) => Done::Outcome(outcome, self.args.clone()),
+                None => {
+                    if now.attempt == 1 {
+                        now.come_to_next();
+                    }
+                    self.perform(task, &now).await
+                }
             };
-            let mut outcome = match done {
-                Done::Outcome(outcome) => outcome,
+            let (mut outcome, args) = match done {
+                Done::Outcome(outcome, args) => (outcome, args),
                 Done::Stopped(stop) => return Ending::Stopped(stop),
                 Done::Waits(wait, timeout, resumed) => {
                     return Ending::Waits {
@@ -171,7 +165,7 @@ impl Surroundings<'_> {
                 outcome.error = Some(error);
             }
             let seen = Seen::of(&outcome, now.attempt, started.elapsed());
-            match self.judge(pipeline, task, &outcome, &seen, &mut now) {
+            match self.judge(pipeline, task, &args, &outcome, &seen, &mut now) {
                 Ok(Next::Go(at)) => {
                     now.at = at;
                     now.attempt = 1;
@@ -202,7 +196,7 @@ impl Surroundings<'_> {
                 }
                 Err(error) => {
                     let error = self.expression(&error);
-                    return self.failed(error, Patch::new());
+                    return self.failed(error, patch(now.vars.ctx));
                 }
             }
         }
@@ -263,16 +257,18 @@ impl Surroundings<'_> {
     async fn perform(&self, task: &Task, now: &Progress) -> Done {
         let prepared = match self.prepare(task, now).await {
             Ok(prepared) => prepared,
-            Err(error) => return Done::Outcome(Outcome::failed(error)),
+            Err(error) => return Done::Outcome(Outcome::failed(error), self.args.clone()),
         };
         let (call, timeout) = prepared;
         match task.kind.as_str() {
             "noop" => {
                 let result = match call.args.is_empty() || task.args.to_json().is_null() {
                     true => Json::Null,
-                    false => Json::Object(call.args),
+                    false => Json::Object(call.args.clone()),
                 };
-                Done::Outcome(Outcome::ok(result))
+                let mut outcome = Outcome::ok(result);
+                self.redact(&mut outcome);
+                Done::Outcome(outcome, call.args)
             }
             "sleep" => self.nap(&call).await,
             "playbook" => self.call(&call, timeout),
@@ -281,8 +277,7 @@ impl Surroundings<'_> {
                     let cx = Cx {
                         attempt: now.attempt,
                         deadline: Instant::now() + timeout.unwrap_or(self.cx.limits.timeout),
-                        idempotency_key: format!("{}:{}", self.cx.idempotency_key, task.name)
-                            .into(),
+                        idempotency_key: self.identity(task, now).into(),
                         log: self.cx.log.of(&task.name),
                         ..self.cx.clone()
                     };
@@ -291,15 +286,20 @@ impl Surroundings<'_> {
                         return Done::Stopped(Stop::Cancelled);
                     }
                     self.redact(&mut outcome);
-                    Done::Outcome(wrapped(kind, outcome))
+                    Done::Outcome(wrapped(kind, outcome), call.args)
                 }
                 None => {
                     let message = format!("this worker has no tool `{kind}`");
                     let error = ToolError::invalid("TOOL_MISSING", message);
-                    Done::Outcome(Outcome::failed(error))
+                    Done::Outcome(Outcome::failed(error), call.args)
                 }
             },
         }
+    }
+
+    /// The same for every attempt of this task, and for nothing else.
+    fn identity(&self, task: &Task, now: &Progress) -> String {
+        format!("{}:{}", self.cx.idempotency_key, now.identity(task))
     }
 
     fn redact(&self, outcome: &mut Outcome) {
@@ -325,7 +325,10 @@ impl Surroundings<'_> {
         let mut args = self.args.clone();
         let view = self.view(task, now, &self.args, None);
         let mut own = Json::Object(task::mapping(&task.args, &view).map_err(wrong)?);
-        resolved.apply(&mut own)?;
+        // What another run is given is written down, so it gets the reference and not the secret.
+        if task.kind != "playbook" {
+            resolved.apply(&mut own)?;
+        }
         if let Json::Object(own) = own {
             args.extend(own);
         }
@@ -374,14 +377,14 @@ impl Surroundings<'_> {
         let length = fixed.map(Duration::from_millis);
         let Some(length) = length.or_else(|| task::duration(call.fields.get("duration")?)) else {
             let error = ToolError::invalid("TOOL_FIELD", "`duration` is no length of time");
-            return Done::Outcome(Outcome::failed(error));
+            return Done::Outcome(Outcome::failed(error), call.args.clone());
         };
         if length >= LONG_SLEEP && self.may_wait {
             return Done::Waits(WaitFor::Timer, Some(length), Resumed::Slept);
         }
         match self.sleep(length).await {
             Some(stop) => Done::Stopped(stop),
-            None => Done::Outcome(Outcome::ok(progress::slept())),
+            None => Done::Outcome(Outcome::ok(progress::slept()), call.args.clone()),
         }
     }
 
@@ -400,17 +403,26 @@ impl Surroundings<'_> {
             Ok((Some(path), return_step)) if !path.trim().is_empty() => (path, return_step),
             Ok(_) => {
                 let error = ToolError::invalid("TOOL_FIELD", "`path` is empty");
-                return Done::Outcome(Outcome::failed(error));
+                return Done::Outcome(Outcome::failed(error), call.args.clone());
             }
-            Err(error) => return Done::Outcome(Outcome::failed(error)),
+            Err(error) => return Done::Outcome(Outcome::failed(error), call.args.clone()),
         };
         if !self.may_wait {
             let error = ToolError::invalid("UNDO_CANNOT_WAIT", "an undo cannot call another run");
-            return Done::Outcome(Outcome::failed(error));
+            return Done::Outcome(Outcome::failed(error), call.args.clone());
+        }
+        let input = Json::Object(call.args.clone());
+        let mut clean = input.clone();
+        self.redactor.json(&mut clean);
+        if clean != input {
+            let message = "a secret cannot be handed to another run, which would write it down; \
+                           name it in the definition that is called";
+            let error = ToolError::invalid("SECRET_IN_CALL", message);
+            return Done::Outcome(Outcome::failed(error), call.args.clone());
         }
         let wait = WaitFor::Child {
             call: CalledRun { path, return_step },
-            input: Json::Object(call.args.clone()),
+            input,
         };
         Done::Waits(wait, timeout, Resumed::Called)
     }
@@ -420,6 +432,7 @@ impl Surroundings<'_> {
         &self,
         pipeline: &Pipeline,
         task: &Task,
+        args: &Map<String, Json>,
         outcome: &Outcome,
         seen: &Seen,
         now: &mut Progress,
@@ -427,13 +440,13 @@ impl Surroundings<'_> {
         let mut decided = None;
         for rule in &task.rules {
             let when = rule.when.as_ref();
-            let view = self.view(task, now, &self.args, Some(seen.by(when)));
+            let view = self.view(task, now, args, Some(seen.by(when)));
             if when.map_or(Ok(true), |when| when.truthy(&view))? {
                 decided = Some(rule);
                 break;
             }
         }
-        let view = self.view(task, now, &self.args, Some(seen.plain()));
+        let view = self.view(task, now, args, Some(seen.plain()));
         let act = decided.map_or(
             match outcome.error {
                 None => Act::Continue,
@@ -452,7 +465,8 @@ impl Surroundings<'_> {
         sets.extend(decided.map(|rule| &rule.sets));
         let sets = sets.into_iter().map(|it| Assigned::of(it, &view));
         let sets: Vec<Assigned> = sets.collect::<Result<_, _>>()?;
-        sets.into_iter().for_each(|it| it.apply(now));
+        sets.into_iter()
+            .for_each(|it| it.apply(now, &self.redactor));
         if let Some(delay) = again {
             return Ok(Next::Again(delay));
         }
@@ -523,10 +537,15 @@ impl Assigned {
         })
     }
 
-    fn apply(self, now: &mut Progress) {
-        now.vars.ctx.extend(self.ctx);
-        now.vars.iter.extend(self.iter);
-        now.vars.step.extend(self.step);
+    /// A variable may be written down, in ctx or while the step waits, so no secret gets into one.
+    fn apply(self, now: &mut Progress, redactor: &Redactor) {
+        let clean = |mut map: Map<String, Json>| {
+            map.values_mut().for_each(|value| redactor.json(value));
+            map
+        };
+        now.vars.ctx.extend(clean(self.ctx));
+        now.vars.iter.extend(clean(self.iter));
+        now.vars.step.extend(clean(self.step));
     }
 }
 
@@ -591,9 +610,7 @@ fn names<'a>(assert: &'a Json, key: &str) -> impl Iterator<Item = &'a str> {
 /// Values that are kept elsewhere are brought here before anything is rendered.
 pub(crate) async fn bring(means: &Means, fixed: &mut Fixed) -> Result<(), ToolError> {
     for value in fixed.referable() {
-        if artifacts::refers(value) {
-            *value = Arc::new(means.artifacts.expand(value).await?);
-        }
+        *value = means.artifacts.expand_shared(value).await?;
     }
     Ok(())
 }

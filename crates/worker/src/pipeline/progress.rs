@@ -1,5 +1,7 @@
 //! How far a pipeline came: what a step that waits is told when it goes on.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
 
@@ -30,6 +32,8 @@ pub(super) struct Progress {
     pub(super) attempt: u32,
     /// Tasks that have run.
     pub(super) ran: u32,
+    /// How often each task was come to, by its place: a jump comes to one again.
+    visits: BTreeMap<usize, u32>,
     pub(super) vars: Vars,
     /// What the step returns, so far.
     output: Json,
@@ -42,6 +46,7 @@ impl Default for Progress {
             at: 0,
             attempt: 1,
             ran: 0,
+            visits: BTreeMap::new(),
             vars: Vars::default(),
             output: Json::Null,
             resumed: None,
@@ -62,6 +67,7 @@ impl Progress {
             "at": self.at,
             "attempt": self.attempt,
             "ran": self.ran,
+            "visits": self.visits,
             "ctx": self.vars.ctx,
             "iter": self.vars.iter,
             "step": self.vars.step,
@@ -100,6 +106,7 @@ impl Progress {
             at: small("at")? as usize,
             attempt: small("attempt")?,
             ran: small("ran")?,
+            visits: serde_json::from_value(value("visits")).map_err(|_| broken())?,
             vars: Vars {
                 ctx: map("ctx")?,
                 iter: map("iter")?,
@@ -118,6 +125,20 @@ impl Progress {
             Resumed::Retry => None,
             Resumed::Slept => Some(Outcome::ok(slept())),
             Resumed::Called => Some(ended(payload.unwrap_or(&Json::Null))),
+        }
+    }
+
+    /// The next task is come to for the first time, or again by a jump.
+    pub(super) fn come_to_next(&mut self) {
+        *self.visits.entry(self.at).or_default() += 1;
+    }
+
+    /// What the task at hand is called among all that the step-run does. A retry of it is called the same,
+    /// and nothing else is.
+    pub(super) fn identity(&self, task: &Task) -> String {
+        match self.visits.get(&self.at) {
+            Some(visit) if *visit > 1 => format!("{}.{}#{visit}", self.at, task.name),
+            _ => format!("{}.{}", self.at, task.name),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tasks as the worker runs them: read once per plan from the normalised form that the dialects write,
 //! with every template compiled.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
@@ -172,6 +173,29 @@ impl Task {
     }
 }
 
+impl Task {
+    /// The paths that its templates read.
+    pub(super) fn reads(&self) -> BTreeSet<String> {
+        let own = [&self.fields, &self.args, &self.auth];
+        let rules = self.rules.iter();
+        let timeout = match &self.timeout {
+            Timeout::Computed(template) => Some(template),
+            Timeout::Default | Timeout::Fixed(_) => None,
+        };
+        let whens = rules.clone().filter_map(|rule| rule.when.as_ref());
+        let values = rules.flat_map(|rule| {
+            let sets = rule.sets.all();
+            [&rule.attempts, &rule.delay].into_iter().chain(sets)
+        });
+        let values = own.into_iter().chain(self.sets.all()).chain(values);
+        let templates = whens.chain(timeout);
+        values
+            .flat_map(TemplateValue::reads)
+            .chain(templates.flat_map(|it| it.reads().iter().cloned()))
+            .collect()
+    }
+}
+
 impl Rule {
     fn read(json: &Json) -> Result<Rule, ToolError> {
         let map = json
@@ -206,6 +230,10 @@ impl Rule {
 }
 
 impl Sets {
+    fn all(&self) -> [&TemplateValue; 3] {
+        [&self.ctx, &self.iter, &self.step]
+    }
+
     /// Of a task itself. It is looked at only when the task went well, and `{{ output }}` alone then is
     /// what the task returned, as its authors know it.
     fn of_task(map: &Map<String, Json>) -> Result<Sets, ToolError> {
@@ -217,7 +245,7 @@ impl Sets {
                 let whole = text.map(template).transpose()?;
                 let path = whole.as_ref().and_then(Template::as_path);
                 if path.is_some_and(|path| path == ["output"]) {
-                    *value = Json::from("{{ result }}");
+                    *value = Json::from("{{ outcome.result }}");
                 }
             }
         }

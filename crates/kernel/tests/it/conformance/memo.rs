@@ -34,6 +34,10 @@ fn wait(sim: &mut Sim, step: &str, wait: WaitFor, timeout_ms: Option<u64>) {
     sim.send(wait).unwrap();
 }
 
+fn artifact() -> Json {
+    json!({ "uri": "artifact:x", "sha256": "00", "sizeBytes": 1 })
+}
+
 fn call() -> WaitFor {
     WaitFor::Child {
         call: CalledRun {
@@ -234,10 +238,10 @@ fn a_loop_over_a_list_that_is_kept_elsewhere_counts_by_its_reference() {
         on_failure: OnLoopFailure::Fail,
     });
     let mut sim = Sim::started(chain(vec![task("a"), each]));
-    let rows = json!({ "_ref": { "uri": "artifact:x" }, "_at": "/rows", "_count": 3 });
+    let rows = json!({ "_ref": artifact(), "_at": "/rows", "_count": 3 });
     sim.run_with(
         "a",
-        json!({ "_ref": { "uri": "artifact:x" }, "_keys": [], "rows": rows }),
+        json!({ "_ref": artifact(), "_keys": [], "rows": rows }),
     )
     .unwrap();
     sim.crash();
@@ -251,8 +255,8 @@ fn a_loop_over_a_list_that_is_kept_elsewhere_counts_by_its_reference() {
 
 #[test]
 fn what_is_kept_elsewhere_is_never_taken_for_absent() {
-    let stub = json!({ "_ref": { "uri": "artifact:x" }, "_keys": ["rows"], "n": 1,
-        "list": { "_ref": { "uri": "artifact:x" }, "_at": "/list", "_count": 7 } });
+    let stub = json!({ "_ref": artifact(), "_keys": ["rows"], "n": 1,
+        "list": { "_ref": artifact(), "_at": "/list", "_count": 7 } });
     let scope = |name: &str| (name == "a").then(|| Arc::new(stub.clone()));
     let value = |text: &str| Template::parse(text).unwrap().evaluate(&scope);
     assert_eq!(value("{{ a.n }}").unwrap(), json!(1));
