@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use serde_json::json;
+use stepwell_engine::MAX_CHILD_DEPTH;
 use stepwell_engine::store::Store;
 use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::time::Time;
@@ -234,13 +235,24 @@ fn prune(args: &Prune) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// Whether a run, or one that waits for it, has not ended: what a child made may be its parent's to read.
 fn is_open(store: &dyn Store, run_id: &str) -> Result<bool> {
-    let Some(run) = store.find(run_id)? else {
-        // Nobody knows the run: its store was thrown away, or it is another store's.
-        return Ok(true);
-    };
-    let stored = store.load(run)?;
-    Ok(stored.is_none_or(|stored| stored.head.head.ended_at.is_none()))
+    let mut run_id = run_id.to_owned();
+    for _ in 0..=MAX_CHILD_DEPTH {
+        if store.find(&run_id)?.is_none() {
+            // Nobody knows the run: its store was thrown away, or it is another store's.
+            return Ok(true);
+        }
+        let picture = Picture::read(store, &run_id)?;
+        if !picture.state.phase.is_ended() {
+            return Ok(true);
+        }
+        match picture.state.parent {
+            Some(parent) => run_id = parent.run_id,
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

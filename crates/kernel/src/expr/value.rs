@@ -28,7 +28,11 @@ pub(super) fn too_large(what: impl std::fmt::Display) -> Error {
 }
 
 pub(super) fn result_too_large() -> Error {
-    too_large(format_args!("the result is over {} KiB", MAX_OUTPUT / 1024))
+    result_over(MAX_OUTPUT)
+}
+
+fn result_over(bytes: usize) -> Error {
+    too_large(format_args!("the result is over {} KiB", bytes / 1024))
 }
 
 /// Who reads through a reference must not take what is kept elsewhere for absent.
@@ -203,19 +207,26 @@ impl Object for Roots {
 
 /// Counts down the bytes a result may still take.
 #[derive(Debug)]
-pub(super) struct Room(usize);
+pub(super) struct Room {
+    left: usize,
+    all: usize,
+}
 
 impl Room {
     pub(super) fn new() -> Room {
-        Room(MAX_OUTPUT)
+        Room::of(MAX_OUTPUT)
     }
 
     pub(super) fn of(bytes: usize) -> Room {
-        Room(bytes)
+        Room {
+            left: bytes,
+            all: bytes,
+        }
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Error> {
-        self.0 = self.0.checked_sub(bytes).ok_or_else(result_too_large)?;
+        let left = self.left.checked_sub(bytes);
+        self.left = left.ok_or_else(|| result_over(self.all))?;
         Ok(())
     }
 }

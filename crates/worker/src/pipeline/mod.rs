@@ -262,9 +262,13 @@ impl Surroundings<'_> {
         let (call, timeout) = prepared;
         match task.kind.as_str() {
             "noop" => {
-                let result = match call.args.is_empty() || task.args.to_json().is_null() {
+                // What it is given itself, not what the whole step is.
+                let own = task.args.to_json();
+                let given = call.args.iter().filter(|(key, _)| own.get(key).is_some());
+                let given = given.map(|(key, value)| (key.clone(), value.clone()));
+                let result = match own.as_object().is_none_or(Map::is_empty) {
                     true => Json::Null,
-                    false => Json::Object(call.args.clone()),
+                    false => Json::Object(given.collect()),
                 };
                 let mut outcome = Outcome::ok(result);
                 self.redact(&mut outcome);

@@ -16,8 +16,8 @@ use stepwell_kernel::plan::{ErrorClass, Plan};
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::log::Stream;
 use stepwell_worker::logs::Logs;
-use stepwell_worker::secrets::Secrets;
-use stepwell_worker::{Crew, Handlers, Means};
+use stepwell_worker::secrets::{Secrets, Vars};
+use stepwell_worker::{Crew, Failure, Handlers, Job, Means};
 
 /// What became of a run of one step.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ struct Ran {
     waits: Vec<f64>,
     /// Executions of the step itself.
     executions: usize,
+    /// All events, and all that was said.
+    log: String,
 }
 
 impl Ran {
@@ -58,11 +60,20 @@ fn run(tool: Json) -> Ran {
 
 /// Runs a plan to its end, with an engine in line and a crew.
 fn drive(plan: &Arc<Plan>) -> Ran {
+    drive_with(plan, Json::Null, Handlers::new())
+}
+
+/// The one secret that this worker can get.
+const SECRET: &str = "hunter2-and-more";
+
+/// The same, with parameters and handlers.
+fn drive_with(plan: &Arc<Plan>, params: Json, handlers: Handlers) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let artifacts = Artifacts::open("memory:").unwrap();
-    let secrets = Secrets::new(Vec::new());
+    let vars = |name: &str| (name == "STEPWELL_SECRET_API").then(|| SECRET.to_owned());
+    let secrets = Secrets::from_vars(&Vars::new(vars)).unwrap();
     let means = Means::new(secrets, artifacts, Logs::open(folder.path())).with_all_tools();
-    let crew = Crew::new(means, Handlers::new()).unwrap();
+    let crew = Crew::new(means, handlers).unwrap();
     let mut said = crew.means().logs.subscribe();
     let config = Config {
         serves: crew.serves(),
@@ -72,6 +83,7 @@ fn drive(plan: &Arc<Plan>) -> Ran {
     let mut engine = Engine::new(store, SystemClock, NoCatalog, config).unwrap();
     let request = StartRequest {
         run_id: "run_a".into(),
+        params,
         ..StartRequest::default()
     };
     engine.trigger(plan, request).unwrap();
@@ -96,6 +108,7 @@ fn drive(plan: &Arc<Plan>) -> Ran {
         ctx: json!(engine.run("run_a").unwrap().state.ctx),
         waits: Vec::new(),
         executions: 0,
+        log: serde_json::to_string(&engine.events("run_a", 0).unwrap()).unwrap(),
     };
     for event in engine.events("run_a", 0).unwrap() {
         match event.body {
@@ -106,6 +119,7 @@ fn drive(plan: &Arc<Plan>) -> Ran {
         }
     }
     while let Ok(entry) = said.try_recv() {
+        ran.log.push_str(&entry.line.text);
         let note = entry.line.text.strip_suffix(" s");
         let wait: Option<f64> =
             note.and_then(|note| note.rsplit_once("another in ")?.1.parse().ok());
@@ -347,4 +361,147 @@ fn p25_an_error_that_no_rule_matches_fails_the_step() {
     assert_eq!((ran.code(), trail(&ran)), ("SQLITE_ERROR", ""));
     // Nobody asked for another attempt.
     assert_eq!((ran.waits.len(), ran.executions), (0, 1));
+}
+
+#[test]
+fn a_wait_writes_down_no_secret() {
+    let ran = run(json!([
+        { "name": "a", "kind": "noop", "args": { "token": "secret://api" } },
+        { "name": "b", "kind": "noop", "args": { "x": 1 }, "set": { "step.t": "{{ a.token }}" } },
+        { "name": "nap", "kind": "sleep", "duration": 1 },
+        { "name": "c", "kind": "noop", "args": { "seen": "{{ step.t }}", "again": "secret://api" } },
+    ]));
+    assert_eq!(ran.output, Some(json!({ "seen": "***", "again": "***" })));
+    assert!(!ran.log.contains(SECRET), "{}", ran.log);
+}
+
+#[test]
+fn a_secret_is_not_handed_to_another_run() {
+    let ran = run(json!([
+        { "name": "a", "kind": "noop" },
+        { "name": "call", "kind": "playbook", "path": "b", "auth": "api", "args": { "t": "x secret://api" } },
+    ]));
+    // The reference is handed on as it is written; there is no such definition here.
+    assert_eq!(ran.code(), "CHILD_FAILED");
+    assert!(ran.log.contains("secret://api") && !ran.log.contains(SECRET));
+}
+
+#[test]
+fn every_visit_of_a_task_has_a_key_of_its_own_and_a_retry_has_the_same() {
+    let note =
+        "python3 -c \"import os; print(os.environ['STEPWELL_IDEMPOTENCY_KEY'])\"; exit $CODE";
+    let ran = run(json!([
+        { "name": "count", "kind": "noop", "set": { "iter.n": "{{ (iter.n | default(0)) + 1 }}" } },
+        { "name": "say", "kind": "shell", "cmds": [note],
+          "env": { "CODE": "{{ 1 if iter.n == 1 and _attempt == 1 else 0 }}" },
+          "set": { "ctx.keys": "{{ (ctx.keys | default('')) ~ outcome.result.stdout }}" },
+          "spec": { "policy": { "rules": [
+              rule("outcome.status == 'error'", json!({ "do": "retry", "attempts": 2, "delay": 0,
+                  "set_ctx": { "keys": "{{ outcome.result.stdout }}" } })),
+              rule("iter.n < 2", json!({ "do": "jump", "to": "count" })),
+          ] } } },
+    ]));
+    let keys: Vec<&str> = ran.ctx["keys"]
+        .as_str()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    assert_eq!(keys.len(), 3, "{keys:?}");
+    assert_eq!(keys[0], keys[1], "a retry is the same request");
+    assert_ne!(keys[1], keys[2], "another page is another request");
+}
+
+/// A dag of one step that a handler does, with this input.
+fn handled(input: &Json) -> Arc<Plan> {
+    let text = json!({
+        "apiVersion": "ioa.dev/v0.2",
+        "kind": "Workflow",
+        "metadata": { "name": "one", "owner": "o", "version": "1" },
+        "spec": { "description": "d", "timeout": "1m", "failurePolicy": "abort",
+                  "steps": [{ "name": "s", "agent": "q", "action": "op", "input": input }] },
+    });
+    let source = Source::from_bytes("one.yaml", text.to_string().as_bytes()).unwrap();
+    let loaded = load(&source);
+    Arc::new(
+        loaded
+            .plan
+            .unwrap_or_else(|| panic!("{:?}", loaded.problems)),
+    )
+}
+
+async fn echo(_: Job, input: Json) -> Result<Json, Failure> {
+    // Not the secret itself, which would be redacted.
+    let length = input["token"].as_str().map(str::len);
+    Ok(json!({ "length": length, "other": input["other"] }))
+}
+
+#[test]
+fn a_handler_gets_secrets_that_the_file_names_and_none_that_data_names() {
+    let handlers = || Handlers::new().on("q", "op", echo);
+    let input = json!({ "token": "secret://api", "other": "{{ workload.other }}" });
+    let given = json!({ "other": "env://STEPWELL_SECRET_API" });
+    let ran = drive_with(&handled(&input), given.clone(), handlers());
+    let expected = json!({ "length": SECRET.len(), "other": "env://STEPWELL_SECRET_API" });
+    assert_eq!(ran.output, Some(expected));
+    assert!(!ran.log.contains(SECRET));
+    let ran = drive_with(&handled(&Json::Null), given, handlers());
+    assert_eq!(
+        ran.output.unwrap()["other"],
+        "env://STEPWELL_SECRET_API",
+        "parameters are data"
+    );
+}
+
+#[test]
+fn a_panic_of_a_handler_is_the_steps_error_and_tells_no_secret() {
+    async fn panics(_: Job, input: Json) -> Result<Json, Failure> {
+        panic!("cannot connect with {}", input["token"]);
+    }
+    let handlers = Handlers::new().on("q", "op", panics);
+    let ran = drive_with(
+        &handled(&json!({ "token": "secret://api" })),
+        Json::Null,
+        handlers,
+    );
+    assert_eq!(ran.code(), "WORKER_PANIC");
+    assert!(ran.error.unwrap().message.contains("***"));
+    assert!(!ran.log.contains(SECRET));
+}
+
+#[test]
+fn a_large_value_goes_from_task_to_task_and_step_to_step_by_reference() {
+    let text = json!({
+        "apiVersion": "noetl.io/v2",
+        "kind": "Playbook",
+        "metadata": { "name": "large" },
+        "workflow": [
+            { "step": "make", "tool": { "kind": "python",
+                "code": "return {'rows': [{'i': i, 't': 'x' * 500} for i in range(400)], 'n': 400}" },
+              "next": { "arcs": [{ "step": "each", "when": "{{ make.n == 400 and make.rows | length == 400 }}",
+                "args": { "rows": "{{ make.rows }}" } }] } },
+            { "step": "each", "loop": { "in": "{{ make.rows }}", "iterator": "row",
+                "spec": { "mode": "parallel", "max_in_flight": 50 } },
+              "tool": { "kind": "noop", "args": { "i": "{{ row.i }}" } }, "next": ["sum"] },
+            { "step": "sum", "tool": { "kind": "python",
+                "args": { "made": "{{ make }}", "all": "{{ each.data }}" },
+                "code": "return [len(made['rows']), sum(it['i'] for it in all)]" } },
+        ],
+    });
+    let source = Source::from_bytes("large.yaml", text.to_string().as_bytes()).unwrap();
+    let loaded = load(&source);
+    let plan = loaded
+        .plan
+        .unwrap_or_else(|| panic!("{:?}", loaded.problems));
+    let ran = drive(&Arc::new(plan));
+    assert_eq!(
+        ran.output,
+        Some(json!([400, 400 * 399 / 2])),
+        "{:?}",
+        ran.error
+    );
+    assert!(
+        ran.log.len() < 400_000,
+        "the log has {} bytes",
+        ran.log.len()
+    );
 }
