@@ -70,26 +70,31 @@ const EMPTYING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_s
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stepwell run order.yaml --engine mock
-  stepwell run order.yaml --engine mock --resume                       go on where it was
-  stepwell run order.yaml --engine mock --virtual-time                 do not wait, keep nothing
-  stepwell run order.yaml --engine mock --input customer.id=42 --input express=true
+  stepwell run order.yaml
+  stepwell run order.yaml --resume                                     go on where it was
+  stepwell run order.yaml --input customer.id=42 --input express=true
+  stepwell run order.yaml --store postgresql://me@db/stepwell --parallel 64
+  stepwell run order.yaml --events > log.jsonl
+  stepwell run order.yaml --sink hook=webhook:https://example.com/events
+  stepwell run order.yaml --engine mock --virtual-time                 pretend, do not wait
   stepwell run order.yaml --engine mock --fail charge-card=external    fails for good
   stepwell run order.yaml --engine mock --fail charge-card@1           only the first attempt
   stepwell run order.yaml --engine mock --fail ship~undo               its undo fails
-  stepwell run order.yaml --engine mock --virtual-time --events > log.jsonl
-  stepwell run order.yaml --engine mock --sink hook=webhook:https://example.com/events
 
-The run is kept in the store (see --store) as it goes. Ctrl-C gives its work back and says how to
-go on; after a crash, --resume goes on with the latest run of the same definition that has not
-ended: what was completed stays so, what was in flight is executed again if its retries allow it.
-Other runs in the store are not worked on; only their messages and lost leases are seen to, and on
-SQLite their time.
+The run is kept in the store (see --store) as it goes. Ctrl-C takes no new step, waits up to 10 seconds
+for those that run, gives the rest back and says how to go on; a second Ctrl-C stops at once. After a
+crash, --resume goes on with the latest run of the same definition that has not ended: what was
+completed stays so, what was in flight is executed again if its retries allow it. Other runs in the
+store are not worked on; only their messages and lost leases are seen to, and on SQLite their time.
+
+Steps that name a tool (http, shell, python, postgres, sqlite, duckdb and others) are done here;
+STEPWELL_PYTHON names another interpreter or a virtual environment, STEPWELL_DUCKDB the duckdb program,
+STEPWELL_SECRETS where secrets come from (docs/secrets.md). A step that names none needs a program with
+a handler for its operation (docs/handlers.md), and such a definition is refused. What steps say is
+shown as they say it and kept: `stepwell runs logs RUN STEP`.
 
 The mock engine runs the real kernel and log and pretends the work: steps succeed with an empty
-result unless --fail says otherwise, people approve, events come, after a second. Without --engine
-nothing is pretended: this build has no tools of its own, so that only definitions whose steps all
-wait (for people, events, time or runs) can be run.
+result unless --fail says otherwise, people approve, events come, after a second.
 
 With --sink every event goes to a webhook too, at least once and in order. When the run is over the
 sinks have 5 seconds for what is left; what stays is kept, and said (`stepwell outbox --help`).
@@ -128,9 +133,9 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stepwell resume run_0199f3a2-... --engine mock
-  stepwell resume run_0199f3a2-... --engine mock --store postgresql://me@db/stepwell
-  stepwell resume run_0199f3a2-... --engine mock --patch approved=true     revive a stalled run
+  stepwell resume run_0199f3a2-...
+  stepwell resume run_0199f3a2-... --store postgresql://me@db/stepwell
+  stepwell resume run_0199f3a2-... --patch approved=true     revive a stalled run
 
 The definition is in the store too, so the file is not needed; only the definitions of child runs
 that are yet to start are looked for among the files around the one that the run was started from.
@@ -150,7 +155,7 @@ pub(crate) struct ResumeArgs {
 /// How a run is driven, whether it is new or not.
 #[derive(Debug, Args)]
 struct GoArgs {
-    /// Who does the work: `native`, or `mock`, which pretends it
+    /// Who does the work: `native`, the tools of this process, or `mock`, which pretends it
     #[arg(long, value_name = "ENGINE", default_value = "native")]
     engine: String,
     #[command(flatten)]
