@@ -55,6 +55,9 @@ use view::View;
 /// How long steps that run may take to end when somebody wants to go.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How many events pretended work may make if nobody says.
+const PRETENDED_EVENTS: u64 = 500_000;
+
 /// An engine as this command builds it.
 type RunEngine = Engine<RunClock>;
 
@@ -81,17 +84,18 @@ Examples:
   stepwell run order.yaml --engine mock --fail charge-card@1           only the first attempt
   stepwell run order.yaml --engine mock --fail ship~undo               its undo fails
 
-The run is kept in the store (see --store) as it goes. Ctrl-C takes no new step, waits up to 10 seconds
-for those that run, gives the rest back and says how to go on; a second Ctrl-C stops at once. After a
-crash, --resume goes on with the latest run of the same definition that has not ended: what was
-completed stays so, what was in flight is executed again if its retries allow it. Other runs in the
-store are not worked on; only their messages and lost leases are seen to, and on SQLite their time.
+The run is kept in the store (see --store) as it goes. Ctrl-C takes no new step, waits up to 10
+seconds for those that run, gives the rest back and says how to go on; a second Ctrl-C stops at
+once. After a crash, --resume goes on with the latest run of the same definition that has not
+ended: what was completed stays so, what was in flight is executed again if its retries allow
+it. Other runs in the store are not worked on; only their messages and lost leases are seen to,
+and on SQLite their time.
 
 Steps that name a tool (http, shell, python, postgres, sqlite, duckdb and others) are done here;
-STEPWELL_PYTHON names another interpreter or a virtual environment, STEPWELL_DUCKDB the duckdb program,
-STEPWELL_SECRETS where secrets come from (docs/secrets.md). A step that names none needs a program with
-a handler for its operation (docs/handlers.md), and such a definition is refused. What steps say is
-shown as they say it and kept: `stepwell runs logs RUN STEP`.
+STEPWELL_PYTHON names another interpreter or a virtual environment, STEPWELL_DUCKDB the duckdb
+program, STEPWELL_SECRETS where secrets come from (docs/secrets.md). A step that names none
+needs a program with a handler for its operation (docs/handlers.md), and such a definition is
+refused. What steps say is shown as they say it and kept: `stepwell runs logs RUN STEP`.
 
 The mock engine runs the real kernel and log and pretends the work: steps succeed with an empty
 result unless --fail says otherwise, people approve, events come, after a second.
@@ -186,8 +190,9 @@ struct GoArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     patch: Vec<String>,
     /// Give up after this many events: pretended results can make a workflow go round for ever
-    #[arg(long, value_name = "N", default_value_t = 500_000)]
-    max_events: u64,
+    /// [default: 500000 with --engine mock, else none]
+    #[arg(long, value_name = "N")]
+    max_events: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -298,7 +303,10 @@ fn finish(
         run_id,
         is_virtual: place.is_virtual,
         durable: place.durable,
-        max_events: args.max_events,
+        max_events: args.max_events.unwrap_or(match args.engine.as_str() {
+            "mock" => PRETENDED_EVENTS,
+            _ => u64::MAX,
+        }),
         patch: input::patch(&args.patch)?,
         stop: drive::interrupts()?,
         outbox: outlet.as_ref().map(Outlet::notify),
