@@ -46,6 +46,12 @@ pub trait Worker: Send {
         let _ = (run, target, execution);
     }
 
+    /// None of its work is wanted any longer: the engine stops. Says how long the work may take to
+    /// end. Its results still count; when the time is over it is given to others, ended or not.
+    fn stop_all(&mut self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Something else happened.
     fn heard(&mut self, news: &News) {
         let _ = news;
@@ -225,16 +231,30 @@ impl Service {
         &self.stats
     }
 
-    /// Stops: nothing new is claimed, work in flight has `grace` to end, then everything is given
-    /// back so that others can take it over at once.
+    /// Stops: nothing new is claimed, and work in flight has `grace` to end. What is left then is told
+    /// to stop, and given back once it has, so that others can take it over at once.
     pub fn stop(mut self, grace: Duration) -> Result<(), StoreError> {
+        self.end(grace)
+    }
+
+    fn end(&mut self, grace: Duration) -> Result<(), StoreError> {
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
         let (answer, answered) = mpsc::channel();
         let _ = self.inbox.send(Input::Stop(grace, answer));
         let result = answered.recv().unwrap_or(Ok(()));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = thread.join();
         result
+    }
+}
+
+/// Whoever lets go of it without a word gets a stop without grace: nobody could reach it any more.
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Err(error) = self.end(Duration::ZERO) {
+            tracing::warn!(%error, "the session could not be closed; it ends by itself");
+        }
     }
 }
 
@@ -282,6 +302,15 @@ impl Committer {
     }
 }
 
+/// A stop that was asked for.
+struct Stopping {
+    /// How long what is under way may take.
+    until: Time,
+    /// The worker was told to stop.
+    told: bool,
+    answer: Sender<Result<(), StoreError>>,
+}
+
 /// What the keeper's thread has before it.
 struct Desk {
     keeper: Keeper,
@@ -291,7 +320,7 @@ struct Desk {
     tickets: u64,
     submits: HashMap<Ticket, Sender<Result<Reply, Error>>>,
     starts: HashMap<Ticket, Sender<Result<String, Error>>>,
-    stopping: Option<(Time, Sender<Result<(), StoreError>>)>,
+    stopping: Option<Stopping>,
     backoff: Duration,
     /// The next batch, formed while the committers are busy.
     next: Option<Box<Batch>>,
@@ -405,8 +434,11 @@ impl Desk {
             Input::Look => self.keeper.look(),
             Input::Stop(grace, answer) => {
                 self.keeper.stop();
-                let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-                self.stopping = Some((now.plus(grace), answer));
+                self.stopping = Some(Stopping {
+                    until: after(now, grace),
+                    told: false,
+                    answer,
+                });
             }
         }
         self.speak();
@@ -472,7 +504,8 @@ impl Desk {
 
     /// Passes on what the keeper has to say.
     fn speak(&mut self) {
-        for output in self.keeper.outputs() {
+        let outputs: Vec<Output> = self.keeper.outputs().collect();
+        for output in outputs {
             match output {
                 Output::Answer(ticket, answer) => {
                     if let Some(sender) = self.submits.remove(&ticket) {
@@ -487,7 +520,7 @@ impl Desk {
                         }));
                     }
                 }
-                Output::Start(job) => self.worker.start(*job, &self.done),
+                Output::Start(job) => self.begin(*job),
                 Output::Stop {
                     run,
                     target,
@@ -510,24 +543,46 @@ impl Desk {
         }
     }
 
-    /// Whether a stop that was asked for is done; `sent` if no batch waits to be sent again.
+    /// Whether a stop that was asked for is done; `sent` if no batch waits to be sent again. Runs are
+    /// given back only when their work has ended, or has had its time to: another server begins with
+    /// them at once.
     fn is_done(&mut self, sent: bool, now: Time) -> bool {
-        let Some((until, _)) = &self.stopping else {
+        let Some(stopping) = &mut self.stopping else {
             return false;
         };
         let flying = !sent || self.committers.iter().any(|committer| committer.busy);
-        if (flying || self.keeper.busy() > 0) && now < *until {
+        let idle = !flying && self.keeper.busy() == 0;
+        if !idle && now >= stopping.until && !stopping.told {
+            stopping.told = true;
+            stopping.until = after(now, self.worker.stop_all());
+        }
+        if !idle && now < stopping.until {
             return false;
         }
         let closed = self.keeper.close();
-        if let Some((_, answer)) = self.stopping.take() {
-            let _ = answer.send(closed);
+        if let Some(stopping) = self.stopping.take() {
+            let _ = stopping.answer.send(closed);
         }
         true
+    }
+
+    /// Hands out work. A claim that was on its way to the store when all work was told to stop is told
+    /// so too.
+    fn begin(&mut self, job: Job) {
+        let claim = &job.claimed.claim;
+        let (run, target, execution) = (job.run, claim.target, claim.execution);
+        self.worker.start(job, &self.done);
+        if self.stopping.as_ref().is_some_and(|it| it.told) {
+            self.worker.stop(run, target, execution);
+        }
     }
 
     fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)
     }
+}
+
+fn after(now: Time, length: Duration) -> Time {
+    now.plus(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
 }

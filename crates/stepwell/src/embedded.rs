@@ -22,12 +22,12 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::run_output;
 use stepwell_kernel::state::{Phase, State};
 use stepwell_stores::{Address, OpenMode};
-use stepwell_worker::artifacts::{ArtifactError, Artifacts};
+use stepwell_worker::artifacts::{ArtifactError, Artifacts, refers};
 use stepwell_worker::handler::Answer;
-use stepwell_worker::logs::Logs;
 use stepwell_worker::secrets::{SecretError, Secrets};
 use stepwell_worker::{Crew, Handlers, Job, Means};
 
+use crate::data::Data;
 use crate::files::{self, Files};
 
 /// How long work in flight may take to end when the engine stops.
@@ -83,7 +83,8 @@ impl Builder {
         self
     }
 
-    /// At most so many steps of a queue at a time.
+    /// At most so many steps of a queue at a time. What is above the limit is not claimed yet: its
+    /// timeout does not run, and others may go first.
     #[must_use]
     pub fn limit(mut self, queue: &str, jobs: usize) -> Builder {
         self.handlers = self.handlers.limit(queue, jobs);
@@ -97,8 +98,8 @@ impl Builder {
         self
     }
 
-    /// Where large results and logs are kept: a directory, `s3://`, `gs://` or `az://`. Beside the
-    /// store if nobody says.
+    /// Where large results and logs are kept: a directory, `s3://`, `gs://` or `az://`. If nobody says,
+    /// where the variable `STEPWELL_ARTIFACTS` says, else beside the store.
     #[must_use]
     pub fn artifacts(mut self, url: &str) -> Builder {
         self.artifacts = Some(url.to_owned());
@@ -116,24 +117,13 @@ impl Builder {
     pub fn open(self) -> Result<Stepwell, Error> {
         let address = Address::parse(&self.store)?;
         let store = address.open(OpenMode::Own)?;
-        let folder = match &address {
-            Address::Sqlite(path) => path.parent().unwrap_or(Path::new(".")).to_owned(),
-            Address::Postgres { .. } => Path::new(".stepwell").to_owned(),
-            Address::Memory => {
-                std::env::temp_dir().join(format!("stepwell-{}", std::process::id()))
-            }
-        };
-        let url = self.artifacts.unwrap_or_else(|| match address {
-            Address::Memory => "memory:".to_owned(),
-            _ => folder.join("artifacts").to_string_lossy().into_owned(),
-        });
-        let artifacts = Artifacts::open(&url)?;
-        let logs = Logs::beside(&folder, &artifacts);
+        let Data { artifacts, logs } = Data::open(&address, self.artifacts.as_deref())?;
         let means = Means::new(Secrets::from_env()?, artifacts.clone(), logs).with_all_tools();
         let crew = Crew::new(means, self.handlers)?;
         let config = Config {
             serves: crew.serves(),
             capacity: self.at_a_time,
+            queues: crew.limits(),
             ..Config::default()
         };
         let ended = Arc::new(Ends::default());
@@ -153,7 +143,8 @@ impl Builder {
     }
 }
 
-/// An engine that runs in this process.
+/// An engine that runs in this process. Dropped without `stop`, it stops without patience: work in
+/// flight is told to stop and given back.
 pub struct Stepwell {
     service: Service,
     handle: Handle,
@@ -256,7 +247,7 @@ impl Stepwell {
         &self.handle
     }
 
-    /// Stops: work in flight may end, then everything is given back.
+    /// Stops: work in flight may end, what is left is told to stop, then everything is given back.
     pub fn stop(self) -> Result<(), Error> {
         Ok(self.service.stop(self.patience)?)
     }
@@ -332,16 +323,32 @@ impl Run<'_> {
         };
         let output = run_output(&plan, &state, None);
         // A large output is kept elsewhere; who asks for it gets it whole.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let output = runtime.block_on(self.stepwell.artifacts.expand(&output))?;
+        let output = match refers(&output) {
+            true => whole(&self.stepwell.artifacts, &output)?,
+            false => output,
+        };
         Ok(Some(Ended {
             outcome,
             output,
             error: state.error.clone(),
         }))
     }
+}
+
+/// A value with its artifacts in their places. On a thread of its own: the caller's may belong to a
+/// runtime, which must not be blocked with another.
+fn whole(artifacts: &Artifacts, value: &Json) -> Result<Json, Error> {
+    let fetch = || -> Result<Json, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(runtime.block_on(artifacts.expand(value))?)
+    };
+    std::thread::scope(|scope| {
+        let fetching = std::thread::Builder::new().spawn_scoped(scope, fetch)?;
+        let panicked = |_| std::io::Error::other("the artifacts could not be read: a bug");
+        fetching.join().map_err(panicked)?
+    })
 }
 
 /// Reads a definition.
@@ -405,6 +412,10 @@ impl Worker for Listening {
 
     fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
         self.crew.stop(run, target, execution);
+    }
+
+    fn stop_all(&mut self) -> Duration {
+        Worker::stop_all(&mut self.crew)
     }
 
     fn heard(&mut self, news: &News) {

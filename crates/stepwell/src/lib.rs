@@ -17,6 +17,8 @@
 //! }
 //! ```
 
+#[doc(hidden)]
+pub mod data;
 mod embedded;
 pub mod files;
 

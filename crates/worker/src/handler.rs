@@ -1,7 +1,7 @@
 //! Handlers: work that is written in Rust. A handler is an async function for a queue and an operation,
 //! with its input and output as types, and every outcome that a language knows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -251,7 +251,7 @@ type Boxed = Arc<dyn Fn(Job, Json) -> Handling + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Handlers {
     all: HashMap<(String, String), Boxed>,
-    limits: HashMap<String, usize>,
+    limits: BTreeMap<String, usize>,
 }
 
 impl fmt::Debug for Handlers {
@@ -299,7 +299,8 @@ impl Handlers {
         self
     }
 
-    /// At most so many jobs of a queue at a time.
+    /// At most so many jobs of a queue at a time. Whoever gives the jobs keeps to it: work above the limit
+    /// is not claimed.
     #[must_use]
     pub fn limit(mut self, queue: &str, jobs: usize) -> Handlers {
         self.limits.insert(queue.to_owned(), jobs.max(1));
@@ -316,7 +317,9 @@ impl Handlers {
         self.all.keys()
     }
 
-    pub(crate) fn limited(&self) -> impl Iterator<Item = (&String, usize)> {
-        self.limits.iter().map(|(queue, jobs)| (queue, *jobs))
+    /// How many jobs of a queue there may be at a time, for queues with a limit.
+    #[must_use]
+    pub fn limits(&self) -> &BTreeMap<String, usize> {
+        &self.limits
     }
 }

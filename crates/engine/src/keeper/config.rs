@@ -1,6 +1,6 @@
 //! How a keeper works: what it serves, how much at a time, for whom.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -56,6 +56,9 @@ pub struct Config {
     pub only: Option<HashSet<String>>,
     /// How much of it at a time.
     pub capacity: usize,
+    /// How much of a queue's at a time, for queues with a limit of their own. What finds no room is not
+    /// claimed, so its timeout does not run.
+    pub queues: BTreeMap<String, usize>,
     /// How many runs may run at a time.
     pub limits: Limits,
     /// Who gets every event.
@@ -82,6 +85,7 @@ impl Default for Config {
             serves: Serves::Nothing,
             only: None,
             capacity: 1_000,
+            queues: BTreeMap::new(),
             limits: Limits::default(),
             sinks: Vec::new(),
             cache: 10_000,

@@ -19,7 +19,7 @@ use stepwell_kernel::time::Time;
 use super::{Config, From, Letter, Output, Request};
 use crate::chunk;
 use crate::error::Error;
-use crate::rows::{self, target_name};
+use crate::rows::{self, served_by, target_name};
 use crate::store::{
     Append, Frozen, Guard, Head, NewAlert, NewMail, NewRun, RunNo, SessionNo, SlotChange,
     StoredChunk, StoredHead, StoredRun, TaskChange, WaitChange,
@@ -53,6 +53,8 @@ pub struct Hot {
     pub(crate) ready: BTreeSet<(Time, u32, Target)>,
     /// It stands in the line for capacity.
     pub(crate) hungry: bool,
+    /// Full queues in whose lines it stands.
+    pub(crate) lines: BTreeSet<String>,
     /// It was read and nobody has looked yet what is to be done for it.
     pub(crate) fresh: bool,
     /// Its parent could not be told yet how it ended.
@@ -130,6 +132,7 @@ impl Hot {
             waiting: VecDeque::new(),
             ready: BTreeSet::new(),
             hungry: false,
+            lines: BTreeSet::new(),
             fresh: false,
             untold: None,
             proceed: false,
@@ -219,6 +222,7 @@ impl Hot {
             && self.waiting.is_empty()
             && self.jobs.is_empty()
             && !self.hungry
+            && self.lines.is_empty()
     }
 
     /// Another server that has it and that this draft does not bury: what it has stays its own.
@@ -248,6 +252,27 @@ impl Hot {
     /// When something must happen by itself.
     pub(crate) fn due(&self) -> Option<Time> {
         let work = self.ready.first().map(|(visible_at, _, _)| *visible_at);
+        next_wake(&self.state).into_iter().chain(work).min()
+    }
+
+    /// Work for this process that does not stand in line for its queue, the first to be done first.
+    pub(crate) fn next_ready(&self) -> Option<(Time, u32, Target)> {
+        let free = |target| !self.lines.contains(served_by(&self.plan, target).0);
+        let mut ready = self.ready.iter().copied();
+        ready.find(|(_, _, target)| self.lines.is_empty() || free(*target))
+    }
+
+    /// Whether it has work of a queue that can be claimed now.
+    pub(crate) fn has_ready(&self, queue: &str, now: Time) -> bool {
+        let mut due = self.ready.iter().take_while(|(at, _, _)| *at <= now);
+        due.any(|(_, _, target)| served_by(&self.plan, *target).0 == queue)
+    }
+
+    /// When it must be looked at here. What stands in line is looked at when there is room, and time
+    /// makes none.
+    pub(crate) fn alarm(&self) -> Option<Time> {
+        let work = self.next_ready().filter(|_| !self.hungry);
+        let work = work.map(|(visible_at, _, _)| visible_at);
         next_wake(&self.state).into_iter().chain(work).min()
     }
 

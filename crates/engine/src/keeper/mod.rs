@@ -11,6 +11,7 @@
 //!
 //! - `config`, `talk`: how it works, and what is said to it and by it.
 //! - `hot`: a run in memory, and what is decided but not committed (`Draft`); `cache`: which are.
+//! - `load`: what this process does, and which work waits for room.
 //! - `rows`: what follows from events and effects for the other tables.
 //! - `start`: how runs come to be; the queue and its slots.
 //! - `letters`: messages between runs, and from other processes.
@@ -25,6 +26,7 @@ mod cache;
 mod config;
 mod hot;
 mod letters;
+mod load;
 mod outcome;
 mod rows;
 mod sessions;
@@ -37,7 +39,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use serde_json::Value as Json;
 use stepwell_kernel::command::{Command, Env, Reply};
 use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::{Effect, Target};
@@ -87,7 +88,7 @@ pub struct Keeper {
     /// When runs of this session must be looked at.
     timers: BTreeSet<(Time, RunNo)>,
     /// Work of this process in flight or being claimed.
-    busy: usize,
+    load: load::Load,
     polls: wake::Polls,
     /// Messages that are being dealt with.
     reading: HashSet<MailNo>,
@@ -103,7 +104,7 @@ impl fmt::Debug for Keeper {
         f.debug_struct("Keeper")
             .field("session", &self.session)
             .field("runs", &self.runs.len())
-            .field("busy", &self.busy)
+            .field("busy", &self.load.busy())
             .finish_non_exhaustive()
     }
 }
@@ -136,7 +137,7 @@ impl Keeper {
             dirty: BTreeSet::new(),
             hungry: VecDeque::new(),
             timers: BTreeSet::new(),
-            busy: 0,
+            load: load::Load::default(),
             polls: wake::Polls::at(now),
             reading: HashSet::new(),
             outputs: VecDeque::new(),
@@ -172,7 +173,7 @@ impl Keeper {
     /// Work of this process in flight.
     #[must_use]
     pub fn busy(&self) -> usize {
-        self.busy
+        self.load.busy()
     }
 
     /// A run that is in memory.
@@ -238,8 +239,7 @@ impl Keeper {
         if let Some(hot) = self.runs.get_mut(&run)
             && hot.jobs.get(&target) == Some(&execution)
         {
-            hot.jobs.remove(&target);
-            self.busy = self.busy.saturating_sub(1);
+            self.load.end(hot, target);
         }
         // The session is the lease of this process's work, however long it takes: the commit is
         // guarded by it, and the time that the claim was granted for says nothing.
@@ -314,16 +314,27 @@ impl Keeper {
             return;
         };
         hot.used = self.clock;
-        let mut command = request.command.clone();
         let leased = matches!(request.guard, Some(Guard::Lease { .. }));
-        if let Some(claim) = command.claim_mut()
-            && (leased || claim.worker == self.worker)
+        let until = Some(now.max(hot.state.last_at));
+        let alive = |mut command: Command| {
+            if let Some(claim) = command.claim_mut()
+                && (leased || claim.worker == self.worker)
+            {
+                // The append's guard says whether the session or the row still has it. By the clock
+                // alone a result that had to wait for a commit, or for a clock that was set back,
+                // would be lost.
+                claim.lease_until = until;
+            }
+            command
+        };
+        let command = alive(request.command.clone());
+        let mut decided = decide(&hot.plan, &mut hot.state, command, &env);
+        if let Err(rejection) = &decided
+            && let Some(failure) = outcome::instead_of(&request, rejection)
+            && let Ok(decision) = decide(&hot.plan, &mut hot.state, alive(failure), &env)
         {
-            // The append's guard says whether the session or the row still has it. By the clock alone
-            // a result that had to wait for a commit, or for a clock that was set back, would be lost.
-            claim.lease_until = Some(now.max(hot.state.last_at));
+            decided = Ok(decision);
         }
-        let decided = decide(&hot.plan, &mut hot.state, command, &env);
         let (events, effects, answer) = match decided {
             Ok(decision) => (decision.events, decision.effects, Ok(decision.reply)),
             Err(rejection) => (Vec::new(), Vec::new(), Err(rejection)),
@@ -355,7 +366,7 @@ impl Keeper {
         if self.polls.session_lost {
             return None;
         }
-        self.feed();
+        self.feed(now);
         if self.dirty.is_empty() {
             return None;
         }
@@ -403,72 +414,6 @@ impl Keeper {
             now,
             appends,
         })
-    }
-
-    /// Lets runs that found no capacity try again.
-    fn feed(&mut self) {
-        let mut free = self.config.capacity.saturating_sub(self.busy);
-        while free > 0 {
-            let Some(run) = self.hungry.pop_front() else {
-                break;
-            };
-            if let Some(hot) = self.runs.get_mut(&run) {
-                hot.hungry = false;
-                free = free.saturating_sub(hot.ready.len().max(1));
-                self.dirty.insert(run);
-            }
-        }
-    }
-
-    /// Claims what this process can do now, in the same commit as what made it ready.
-    fn claim_ready(&mut self, run: RunNo, now: Time) {
-        loop {
-            let Some(hot) = self.runs.get_mut(&run) else {
-                return;
-            };
-            if hot.owner(hot.draft.as_ref(), self.session).is_some() {
-                // It is for the server that has the run.
-                hot.ready.clear();
-                return;
-            }
-            let Some((visible_at, order, target)) = hot.ready.first().copied() else {
-                return;
-            };
-            if visible_at > now || self.stopping {
-                return;
-            }
-            if self.busy >= self.config.capacity {
-                if !hot.hungry {
-                    hot.hungry = true;
-                    self.hungry.push_back(run);
-                }
-                return;
-            }
-            hot.ready.remove(&(visible_at, order, target));
-            let claim = Command::ClaimStep {
-                target,
-                worker: self.worker.clone(),
-                lease_until: now.plus(lease_ms(&hot.plan)),
-            };
-            let env = Env {
-                now,
-                key: self.key.clone(),
-            };
-            // A task that is out of date is dropped: the state offers it again when it is due.
-            let Ok(decision) = decide(&hot.plan, &mut hot.state, claim, &env) else {
-                continue;
-            };
-            let draft = hot.absorb(decision.events);
-            if let Reply::Claimed(claimed) = decision.reply {
-                let execution = claimed.claim.execution;
-                draft.starts.push(*claimed);
-                // An execution that timed out may still be known; it makes room for this one.
-                if hot.jobs.insert(target, execution).is_none() {
-                    self.busy += 1;
-                }
-            }
-            self.follow(run, decision.effects);
-        }
     }
 
     /// Turns a run's draft into an append and sends it on its way.
@@ -525,10 +470,10 @@ impl Keeper {
 
     /// Forgets a run that is in memory, with all that is not committed.
     fn drop_run(&mut self, run: RunNo) -> Option<Hot> {
-        let hot = self.runs.remove(&run)?;
+        let mut hot = self.runs.remove(&run)?;
         self.ids.remove(&hot.run_id);
         self.timers.remove(&(hot.timer.unwrap_or(Time(0)), run));
-        self.busy = self.busy.saturating_sub(hot.jobs.len());
+        self.load.forget(&mut hot);
         Some(hot)
     }
 
@@ -538,13 +483,6 @@ impl Keeper {
             self.perform(run, effect);
         }
     }
-}
-
-/// How long a lease is granted for. What this process does itself is its session's as long as that
-/// lives, whatever this says.
-fn lease_ms(plan: &Plan) -> u64 {
-    let own = plan.net().extra.get("leaseSeconds").and_then(Json::as_u64);
-    own.map_or(30_000, |seconds| seconds.saturating_mul(1_000))
 }
 
 /// What a session's own work is leased to. No worker outside may have such a name.

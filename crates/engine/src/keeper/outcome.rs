@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::command::{Claim, Command, Reply};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::StepError;
 use stepwell_kernel::plan::ErrorClass;
@@ -159,7 +159,7 @@ impl Keeper {
         if std::mem::take(&mut hot.proceed) {
             waiting.push_front(Request::keeper(Command::Proceed));
         }
-        let ready = hot.ready.first().is_some_and(|(at, _, _)| *at <= now);
+        let ready = hot.next_ready().is_some_and(|(at, _, _)| at <= now);
         if ready && !hot.hungry {
             self.dirty.insert(run);
         }
@@ -256,9 +256,7 @@ impl Keeper {
         }
         if let Some(hot) = self.runs.get_mut(&run) {
             for claimed in &draft.starts {
-                if hot.jobs.remove(&claimed.claim.target).is_some() {
-                    self.busy = self.busy.saturating_sub(1);
-                }
+                self.load.end(hot, claimed.claim.target);
             }
         }
         self.dirty.remove(&run);
@@ -277,8 +275,7 @@ impl Keeper {
                 it.execution == execution && lease.is_some_and(|lease| lease.worker == self.worker)
             });
             if ours {
-                hot.jobs.insert(target, execution);
-                self.busy += 1;
+                self.load.begin(hot, target, execution);
             }
             if !ours || hot.state.phase == Phase::Stopping {
                 self.outputs.push_back(Output::Stop {
@@ -459,6 +456,37 @@ fn too_late(request: &mut Request) {
     }
 }
 
+/// What is recorded instead of a result of this process's work that the kernel refuses, such as a wait
+/// that its step cannot have. Nobody looks for an answer, and the step would run for ever. Where the
+/// execution is no longer current the kernel refuses this too.
+pub(super) fn instead_of(request: &Request, rejection: &Rejection) -> Option<Command> {
+    if request.from != From::Keeper {
+        return None;
+    }
+    let error = StepError::new(
+        ErrorClass::Validation,
+        rejection.code.name(),
+        rejection.message.clone(),
+    );
+    match &request.command {
+        Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } => {
+            Some(failure(claim, error))
+        }
+        _ => None,
+    }
+}
+
+/// The same work would come to the same result again.
+fn failure(claim: &Claim, error: StepError) -> Command {
+    Command::FailStep {
+        claim: claim.clone(),
+        error,
+        retryable: Some(false),
+        delay_ms: None,
+        ctx: Default::default(),
+    }
+}
+
 /// What is recorded instead of a result that cannot be written.
 fn failure_of(command: &Command, why: &str) -> Option<Command> {
     let error = StepError::new(
@@ -468,13 +496,7 @@ fn failure_of(command: &Command, why: &str) -> Option<Command> {
     );
     match command {
         Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } => {
-            Some(Command::FailStep {
-                claim: claim.clone(),
-                error,
-                retryable: Some(false),
-                delay_ms: None,
-                ctx: Default::default(),
-            })
+            Some(failure(claim, error))
         }
         Command::ChildEnded {
             step,

@@ -284,7 +284,7 @@ impl Keeper {
         }
         let head = &hot.head.head;
         if head.session == Some(session) {
-            if let Some(at) = hot.due() {
+            if let Some(at) = hot.alarm() {
                 hot.timer = Some(at);
                 self.timers.insert((at, run));
             }
@@ -375,21 +375,39 @@ impl Keeper {
         Ok(())
     }
 
-    /// Work that others have left and that this process can do.
+    /// Work that others have left and that this process has room for.
     fn reserve_tasks(&mut self, now: Time) -> Result<(), StoreError> {
-        let free = self.config.capacity.saturating_sub(self.busy).min(PAGE);
-        let pairs: Vec<(String, String)> = match &self.config.serves {
+        let set = match &self.config.serves {
             // Whoever serves everything does so for the runs that it is asked for.
             Serves::Nothing | Serves::Everything => return Ok(()),
-            Serves::Only(set) => set.iter().cloned().collect(),
+            Serves::Only(set) => set.clone(),
         };
-        if free == 0 || self.stopping {
+        if self.stopping {
             return Ok(());
         }
-        let (worker, until) = (self.worker.clone(), now.plus(RESERVE_MS));
-        for task in self.store.reserve(&pairs, &worker, now, until, free)? {
-            self.refresh(task.run);
-            self.adopt(&task);
+        // Each limited queue is asked for by itself: no more of it than it has room for.
+        let mut asked: BTreeMap<Option<&str>, Vec<(String, String)>> = BTreeMap::new();
+        for pair in &*set {
+            let limited = self.config.queues.contains_key(&pair.0);
+            let queue = limited.then_some(pair.0.as_str());
+            asked.entry(queue).or_default().push(pair.clone());
+        }
+        let mut left = self.load.room(&self.config).min(PAGE);
+        for (queue, pairs) in asked {
+            let room = match queue {
+                Some(queue) => self.load.room_in(queue, &self.config).min(left),
+                None => left,
+            };
+            if room == 0 {
+                continue;
+            }
+            let (worker, until) = (self.worker.clone(), now.plus(RESERVE_MS));
+            let tasks = self.store.reserve(&pairs, &worker, now, until, room)?;
+            left = left.saturating_sub(tasks.len());
+            for task in tasks {
+                self.refresh(task.run);
+                self.adopt(&task);
+            }
         }
         Ok(())
     }

@@ -5,6 +5,9 @@ mod children;
 mod chunk;
 mod conformance;
 mod definitions;
+mod queues;
+mod refused;
+mod service;
 mod slots;
 mod stores;
 

@@ -34,13 +34,6 @@ impl Shared {
         let claimed = &job.claimed;
         let target = claimed.claim.target;
         let (queue, operation) = served_by(&job.plan, target);
-        let permit = match self.queues.get(queue) {
-            Some(seats) => tokio::select! {
-                permit = seats.acquire() => permit.ok(),
-                () = cancelled.cancelled() => return Became::Stopped,
-            },
-            None => None,
-        };
         let redactor = Redactor::new();
         let step_id: Arc<str> = target_name(&job.plan, target).into();
         let execution = claimed.claim.execution;
@@ -86,7 +79,6 @@ impl Shared {
             ));
         }
         lines.finish().await;
-        drop(permit);
         became
     }
 

@@ -6,7 +6,7 @@
 mod became;
 mod job;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -21,13 +21,15 @@ use stepwell_engine::store::RunNo;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handlers;
 use crate::means::Means;
 use crate::ready::Shelf;
 use became::command;
+
+/// How long a job that was stopped may take beyond its programs' grace: its log is written yet.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// Which execution of which work.
 type Slot = (RunNo, Target, u32);
@@ -52,10 +54,7 @@ impl fmt::Debug for Crew {
 struct Shared {
     means: Means,
     handlers: Handlers,
-    queues: HashMap<String, Semaphore>,
     running: Mutex<HashMap<Slot, CancellationToken>>,
-    /// Somebody has finished.
-    finished: Notify,
     shelf: Shelf,
 }
 
@@ -75,16 +74,10 @@ impl Crew {
     /// A crew on a runtime that is there already.
     #[must_use]
     pub fn on(handle: Handle, means: Means, handlers: Handlers) -> Crew {
-        let queues = handlers.limited();
-        let queues = queues
-            .map(|(queue, jobs)| (queue.clone(), Semaphore::new(jobs)))
-            .collect();
         let shared = Arc::new(Shared {
             means,
             handlers,
-            queues,
             running: Mutex::default(),
-            finished: Notify::new(),
             shelf: Shelf::default(),
         });
         Crew {
@@ -100,6 +93,12 @@ impl Crew {
         let tools = (BUILT_IN.to_owned(), "pipeline".to_owned());
         let handlers = self.shared.handlers.serves().cloned();
         Serves::Only(Arc::new(handlers.chain([tools]).collect()))
+    }
+
+    /// How many jobs of a queue it may be given at a time, for queues with a limit.
+    #[must_use]
+    pub fn limits(&self) -> BTreeMap<String, usize> {
+        self.shared.handlers.limits().clone()
     }
 
     /// What it has.
@@ -120,7 +119,6 @@ impl Crew {
             report(&job, command(&job, became));
             // Only then: whoever sees that nobody works any more has all reports.
             shared.running().remove(&slot);
-            shared.finished.notify_waiters();
         });
     }
 
@@ -144,23 +142,6 @@ impl Crew {
             .values()
             .for_each(CancellationToken::cancel);
     }
-
-    /// Lets jobs end by themselves for as long as `patience`, then tells them to stop and waits until
-    /// they have. Whoever gives jobs must have stopped to do so.
-    pub fn drain(&self, patience: Duration) {
-        let shared = Arc::clone(&self.shared);
-        let grace = shared.means.limits.grace + Duration::from_secs(3);
-        self.handle.block_on(async move {
-            if tokio::time::timeout(patience, shared.idle()).await.is_ok() {
-                return;
-            }
-            shared
-                .running()
-                .values()
-                .for_each(CancellationToken::cancel);
-            let _ = tokio::time::timeout(grace, shared.idle()).await;
-        });
-    }
 }
 
 impl Drop for Crew {
@@ -181,6 +162,11 @@ impl Worker for Crew {
 
     fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
         Crew::stop(self, run, target, execution);
+    }
+
+    fn stop_all(&mut self) -> Duration {
+        Crew::stop_all(self);
+        self.shared.means.limits.grace + LAST_WORDS
     }
 }
 
@@ -206,15 +192,5 @@ async fn caught<T>(work: AssertUnwindSafe<impl Future<Output = T>>) -> Result<T,
 impl Shared {
     fn running(&self) -> MutexGuard<'_, HashMap<Slot, CancellationToken>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn idle(&self) {
-        loop {
-            let finished = self.finished.notified();
-            if self.running().is_empty() {
-                return;
-            }
-            finished.await;
-        }
     }
 }

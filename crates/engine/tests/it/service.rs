@@ -1,0 +1,155 @@
+//! The engine that runs by itself: how it stops, and what becomes of work in flight.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use stepwell_engine::keeper::{Config, Job, Serves};
+use stepwell_engine::port::NoCatalog;
+use stepwell_engine::service::{Done, Service, Worker};
+use stepwell_engine::store::{Log, MemoryStore, RunNo, SessionNo, Sessions};
+use stepwell_kernel::command::Command;
+use stepwell_kernel::effect::Target;
+
+use crate::{chain, plan, request, task};
+
+/// How long a test waits for what must come.
+const LONG: Duration = Duration::from_secs(10);
+
+/// A worker that does nothing by itself: the test says when its work ends.
+struct Slow {
+    begun: Sender<(Job, Done)>,
+    told: Sender<()>,
+    takes: Duration,
+}
+
+impl Worker for Slow {
+    fn start(&mut self, job: Job, done: &Done) {
+        let _ = self.begun.send((job, done.clone()));
+    }
+
+    fn stop(&mut self, _: RunNo, _: Target, _: u32) {}
+
+    fn stop_all(&mut self) -> Duration {
+        let _ = self.told.send(());
+        self.takes
+    }
+}
+
+/// An engine with one job in flight.
+struct Stage {
+    store: Arc<MemoryStore>,
+    service: Service,
+    job: Job,
+    done: Done,
+    told: Receiver<()>,
+}
+
+fn stage(takes: Duration) -> Stage {
+    let store = Arc::new(MemoryStore::default());
+    let (begun, begins) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let worker = Slow {
+        begun,
+        told: tell,
+        takes,
+    };
+    let config = Config {
+        serves: Serves::Everything,
+        ..Config::default()
+    };
+    let service = Service::start(store.clone(), NoCatalog, config, worker).unwrap();
+    let plan = plan(chain(vec![task("a")]));
+    service.handle().start(&plan, request("run_1")).unwrap();
+    let (job, done) = begins.recv_timeout(LONG).unwrap();
+    Stage {
+        store,
+        service,
+        job,
+        done,
+        told,
+    }
+}
+
+fn owner(store: &MemoryStore) -> Option<SessionNo> {
+    let run = store.find("run_1").unwrap().unwrap();
+    store.load(run).unwrap().unwrap().head.head.session
+}
+
+/// Sessions that others may take runs from.
+fn given_back(store: &MemoryStore) -> bool {
+    let now = stepwell_kernel::time::Time(0);
+    !store.dead_sessions(now).unwrap().is_empty()
+}
+
+#[test]
+fn a_run_is_given_back_only_when_its_work_has_stopped() {
+    let Stage {
+        store,
+        service,
+        job,
+        done,
+        told,
+    } = stage(LONG);
+    let stopping = std::thread::spawn(move || service.stop(Duration::ZERO));
+    told.recv_timeout(LONG).unwrap();
+    assert!(owner(&store).is_some());
+    assert!(!given_back(&store), "its work is still under way");
+    let claim = job.claimed.claim.clone();
+    done.send(&job, Command::ConfirmKill { claim });
+    stopping.join().unwrap().unwrap();
+    assert!(owner(&store).is_none() || given_back(&store));
+}
+
+#[test]
+fn work_that_does_not_stop_is_given_back_when_its_time_is_over() {
+    let stage = stage(Duration::from_millis(50));
+    let begin = Instant::now();
+    stage.service.stop(Duration::ZERO).unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(50));
+    assert!(given_back(&stage.store));
+}
+
+#[test]
+fn a_result_within_the_grace_counts_and_nothing_is_told_to_stop() {
+    let Stage {
+        store,
+        service,
+        job,
+        done,
+        told,
+    } = stage(LONG);
+    let claim = job.claimed.claim.clone();
+    let completed = Command::CompleteStep {
+        claim,
+        output: serde_json::Value::Null,
+        ctx: Default::default(),
+        artifacts: Vec::new(),
+    };
+    done.send(&job, completed);
+    service.stop(LONG).unwrap();
+    assert!(told.try_recv().is_err());
+    let run = store.find("run_1").unwrap().unwrap();
+    let head = store.load(run).unwrap().unwrap().head.head;
+    assert_eq!(head.status, "COMPLETED");
+}
+
+#[test]
+fn a_service_that_is_dropped_stops_and_lets_go_of_its_store() {
+    let Stage {
+        store,
+        service,
+        told,
+        ..
+    } = stage(Duration::from_millis(50));
+    let handle = service.handle();
+    drop(service);
+    told.try_recv().expect("its work was told to stop");
+    assert!(given_back(&store));
+    let weak: Weak<MemoryStore> = Arc::downgrade(&store);
+    drop(store);
+    assert!(weak.upgrade().is_none(), "no thread has it any more");
+    let plan = plan(chain(vec![task("a")]));
+    let refused = handle.start(&plan, request("run_2"));
+    assert_eq!(refused, Err(stepwell_engine::Error::Stopping));
+}
