@@ -99,7 +99,7 @@ fn a_run_that_a_pipeline_has_called_is_called_once() {
     let seen = stage.seen();
     for task in ["before", "behind"] {
         let began = seen.iter().map(texts);
-        let began = began.filter(|(began, key)| *began && key.ends_with(&format!(":{task}")));
+        let began = began.filter(|(began, key)| *began && key.ends_with(&format!(".{task}")));
         assert_eq!(began.count(), 1, "{task}: {seen:?}");
     }
     assert_eq!(stage.log().count("StepCompleted", "call"), 1);
@@ -128,7 +128,7 @@ fn a_sleep_is_not_started_over() {
     assert_eq!(log.count("StepCompleted", "nap"), 1);
     let keys: Vec<String> = stage.seen().into_iter().map(|it| it.key).collect();
     let count = |task: &str| keys.iter().filter(|key| key.ends_with(task)).count();
-    assert_eq!((count(":before"), count(":behind")), (2, 2), "{keys:?}");
+    assert_eq!((count(".before"), count(".behind")), (2, 2), "{keys:?}");
 }
 
 #[test]
