@@ -7,9 +7,10 @@
 //!                 └── results ─┴─► worker (does the work)   └── answers ──► inbox
 //! ```
 
+mod committer;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -25,6 +26,8 @@ use crate::keeper::{Answer, Config, Job, Keeper, Output, Retry, Ticket};
 use crate::port::{Catalog, Clock};
 use crate::start::StartRequest;
 use crate::store::{Batch, NewAlert, Outcome, RunNo, Store, StoreError};
+use committer::Committer;
+pub use committer::Stats;
 
 /// How long the keeper sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
@@ -146,28 +149,6 @@ impl Handle {
     }
 }
 
-/// What an engine has done so far.
-#[derive(Debug, Default)]
-pub struct Stats {
-    /// Commits that were answered.
-    pub commits: AtomicU64,
-    /// Appends in them.
-    pub appends: AtomicU64,
-    /// Bytes of log in them: bodies and digests.
-    pub bytes: AtomicU64,
-}
-
-impl Stats {
-    fn count(&self, batch: &Batch) {
-        let chunks = batch.appends.iter().filter_map(|it| it.chunk.as_ref());
-        let bytes: usize = chunks.map(|it| it.body.len() + it.digests.len()).sum();
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        self.appends
-            .fetch_add(batch.appends.len() as u64, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
 /// An engine that runs by itself.
 #[derive(Debug)]
 pub struct Service {
@@ -254,50 +235,6 @@ impl Drop for Service {
     fn drop(&mut self) {
         if let Err(error) = self.end(Duration::ZERO) {
             tracing::warn!(%error, "the session could not be closed; it ends by itself");
-        }
-    }
-}
-
-/// One thread that takes batches to the store.
-struct Committer {
-    /// None once it is to end.
-    batches: Option<Sender<Box<Batch>>>,
-    busy: bool,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// A store is closed when the last who has it lets go of it: whoever stopped the service finds it so.
-/// A thread that is still in a commit is left to itself, since nobody knows how long that takes.
-impl Drop for Committer {
-    fn drop(&mut self) {
-        self.batches = None;
-        if let Some(thread) = self.thread.take()
-            && !self.busy
-        {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Committer {
-    fn start(index: usize, store: Arc<dyn Store>, inbox: Sender<Input>) -> Committer {
-        let (batches, to_commit) = mpsc::channel::<Box<Batch>>();
-        let work = move || {
-            for batch in to_commit {
-                let answer = store.commit(&batch);
-                if inbox.send(Input::Committed(index, batch, answer)).is_err() {
-                    return;
-                }
-            }
-        };
-        // Without the thread its channel is closed, and `send` says so.
-        let thread = thread::Builder::new()
-            .name("stepwell-commit".into())
-            .spawn(work);
-        Committer {
-            batches: Some(batches),
-            busy: false,
-            thread: thread.ok(),
         }
     }
 }
@@ -478,10 +415,7 @@ impl Desk {
                 self.alone = Some(batch);
                 break;
             }
-            self.committers[committer].busy = true;
-            if let Some(batches) = &self.committers[committer].batches {
-                let _ = batches.send(batch);
-            }
+            self.committers[committer].send(batch);
         }
     }
 

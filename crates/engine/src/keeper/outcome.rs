@@ -53,15 +53,15 @@ impl Keeper {
                         true => Ok(Answer::Run(id)),
                         false => Err(Rejection::new(Code::RunExists, message).into()),
                     };
-                    self.not_created(run, draft, answer);
+                    self.not_created(run, draft, answer, now);
                 }
                 Outcome::RequestTaken(existing) => {
-                    self.not_created(run, draft, Ok(Answer::Run(existing)));
+                    self.not_created(run, draft, Ok(Answer::Run(existing)), now);
                 }
                 Outcome::BizKeyTaken => {
                     let key = self.runs.get(&run).map(|hot| hot.event_key.clone());
                     let taken = Error::BizKeyTaken(key.unwrap_or_default());
-                    self.not_created(run, draft, Err(taken));
+                    self.not_created(run, draft, Err(taken), now);
                 }
                 Outcome::SlotsFull(key) => self.no_slot(run, draft, key, now),
                 Outcome::Refused(why) => self.refused(run, draft, &why, now),
@@ -287,18 +287,31 @@ impl Keeper {
         }
     }
 
-    /// A run was not created after all.
-    fn not_created(&mut self, run: RunNo, draft: Draft, answer: Result<Answer, Error>) {
-        self.forget_draft(run, &draft);
-        for (request, _) in &draft.decided {
-            match (request.from, &answer) {
-                (From::Sender(ticket), _) => {
+    /// A run was not created after all. Only who wanted it created gets that answer: what others asked
+    /// of it meanwhile is decided by the run that is there, if one is.
+    fn not_created(&mut self, run: RunNo, draft: Draft, answer: Result<Answer, Error>, now: Time) {
+        let Some(old) = self.forget_draft(run, &draft) else {
+            return;
+        };
+        let mut others = Vec::new();
+        for (request, _) in draft.decided {
+            match request.from {
+                From::Sender(ticket) if matches!(request.command, Command::CreateRun { .. }) => {
                     self.outputs
                         .push_back(Output::Answer(ticket, answer.clone()));
                 }
                 // A child that is there already was started before a crash; it answers by itself.
-                (From::Parent { run, mail }, _) => self.child_is_there(run, mail),
-                (From::Mail { .. } | From::Keeper, _) => {}
+                From::Parent { run, mail } => self.child_is_there(run, mail),
+                From::Keeper => {}
+                From::Sender(_) | From::Mail { .. } => others.push(request),
+            }
+        }
+        others.extend(old.waiting);
+        self.reading_again(&others);
+        for request in others {
+            match self.number_of(&old.run_id) {
+                Ok(run) => self.take(run, request, now),
+                Err(error) => self.refuse(&request, error),
             }
         }
     }

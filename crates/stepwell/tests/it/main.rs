@@ -5,6 +5,7 @@
 mod bench;
 mod check;
 mod durable;
+mod embedded;
 mod examples;
 mod hostile;
 #[path = "../../../bus/tests/it/listener.rs"]

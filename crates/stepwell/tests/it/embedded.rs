@@ -1,0 +1,172 @@
+//! The engine inside a program, with handlers in Rust.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stepwell::{Ended, Failure, Job, Outcome, Reply, Run, Stepwell};
+
+use crate::place::Place;
+use crate::scratch;
+
+/// How long a test waits for what must come.
+const LONG: Duration = Duration::from_secs(20);
+
+/// One step for a handler.
+fn definition(name: &str, agent: &str) -> String {
+    let text = format!(
+        "apiVersion: ioa.dev/v0.2
+kind: Workflow
+metadata: {{name: {name}, owner: t, version: '1'}}
+spec:
+  timeout: 5m
+  failurePolicy: abort
+  steps: [{{name: s, agent: {agent}, action: do}}]
+"
+    );
+    scratch(&format!("embedded/{name}.yaml"), text.as_bytes())
+}
+
+fn end(run: &Run<'_>) -> Ended {
+    let ended = run.wait_for(LONG).unwrap();
+    ended.expect("the run ends")
+}
+
+/// Notices that a handler is gone.
+struct Gone(Arc<AtomicBool>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// An engine whose only handler never ends, with a run of it under way.
+fn endless(place: &Place, name: &str) -> (Stepwell, Arc<AtomicBool>, String) {
+    let gone = Arc::new(AtomicBool::new(false));
+    let (begin, begun) = mpsc::channel();
+    let flag = Arc::clone(&gone);
+    let stepwell = Stepwell::at(&place.url)
+        .on("a", "do", move |_: Job, _: Value| {
+            let gone = Gone(Arc::clone(&flag));
+            let _ = begin.send(());
+            async move {
+                let _gone = gone;
+                std::future::pending::<Result<Value, Failure>>().await
+            }
+        })
+        .patience(Duration::ZERO)
+        .open()
+        .unwrap();
+    let run = stepwell.start(definition(name, "a"), json!({})).unwrap();
+    let id = run.id().to_owned();
+    begun.recv_timeout(LONG).unwrap();
+    (stepwell, gone, id)
+}
+
+#[test]
+fn work_has_stopped_when_stop_returns() {
+    let place = Place::sqlite("embedded-stop");
+    let (stepwell, gone, _) = endless(&place, "stop");
+    assert!(!gone.load(Ordering::SeqCst));
+    stepwell.stop().unwrap();
+    assert!(gone.load(Ordering::SeqCst));
+}
+
+#[test]
+fn an_engine_that_is_dropped_stops_its_work_and_lets_go_of_its_store() {
+    let place = Place::sqlite("embedded-drop");
+    let (stepwell, gone, id) = endless(&place, "drop");
+    drop(stepwell);
+    assert!(gone.load(Ordering::SeqCst));
+    // Another one has the store at once, and does what was cut off.
+    let next = Stepwell::at(&place.url)
+        .on("a", "do", |job: Job, _: Value| async move {
+            Ok::<Value, Failure>(json!({ "execution": job.execution }))
+        })
+        .open()
+        .unwrap();
+    let ended = end(&next.run(&id));
+    assert_eq!(ended.outcome, Outcome::Succeeded);
+    assert_eq!(ended.output, json!({ "execution": 2 }));
+}
+
+#[test]
+fn a_run_can_be_waited_for_and_the_engine_dropped_inside_a_runtime() {
+    let large = "x".repeat(300_000);
+    let output = json!({ "large": large });
+    let answer = output.clone();
+    let stepwell = Stepwell::at("memory:")
+        .on("a", "do", move |_: Job, _: Value| {
+            let answer = answer.clone();
+            async move { Ok::<Value, Failure>(answer) }
+        })
+        .open()
+        .unwrap();
+    let file = definition("large", "a");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(async move {
+        let ended = end(&stepwell.start(file, json!({})).unwrap());
+        assert_eq!(ended.outcome, Outcome::Succeeded);
+        assert!(ended.output == output, "it comes whole");
+        drop(stepwell);
+    });
+}
+
+#[test]
+fn a_handler_that_leaves_to_a_person_what_is_not_a_persons_fails_its_step() {
+    let stepwell = Stepwell::at("memory:")
+        .on("a", "do", |_: Job, _: Value| async {
+            Ok::<Reply, Failure>(Reply::Manual)
+        })
+        .open()
+        .unwrap();
+    let run = stepwell.start(definition("manual", "a"), json!({}));
+    let ended = end(&run.unwrap());
+    let error = ended.error.expect("it says why");
+    assert_eq!(error.code, "NOT_MANUAL");
+    stepwell.stop().unwrap();
+}
+
+#[test]
+fn a_queues_limit_holds_and_another_queue_goes_on() {
+    static NOW: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    let (open, gate) = tokio::sync::watch::channel(false);
+    let stepwell = Stepwell::at("memory:")
+        .on("slow", "do", move |_: Job, _: Value| {
+            let mut gate = gate.clone();
+            async move {
+                MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let opened = gate.wait_for(|open| *open).await.is_ok();
+                tokio::task::yield_now().await;
+                NOW.fetch_sub(1, Ordering::SeqCst);
+                Ok::<Value, Failure>(json!(opened))
+            }
+        })
+        .on("fast", "do", |_: Job, _: Value| async {
+            Ok::<Value, Failure>(Value::Null)
+        })
+        .limit("slow", 1)
+        .at_a_time(2)
+        .open()
+        .unwrap();
+    let (slow, fast) = (definition("slow", "slow"), definition("fast", "fast"));
+    let start = |file: &str| stepwell.start(file, json!({})).unwrap();
+    let slow: Vec<Run<'_>> = (0..40).map(|_| start(&slow)).collect();
+    let fast: Vec<Run<'_>> = (0..5).map(|_| start(&fast)).collect();
+    // With the limited queue's work all before them, and none of it done.
+    for run in &fast {
+        assert_eq!(end(run).outcome, Outcome::Succeeded);
+    }
+    open.send(true).unwrap();
+    for run in &slow {
+        assert_eq!(end(run).outcome, Outcome::Succeeded);
+    }
+    assert_eq!(MOST.load(Ordering::SeqCst), 1);
+    stepwell.stop().unwrap();
+}
