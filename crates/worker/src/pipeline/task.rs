@@ -361,7 +361,7 @@ mod tests {
     fn a_task_that_sets_its_whole_output_sets_what_it_returned() {
         let set = json!({"all": "{{ output }}", "part": "{{ output.data.id }}"});
         let task = Task::read(&json!({"name": "a", "kind": "noop", "set_step": set})).unwrap();
-        let expected = json!({"all": "{{ result }}", "part": "{{ output.data.id }}"});
+        let expected = json!({"all": "{{ outcome.result }}", "part": "{{ output.data.id }}"});
         assert_eq!(task.sets.step.to_json(), expected);
     }
 
