@@ -30,8 +30,8 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     };
     let wanted = code.trim().to_uppercase().replace('-', "_");
-    match PAGES.iter().find(|(known, _)| *known == wanted) {
-        Some((_, page)) => {
+    match page(&wanted) {
+        Some(page) => {
             term::print(page)?;
             Ok(Exit::Ok)
         }
@@ -41,7 +41,26 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Exit> {
 
 /// Whether there is a page about a code.
 pub(crate) fn has_page(code: &str) -> bool {
-    PAGES.iter().any(|(known, _)| *known == code)
+    page(&code.to_uppercase()).is_some()
+}
+
+/// The page about a code, or about the family that it is one of.
+fn page(code: &str) -> Option<&'static str> {
+    let find = |wanted: &str| PAGES.iter().find(|(known, _)| *known == wanted);
+    let found = find(code).or_else(|| find(family(code)?));
+    found.map(|(_, page)| *page)
+}
+
+/// Codes that name what the other side said have one page: a status, an exception, an SQLSTATE.
+fn family(code: &str) -> Option<&'static str> {
+    let (head, tail) = code.split_once('_')?;
+    let alphanumeric = tail.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    match head {
+        "HTTP" if tail.len() == 3 && tail.parse::<u16>().is_ok() => Some("HTTP_STATUS"),
+        "PY" if !tail.is_empty() => Some("PY_EXCEPTION"),
+        "PG" if tail.len() == 5 && alphanumeric => Some("PG_SQLSTATE"),
+        _ => None,
+    }
 }
 
 fn unknown(code: &str, wanted: &str) -> String {
@@ -59,5 +78,26 @@ fn unknown(code: &str, wanted: &str) -> String {
     match near[..] {
         [] => format!("there is no code {code}; `stepwell explain` lists all of them"),
         _ => format!("there is no code {code}; did you mean {}?", near.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_of_a_family_has_the_familys_page() {
+        for code in [
+            "HTTP_404",
+            "PY_ValueError",
+            "PG_23505",
+            "HTTP_STATUS",
+            "TASK_TIMEOUT",
+        ] {
+            assert!(has_page(code), "{code}");
+        }
+        for code in ["HTTP_", "HTTP_abc", "PY_", "PG_2350", "NOBODY_KNOWS", ""] {
+            assert!(!has_page(code), "{code}");
+        }
     }
 }

@@ -137,11 +137,12 @@ impl Task {
         let name = text("name").ok_or_else(|| broken("a task without a name"))?;
         let kind = text("kind").ok_or_else(|| broken("a task without a kind"))?;
         // A program's text is the program's own, whatever braces it has.
-        let code = text("code").filter(|_| kind == "python");
+        let code = text("code").or_else(|| inline(map));
+        let code = code.filter(|_| kind == "python");
         let fields: Map<String, Json> = map
             .iter()
             .filter(|(key, _)| !OWN.contains(&key.as_str()))
-            .filter(|(key, _)| code.is_none() || *key != "code")
+            .filter(|(key, _)| code.is_none() || !matches!(key.as_str(), "code" | "script"))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let rules = match map.get("rules") {
@@ -171,6 +172,14 @@ impl Task {
             written: json.clone(),
         })
     }
+}
+
+/// The text of a script that stands in the task itself.
+fn inline(task: &Map<String, Json>) -> Option<String> {
+    let script = task.get("script")?;
+    let is_inline = script.get("type").and_then(Json::as_str) == Some("inline");
+    let code = script.get("code").filter(|_| is_inline)?;
+    code.as_str().map(str::to_owned)
 }
 
 impl Task {
@@ -369,5 +378,9 @@ mod tests {
     fn a_program_is_not_rendered() {
         let task = Task::read(&json!({"name": "a", "kind": "python", "code": "x = f'{{{y}}}'"}));
         assert_eq!(task.unwrap().code.as_deref(), Some("x = f'{{{y}}}'"));
+        let script = json!({"type": "inline", "code": "x = '{{ data }}'"});
+        let task = Task::read(&json!({"name": "a", "kind": "python", "script": script})).unwrap();
+        assert_eq!(task.code.as_deref(), Some("x = '{{ data }}'"));
+        assert_eq!(task.fields.to_json(), json!({}));
     }
 }
