@@ -1,4 +1,4 @@
-//! The engine in line: a keeper whose batches are committed right here, one after the other, on the
+//! The engine in line: a coordinator whose batches are committed right here, one after the other, on the
 //! caller's thread. Everything a call leads to is done when it returns. For the mock, for tests, and
 //! for commands that do one thing; `service` is the engine that runs by itself.
 
@@ -15,9 +15,9 @@ use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 
 use crate::chunk;
+pub use crate::coordinator::engine_actor;
+use crate::coordinator::{Answer, Assignment, Config, Coordinator, HotRun, Notice, Retry, Ticket};
 pub use crate::error::Error;
-pub use crate::keeper::engine_actor;
-use crate::keeper::{Answer, Config, Hot, Job, Keeper, Output, Retry, Ticket};
 use crate::port::{Catalog, Clock};
 use crate::start::StartRequest;
 use crate::store::{MailNo, PlanNo, RunNo, Store, StoreError};
@@ -81,14 +81,14 @@ pub enum Ask {
 /// The engine in line.
 #[derive(Debug)]
 pub struct Engine<C> {
-    keeper: Keeper,
+    coordinator: Coordinator,
     clock: C,
     tickets: u64,
     answers: HashMap<Ticket, Result<Answer, Error>>,
     /// Work that nobody here serves and that can be claimed.
     pub tasks: BTreeSet<Task>,
     /// Work of this process whose claim is committed, oldest first.
-    pub jobs: VecDeque<Job>,
+    pub jobs: VecDeque<Assignment>,
     /// What the outside is asked for, oldest first.
     pub asks: VecDeque<(String, Ask)>,
     /// What someone must be told, oldest first.
@@ -111,9 +111,9 @@ impl<C: Clock> Engine<C> {
             keeps_ended: true,
             ..config
         };
-        let keeper = Keeper::open(store, Box::new(catalog), config, clock.now())?;
+        let coordinator = Coordinator::open(store, Box::new(catalog), config, clock.now())?;
         Ok(Engine {
-            keeper,
+            coordinator,
             clock,
             tickets: 0,
             answers: HashMap::new(),
@@ -128,28 +128,28 @@ impl<C: Clock> Engine<C> {
 
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
-        self.keeper.store()
+        self.coordinator.store()
     }
 
     /// How it works.
     pub fn config(&mut self) -> &mut Config {
-        self.keeper.config()
+        self.coordinator.config()
     }
 
     /// Does from now on all work in this process.
     pub fn serve_everything(&mut self, capacity: usize) -> Result<(), Error> {
-        let config = self.keeper.config();
-        config.serves = crate::keeper::Serves::Everything;
+        let config = self.coordinator.config();
+        config.serves = crate::coordinator::Serves::Everything;
         config.capacity = capacity;
         let now = self.now();
-        self.keeper.attend_all(now);
+        self.coordinator.attend_all(now);
         self.tasks.clear();
         self.drive()
     }
 
-    /// The keeper.
-    pub fn keeper(&self) -> &Keeper {
-        &self.keeper
+    /// The coordinator.
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
     }
 
     /// The clock.
@@ -164,18 +164,20 @@ impl<C: Clock> Engine<C> {
 
     /// The secret for completion tokens.
     pub fn key(&self) -> &TokenKey {
-        self.keeper.key()
+        self.coordinator.key()
     }
 
     /// A run that is in memory.
-    pub fn run(&self, run_id: &str) -> Option<&Hot> {
-        self.keeper.all_hot().find(|hot| *hot.run_id == *run_id)
+    pub fn run(&self, run_id: &str) -> Option<&HotRun> {
+        self.coordinator
+            .all_hot()
+            .find(|hot| *hot.run_id == *run_id)
     }
 
     /// All runs in memory, by id.
-    pub fn runs(&self) -> Vec<(&str, &Hot)> {
-        let mut runs: Vec<(&str, &Hot)> = self
-            .keeper
+    pub fn runs(&self) -> Vec<(&str, &HotRun)> {
+        let mut runs: Vec<(&str, &HotRun)> = self
+            .coordinator
             .all_hot()
             .map(|hot| (&*hot.run_id, hot))
             .collect();
@@ -186,7 +188,7 @@ impl<C: Clock> Engine<C> {
     /// Decides a command, commits what came of it, and does what follows.
     pub fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
         let (ticket, now) = (self.ticket(), self.now());
-        self.keeper.submit(run_id, command, ticket, now);
+        self.coordinator.submit(run_id, command, ticket, now);
         match self.answer(ticket)? {
             Answer::Reply(reply) => Ok(reply),
             Answer::Run(_) => Ok(Reply::Done),
@@ -212,7 +214,7 @@ impl<C: Clock> Engine<C> {
     ) -> Result<String, Error> {
         let (ticket, now) = (self.ticket(), self.now());
         let run_id = request.run_id.clone();
-        self.keeper.start(plan, request, enqueue, ticket, now);
+        self.coordinator.start(plan, request, enqueue, ticket, now);
         match self.answer(ticket)? {
             Answer::Run(run_id) => Ok(run_id),
             Answer::Reply(_) => Ok(run_id),
@@ -220,10 +222,10 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Reports what became of work of this process.
-    pub fn finish(&mut self, job: &Job, command: Command) -> Result<(), Error> {
+    pub fn finish(&mut self, job: &Assignment, command: Command) -> Result<(), Error> {
         let claim = &job.claimed.claim;
         let now = self.now();
-        self.keeper
+        self.coordinator
             .finished(job.run, claim.target, claim.execution, command, now);
         self.drive()
     }
@@ -232,7 +234,7 @@ impl<C: Clock> Engine<C> {
     pub fn pretend_child(&mut self, run_id: &str, mail: MailNo, end: Command) -> Result<(), Error> {
         let now = self.now();
         if let Some(run) = self.run(run_id).map(|hot| hot.run) {
-            self.keeper.pretend_child(run, mail, end, now);
+            self.coordinator.pretend_child(run, mail, end, now);
         }
         self.drive()
     }
@@ -240,7 +242,7 @@ impl<C: Clock> Engine<C> {
     /// Starts queued runs while slots are free, first come first served.
     pub fn dequeue_and_start(&mut self) -> Result<(), Error> {
         let now = self.now();
-        self.keeper.dequeue(now)?;
+        self.coordinator.dequeue(now)?;
         self.drive()
     }
 
@@ -248,7 +250,7 @@ impl<C: Clock> Engine<C> {
     pub fn fire_due(&mut self) -> Result<bool, Error> {
         let before = self.changes;
         let now = self.now();
-        self.keeper.tick(now)?;
+        self.coordinator.tick(now)?;
         self.drive()?;
         Ok(self.changes != before)
     }
@@ -256,14 +258,14 @@ impl<C: Clock> Engine<C> {
     /// When something happens next by itself.
     pub fn next_wake(&self) -> Option<Time> {
         let task = self.tasks.first().map(|task| task.visible_at);
-        self.keeper.next_due().into_iter().chain(task).min()
+        self.coordinator.next_due().into_iter().chain(task).min()
     }
 
     /// Reads a run, and asks again for the people that it waits for and offers its work again: after a
     /// crash nobody else knows.
     pub fn recover(&mut self, run_id: &str) -> Result<(), Error> {
-        self.keeper.recover(run_id, self.clock.now())?;
-        self.keeper.look();
+        self.coordinator.recover(run_id, self.clock.now())?;
+        self.coordinator.look();
         self.drive()?;
         let Some(hot) = self.run(run_id) else {
             return Ok(());
@@ -277,7 +279,9 @@ impl<C: Clock> Engine<C> {
                 } => asks.push((run_id.to_owned(), Ask::Person(step))),
                 WakeSource::Task {
                     target, visible_at, ..
-                } if self.keeper.offers(hot, target) => tasks.push(task(hot, target, visible_at)),
+                } if self.coordinator.offers(hot, target) => {
+                    tasks.push(task(hot, target, visible_at))
+                }
                 _ => {}
             }
         }
@@ -288,7 +292,7 @@ impl<C: Clock> Engine<C> {
 
     /// Reads a run anew that other processes have moved. Says whether they have.
     pub fn catch_up(&mut self, run_id: &str) -> Result<bool, Error> {
-        let moved = self.keeper.forget_if_moved(run_id)?;
+        let moved = self.coordinator.forget_if_moved(run_id)?;
         if moved {
             self.recover(run_id)?;
         }
@@ -302,13 +306,13 @@ impl<C: Clock> Engine<C> {
 
     /// Takes no new work; what was claimed may still be reported.
     pub fn stop(&mut self) {
-        self.keeper.stop();
+        self.coordinator.stop();
     }
 
     /// Gives everything back: the leases end, and whoever comes next takes the runs over at once.
     pub fn close(&mut self) -> Result<(), StoreError> {
-        self.keeper.stop();
-        self.keeper.close()
+        self.coordinator.stop();
+        self.coordinator.close()
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -327,22 +331,22 @@ impl<C: Clock> Engine<C> {
     fn drive(&mut self) -> Result<(), Error> {
         loop {
             let now = self.clock.now();
-            while let Some(batch) = self.keeper.next_batch(now) {
+            while let Some(batch) = self.coordinator.next_batch(now) {
                 let mut tries = 1;
                 loop {
-                    match self.keeper.store().commit(&batch) {
+                    match self.coordinator.store().commit(&batch) {
                         Ok(outcomes) => {
-                            self.keeper.committed(&batch, outcomes, now);
+                            self.coordinator.committed(&batch, outcomes, now);
                             break;
                         }
                         Err(error) if tries < TRIES => {
                             tries += 1;
-                            if self.keeper.failed(&batch, &error, now) == Retry::Never {
+                            if self.coordinator.failed(&batch, &error, now) == Retry::Never {
                                 break;
                             }
                         }
                         Err(error) => {
-                            self.keeper.abandon(&batch, &error);
+                            self.coordinator.abandon(&batch, &error);
                             self.collect();
                             return Err(error.into());
                         }
@@ -351,37 +355,37 @@ impl<C: Clock> Engine<C> {
                 self.collect();
             }
             self.collect();
-            if !self.keeper.is_pressed() {
+            if !self.coordinator.is_pressed() {
                 return Ok(());
             }
-            self.keeper.tick(now)?;
+            self.coordinator.tick(now)?;
         }
     }
 
     fn collect(&mut self) {
-        let outputs: Vec<Output> = self.keeper.outputs().collect();
-        for output in outputs {
-            match output {
-                Output::Answer(ticket, answer) => {
+        let notices: Vec<Notice> = self.coordinator.notices().collect();
+        for notice in notices {
+            match notice {
+                Notice::Answer(ticket, answer) => {
                     self.answers.insert(ticket, answer);
                 }
-                Output::Start(job) => self.jobs.push_back(*job),
-                Output::Stop {
+                Notice::Start(job) => self.jobs.push_back(*job),
+                Notice::Stop {
                     run,
                     target,
                     execution,
                 } => self.ask(run, Ask::Stop { target, execution }),
-                Output::Offer {
+                Notice::Offer {
                     run,
                     target,
                     visible_at,
                 } => {
-                    if let Some(hot) = self.keeper.hot(run) {
+                    if let Some(hot) = self.coordinator.hot(run) {
                         self.tasks.insert(task(hot, target, visible_at));
                     }
                 }
-                Output::Person { run, step } => self.ask(run, Ask::Person(step)),
-                Output::MissingChild {
+                Notice::Person { run, step } => self.ask(run, Ask::Person(step)),
+                Notice::MissingChild {
                     run,
                     step,
                     request_key,
@@ -396,11 +400,11 @@ impl<C: Clock> Engine<C> {
                         mail,
                     },
                 ),
-                Output::Published(run, event) => {
+                Notice::Published(run, event) => {
                     let run_id = self.run_id(run);
                     self.published.push((run_id, event));
                 }
-                Output::Alert(run, alert) => {
+                Notice::Alert(run, alert) => {
                     let run_id = self.run_id(run);
                     let (code, priority) = (&alert.code, alert.priority);
                     tracing::warn!(run = run_id, code, ?priority, "{}", alert.message);
@@ -411,8 +415,8 @@ impl<C: Clock> Engine<C> {
                         message: alert.message,
                     });
                 }
-                Output::Changed { .. } => self.changes += 1,
-                Output::Ended(_, run_id, _) => {
+                Notice::Changed { .. } => self.changes += 1,
+                Notice::Ended(_, run_id, _) => {
                     self.tasks.retain(|task| *task.run_id != *run_id);
                 }
             }
@@ -420,7 +424,7 @@ impl<C: Clock> Engine<C> {
     }
 
     fn run_id(&self, run: RunNo) -> String {
-        let hot = self.keeper.hot(run);
+        let hot = self.coordinator.hot(run);
         hot.map(|hot| hot.run_id.to_string()).unwrap_or_default()
     }
 
@@ -430,7 +434,7 @@ impl<C: Clock> Engine<C> {
     }
 }
 
-fn task(hot: &Hot, target: Target, visible_at: Time) -> Task {
+fn task(hot: &HotRun, target: Target, visible_at: Time) -> Task {
     let step = hot.plan.step(target.step_ref().step);
     Task {
         visible_at,

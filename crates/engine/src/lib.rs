@@ -2,8 +2,8 @@
 //!
 //! - `store`: the port of the databases, with the memory store that is the oracle for the others;
 //!   `suite`: what every store must do, as code that any store can run.
-//! - `keeper`: holds the hot runs and turns decisions into commits; no thread, no clock.
-//! - `engine`: the keeper in line, on the caller's thread; `service`: the keeper with threads.
+//! - `coordinator`: holds the hot runs and turns decisions into commits; no thread, no clock.
+//! - `engine`: the coordinator in line, on the caller's thread; `service`: the coordinator with threads.
 //! - `outbox`: takes what was committed to sinks outside; `projector`: keeps the contract's snapshots.
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
 //! - `outside`: what other engines report about runs.
@@ -13,9 +13,9 @@
 
 pub mod chunk;
 pub mod clock;
+pub mod coordinator;
 pub mod engine;
 mod error;
-pub mod keeper;
 pub mod limits;
 pub mod mock;
 pub mod outbox;

@@ -13,8 +13,8 @@ use stepwell_kernel::plan::{ErrorClass, StepRef};
 use stepwell_kernel::state::{Status, StepRun};
 use stepwell_kernel::time::Time;
 
+use crate::coordinator::Assignment;
 use crate::engine::{Ask, Engine, Error};
-use crate::keeper::Job;
 use crate::port::Clock;
 
 /// How many executions are pretended at a time.
@@ -106,7 +106,7 @@ impl FromStr for FailRule {
 #[derive(Clone, Debug)]
 struct Pretended {
     due: Time,
-    job: Job,
+    job: Assignment,
     fails: Option<Failing>,
 }
 
@@ -207,7 +207,7 @@ impl<C: Clock> Mock<C> {
         let Some((run_id, ask)) = self.engine.asks.pop_front() else {
             return Ok(self.plan_events());
         };
-        let ours = self.engine.keeper().works_on(&run_id);
+        let ours = self.engine.coordinator().works_on(&run_id);
         match ask {
             // Nobody asked for that run to be pretended.
             Ask::Person(_) | Ask::MissingChild { .. } if !ours => {}
@@ -261,7 +261,7 @@ impl<C: Clock> Mock<C> {
     fn plan_events(&mut self) -> bool {
         let mut found = Vec::new();
         for (run_id, live) in self.engine.runs() {
-            let ours = self.engine.keeper().works_on(run_id);
+            let ours = self.engine.coordinator().works_on(run_id);
             if !ours || live.state.tally.waits_outside == 0 || live.state.pause.is_some() {
                 continue;
             }
@@ -383,7 +383,7 @@ impl<C: Clock> Mock<C> {
 
     /// Takes up the work whose claims are committed.
     fn start_work(&mut self) -> bool {
-        let jobs: Vec<Job> = self.engine.jobs.drain(..).collect();
+        let jobs: Vec<Assignment> = self.engine.jobs.drain(..).collect();
         let any = !jobs.is_empty();
         for job in jobs {
             self.pretend(job);
@@ -391,7 +391,7 @@ impl<C: Clock> Mock<C> {
         any
     }
 
-    fn pretend(&mut self, job: Job) {
+    fn pretend(&mut self, job: Assignment) {
         let target = job.claimed.claim.target;
         let undo = matches!(target, Target::Undo(_));
         let execution = job.claimed.claim.execution;

@@ -12,9 +12,9 @@ use stepwell_kernel::keys;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
+use crate::coordinator::{Config, Draft, HotRun};
 use crate::engine::read_events;
 use crate::error::Error;
-use crate::keeper::{Config, Draft, Hot};
 use crate::store::{Batch, CommitId, Outcome, SessionNo, Store};
 
 /// How many times an append is made again because others were faster.
@@ -54,7 +54,7 @@ pub fn record_outside(
     for _ in 0..TRIES {
         let stored = store.load(run)?;
         let stored = stored.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))?;
-        let mut hot = Hot::read(stored, plan.clone(), || {
+        let mut hot = HotRun::read(stored, plan.clone(), || {
             Ok(store.chunks(run, 0, usize::MAX)?)
         })?;
         let event = Event {

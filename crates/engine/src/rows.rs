@@ -8,7 +8,7 @@ use stepwell_kernel::event::{Body, Event, Lease, WaitKind};
 use stepwell_kernel::plan::{Dialect, Plan, StepNo, StepRef, Work};
 use stepwell_kernel::state::State;
 
-use crate::keeper::{Draft, Hot};
+use crate::coordinator::{Draft, HotRun};
 use crate::store::{LinearInstance, LinearRows, LinearStep, TaskChange, WaitChange};
 
 /// The queue of steps that the built-in worker does.
@@ -57,7 +57,7 @@ pub fn served_by(plan: &Plan, target: Target) -> (&str, &str) {
 }
 
 /// What an event means for the run's tasks and waits.
-pub(crate) fn of_event(hot: &mut Hot, draft: &mut Draft, event: &Event) {
+pub(crate) fn of_event(hot: &mut HotRun, draft: &mut Draft, event: &Event) {
     match &event.body {
         Body::StepStarted { step, lease, .. } => {
             claimed(hot, draft, Target::Step(*step), lease.as_ref())
@@ -107,7 +107,7 @@ pub(crate) fn of_event(hot: &mut Hot, draft: &mut Draft, event: &Event) {
     }
 }
 
-fn claimed(hot: &mut Hot, draft: &mut Draft, at: Target, lease: Option<&Lease>) {
+fn claimed(hot: &mut HotRun, draft: &mut Draft, at: Target, lease: Option<&Lease>) {
     if let Target::Step(step) = at {
         awake(hot, draft, step);
     }
@@ -146,7 +146,7 @@ fn claimed(hot: &mut Hot, draft: &mut Draft, at: Target, lease: Option<&Lease>) 
     }
 }
 
-fn gone(hot: &mut Hot, draft: &mut Draft, target: Target) {
+fn gone(hot: &mut HotRun, draft: &mut Draft, target: Target) {
     if hot.tasks.is_empty() {
         return;
     }
@@ -156,7 +156,7 @@ fn gone(hot: &mut Hot, draft: &mut Draft, target: Target) {
     }
 }
 
-fn awake(hot: &mut Hot, draft: &mut Draft, step: StepRef) {
+fn awake(hot: &mut HotRun, draft: &mut Draft, step: StepRef) {
     if hot.waits.is_empty() {
         return;
     }

@@ -2,7 +2,7 @@
 //! its way to the disk the next batch forms. Thousands of runs share each sync.
 //!
 //! ```text
-//! handles ──► inbox ──► keeper thread ──► batches ──► committers ──► store
+//! handles ──► inbox ──► coordinator thread ──► batches ──► committers ──► store
 //!                 ▲            │                            │
 //!                 └── results ─┴─► worker (does the work)   └── answers ──► inbox
 //! ```
@@ -21,15 +21,15 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use crate::clock::SystemClock;
+use crate::coordinator::{Answer, Assignment, Config, Coordinator, Notice, Retry, Ticket};
 use crate::error::Error;
-use crate::keeper::{Answer, Config, Job, Keeper, Output, Retry, Ticket};
 use crate::port::{Catalog, Clock};
 use crate::start::StartRequest;
 use crate::store::{Batch, NewAlert, Outcome, RunNo, Store, StoreError};
 use committer::Committer;
 pub use committer::Stats;
 
-/// How long the keeper sleeps at most before it looks around.
+/// How long the coordinator sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
 /// How long a committer waits before it sends a batch again, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
@@ -38,11 +38,11 @@ const MAX_INPUTS: usize = 8_192;
 /// How many inputs are taken before an idle committer is given a batch.
 const SHARE: usize = 64;
 
-/// Does the work whose claims are committed, and is told what else happens. Called on the keeper's
+/// Does the work whose claims are committed, and is told what else happens. Called on the coordinator's
 /// thread: whatever takes time belongs elsewhere.
 pub trait Worker: Send {
     /// Do this, and send what became of it with `done`.
-    fn start(&mut self, job: Job, done: &Done);
+    fn start(&mut self, job: Assignment, done: &Done);
 
     /// This work is no longer wanted.
     fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
@@ -80,7 +80,7 @@ pub struct Done {
 
 impl Done {
     /// This became of it.
-    pub fn send(&self, job: &Job, command: Command) {
+    pub fn send(&self, job: &Assignment, command: Command) {
         let claim = &job.claimed.claim;
         // With nobody there to hear it the work's lease ends by itself.
         let _ = self.inbox.send(Input::Finished {
@@ -165,14 +165,15 @@ impl Service {
         config: Config,
         worker: impl Worker + 'static,
     ) -> Result<Service, StoreError> {
-        let keeper = Keeper::open(store.clone(), Box::new(catalog), config, SystemClock.now())?;
+        let coordinator =
+            Coordinator::open(store.clone(), Box::new(catalog), config, SystemClock.now())?;
         let (inbox, inputs) = mpsc::channel();
         let committers = (0..store.committers().max(1))
             .map(|index| Committer::start(index, store.clone(), inbox.clone()))
             .collect();
         let stats = Arc::new(Stats::default());
         let desk = Desk {
-            keeper,
+            coordinator,
             worker: Box::new(worker),
             done: Done {
                 inbox: inbox.clone(),
@@ -188,7 +189,7 @@ impl Service {
             stats: stats.clone(),
         };
         let thread = thread::Builder::new()
-            .name("stepwell-keeper".into())
+            .name("stepwell-decide".into())
             .spawn(move || desk.run(&inputs))
             .map_err(|error| StoreError::new(crate::store::Trouble::Unusable, error))?;
         Ok(Service {
@@ -248,9 +249,9 @@ struct Stopping {
     answer: Sender<Result<(), StoreError>>,
 }
 
-/// What the keeper's thread has before it.
+/// What the coordinator's thread has before it.
 struct Desk {
-    keeper: Keeper,
+    coordinator: Coordinator,
     worker: Box<dyn Worker>,
     done: Done,
     committers: Vec<Committer>,
@@ -272,12 +273,12 @@ impl Desk {
         let mut again: Vec<(Time, Box<Batch>)> = Vec::new();
         loop {
             let now = SystemClock.now();
-            if now >= self.keeper.next_tick()
-                && let Err(error) = self.keeper.tick(now)
+            if now >= self.coordinator.next_tick()
+                && let Err(error) = self.coordinator.tick(now)
             {
                 tracing::warn!(%error, "the store could not be asked");
                 // Asked again after a while, not at once.
-                self.keeper.rest(now);
+                self.coordinator.rest(now);
             }
             self.speak();
             self.send_batches(&mut again, true, now);
@@ -322,8 +323,8 @@ impl Desk {
     ) -> Option<Option<Input>> {
         let now = SystemClock.now();
         let retry = again.iter().map(|(at, _)| *at).min();
-        let until = retry.map_or(self.keeper.next_tick(), |at| {
-            at.min(self.keeper.next_tick())
+        let until = retry.map_or(self.coordinator.next_tick(), |at| {
+            at.min(self.coordinator.next_tick())
         });
         let nap = Duration::from_millis(until.since(now)).min(LONGEST_NAP);
         if nap.is_zero() {
@@ -341,20 +342,22 @@ impl Desk {
             Input::Submit(run_id, command, answer) => {
                 let ticket = self.ticket();
                 self.submits.insert(ticket, answer);
-                self.keeper.submit(&run_id, *command, ticket, now);
+                self.coordinator.submit(&run_id, *command, ticket, now);
             }
             Input::Start(start, answer) => {
                 let (plan, request) = *start;
                 let ticket = self.ticket();
                 self.starts.insert(ticket, answer);
-                self.keeper.start(&plan, request, true, ticket, now);
+                self.coordinator.start(&plan, request, true, ticket, now);
             }
             Input::Finished {
                 run,
                 target,
                 execution,
                 command,
-            } => self.keeper.finished(run, target, execution, *command, now),
+            } => self
+                .coordinator
+                .finished(run, target, execution, *command, now),
             Input::Committed(index, batch, answer) => {
                 if let Some(committer) = self.committers.get_mut(index) {
                     committer.busy = false;
@@ -363,14 +366,14 @@ impl Desk {
                     Ok(outcomes) => {
                         self.backoff = BACKOFF.0;
                         self.stats.count(&batch);
-                        self.keeper.committed(&batch, outcomes, now);
+                        self.coordinator.committed(&batch, outcomes, now);
                     }
                     Err(error) => self.failed(batch, &error, again, now),
                 }
             }
-            Input::Look => self.keeper.look(),
+            Input::Look => self.coordinator.look(),
             Input::Stop(grace, answer) => {
-                self.keeper.stop();
+                self.coordinator.stop();
                 self.stopping = Some(Stopping {
                     until: after(now, grace),
                     told: false,
@@ -389,7 +392,7 @@ impl Desk {
         now: Time,
     ) {
         tracing::warn!(%error, appends = batch.appends.len(), "a commit failed");
-        if self.keeper.failed(&batch, error, now) == Retry::Same {
+        if self.coordinator.failed(&batch, error, now) == Retry::Same {
             again.push((now.plus(self.backoff.as_millis() as u64), batch));
             self.backoff = (self.backoff * 2).min(BACKOFF.1);
         }
@@ -407,7 +410,7 @@ impl Desk {
                 None => self
                     .next
                     .take()
-                    .or_else(|| self.keeper.next_batch(now).map(Box::new)),
+                    .or_else(|| self.coordinator.next_batch(now).map(Box::new)),
             };
             let Some(batch) = batch else { break };
             let idle = self.committers.iter().all(|it| !it.busy);
@@ -424,10 +427,10 @@ impl Desk {
     /// back takes longer than many a disk needs.
     fn prepare(&mut self, again: &mut Vec<(Time, Box<Batch>)>, now: Time) {
         if self.next.is_none() && self.committers.iter().all(|it| it.busy) {
-            self.next = self.keeper.next_batch(now).map(Box::new);
+            self.next = self.coordinator.next_batch(now).map(Box::new);
         }
         while let Some(batch) = self.alone.take() {
-            let answer = self.keeper.store().commit(&batch);
+            let answer = self.coordinator.store().commit(&batch);
             self.take(
                 Input::Committed(usize::MAX, batch, answer),
                 again,
@@ -436,12 +439,12 @@ impl Desk {
         }
     }
 
-    /// Passes on what the keeper has to say.
+    /// Passes on what the coordinator has to say.
     fn speak(&mut self) {
-        let outputs: Vec<Output> = self.keeper.outputs().collect();
-        for output in outputs {
-            match output {
-                Output::Answer(ticket, answer) => {
+        let notices: Vec<Notice> = self.coordinator.notices().collect();
+        for notice in notices {
+            match notice {
+                Notice::Answer(ticket, answer) => {
                     if let Some(sender) = self.submits.remove(&ticket) {
                         let _ = sender.send(answer.map(|answer| match answer {
                             Answer::Reply(reply) => reply,
@@ -454,25 +457,25 @@ impl Desk {
                         }));
                     }
                 }
-                Output::Start(job) => self.begin(*job),
-                Output::Stop {
+                Notice::Start(job) => self.begin(*job),
+                Notice::Stop {
                     run,
                     target,
                     execution,
                 } => self.worker.stop(run, target, execution),
-                Output::Changed { run, seq } => self.worker.heard(&News::Changed(run, seq)),
-                Output::Ended(run, run_id, outcome) => {
+                Notice::Changed { run, seq } => self.worker.heard(&News::Changed(run, seq)),
+                Notice::Ended(run, run_id, outcome) => {
                     self.worker.heard(&News::Ended(run, run_id, outcome));
                 }
-                Output::Alert(run, alert) => {
+                Notice::Alert(run, alert) => {
                     tracing::warn!(run = run.0, code = alert.code, priority = ?alert.priority, "{}", alert.message);
                     self.worker.heard(&News::Alert(run, alert));
                 }
                 // Tokens are given out by whoever asks for them; events go out through the outbox.
-                Output::Offer { .. }
-                | Output::Person { .. }
-                | Output::MissingChild { .. }
-                | Output::Published(..) => {}
+                Notice::Offer { .. }
+                | Notice::Person { .. }
+                | Notice::MissingChild { .. }
+                | Notice::Published(..) => {}
             }
         }
     }
@@ -485,7 +488,7 @@ impl Desk {
             return false;
         };
         let flying = !sent || self.committers.iter().any(|committer| committer.busy);
-        let idle = !flying && self.keeper.busy() == 0;
+        let idle = !flying && self.coordinator.busy() == 0;
         if !idle && now >= stopping.until && !stopping.told {
             stopping.told = true;
             stopping.until = after(now, self.worker.stop_all());
@@ -493,7 +496,7 @@ impl Desk {
         if !idle && now < stopping.until {
             return false;
         }
-        let closed = self.keeper.close();
+        let closed = self.coordinator.close();
         if let Some(stopping) = self.stopping.take() {
             let _ = stopping.answer.send(closed);
         }
@@ -502,7 +505,7 @@ impl Desk {
 
     /// Hands out work. A claim that was on its way to the store when all work was told to stop is told
     /// so too.
-    fn begin(&mut self, job: Job) {
+    fn begin(&mut self, job: Assignment) {
         let claim = &job.claimed.claim;
         let (run, target, execution) = (job.run, claim.target, claim.execution);
         self.worker.start(job, &self.done);

@@ -1,7 +1,7 @@
 //! What can happen in a world, and how often.
 
 use stepwell_engine::chunk;
-use stepwell_engine::keeper::Retry;
+use stepwell_engine::coordinator::Retry;
 use stepwell_engine::store::{Batch, StoreError, Trouble};
 use stepwell_kernel::command::{Claim, Claimed, Command, WaitFor};
 use stepwell_kernel::effect::Target;
@@ -48,15 +48,15 @@ impl World {
     pub(crate) fn tick(&mut self, no: usize) -> Result<(), String> {
         let server = &mut self.servers[no];
         let now = server.clock(self.now);
-        let Some(keeper) = &mut server.keeper else {
+        let Some(coordinator) = &mut server.coordinator else {
             return Ok(());
         };
-        let before = keeper.session();
-        let failed = keeper.tick(now).err();
+        let before = coordinator.session();
+        let failed = coordinator.tick(now).err();
         if failed.is_some() {
-            keeper.rest(now);
+            coordinator.rest(now);
         }
-        let after = keeper.session();
+        let after = coordinator.session();
         if before != after {
             self.say(&format!(
                 "s{no} lost session {}, opened {}",
@@ -72,17 +72,17 @@ impl World {
         self.listen(no)
     }
 
-    /// Takes the next batch of a keeper; it is now on its way.
+    /// Takes the next batch of a coordinator; it is now on its way.
     pub(crate) fn send(&mut self, no: usize) -> Result<(), String> {
         let server = &mut self.servers[no];
         let now = server.clock(self.now);
         if server.flying() >= COMMITTERS {
             return Ok(());
         }
-        let Some(keeper) = &mut server.keeper else {
+        let Some(coordinator) = &mut server.coordinator else {
             return Ok(());
         };
-        let Some(batch) = keeper.next_batch(now) else {
+        let Some(batch) = coordinator.next_batch(now) else {
             return self.listen(no);
         };
         let runs: Vec<String> = { batch.appends.iter() }
@@ -142,16 +142,16 @@ impl World {
                 let flight = self.servers[no].flights.remove(place);
                 let server = &mut self.servers[no];
                 let now = server.clock(self.now);
-                let Some(keeper) = &mut server.keeper else {
+                let Some(coordinator) = &mut server.coordinator else {
                     return Ok(());
                 };
                 match answer {
                     Ok(outcomes) => {
-                        keeper.committed(&flight.batch, outcomes, now);
+                        coordinator.committed(&flight.batch, outcomes, now);
                         self.say(&format!("s{no} {id} is answered"));
                     }
                     Err(error) => {
-                        let retry = keeper.failed(&flight.batch, &error, now);
+                        let retry = coordinator.failed(&flight.batch, &error, now);
                         self.say(&format!("s{no} {id} failed: {retry:?}"));
                         if retry == Retry::Same {
                             let at = self.now.plus(self.rng.between(5, 1_000));
@@ -243,8 +243,8 @@ impl World {
         let (run, target) = (work.job.run, claimed.claim.target);
         let execution = claimed.claim.execution;
         let what = word(&command);
-        if let Some(keeper) = &mut server.keeper {
-            keeper.finished(run, target, execution, command, now);
+        if let Some(coordinator) = &mut server.coordinator {
+            coordinator.finished(run, target, execution, command, now);
         }
         let step = &claimed.step_id;
         self.say(&format!("s{no} {what} {step} ({execution}) of {}", run.0));

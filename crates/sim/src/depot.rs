@@ -406,7 +406,7 @@ impl Outbox for Link {
 }
 
 impl Store for Link {
-    /// With several servers what is cached may be out of date, and keepers know that from the name.
+    /// With several servers what is cached may be out of date, and coordinators know that from the name.
     fn kind(&self) -> &'static str {
         if self.depot.shared {
             "postgres"

@@ -1,7 +1,7 @@
-//! The simulator: keepers under virtual time, with every fault there is, from a seed.
+//! The simulator: coordinators under virtual time, with every fault there is, from a seed.
 //!
 //! ```text
-//! seed ─► world ─► draws an action ─► servers (keepers) ─► links ─► depot (the one store)
+//! seed ─► world ─► draws an action ─► servers (coordinators) ─► links ─► depot (the one store)
 //!                       │                                              │
 //!                       └──────── oracle: what must be true now ◄──────┘
 //! ```

@@ -2,7 +2,7 @@
 //! the sinks that events go to.
 
 use serde_json::{Value as Json, json};
-use stepwell_engine::keeper::{Answer, Letter, Ticket};
+use stepwell_engine::coordinator::{Answer, Message, Ticket};
 use stepwell_engine::rows::parse_target;
 use stepwell_engine::store::{Guard, Mailbox as _, Outbox as _, OutsideEvent, RunNo, Tasks as _};
 use stepwell_engine::{Error, StartRequest};
@@ -93,10 +93,10 @@ impl World {
         let ticket = self.ticket();
         let server = &mut self.servers[no];
         let now = server.clock(self.now);
-        let Some(keeper) = &mut server.keeper else {
+        let Some(coordinator) = &mut server.coordinator else {
             return Ok(());
         };
-        keeper.start(&plan, start, true, ticket, now);
+        coordinator.start(&plan, start, true, ticket, now);
         server.asked.insert(ticket, Asked::Start);
         self.say(&format!(
             "s{no} is asked to start {name} (request {request})"
@@ -174,10 +174,10 @@ impl World {
         let ticket = self.ticket();
         let server = &mut self.servers[no];
         let now = server.clock(self.now);
-        let Some(keeper) = &mut server.keeper else {
+        let Some(coordinator) = &mut server.coordinator else {
             return Ok(());
         };
-        keeper.submit(&run_id, command, ticket, now);
+        coordinator.submit(&run_id, command, ticket, now);
         server.asked.insert(ticket, asked(run_id));
         self.say(&format!("s{no} is sent {what} for {}", run.0));
         self.listen(no)
@@ -222,13 +222,13 @@ impl World {
     }
 
     pub(crate) fn deliver(&mut self, no: usize, id: &str, event_type: &str, key: String) {
-        let letter = Letter::from(deliver(id, event_type));
+        let message = Message::from(deliver(id, event_type));
         let event = OutsideEvent {
             id: id.to_owned(),
             event_type: event_type.to_owned(),
             key,
             payload: "{}".into(),
-            mail: letter.body(),
+            mail: message.body(),
         };
         let server = &self.servers[no];
         let came = server.link.deliver(&event, server.clock(self.now));
@@ -304,8 +304,8 @@ impl World {
                 name: task.target.clone(),
             };
             let server = &mut self.servers[no];
-            if let Some(keeper) = &mut server.keeper {
-                keeper.submit_guarded(&run_id, command, guard, ticket, now);
+            if let Some(coordinator) = &mut server.coordinator {
+                coordinator.submit_guarded(&run_id, command, guard, ticket, now);
                 server.asked.insert(ticket, asked);
             }
             self.say(&format!(
@@ -341,8 +341,8 @@ impl World {
         };
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        if let Some(keeper) = &mut server.keeper {
-            keeper.submit_guarded(&work.run_id, command, guard, ticket, now);
+        if let Some(coordinator) = &mut server.coordinator {
+            coordinator.submit_guarded(&work.run_id, command, guard, ticket, now);
             server.asked.insert(ticket, Asked::Other);
         }
         self.say(&format!(
@@ -352,7 +352,7 @@ impl World {
         self.listen(no)
     }
 
-    /// A keeper has answered someone.
+    /// A coordinator has answered someone.
     pub(crate) fn answered(
         &mut self,
         no: usize,

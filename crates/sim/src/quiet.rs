@@ -159,7 +159,7 @@ impl World {
         let sessions = self.depot.sessions();
         instants.extend(sessions.iter().map(|(_, seen)| seen.until.plus(1)));
         let own: Vec<_> = { self.servers.iter() }
-            .filter_map(|server| server.keeper.as_ref().map(|it| it.session()))
+            .filter_map(|server| server.coordinator.as_ref().map(|it| it.session()))
             .collect();
         // Whoever lives renews its session.
         for (no, seen) in sessions {
@@ -200,8 +200,8 @@ impl World {
         let stored = self.depot.memory.load(run).ok().flatten();
         let head = stored.map(|it| it.head.head);
         let sessions: Vec<String> = { self.servers.iter() }
-            .map(|server| match &server.keeper {
-                Some(keeper) => format!("{}:@{}", server.name, keeper.session().0),
+            .map(|server| match &server.coordinator {
+                Some(coordinator) => format!("{}:@{}", server.name, coordinator.session().0),
                 None => format!("{}:down", server.name),
             })
             .collect();
@@ -301,7 +301,7 @@ impl World {
                     server.name, ticket.0
                 ));
             }
-            let busy = server.keeper.as_ref().map_or(0, |it| it.busy());
+            let busy = server.coordinator.as_ref().map_or(0, |it| it.busy());
             if busy > 0 {
                 return Err(format!("{} believes that it is busy", server.name));
             }

@@ -1,10 +1,10 @@
-//! A server: a process with a keeper, its work, and batches on their way to the store. A crash takes
+//! A server: a process with a coordinator, its work, and batches on their way to the store. A crash takes
 //! all of it; only what the store has stays.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stepwell_engine::keeper::{Config, Job, Keeper, Ticket};
+use stepwell_engine::coordinator::{Assignment, Config, Coordinator, Ticket};
 use stepwell_engine::store::{Batch, Outcome, RunNo, StoreError};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::time::Time;
@@ -15,7 +15,7 @@ use crate::workload::Workload;
 /// Work in a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    pub(crate) job: Job,
+    pub(crate) job: Assignment,
     /// It is no longer wanted.
     pub(crate) stopped: bool,
     /// Its result was reported; it may be reported once more.
@@ -64,7 +64,7 @@ pub(crate) enum Asked {
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) link: Arc<Link>,
-    pub(crate) keeper: Option<Keeper>,
+    pub(crate) coordinator: Option<Coordinator>,
     pub(crate) flights: Vec<Flight>,
     pub(crate) works: Vec<Work>,
     pub(crate) asked: BTreeMap<Ticket, Asked>,
@@ -78,7 +78,7 @@ impl Server {
         Server {
             name: config.name.clone(),
             link: Arc::new(Link::new(depot.clone())),
-            keeper: None,
+            coordinator: None,
             flights: Vec::new(),
             works: Vec::new(),
             asked: BTreeMap::new(),
@@ -96,13 +96,14 @@ impl Server {
     pub(crate) fn boot(&mut self, workload: &Workload, now: Time) -> bool {
         let catalog = Box::new(workload.clone());
         let now = self.clock(now);
-        self.keeper = Keeper::open(self.link.clone(), catalog, self.config.clone(), now).ok();
-        self.keeper.is_some()
+        self.coordinator =
+            Coordinator::open(self.link.clone(), catalog, self.config.clone(), now).ok();
+        self.coordinator.is_some()
     }
 
     /// Kills the process. What was on its way to the store may still arrive.
     pub(crate) fn crash(&mut self) -> Vec<Batch> {
-        self.keeper = None;
+        self.coordinator = None;
         self.works.clear();
         self.asked.clear();
         let flights = std::mem::take(&mut self.flights);
@@ -115,7 +116,7 @@ impl Server {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.keeper.is_some()
+        self.coordinator.is_some()
     }
 
     /// How many batches are between it and the store.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use stepwell_engine::keeper::{Config, Output, Serves, Ticket};
+use stepwell_engine::coordinator::{Config, Notice, Serves, Ticket};
 use stepwell_engine::limits::{Limits, WhenFull};
 use stepwell_engine::store::{Batch, Marker};
 use stepwell_kernel::time::Time;
@@ -244,23 +244,23 @@ impl World {
         self.depot.set_now(now);
     }
 
-    /// Passes on what a keeper has to say.
+    /// Passes on what a coordinator has to say.
     pub(crate) fn listen(&mut self, no: usize) -> Result<(), String> {
         let Some(server) = self.servers.get_mut(no) else {
             return Ok(());
         };
-        let Some(keeper) = server.keeper.as_mut() else {
+        let Some(coordinator) = server.coordinator.as_mut() else {
             return Ok(());
         };
-        let outputs: Vec<Output> = keeper.outputs().collect();
-        if outputs.is_empty() {
+        let notices: Vec<Notice> = coordinator.notices().collect();
+        if notices.is_empty() {
             return Ok(());
         }
         // What is said is committed, so the log must show it.
         self.oracle.read(&self.depot)?;
-        for output in outputs {
-            match output {
-                Output::Start(job) => {
+        for notice in notices {
+            match notice {
+                Notice::Start(job) => {
                     let claim = &job.claimed.claim;
                     let (target, execution) = (claim.target, claim.execution);
                     if self.sabotage != Some(Sabotage::StartEarly) {
@@ -275,7 +275,7 @@ impl World {
                         reported: false,
                     });
                 }
-                Output::Stop {
+                Notice::Stop {
                     run,
                     target,
                     execution,
@@ -286,14 +286,14 @@ impl World {
                         work.stopped |= work.job.run == run && same;
                     }
                 }
-                Output::Answer(ticket, answer) => self.answered(no, ticket, answer)?,
-                Output::Offer { .. }
-                | Output::Person { .. }
-                | Output::MissingChild { .. }
-                | Output::Published(..)
-                | Output::Alert(..)
-                | Output::Changed { .. }
-                | Output::Ended(..) => {}
+                Notice::Answer(ticket, answer) => self.answered(no, ticket, answer)?,
+                Notice::Offer { .. }
+                | Notice::Person { .. }
+                | Notice::MissingChild { .. }
+                | Notice::Published(..)
+                | Notice::Alert(..)
+                | Notice::Changed { .. }
+                | Notice::Ended(..) => {}
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use stepwell_engine::keeper::{Config, Letter, Serves};
+use stepwell_engine::coordinator::{Config, Message, Serves};
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::service::Service;
 use stepwell_engine::store::{OutsideEvent, Store};
@@ -364,7 +364,7 @@ impl Bench<'_> {
                 event_type: EVENT.into(),
                 key: run.run_id.clone(),
                 payload: "null".into(),
-                mail: Letter::from(deliver).body(),
+                mail: Message::from(deliver).body(),
             };
             store.deliver(&event, now())?;
             if let Some((service, _)) = engines.first() {

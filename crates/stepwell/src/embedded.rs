@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use stepwell_dialects::{Severity, load, problem};
+use stepwell_engine::coordinator::{Assignment, Config};
 use stepwell_engine::engine::{read_events, read_plan};
-use stepwell_engine::keeper::{Config, Job as Claim};
 use stepwell_engine::service::{Done, Handle, News, Service, Worker};
 use stepwell_engine::store::{RunNo, Store, StoreError};
 use stepwell_engine::{StartRequest, run_id_for};
@@ -406,7 +406,7 @@ struct Listening {
 }
 
 impl Worker for Listening {
-    fn start(&mut self, job: Claim, done: &Done) {
+    fn start(&mut self, job: Assignment, done: &Done) {
         self.crew.start(job, done);
     }
 

@@ -27,8 +27,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use stepwell_engine::StartRequest;
+use stepwell_engine::coordinator::Config;
 use stepwell_engine::engine::{Engine, engine_actor};
-use stepwell_engine::keeper::Config;
 use stepwell_engine::store::{MemoryStore, Store};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::RunContext;
@@ -500,7 +500,7 @@ fn doer(
 }
 
 fn approve(args: &GoArgs, plan: &Plan, run_id: &str, doer: &mut Doer) -> Result<()> {
-    let waits = |live: &stepwell_engine::keeper::Hot| !live.state.approved;
+    let waits = |live: &stepwell_engine::coordinator::HotRun| !live.state.approved;
     if args.approve && plan.policy().needs_approval && doer.seen().run(run_id).is_some_and(waits) {
         let actor = engine_actor();
         doer.engine()

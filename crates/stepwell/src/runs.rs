@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value as Json, json};
-use stepwell_engine::keeper::Letter;
+use stepwell_engine::coordinator::Message;
 use stepwell_engine::store::{Delivered, OutsideEvent};
 use stepwell_engine::{Error, run_id_for};
 use stepwell_kernel::command::{Actor, Command, ManualOutcome, Role};
@@ -315,7 +315,7 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
                         event_type: event_type.clone(),
                         key: key.clone(),
                         payload: payload.to_string(),
-                        mail: Letter::from(command).body(),
+                        mail: Message::from(command).body(),
                     };
                     deliver(&args.by, &event)
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value as Json;
-use stepwell_engine::keeper::Job;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::rows::{BUILT_IN, served_by};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::expr::TemplateValue;
@@ -37,7 +37,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    fn read(job: &Job) -> Result<Ready, ToolError> {
+    fn read(job: &Assignment) -> Result<Ready, ToolError> {
         let target = job.claimed.claim.target;
         let step = job.plan.step(job.claimed.step);
         let (input, tasks) = match (target, &step.undo, &step.work) {
@@ -98,7 +98,7 @@ pub(crate) struct Shelf {
 
 impl Shelf {
     /// What a job needs; read if it is not there.
-    pub(crate) fn of(&self, job: &Job) -> Result<Arc<Ready>, ToolError> {
+    pub(crate) fn of(&self, job: &Assignment) -> Result<Arc<Ready>, ToolError> {
         let lock = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let is_undo = matches!(job.claimed.claim.target, Target::Undo(_));
         let part = (job.claimed.step, is_undo);

@@ -8,10 +8,10 @@
 //!
 //! - `sink`: the port of the buses.
 //! - `publisher`: one sink's deliveries; no thread, no clock.
-//! - `backoff`: how long to wait after a failure.
+//! - `retry_delay`: how long to wait after a failure.
 
-mod backoff;
 mod publisher;
+mod retry_delay;
 mod sink;
 
 use std::sync::Arc;

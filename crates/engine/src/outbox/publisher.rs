@@ -8,7 +8,7 @@ use std::time::Duration;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
-use super::backoff::Backoff;
+use super::retry_delay::RetryDelay;
 use super::{Config, Delivery, Sink, SinkError};
 use crate::chunk;
 use crate::store::{Marker, NewAlert, RunFilter, RunNo, Store, StoreError};
@@ -27,7 +27,7 @@ pub struct Publisher {
     store: Arc<dyn Store>,
     sink: Box<dyn Sink>,
     config: Config,
-    backoff: Backoff,
+    backoff: RetryDelay,
     /// Taken and not tried yet; at most one for each run.
     taken: VecDeque<Marker>,
     /// The end of the lease of what was taken.
@@ -65,7 +65,7 @@ impl Publisher {
     pub fn new(store: Arc<dyn Store>, sink: Box<dyn Sink>, config: Config) -> Publisher {
         let who = [config.name.as_str(), sink.name()];
         Publisher {
-            backoff: Backoff::new(config.backoff, config.max_backoff, config.seed, &who),
+            backoff: RetryDelay::new(config.backoff, config.max_backoff, config.seed, &who),
             store,
             sink,
             config,

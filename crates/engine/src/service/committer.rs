@@ -1,5 +1,5 @@
 //! The threads that take batches to the store, and the count of what they took. What a batch holds is the
-//! keeper's to say.
+//! coordinator's to say.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 use stepwell_engine::Engine;
 use stepwell_engine::StartRequest;
 use stepwell_engine::clock::VirtualClock;
-use stepwell_engine::keeper::Config;
+use stepwell_engine::coordinator::Config;
 use stepwell_engine::mock::Mock;
 use stepwell_engine::port::{Catalog, NoCatalog};
 use stepwell_engine::store::{MemoryStore, Store};

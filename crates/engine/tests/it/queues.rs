@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use stepwell_engine::keeper::Job;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::rows::served_by;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Priority;
@@ -44,11 +44,11 @@ fn limited(capacity: usize, limits: &[(&str, usize)]) -> MemoryEngine {
     engine
 }
 
-fn queue_of(job: &Job) -> &str {
+fn queue_of(job: &Assignment) -> &str {
     served_by(&job.plan, job.claimed.claim.target).0
 }
 
-fn complete(engine: &mut MemoryEngine, job: &Job) {
+fn complete(engine: &mut MemoryEngine, job: &Assignment) {
     let done = Command::CompleteStep {
         claim: job.claimed.claim.clone(),
         output: serde_json::Value::Null,
@@ -93,7 +93,7 @@ fn all_completed(engine: &MemoryEngine) {
             log(engine, run_id)
         );
     }
-    assert_eq!(engine.keeper().busy(), 0);
+    assert_eq!(engine.coordinator().busy(), 0);
     assert!(engine.alerts.iter().all(|it| it.priority == Priority::P3));
 }
 
@@ -175,7 +175,7 @@ fn a_run_that_ends_in_line_gives_its_turn_to_the_next() {
     let second = engine.jobs.pop_front().unwrap();
     assert_eq!(&*second.run_id, "run_3");
     complete(&mut engine, &second);
-    assert_eq!(engine.keeper().busy(), 0);
+    assert_eq!(engine.coordinator().busy(), 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Results that the kernel refuses: while the work is still its worker's the step fails and says why,
 //! and a result that comes too late changes nothing.
 
-use stepwell_engine::keeper::Job;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_kernel::command::{Claim, Command, WaitFor};
 use stepwell_kernel::event::{Body, StepError};
 use stepwell_kernel::plan::{ErrorClass, Retry, Undo};
@@ -36,7 +36,7 @@ fn completed(claim: &Claim) -> Command {
 }
 
 /// A run whose first work is in flight, and may be tried again.
-fn begun() -> (MemoryEngine, Job) {
+fn begun() -> (MemoryEngine, Assignment) {
     let mut step = task("a");
     step.retry.max_executions = 3;
     step.retry.classes = vec![ErrorClass::Validation, ErrorClass::Unknown];
@@ -82,7 +82,7 @@ fn a_wait_that_the_step_cannot_have_fails_it_at_once_and_says_why() {
         assert!(!error.message.is_empty());
         assert!(engine.jobs.is_empty(), "the same would happen again");
         assert!(engine.run(RUN).unwrap().state.phase.is_ended());
-        assert_eq!(engine.keeper().busy(), 0);
+        assert_eq!(engine.coordinator().busy(), 0);
     }
 }
 
@@ -116,7 +116,7 @@ fn an_undo_that_wants_to_wait_fails() {
     let refused = wait(&undo.claimed.claim, event("tick"));
     engine.finish(&undo, refused).unwrap();
     assert_eq!(&*why(&engine).code, "INVALID_TRANSITION");
-    assert_eq!(engine.keeper().busy(), 0);
+    assert_eq!(engine.coordinator().busy(), 0);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_refused_wait_of_an_execution_that_is_no_longer_current_changes_nothing() {
         .finish(&job, wait(&job.claimed.claim, WaitFor::Manual))
         .unwrap();
     assert_eq!(engine.events(RUN, 0).unwrap(), before);
-    assert_eq!(engine.keeper().busy(), 1);
+    assert_eq!(engine.coordinator().busy(), 1);
     engine
         .finish(&again, completed(&again.claimed.claim))
         .unwrap();

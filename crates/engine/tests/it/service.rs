@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use stepwell_engine::keeper::{Config, Job, Serves};
+use stepwell_engine::coordinator::{Assignment, Config, Serves};
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::service::{Done, Service, Worker};
 use stepwell_engine::store::{Log, MemoryStore, RunNo, SessionNo, Sessions};
@@ -18,13 +18,13 @@ const LONG: Duration = Duration::from_secs(10);
 
 /// A worker that does nothing by itself: the test says when its work ends.
 struct Slow {
-    begun: Sender<(Job, Done)>,
+    begun: Sender<(Assignment, Done)>,
     told: Sender<()>,
     takes: Duration,
 }
 
 impl Worker for Slow {
-    fn start(&mut self, job: Job, done: &Done) {
+    fn start(&mut self, job: Assignment, done: &Done) {
         let _ = self.begun.send((job, done.clone()));
     }
 
@@ -40,7 +40,7 @@ impl Worker for Slow {
 struct Stage {
     store: Arc<MemoryStore>,
     service: Service,
-    job: Job,
+    job: Assignment,
     done: Done,
     told: Receiver<()>,
 }

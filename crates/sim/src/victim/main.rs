@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use stepwell_engine::StartRequest;
-use stepwell_engine::keeper::{Config, Job, Serves};
+use stepwell_engine::coordinator::{Assignment, Config, Serves};
 use stepwell_engine::rows::served_by;
 use stepwell_engine::service::{Done, Service, Worker};
 use stepwell_engine::store::{RunFilter, Store};
@@ -196,7 +196,7 @@ fn any_open(store: &dyn Store) -> Result<bool> {
 
 /// Threads that do the work.
 struct Hands {
-    jobs: Sender<(Job, Done)>,
+    jobs: Sender<(Assignment, Done)>,
 }
 
 impl Hands {
@@ -206,7 +206,7 @@ impl Hands {
             .append(true)
             .open(&args.witness)
             .with_context(|| format!("{}", args.witness.display()))?;
-        let (jobs, taken) = mpsc::channel::<(Job, Done)>();
+        let (jobs, taken) = mpsc::channel::<(Assignment, Done)>();
         let taken = Arc::new(Mutex::new(taken));
         for hand in 0..HANDS {
             let (taken, file) = (taken.clone(), file.try_clone()?);
@@ -227,13 +227,13 @@ impl Hands {
 }
 
 impl Worker for Hands {
-    fn start(&mut self, job: Job, done: &Done) {
+    fn start(&mut self, job: Assignment, done: &Done) {
         let _ = self.jobs.send((job, done.clone()));
     }
 }
 
 /// Leaves a mark, takes its time, and succeeds most of the time.
-fn work(job: &Job, file: &mut File, long_ms: u64, rng: &mut Rng) -> Command {
+fn work(job: &Assignment, file: &mut File, long_ms: u64, rng: &mut Rng) -> Command {
     let claim = &job.claimed.claim;
     let kind = match claim.target {
         Target::Step(_) => "step",

@@ -14,7 +14,7 @@ pub(super) const ASIDE: &str = "bench-aside";
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cpu {
     /// The thread that decides.
-    pub(super) keeper: Duration,
+    pub(super) deciding: Duration,
     /// All threads of this process, but for those that stand aside.
     pub(super) process: Duration,
     /// Programs that this process started, and what they started in turn.
@@ -31,7 +31,7 @@ impl Cpu {
             let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
             let stat = Stat::read(&read("stat"));
             match stat.name.as_str() {
-                "stepwell-keeper" => cpu.keeper += stat.own,
+                "stepwell-decide" => cpu.deciding += stat.own,
                 ASIDE => aside += stat.own,
                 _ => {}
             }
@@ -49,7 +49,7 @@ impl Cpu {
 
     pub(super) fn since(self, before: Cpu) -> Cpu {
         Cpu {
-            keeper: self.keeper.saturating_sub(before.keeper),
+            deciding: self.deciding.saturating_sub(before.deciding),
             process: self.process.saturating_sub(before.process),
             programs: self.programs.saturating_sub(before.programs),
         }

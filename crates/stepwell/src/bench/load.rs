@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value as Json;
 use stepwell_engine::StartRequest;
-use stepwell_engine::keeper::Job;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::service::{Done, Handle, News, Worker};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::{Patch, RunContext};
@@ -148,7 +148,7 @@ pub(super) struct Noop {
 }
 
 impl Worker for Noop {
-    fn start(&mut self, job: Job, done: &Done) {
+    fn start(&mut self, job: Assignment, done: &Done) {
         self.load.steps.fetch_add(1, Ordering::Relaxed);
         let complete = Command::CompleteStep {
             claim: job.claimed.claim.clone(),

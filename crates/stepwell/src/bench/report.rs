@@ -95,7 +95,7 @@ impl Figures {
             "appendsPerCommit": round(self.appends_per_commit()),
             "logBytesPerAppend": self.log_bytes_per_append(),
             "storeBytesPerStep": round(self.store_bytes_per_step()),
-            "keeperCpuUsPerStep": round(self.cpu_us(cpu.keeper)),
+            "decidingCpuUsPerStep": round(self.cpu_us(cpu.deciding)),
             "processCpuUsPerStep": round(self.cpu_us(cpu.process)),
             "residentMb": round(self.after.resident as f64 / 1e6),
         });
@@ -156,7 +156,7 @@ impl Figures {
             "processor a step",
             format!(
                 "{:.1} µs deciding, {:.1} µs in all",
-                self.cpu_us(cpu.keeper),
+                self.cpu_us(cpu.deciding),
                 self.cpu_us(cpu.process)
             ),
         );

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use stepwell_engine::keeper::Config;
+use stepwell_engine::coordinator::Config;
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::service::Service;
 use stepwell_worker::artifacts::Artifacts;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use stepwell_engine::coordinator::HotRun;
 use stepwell_engine::engine::engine_actor;
-use stepwell_engine::keeper::Hot;
 use stepwell_engine::outbox::Notify;
 use stepwell_engine::port::Clock as _;
 use stepwell_kernel::command::Command;
@@ -85,7 +85,7 @@ impl Drive<'_> {
                 view.changed(doer.seen())?;
                 continue;
             }
-            let stalled = |live: &Hot| live.state.stalled.is_some();
+            let stalled = |live: &HotRun| live.state.stalled.is_some();
             if doer.seen().run(self.run_id).is_some_and(stalled) {
                 if self.revive(doer)? {
                     continue;
@@ -173,7 +173,7 @@ fn hear(doer: &mut Doer, view: &mut View) -> Result<()> {
     Ok(())
 }
 
-fn moves_by_itself(live: &Hot) -> bool {
+fn moves_by_itself(live: &HotRun) -> bool {
     let approved = live.state.approved || !live.plan.policy().needs_approval;
     let moves = |source: &WakeSource| match source {
         WakeSource::Queue => approved,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use stepwell_engine::keeper::Hot;
+use stepwell_engine::coordinator::HotRun;
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::{Body, Event, Parent, WaitKind};
 use stepwell_kernel::evolve::evolve;
@@ -35,8 +35,8 @@ pub(super) struct Follower {
 }
 
 /// A run and those below it that are in memory. Others may be there too, which are not our business.
-pub(super) fn family<'e>(engine: &'e RunEngine, root: &str) -> Vec<&'e Hot> {
-    let belongs = |live: &Hot| {
+pub(super) fn family<'e>(engine: &'e RunEngine, root: &str) -> Vec<&'e HotRun> {
+    let belongs = |live: &HotRun| {
         let mut at = Some(live);
         for _ in 0..=stepwell_engine::MAX_CHILD_DEPTH {
             let Some(live) = at else { break };

@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::engine::Ask;
-use stepwell_engine::keeper::Job;
 use stepwell_kernel::command::Command;
 use stepwell_worker::Crew;
 use stepwell_worker::logs::Entry;
@@ -19,10 +19,10 @@ use super::RunEngine;
 pub(super) struct Native {
     pub(super) engine: RunEngine,
     crew: Crew,
-    report: Sender<(Job, Command)>,
-    reports: Receiver<(Job, Command)>,
+    report: Sender<(Assignment, Command)>,
+    reports: Receiver<(Assignment, Command)>,
     /// What came while nobody could take it.
-    early: VecDeque<(Job, Command)>,
+    early: VecDeque<(Assignment, Command)>,
     said: broadcast::Receiver<Arc<Entry>>,
 }
 

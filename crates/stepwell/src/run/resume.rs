@@ -104,8 +104,9 @@ pub(super) fn take_up(engine: &mut RunEngine, run_id: &str, below: &Below) -> Re
     let open = children.filter(|it| !it.state.phase.is_ended());
     let ids = open.map(|it| it.state.run_id.as_str());
     for id in ids.chain([run_id]) {
-        let session = engine.keeper().session();
-        let ours = |live: &stepwell_engine::keeper::Hot| live.head().session == Some(session);
+        let session = engine.coordinator().session();
+        let ours =
+            |live: &stepwell_engine::coordinator::HotRun| live.head().session == Some(session);
         if !engine.run(id).is_some_and(ours) {
             engine.recover(id)?;
         }

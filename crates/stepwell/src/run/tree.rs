@@ -154,7 +154,7 @@ pub(crate) struct Live<'r> {
 }
 
 impl<'r> Live<'r> {
-    pub(crate) fn of(hot: &'r stepwell_engine::keeper::Hot) -> Live<'r> {
+    pub(crate) fn of(hot: &'r stepwell_engine::coordinator::HotRun) -> Live<'r> {
         Live {
             plan: &hot.plan,
             state: &hot.state,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use stepwell_engine::clock::SystemClock;
+use stepwell_engine::coordinator::{Config, Message};
 use stepwell_engine::engine::Engine;
-use stepwell_engine::keeper::{Config, Letter};
 use stepwell_engine::port::{Clock as _, NoCatalog};
 use stepwell_engine::store::{Delivered, MailNo, OutsideEvent, RunNo, Store};
 use stepwell_engine::{Error, run_id_for};
@@ -167,11 +167,11 @@ fn ask(
     until: Instant,
     meanwhile: &mut dyn FnMut() -> Result<()>,
 ) -> Result<Sent> {
-    let letter = Letter::Command {
+    let message = Message::Command {
         command: Box::new(command.clone()),
         reply: true,
     };
-    let mail = store.post(run, &letter.body(), SystemClock.now())?;
+    let mail = store.post(run, &message.body(), SystemClock.now())?;
     let live = io::stderr().is_terminal();
     let mut told = false;
     let sent = loop {

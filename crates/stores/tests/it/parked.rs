@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 
 use serde_json::Value as Json;
 use stepwell_engine::StartRequest;
-use stepwell_engine::keeper::{Config, Job, Keeper, Output, Retry, Serves, Ticket};
+use stepwell_engine::coordinator::{
+    Assignment, Config, Coordinator, Notice, Retry, Serves, Ticket,
+};
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::store::{Log as _, RunFilter, StoreError, Trouble};
 use stepwell_kernel::command::Command;
@@ -53,15 +55,15 @@ fn plan() -> Arc<Plan> {
     Arc::new(Plan::new(net).unwrap())
 }
 
-fn jobs(keeper: &mut Keeper) -> Vec<Job> {
-    let jobs = keeper.outputs().filter_map(|output| match output {
-        Output::Start(job) => Some(*job),
+fn jobs(coordinator: &mut Coordinator) -> Vec<Assignment> {
+    let jobs = coordinator.notices().filter_map(|notice| match notice {
+        Notice::Start(job) => Some(*job),
         _ => None,
     });
     jobs.collect()
 }
 
-fn finish(keeper: &mut Keeper, job: &Job, now: Time) {
+fn finish(coordinator: &mut Coordinator, job: &Assignment, now: Time) {
     let claim = job.claimed.claim.clone();
     let (target, execution) = (claim.target, claim.execution);
     let command = Command::CompleteStep {
@@ -70,13 +72,13 @@ fn finish(keeper: &mut Keeper, job: &Job, now: Time) {
         ctx: Patch::new(),
         artifacts: Vec::new(),
     };
-    keeper.finished(job.run, target, execution, command, now);
+    coordinator.finished(job.run, target, execution, command, now);
 }
 
-fn commit_all(keeper: &mut Keeper, store: &Torn, now: Time) {
-    while let Some(batch) = keeper.next_batch(now) {
+fn commit_all(coordinator: &mut Coordinator, store: &Torn, now: Time) {
+    while let Some(batch) = coordinator.next_batch(now) {
         let outcomes = store.commit(&batch).unwrap();
-        keeper.committed(&batch, outcomes, now);
+        coordinator.committed(&batch, outcomes, now);
     }
 }
 
@@ -90,35 +92,36 @@ fn a_result_is_not_lost_because_its_run_cannot_be_read() {
         session_ms: 1_000_000,
         ..Config::default()
     };
-    let mut keeper = Keeper::open(store.clone(), Box::new(NoCatalog), config, Time(1_000)).unwrap();
+    let mut coordinator =
+        Coordinator::open(store.clone(), Box::new(NoCatalog), config, Time(1_000)).unwrap();
     let request = StartRequest {
         run_id: "run_1".into(),
         ..StartRequest::default()
     };
-    keeper.start(&plan(), request, true, Ticket(1), Time(1_000));
-    commit_all(&mut keeper, &store, Time(1_000));
-    let both = jobs(&mut keeper);
+    coordinator.start(&plan(), request, true, Ticket(1), Time(1_000));
+    commit_all(&mut coordinator, &store, Time(1_000));
+    let both = jobs(&mut coordinator);
     assert_eq!(both.len(), 2);
-    finish(&mut keeper, &both[0], Time(1_001));
-    let batch = keeper.next_batch(Time(1_001)).unwrap();
+    finish(&mut coordinator, &both[0], Time(1_001));
+    let batch = coordinator.next_batch(Time(1_001)).unwrap();
     store.down.store(true, Ordering::Relaxed);
     let away = StoreError::new(Trouble::Unavailable, "nobody is there");
-    assert_eq!(keeper.failed(&batch, &away, Time(9_000)), Retry::Never);
-    finish(&mut keeper, &both[1], Time(9_001));
+    assert_eq!(coordinator.failed(&batch, &away, Time(9_000)), Retry::Never);
+    finish(&mut coordinator, &both[1], Time(9_001));
     store.down.store(false, Ordering::Relaxed);
-    keeper.tick(Time(9_500)).unwrap();
-    commit_all(&mut keeper, &store, Time(9_500));
+    coordinator.tick(Time(9_500)).unwrap();
+    commit_all(&mut coordinator, &store, Time(9_500));
     // The first took too long to be written and is done once more; the second is not.
-    let again = jobs(&mut keeper);
+    let again = jobs(&mut coordinator);
     assert_eq!(again.len(), 1, "{again:?}");
     assert_eq!(again[0].claimed.claim.target, both[0].claimed.claim.target);
-    finish(&mut keeper, &again[0], Time(9_501));
-    commit_all(&mut keeper, &store, Time(9_501));
+    finish(&mut coordinator, &again[0], Time(9_501));
+    commit_all(&mut coordinator, &store, Time(9_501));
     let filter = RunFilter {
         limit: 1,
         ..RunFilter::default()
     };
     let run = store.list(&filter).unwrap().remove(0);
     assert_eq!(run.head.status, "COMPLETED");
-    assert_eq!(keeper.busy(), 0);
+    assert_eq!(coordinator.busy(), 0);
 }

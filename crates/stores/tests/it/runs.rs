@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use stepwell_engine::chunk::contract_events;
 use stepwell_engine::clock::VirtualClock;
-use stepwell_engine::keeper::Config;
+use stepwell_engine::coordinator::Config;
 use stepwell_engine::mock::Mock;
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::store::{MemoryStore, RunNo, Store};

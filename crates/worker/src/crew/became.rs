@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use stepwell_engine::keeper::Job;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_kernel::command::{Command, WaitFor};
 use stepwell_kernel::event::{ArtifactRef, Patch, StepError};
 
@@ -46,7 +46,7 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn command(job: &Job, became: Became) -> Command {
+pub(super) fn command(job: &Assignment, became: Became) -> Command {
     let claim = job.claimed.claim.clone();
     match became {
         Became::Completed(output, ctx, artifacts) => Command::CompleteStep {

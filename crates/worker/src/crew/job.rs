@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
-use stepwell_engine::keeper::Job;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
 use stepwell_kernel::command::WaitFor;
 use stepwell_kernel::effect::Target;
@@ -30,7 +30,7 @@ use crate::secrets::Redactor;
 use crate::tool::{Cx, Stop};
 
 impl Shared {
-    pub(super) async fn work(&self, job: &Job, cancelled: CancellationToken) -> Became {
+    pub(super) async fn work(&self, job: &Assignment, cancelled: CancellationToken) -> Became {
         let claimed = &job.claimed;
         let target = claimed.claim.target;
         let (queue, operation) = served_by(&job.plan, target);
@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// The arguments of the step's token.
-    async fn args(&self, job: &Job) -> Result<Map<String, Json>, ToolError> {
+    async fn args(&self, job: &Assignment) -> Result<Map<String, Json>, ToolError> {
         let Some(args) = job.claimed.args.as_deref() else {
             return Ok(Map::new());
         };
@@ -96,7 +96,7 @@ impl Shared {
     /// The step's own input and its token's arguments, as its templates make them.
     async fn input(
         &self,
-        job: &Job,
+        job: &Assignment,
         ready: &Ready,
         fixed: &Fixed,
         mut args: Map<String, Json>,
@@ -119,7 +119,7 @@ impl Shared {
     /// A part of the step that stands outside its tasks, as its templates make it.
     fn rendered(
         &self,
-        job: &Job,
+        job: &Assignment,
         fixed: &Fixed,
         written: &TemplateValue,
         args: &Map<String, Json>,
@@ -140,14 +140,19 @@ impl Shared {
         })
     }
 
-    async fn tools(&self, job: &Job, cx: Cx, redactor: Redactor) -> Became {
+    async fn tools(&self, job: &Assignment, cx: Cx, redactor: Redactor) -> Became {
         match self.run_tools(job, cx, redactor).await {
             Ok(became) => became,
             Err(error) => failed(error, Patch::new()),
         }
     }
 
-    async fn run_tools(&self, job: &Job, cx: Cx, redactor: Redactor) -> Result<Became, ToolError> {
+    async fn run_tools(
+        &self,
+        job: &Assignment,
+        cx: Cx,
+        redactor: Redactor,
+    ) -> Result<Became, ToolError> {
         let claimed = &job.claimed;
         let ready = self.shelf.of(job)?;
         let pipeline = ready.pipeline()?;
@@ -203,7 +208,7 @@ impl Shared {
     /// Gets the secrets that the templates name below `keychain`.
     async fn unlock(
         &self,
-        job: &Job,
+        job: &Assignment,
         names: &[String],
         fixed: &mut Fixed,
         redactor: &Redactor,
@@ -221,7 +226,7 @@ impl Shared {
         Ok(())
     }
 
-    fn key(&self, job: &Job, name: &str) -> Key {
+    fn key(&self, job: &Assignment, name: &str) -> Key {
         let claim = &job.claimed.claim;
         let step_id = target_name(&job.plan, claim.target);
         Key::new(&job.run_id, &step_id, claim.execution, name)
@@ -230,7 +235,7 @@ impl Shared {
     /// The step waits. All that this writes down is without secrets, and small.
     async fn waits(
         &self,
-        job: &Job,
+        job: &Assignment,
         mut wait: WaitFor,
         timeout: Option<Duration>,
         mut outbound: Vec<Json>,
@@ -262,7 +267,7 @@ impl Shared {
     /// What is too large for the log goes to the artifacts, and a reference stands in its place.
     async fn shrink(
         &self,
-        job: &Job,
+        job: &Assignment,
         output: Json,
         ctx: Patch,
         keep: &Keep,
@@ -282,7 +287,7 @@ impl Shared {
 
     async fn handler(
         &self,
-        job: &Job,
+        job: &Assignment,
         queue: &str,
         operation: &str,
         cx: Cx,
@@ -296,7 +301,7 @@ impl Shared {
 
     async fn run_handler(
         &self,
-        job: &Job,
+        job: &Assignment,
         queue: &str,
         operation: &str,
         cx: Cx,

@@ -14,7 +14,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stepwell_engine::keeper::{Job, Serves};
+use stepwell_engine::coordinator::{Assignment, Serves};
 use stepwell_engine::rows::BUILT_IN;
 use stepwell_engine::service::{Done, Worker};
 use stepwell_engine::store::RunNo;
@@ -108,7 +108,11 @@ impl Crew {
     }
 
     /// Does a job and reports what became of it, once.
-    pub fn begin(&self, job: Job, report: impl FnOnce(&Job, Command) + Send + 'static) {
+    pub fn begin(
+        &self,
+        job: Assignment,
+        report: impl FnOnce(&Assignment, Command) + Send + 'static,
+    ) {
         let claim = &job.claimed.claim;
         let slot = (job.run, claim.target, claim.execution);
         let cancelled = CancellationToken::new();
@@ -155,7 +159,7 @@ impl Drop for Crew {
 }
 
 impl Worker for Crew {
-    fn start(&mut self, job: Job, done: &Done) {
+    fn start(&mut self, job: Assignment, done: &Done) {
         let done = done.clone();
         self.begin(job, move |job, command| done.send(job, command));
     }

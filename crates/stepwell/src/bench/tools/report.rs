@@ -32,7 +32,7 @@ impl Sample {
 
     fn cpu_json(&self) -> Json {
         json!({
-            "keeper": round(self.cpu_us(self.cpu.keeper)),
+            "deciding": round(self.cpu_us(self.cpu.deciding)),
             "process": round(self.cpu_us(self.cpu.process)),
             "programs": round(self.cpu_us(self.cpu.programs)),
         })
@@ -123,7 +123,7 @@ impl Figures {
             "processor a step",
             format!(
                 "{:.1} µs deciding, {:.1} µs in all, {:.1} µs in programs",
-                engine.cpu_us(engine.cpu.keeper),
+                engine.cpu_us(engine.cpu.deciding),
                 engine.cpu_us(engine.cpu.process),
                 engine.cpu_us(engine.cpu.programs),
             ),

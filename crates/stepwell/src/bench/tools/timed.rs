@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use std::sync::atomic::Ordering;
-use stepwell_engine::keeper::Job;
+use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::service::{Done, Handle, News, Worker};
 use stepwell_engine::store::RunNo;
 use stepwell_kernel::command::Command;
@@ -97,7 +97,7 @@ impl Timed {
 }
 
 impl Worker for Timed {
-    fn start(&mut self, job: Job, done: &Done) {
+    fn start(&mut self, job: Assignment, done: &Done) {
         let begin = Instant::now();
         let before = self.handed.insert(job.run, begin);
         self.over(before);

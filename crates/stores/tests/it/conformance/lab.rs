@@ -1,11 +1,13 @@
-//! Three stores under one test, keepers driven by hand, and the tables read past the store.
+//! Three stores under one test, coordinators driven by hand, and the tables read past the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::Connection;
+use stepwell_engine::coordinator::{
+    Answer, Assignment, Config, Coordinator, Notice, Retry, Ticket,
+};
 use stepwell_engine::engine::read_events;
-use stepwell_engine::keeper::{Answer, Config, Job, Keeper, Output, Retry, Ticket};
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::store::{
     Batch, LinearInstance, LinearStep, MemoryStore, Outcome, Store, StoreError, TaskRow, Trouble,
@@ -91,7 +93,7 @@ impl Lab {
         }
     }
 
-    /// A keeper of its own session, at the start of time.
+    /// A coordinator of its own session, at the start of time.
     pub(crate) fn hand(&self, config: Config) -> Hand {
         self.hand_at(config, START)
     }
@@ -280,22 +282,22 @@ fn at(time: Time) -> String {
     format!("+{}", time.0 - START.0)
 }
 
-/// A keeper driven by hand.
+/// A coordinator driven by hand.
 pub(crate) struct Hand {
-    pub(crate) keeper: Keeper,
+    pub(crate) coordinator: Coordinator,
     pub(crate) now: Time,
     tickets: u64,
     answers: HashMap<Ticket, Result<Answer, Error>>,
     /// Work of this process whose claim is committed.
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) jobs: Vec<Assignment>,
     /// Everything else that it said.
-    pub(crate) said: Vec<Output>,
+    pub(crate) said: Vec<Notice>,
 }
 
 impl Hand {
     pub(crate) fn new(store: Arc<dyn Store>, config: Config, now: Time) -> Hand {
         Hand {
-            keeper: Keeper::open(store, Box::new(NoCatalog), config, now).unwrap(),
+            coordinator: Coordinator::open(store, Box::new(NoCatalog), config, now).unwrap(),
             now,
             tickets: 0,
             answers: HashMap::new(),
@@ -313,7 +315,7 @@ impl Hand {
     pub(crate) fn hand_in(&mut self, run_id: &str, command: Command) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.keeper.submit(run_id, command, ticket, self.now);
+        self.coordinator.submit(run_id, command, ticket, self.now);
         ticket
     }
 
@@ -321,7 +323,8 @@ impl Hand {
     pub(crate) fn hand_in_start(&mut self, plan: &Arc<Plan>, request: StartRequest) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.keeper.start(plan, request, true, ticket, self.now);
+        self.coordinator
+            .start(plan, request, true, ticket, self.now);
         ticket
     }
 
@@ -366,13 +369,14 @@ impl Hand {
 
     /// The next batch, not sent yet.
     pub(crate) fn batch(&mut self) -> Option<Batch> {
-        self.keeper.next_batch(self.now)
+        self.coordinator.next_batch(self.now)
     }
 
     /// Takes a batch to the store and brings the answer back.
     pub(crate) fn send(&mut self, batch: &Batch) -> Vec<Outcome> {
-        let outcomes = self.keeper.store().commit(batch).unwrap();
-        self.keeper.committed(batch, outcomes.clone(), self.now);
+        let outcomes = self.coordinator.store().commit(batch).unwrap();
+        self.coordinator
+            .committed(batch, outcomes.clone(), self.now);
         self.listen();
         outcomes
     }
@@ -380,14 +384,14 @@ impl Hand {
     /// The store could not take a batch.
     pub(crate) fn lose(&mut self, batch: &Batch, kind: Trouble) -> Retry {
         let error = StoreError::new(kind, "for the test");
-        let retry = self.keeper.failed(batch, &error, self.now);
+        let retry = self.coordinator.failed(batch, &error, self.now);
         self.listen();
         retry
     }
 
     /// Does what is due, and everything that follows.
     pub(crate) fn tick(&mut self) {
-        self.keeper.tick(self.now).unwrap();
+        self.coordinator.tick(self.now).unwrap();
         self.drive();
     }
 
@@ -398,24 +402,24 @@ impl Hand {
                 self.send(&batch);
             }
             self.listen();
-            if !self.keeper.is_pressed() {
+            if !self.coordinator.is_pressed() {
                 return;
             }
-            self.keeper.tick(self.now).unwrap();
+            self.coordinator.tick(self.now).unwrap();
         }
         panic!("it never comes to rest");
     }
 
     fn listen(&mut self) {
-        for output in self.keeper.outputs() {
-            match output {
-                Output::Answer(ticket, answer) => {
+        for notice in self.coordinator.notices() {
+            match notice {
+                Notice::Answer(ticket, answer) => {
                     assert!(
                         self.answers.insert(ticket, answer).is_none(),
                         "one answer for each"
                     );
                 }
-                Output::Start(job) => self.jobs.push(*job),
+                Notice::Start(job) => self.jobs.push(*job),
                 other => self.said.push(other),
             }
         }
@@ -426,12 +430,15 @@ impl Hand {
         Target::Step(plan.parse_step_id(step).unwrap())
     }
 
-    /// The state of a run as this keeper has it in memory.
+    /// The state of a run as this coordinator has it in memory.
     pub(crate) fn state_of(&mut self, run_id: &str) -> (&State, Arc<Plan>) {
-        if !self.keeper.all_hot().any(|hot| *hot.run_id == *run_id) {
-            self.keeper.recover(run_id, self.now).unwrap();
+        if !self.coordinator.all_hot().any(|hot| *hot.run_id == *run_id) {
+            self.coordinator.recover(run_id, self.now).unwrap();
         }
-        let found = self.keeper.all_hot().find(|hot| *hot.run_id == *run_id);
+        let found = self
+            .coordinator
+            .all_hot()
+            .find(|hot| *hot.run_id == *run_id);
         let hot = found.expect("it is in memory");
         (&hot.state, hot.plan.clone())
     }
@@ -465,7 +472,7 @@ impl Hand {
             })
             .collect();
         let until = self.now.plus(1_000);
-        let store = self.keeper.store();
+        let store = self.coordinator.store();
         store
             .reserve(&pairs, worker, self.now, until, limit)
             .unwrap()
@@ -478,15 +485,15 @@ impl Hand {
         self.finish(&job, super::completed(&job.claimed.claim));
     }
 
-    pub(crate) fn finish(&mut self, job: &Job, command: Command) {
+    pub(crate) fn finish(&mut self, job: &Assignment, command: Command) {
         self.finish_later(job, command);
         self.drive();
     }
 
     /// Reports what became of work and commits nothing.
-    pub(crate) fn finish_later(&mut self, job: &Job, command: Command) {
+    pub(crate) fn finish_later(&mut self, job: &Assignment, command: Command) {
         let claim = &job.claimed.claim;
-        self.keeper
+        self.coordinator
             .finished(job.run, claim.target, claim.execution, command, self.now);
     }
 

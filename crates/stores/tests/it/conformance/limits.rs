@@ -1,7 +1,7 @@
 //! How many runs may run at a time: slots are taken and freed in the commits that start and end them.
 
 use serde_json::json;
-use stepwell_engine::keeper::Config;
+use stepwell_engine::coordinator::Config;
 use stepwell_engine::limits::{Limits, WhenFull};
 use stepwell_engine::store::Outcome;
 use stepwell_engine::{Error, StartRequest};
@@ -100,8 +100,8 @@ fn c32_two_servers_that_race_for_a_queued_run_start_it_once() {
         one.finish_later(&job, completed(&job.claimed.claim));
         let end = one.batch().unwrap();
         one.send(&end);
-        one.keeper.dequeue(one.now).unwrap();
-        two.keeper.dequeue(two.now).unwrap();
+        one.coordinator.dequeue(one.now).unwrap();
+        two.coordinator.dequeue(two.now).unwrap();
         let (ours, theirs) = (one.batch().unwrap(), two.batch().unwrap());
         assert_eq!(two.send(&theirs), [Outcome::Committed]);
         assert_eq!(one.send(&ours), [Outcome::Moved]);
@@ -220,7 +220,7 @@ fn slots_survive_a_crash_and_are_freed_by_whoever_ends_the_run() {
         assert_eq!(lab.store.slots_taken("all").unwrap(), 0);
         // What it holds is freed even if the limits are others by then.
         new.trigger(&chain(&["a"]), request("run_3")).unwrap();
-        *new.keeper.config() = serves();
+        *new.coordinator.config() = serves();
         new.submit("run_3", signal("c", "CANCEL")).unwrap();
         new.work();
         assert_eq!(lab.store.slots_taken("all").unwrap(), 0);
@@ -240,7 +240,7 @@ fn a_command_beside_a_start_that_finds_no_slot_is_answered() {
         let end = one.batch().unwrap();
         one.send(&end);
         // Both want to start one; one of them also has a command for it.
-        two.keeper.dequeue(two.now).unwrap();
+        two.coordinator.dequeue(two.now).unwrap();
         let ticket = two.hand_in("run_2", super::event("e", "tick", json!({})));
         let batch = two.batch().unwrap();
         let run_3 = lab.store.find("run_3").unwrap().unwrap();

@@ -27,7 +27,7 @@ pub(crate) fn plan() -> Arc<Plan> {
     define(CHAIN)
 }
 
-/// A run that has just started, and its keeper, which offers the work to others.
+/// A run that has just started, and its coordinator, which offers the work to others.
 pub(crate) fn started(lab: &Lab) -> Hand {
     let mut config = offers();
     config.sinks = vec!["sink".into()];
@@ -113,7 +113,7 @@ fn l3_a_changed_or_missing_definition_does_not_change_a_run_that_has_started() {
     each_store(|lab| {
         let mut hand = started(lab);
         run(&mut hand, "VALIDATE");
-        hand.keeper.close().unwrap();
+        hand.coordinator.close().unwrap();
         drop(hand);
         // A server that has never seen the definition, and runs another one of the same name.
         let mut hand = lab.hand(offers());
@@ -216,7 +216,7 @@ fn l5_a_lease_that_was_renewed_in_its_last_instant_is_not_recovered() {
         // The recovery is decided; the heartbeat is faster than its commit, and no event tells of it.
         let last = hand.now.plus(LEASE_MS);
         hand.advance(LEASE_MS + 1);
-        hand.keeper.tick(hand.now).unwrap();
+        hand.coordinator.tick(hand.now).unwrap();
         let recovery = hand.batch().unwrap();
         let run = lab.store.find(RUN).unwrap().unwrap();
         let until = last.plus(LEASE_MS);
@@ -291,7 +291,7 @@ fn l8_a_claim_is_committed_with_its_lease_before_the_worker_hears_of_it() {
         // A heartbeat moves the end of the lease where everyone sees it.
         let run = lab.store.find(RUN).unwrap().unwrap();
         let until = hand.now.plus(LEASE_MS + 50);
-        let store = hand.keeper.store();
+        let store = hand.coordinator.store();
         let held = store.heartbeat(run, "VALIDATE", "worker-1", hand.now, until);
         assert!(held.unwrap());
         if lab.store.kind() != "memory" {

@@ -1,4 +1,4 @@
-//! L7: many claimers at once, each with a keeper of its own and, where the store takes several, with a
+//! L7: many claimers at once, each with a coordinator of its own and, where the store takes several, with a
 //! connection of its own.
 
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ fn l7_concurrent_claimers_never_get_the_same_step() {
                     return got;
                 }
                 for task in tasks {
-                    let stored = hand.keeper.store().load(task.run).unwrap().unwrap();
+                    let stored = hand.coordinator.store().load(task.run).unwrap().unwrap();
                     hand.claim_as(&stored.run_id, &task.target, worker)
                         .expect("what is reserved can be claimed");
                     got.push(stored.run_id);
@@ -119,7 +119,7 @@ fn l7_both_decide_before_either_commits() {
     });
 }
 
-/// Does the same with each keeper, all at once.
+/// Does the same with each coordinator, all at once.
 fn together<T: Send>(
     hands: Vec<Hand>,
     work: impl Fn(&mut Hand, &str) -> T + Sync,

@@ -75,7 +75,7 @@ fn l10_of_a_late_result_and_the_recovery_exactly_one_is_written() {
             let ticket = one.hand_in(&run_id, completed(&claim));
             let result = one.batch().unwrap();
             two.advance(LEASE_MS + 1);
-            two.keeper.tick(two.now).unwrap();
+            two.coordinator.tick(two.now).unwrap();
             let recovery = two.batch().unwrap();
             if late_first {
                 assert_eq!(one.send(&result), [Outcome::Committed]);

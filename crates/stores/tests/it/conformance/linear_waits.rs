@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::{Value as Json, json};
-use stepwell_engine::keeper::{Letter, Output};
+use stepwell_engine::coordinator::{Message, Notice};
 use stepwell_engine::store::{Delivered, OutsideEvent, Trouble};
 use stepwell_kernel::command::{Claim, Command, WaitFor};
 use stepwell_kernel::event::{Body, TaskKind};
@@ -113,7 +113,7 @@ fn l14_what_a_wait_announces_is_in_the_outbox_with_it_or_not_at_all() {
         assert_eq!(lab.store.backlog("sink").unwrap().0, markers);
         let published = |hand: &Hand| {
             let said = hand.said.iter();
-            said.filter(|it| matches!(it, Output::Published(..)))
+            said.filter(|it| matches!(it, Notice::Published(..)))
                 .count()
         };
         assert_eq!(published(&hand), 0);
@@ -176,13 +176,13 @@ fn l18_only_the_awaited_event_wakes_the_waiting_step() {
 /// An event that names no run, only what it is about.
 fn about(id: &str, key: &str, event_type: &str) -> OutsideEvent {
     let payload = json!({ "id": id });
-    let letter = Letter::from(event(id, event_type, payload.clone()));
+    let message = Message::from(event(id, event_type, payload.clone()));
     OutsideEvent {
         id: id.into(),
         event_type: event_type.into(),
         key: key.into(),
         payload: payload.to_string(),
-        mail: letter.body(),
+        mail: message.body(),
     }
 }
 

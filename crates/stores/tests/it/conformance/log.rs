@@ -147,7 +147,7 @@ fn c3_an_event_from_outside_reaches_the_rows_and_the_owner_of_its_run() {
         let plan = chain(&["a"]);
         let mut hand = lab.hand(serves());
         hand.trigger(&plan, request(RUN)).unwrap();
-        let owner = Some(hand.keeper.session());
+        let owner = Some(hand.coordinator.session());
         let run = lab.store.find(RUN).unwrap().unwrap();
         let head = || lab.store.load(run).unwrap().unwrap().head.head;
         assert_eq!(head().session, owner);
@@ -250,7 +250,7 @@ fn a_commit_whose_answer_was_lost_counts_once() {
         // It was written; nobody was told.
         lab.store.commit(&batch).unwrap();
         let retry = hand.lose(&batch, stepwell_engine::store::Trouble::AnswerLost);
-        assert_eq!(retry, stepwell_engine::keeper::Retry::Same);
+        assert_eq!(retry, stepwell_engine::coordinator::Retry::Same);
         assert_eq!(hand.send(&batch), [Outcome::Again]);
         assert!(matches!(hand.answer(ticket), Some(Ok(_))));
         assert_eq!(lab.count(RUN, "EventReceived"), 1);
@@ -287,7 +287,7 @@ fn c31_two_requests_with_the_same_key_are_one_run_also_across_servers() {
         let second = two.hand_in_start(&plan, asked("run_2"));
         one.drive();
         two.drive();
-        let run_1 = stepwell_engine::keeper::Answer::Run("run_1".into());
+        let run_1 = stepwell_engine::coordinator::Answer::Run("run_1".into());
         assert_eq!(one.answer(first), Some(Ok(run_1.clone())));
         assert_eq!(two.answer(second), Some(Ok(run_1)));
         assert!(lab.store.find("run_2").unwrap().is_none());

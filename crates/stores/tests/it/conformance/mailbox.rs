@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use stepwell_engine::Error;
-use stepwell_engine::keeper::Answer;
+use stepwell_engine::coordinator::Answer;
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::rejection::Code;
 

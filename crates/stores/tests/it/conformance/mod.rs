@@ -1,8 +1,8 @@
 //! The numbered statements that a store has a part in, and the engine's own rules, each on memory,
-//! SQLite and PostgreSQL. `each_store` runs a test on all three; `Hand` is a keeper driven by hand, so
-//! that a test can look between any two commits, lose one, or let two keepers race.
+//! SQLite and PostgreSQL. `each_store` runs a test on all three; `Hand` is a coordinator driven by hand, so
+//! that a test can look between any two commits, lose one, or let two coordinators race.
 
-mod keepers;
+mod coordinators;
 mod lab;
 mod limits;
 mod linear;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 use stepwell_dialects::{Source, load};
 use stepwell_engine::StartRequest;
-use stepwell_engine::keeper::{Config, Serves};
+use stepwell_engine::coordinator::{Config, Serves};
 use stepwell_kernel::command::{Claim, Command};
 use stepwell_kernel::event::{RunContext, StepError};
 use stepwell_kernel::plan::{
@@ -142,7 +142,7 @@ fn signal(id: &str, name: &str) -> Command {
         signal: name.into(),
         payload: json!({}),
         reason: Some("because".into()),
-        actor: stepwell_engine::keeper::engine_actor(),
+        actor: stepwell_engine::coordinator::engine_actor(),
     }
 }
 

@@ -2,7 +2,7 @@
 //! that replaces it exactly one is recorded.
 
 use stepwell_engine::Error;
-use stepwell_engine::keeper::{Answer, Retry};
+use stepwell_engine::coordinator::{Answer, Retry};
 use stepwell_engine::store::{Batch, Outcome, Trouble};
 use stepwell_kernel::command::Reply;
 
@@ -54,7 +54,7 @@ fn a_claim_that_was_lost_starts_nothing() {
         batch_later.now = hand.now;
         let outcomes = lab.store.commit(&batch_later).unwrap();
         assert!(matches!(outcomes[..], [Outcome::GuardFailed(_)]));
-        hand.keeper.committed(&batch, outcomes, hand.now);
+        hand.coordinator.committed(&batch, outcomes, hand.now);
         assert!(hand.jobs.is_empty());
         assert_eq!(lab.count(RUN, "StepStarted"), 1);
         assert_eq!(lab.count(RUN, "StepCompleted"), 0);

@@ -1,6 +1,6 @@
 //! States that are written down, so that a long log need not be read.
 
-use stepwell_engine::keeper::Config;
+use stepwell_engine::coordinator::Config;
 use stepwell_kernel::evolve::replay;
 
 use super::{Lab, START, chain, each_store, event, offers, request};

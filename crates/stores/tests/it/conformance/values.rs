@@ -27,7 +27,7 @@ fn an_output_that_is_nested_too_deep_fails_its_step_and_says_so() {
         );
         assert_eq!(lab.count(RUN, "StepFailed"), 1);
         assert_eq!(lab.status(RUN), "FAILED");
-        assert_eq!(hand.keeper.busy(), 0);
+        assert_eq!(hand.coordinator.busy(), 0);
         // Everyone can still read it.
         lab.hand(offers()).state_of(RUN);
     });
@@ -117,7 +117,7 @@ fn a_result_that_the_database_refuses_fails_its_step_only() {
         };
         assert_eq!(lab.store.commit(&good).unwrap(), [Outcome::Committed]);
         let outcomes = vec![Outcome::Refused("a zero byte".into()), Outcome::Committed];
-        hand.keeper.committed(&batch, outcomes, hand.now);
+        hand.coordinator.committed(&batch, outcomes, hand.now);
         hand.drive();
         assert_eq!(lab.status("run_w"), "COMPLETED");
         assert_eq!(lab.status(RUN), "FAILED");
@@ -126,6 +126,6 @@ fn a_result_that_the_database_refuses_fails_its_step_only() {
             text.contains("VALUE_REFUSED") && text.contains("a zero byte"),
             "{text}"
         );
-        assert_eq!(hand.keeper.busy(), 0);
+        assert_eq!(hand.coordinator.busy(), 0);
     });
 }

@@ -16,7 +16,7 @@ use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::{FORMAT, Phase, State};
 use stepwell_kernel::time::Time;
 
-use super::{Config, From, Letter, Output, Request};
+use super::{Config, Message, Notice, Origin, Request};
 use crate::chunk;
 use crate::error::Error;
 use crate::rows::{self, served_by, target_name};
@@ -31,7 +31,7 @@ const HOLD_MS: u64 = 2_000;
 
 /// A run in memory.
 #[derive(Debug)]
-pub struct Hot {
+pub struct HotRun {
     /// Its number.
     pub run: RunNo,
     /// Its id.
@@ -52,7 +52,7 @@ pub struct Hot {
     /// Work for this process that is not claimed yet.
     pub(crate) ready: BTreeSet<(Time, u32, Target)>,
     /// It stands in the line for capacity.
-    pub(crate) hungry: bool,
+    pub(crate) awaiting_capacity: bool,
     /// Full queues in whose lines it stands.
     pub(crate) lines: BTreeSet<String>,
     /// It was read and nobody has looked yet what is to be done for it.
@@ -67,7 +67,7 @@ pub struct Hot {
     pub(crate) tasks: HashMap<String, bool>,
     /// Steps with a row in `waits`.
     pub(crate) waits: HashSet<String>,
-    /// The entry in the keeper's timers.
+    /// The entry in the coordinator's timers.
     pub(crate) timer: Option<Time>,
     pub(crate) used: u64,
     log_bytes: usize,
@@ -90,7 +90,7 @@ pub(crate) struct Draft {
     pub(crate) slots: Vec<SlotChange>,
     pub(crate) alerts: Vec<NewAlert>,
     /// Said once it is committed.
-    pub(crate) then: Vec<Output>,
+    pub(crate) then: Vec<Notice>,
     /// The head as this commit writes it.
     pub(crate) head: Option<Head>,
     /// The head's version goes up with it.
@@ -115,10 +115,10 @@ impl Draft {
     }
 }
 
-impl Hot {
+impl HotRun {
     /// A run that does not exist yet.
-    pub(crate) fn new(run: RunNo, run_id: &str, plan: Arc<Plan>) -> Hot {
-        Hot {
+    pub(crate) fn new(run: RunNo, run_id: &str, plan: Arc<Plan>) -> HotRun {
+        HotRun {
             run,
             run_id: run_id.into(),
             state: State::new(run_id, &plan),
@@ -131,7 +131,7 @@ impl Hot {
             flight: None,
             waiting: VecDeque::new(),
             ready: BTreeSet::new(),
-            hungry: false,
+            awaiting_capacity: false,
             lines: BTreeSet::new(),
             fresh: false,
             untold: None,
@@ -151,8 +151,8 @@ impl Hot {
         stored: StoredRun,
         plan: Arc<Plan>,
         all: impl FnOnce() -> Result<Vec<StoredChunk>, Error>,
-    ) -> Result<Hot, Error> {
-        let mut hot = Hot::new(stored.run, &stored.run_id, plan);
+    ) -> Result<HotRun, Error> {
+        let mut hot = HotRun::new(stored.run, &stored.run_id, plan);
         hot.fresh = true;
         let thawed = stored.snapshot.as_ref().and_then(|frozen| {
             let state = State::thaw(frozen.version, &frozen.body, &hot.plan)?;
@@ -221,7 +221,7 @@ impl Hot {
             && self.flight.is_none()
             && self.waiting.is_empty()
             && self.jobs.is_empty()
-            && !self.hungry
+            && !self.awaiting_capacity
             && self.lines.is_empty()
     }
 
@@ -271,7 +271,7 @@ impl Hot {
     /// When it must be looked at here. What stands in line is looked at when there is room, and time
     /// makes none.
     pub(crate) fn alarm(&self) -> Option<Time> {
-        let work = self.next_ready().filter(|_| !self.hungry);
+        let work = self.next_ready().filter(|_| !self.awaiting_capacity);
         let work = work.map(|(visible_at, _, _)| visible_at);
         next_wake(&self.state).into_iter().chain(work).min()
     }
@@ -328,7 +328,7 @@ impl Hot {
         let owned = mine || head.session == Some(session);
         let mut append = Append::new(self.run, draft.after);
         for (request, answer) in &draft.decided {
-            if let From::Mail { no, reply } = request.from
+            if let Origin::Message { no, reply } = request.from
                 && (answer.is_ok() || !reply)
             {
                 append.taken.push(no);
@@ -336,7 +336,7 @@ impl Hot {
         }
         append.taken.append(&mut draft.taken.clone());
         if draft.events.is_empty() {
-            let asks = |(request, _): &(Request, _)| request.from != From::Keeper;
+            let asks = |(request, _): &(Request, _)| request.from != Origin::Coordinator;
             let rows = !draft.tasks.is_empty() || !draft.mail.is_empty();
             if !changed && !rows && append.taken.is_empty() && !draft.decided.iter().any(asks) {
                 return Ok(None);
@@ -367,7 +367,7 @@ impl Hot {
             // Whoever has the run by now is told that it has moved: there may be work for it.
             append
                 .mail
-                .push(Letter::from(Command::Proceed).to(&self.run_id));
+                .push(Message::from(Command::Proceed).to(&self.run_id));
         }
         append.slots.clone_from(&draft.slots);
         append.alerts.clone_from(&draft.alerts);

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 /// Waits that grow.
 #[derive(Clone, Debug)]
-pub(super) struct Backoff {
+pub(super) struct RetryDelay {
     base_ms: u64,
     max_ms: u64,
     chance: u64,
 }
 
-impl Backoff {
+impl RetryDelay {
     /// `who` is part of the seed, so that servers of the same configuration do not come back together.
-    pub(super) fn new(base: Duration, max: Duration, seed: u64, who: &[&str]) -> Backoff {
+    pub(super) fn new(base: Duration, max: Duration, seed: u64, who: &[&str]) -> RetryDelay {
         // FNV-1a: any spread will do.
         let mut chance = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
         for byte in who.iter().flat_map(|name| name.bytes().chain([0])) {
             chance = (chance ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         let millis = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
-        Backoff {
+        RetryDelay {
             base_ms: millis(base).max(1),
             max_ms: millis(max).max(1),
             chance,
@@ -48,9 +48,9 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    fn backoff(seed: u64, who: &str) -> Backoff {
+    fn backoff(seed: u64, who: &str) -> RetryDelay {
         let (base, max) = (Duration::from_secs(1), Duration::from_secs(60));
-        Backoff::new(base, max, seed, &[who])
+        RetryDelay::new(base, max, seed, &[who])
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_and_name_wait_the_same() {
-        let waits = |mut it: Backoff| -> Vec<u64> { (1..9).map(|n| it.after(n)).collect() };
+        let waits = |mut it: RetryDelay| -> Vec<u64> { (1..9).map(|n| it.after(n)).collect() };
         assert_eq!(waits(backoff(1, "a")), waits(backoff(1, "a")));
         assert_ne!(waits(backoff(1, "a")), waits(backoff(2, "a")));
         assert_ne!(waits(backoff(1, "a")), waits(backoff(1, "b")));

@@ -10,7 +10,7 @@ use stepwell_kernel::effect::Target;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-use super::{Config, Hot, Keeper};
+use super::{Config, Coordinator, HotRun};
 use crate::rows::served_by;
 use crate::store::RunNo;
 
@@ -47,7 +47,7 @@ impl Load {
 
     /// A run has this work in flight. An execution that timed out may still be known; it makes room
     /// for this one.
-    pub(super) fn begin(&mut self, hot: &mut Hot, target: Target, execution: u32) {
+    pub(super) fn begin(&mut self, hot: &mut HotRun, target: Target, execution: u32) {
         if hot.jobs.insert(target, execution).is_some() {
             return;
         }
@@ -60,14 +60,14 @@ impl Load {
     }
 
     /// A run has this work in flight no longer.
-    pub(super) fn end(&mut self, hot: &mut Hot, target: Target) {
+    pub(super) fn end(&mut self, hot: &mut HotRun, target: Target) {
         if hot.jobs.remove(&target).is_some() {
             self.less(served_by(&hot.plan, target).0);
         }
     }
 
     /// A run is forgotten with all its work.
-    pub(super) fn forget(&mut self, hot: &mut Hot) {
+    pub(super) fn forget(&mut self, hot: &mut HotRun) {
         for target in hot.jobs.keys() {
             self.less(served_by(&hot.plan, *target).0);
         }
@@ -85,7 +85,7 @@ impl Load {
     }
 
     /// A run stands in line for a queue that is full.
-    fn stand(&mut self, hot: &mut Hot, queue: &str) {
+    fn stand(&mut self, hot: &mut HotRun, queue: &str) {
         if hot.lines.insert(queue.to_owned()) {
             let line = self.lines.entry(queue.to_owned()).or_default();
             line.push_back(hot.run);
@@ -93,7 +93,7 @@ impl Load {
     }
 
     /// A run has nothing to stand in line for.
-    fn leave(&mut self, hot: &mut Hot) {
+    fn leave(&mut self, hot: &mut HotRun) {
         for queue in std::mem::take(&mut hot.lines) {
             if let Some(line) = self.lines.get_mut(&queue) {
                 line.retain(|run| *run != hot.run);
@@ -110,16 +110,16 @@ impl Load {
     }
 }
 
-impl Keeper {
+impl Coordinator {
     /// Lets runs that found no room try again.
     pub(super) fn feed(&mut self, now: Time) {
         let mut free = self.load.room(&self.config);
         while free > 0 {
-            let Some(run) = self.hungry.pop_front() else {
+            let Some(run) = self.awaiting_capacity.pop_front() else {
                 break;
             };
             if let Some(hot) = self.runs.get_mut(&run) {
-                hot.hungry = false;
+                hot.awaiting_capacity = false;
                 free = free.saturating_sub(hot.ready.len().max(1));
                 self.look_at(run);
             }
@@ -169,9 +169,9 @@ impl Keeper {
                 return;
             }
             if self.load.room(&self.config) == 0 {
-                if !hot.hungry {
-                    hot.hungry = true;
-                    self.hungry.push_back(run);
+                if !hot.awaiting_capacity {
+                    hot.awaiting_capacity = true;
+                    self.awaiting_capacity.push_back(run);
                 }
                 return;
             }

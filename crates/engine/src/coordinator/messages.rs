@@ -14,16 +14,16 @@ use stepwell_kernel::run_output;
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
 
-use super::rows::engine_actor;
-use super::{Draft, From, Hot, Keeper, Output, Request};
+use super::effects::engine_actor;
+use super::{Coordinator, Draft, HotRun, Notice, Origin, Request};
 use crate::error::Error;
 use crate::start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
 use crate::store::{Mail, MailNo, NewMail, RunNo};
 
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "letter")]
-pub enum Letter {
+#[serde(rename_all = "camelCase", tag = "letter")] // The tag is in stored rows and cannot change.
+pub enum Message {
     /// A command; with `reply` the sender looks for an answer.
     Command {
         /// What is wanted.
@@ -60,20 +60,20 @@ pub enum Letter {
     },
 }
 
-impl std::convert::From<Command> for Letter {
-    fn from(command: Command) -> Letter {
-        Letter::Command {
+impl From<Command> for Message {
+    fn from(command: Command) -> Message {
+        Message::Command {
             command: Box::new(command),
             reply: false,
         }
     }
 }
 
-impl Letter {
+impl Message {
     /// As JSON text.
     #[must_use]
     pub fn body(&self) -> String {
-        // Every part of a letter has a JSON form.
+        // Every part of a message has a JSON form.
         serde_json::to_string(self).unwrap_or_default()
     }
 
@@ -95,7 +95,7 @@ fn signal(id: String, signal: &str) -> Command {
     }
 }
 
-impl Keeper {
+impl Coordinator {
     /// Deals with a message.
     pub(super) fn read_mail(&mut self, mail: &Mail, now: Time) {
         if !self.reading.insert(mail.no) {
@@ -108,14 +108,14 @@ impl Keeper {
             return;
         }
         let no = mail.no;
-        let from = |reply| From::Mail { no, reply };
-        let (command, from) = match serde_json::from_str::<Letter>(&mail.body) {
-            Ok(Letter::Command { command, reply }) => (*command, from(reply)),
-            Ok(Letter::ParentPaused { pause }) => (
+        let from = |reply| Origin::Message { no, reply };
+        let (command, from) = match serde_json::from_str::<Message>(&mail.body) {
+            Ok(Message::Command { command, reply }) => (*command, from(reply)),
+            Ok(Message::ParentPaused { pause }) => (
                 signal(format!("parent-PAUSE-{pause}"), "PAUSE"),
                 from(false),
             ),
-            Ok(Letter::ParentResumed { pause }) => {
+            Ok(Message::ParentResumed { pause }) => {
                 // Only for children that this pause has paused.
                 let known = format!("parent-PAUSE-{pause}");
                 let hot = self.runs.get(&mail.run);
@@ -128,11 +128,11 @@ impl Keeper {
                     from(false),
                 )
             }
-            Ok(Letter::Repeat { request_key }) => {
+            Ok(Message::Repeat { request_key }) => {
                 self.repeat(mail.run, &request_key, no, now);
                 return;
             }
-            Ok(Letter::StartChild {
+            Ok(Message::StartChild {
                 step,
                 request_key,
                 input,
@@ -198,11 +198,11 @@ impl Keeper {
                 format!("runs may start runs {MAX_CHILD_DEPTH} deep; {path:?} would be one more");
             let error = StepError::new(ErrorClass::Validation, "CHILD_TOO_DEEP", message);
             let end = no_child(step, request_key, error);
-            return self.answer_letter(mail, end, now);
+            return self.answer_message(mail, end, now);
         }
         let Some(child_plan) = self.catalog.find(&plan, &path) else {
             if self.config.engine_type == "mock" {
-                self.outputs.push_back(Output::MissingChild {
+                self.notices.push_back(Notice::MissingChild {
                     run: mail.run,
                     step,
                     request_key,
@@ -217,7 +217,7 @@ impl Keeper {
             );
             let error = StepError::new(ErrorClass::Validation, "CHILD_UNKNOWN", message);
             let end = no_child(step, request_key, error);
-            return self.answer_letter(mail, end, now);
+            return self.answer_message(mail, end, now);
         };
         let request = StartRequest {
             run_id: run_id_for(&request_key),
@@ -233,10 +233,10 @@ impl Keeper {
     }
 
     /// A message becomes a command to the run it is for.
-    pub(crate) fn answer_letter(&mut self, mail: &Mail, command: Command, now: Time) {
+    pub(crate) fn answer_message(&mut self, mail: &Mail, command: Command, now: Time) {
         let request = Request {
             command,
-            from: From::Mail {
+            from: Origin::Message {
                 no: mail.no,
                 reply: false,
             },
@@ -253,7 +253,7 @@ impl Keeper {
             run,
             body: String::new(),
         };
-        self.answer_letter(&mail, command, now);
+        self.answer_message(&mail, command, now);
     }
 
     /// How many runs are above this one.
@@ -314,28 +314,28 @@ impl Keeper {
             output: run_output(&hot.plan, &hot.state, asked),
             error: hot.state.error.clone(),
         };
-        let letter = Letter::from(end).to(&parent.run_id);
+        let message = Message::from(end).to(&parent.run_id);
         if let Some(hot) = self.runs.get_mut(&run) {
             let draft = hot.draft.get_or_insert_with(|| Draft::new(hot.committed));
-            draft.mail.push(letter);
+            draft.mail.push(message);
         }
     }
 
     /// Another server has the run: it is asked to take the command.
     pub(super) fn forward(&mut self, run: RunNo, request: Request, now: Time) {
-        let From::Sender(ticket) = request.from else {
-            // Messages are read by the owner; the keeper's own commands are the owner's business.
-            if let From::Mail { no, .. } = request.from {
+        let Origin::Sender(ticket) = request.from else {
+            // Messages are read by the owner; the coordinator's own commands are the owner's business.
+            if let Origin::Message { no, .. } = request.from {
                 self.reading.remove(&no);
             }
             self.forget_unused(run);
             return;
         };
-        let letter = Letter::Command {
+        let message = Message::Command {
             command: Box::new(request.command.clone()),
             reply: true,
         };
-        let body = letter.body();
+        let body = message.body();
         let depth = crate::chunk::depth(&body);
         if depth > crate::chunk::MAX_DEPTH {
             // The owner could not read it.
@@ -362,9 +362,9 @@ impl Keeper {
     }
 }
 
-/// Which definition a step waits for, and which of its steps' outputs: what its worker asked for, else
+/// Which definition a step waits for, and which of its steps' notices: what its worker asked for, else
 /// what the plan says.
-fn called(hot: &Hot, step: StepRef) -> Option<(&str, Option<&str>)> {
+fn called(hot: &HotRun, step: StepRef) -> Option<(&str, Option<&str>)> {
     let wait = hot.state.run(step)?.wait.as_ref()?;
     let call = match &wait.kind {
         WaitKind::Child { call, .. } => call.as_ref(),

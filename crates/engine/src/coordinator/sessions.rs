@@ -5,15 +5,15 @@ use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::time::Time;
 
-use super::wake::{before, store_error};
-use super::{Draft, Keeper, Output, Request, worker_of};
+use super::polling::{before, store_error};
+use super::{Coordinator, Draft, Notice, Request, worker_of};
 use crate::rows::parse_target;
 use crate::store::{Guard, RunNo, SessionNo, StoreError, TaskRow};
 
 /// How many rows are asked for at a time.
 const PAGE: usize = 256;
 
-impl Keeper {
+impl Coordinator {
     pub(super) fn keep_session(&mut self, now: Time) -> Result<(), StoreError> {
         if now >= self.polls.renew && !self.polls.session_lost {
             let until = now.plus(self.config.session_ms);
@@ -63,7 +63,7 @@ impl Keeper {
                 continue;
             };
             for (target, execution) in &hot.jobs {
-                self.outputs.push_back(Output::Stop {
+                self.notices.push_back(Notice::Stop {
                     run,
                     target: *target,
                     execution: *execution,
@@ -83,7 +83,7 @@ impl Keeper {
             again.extend(asked.map(|request| (run, request)));
         }
         self.dirty.clear();
-        self.hungry.clear();
+        self.awaiting_capacity.clear();
         for (run, plan, new, requests) in created {
             self.create_again(run, &plan, new, requests, now);
         }
@@ -110,7 +110,7 @@ impl Keeper {
 
     /// Takes over a run of a dead server: its leases have ended with its session.
     fn take_over(&mut self, run: RunNo, dead: SessionNo, now: Time) {
-        let busy = |hot: &super::Hot| hot.flight.is_some() || hot.draft.is_some();
+        let busy = |hot: &super::HotRun| hot.flight.is_some() || hot.draft.is_some();
         if self.runs.get(&run).is_some_and(busy) {
             return;
         }
@@ -161,13 +161,13 @@ impl Keeper {
         for command in requests {
             let request = Request {
                 guard: Some(guard.clone()),
-                ..Request::keeper(command)
+                ..Request::own(command)
             };
             self.decide(run, request, now);
         }
         self.attend(run, now);
         if let Some(draft) = self.runs.get_mut(&run).and_then(|hot| hot.draft.as_mut()) {
-            let ask = |step| Output::Person { run, step };
+            let ask = |step| Notice::Person { run, step };
             draft.then.extend(people.into_iter().map(ask));
         }
     }
@@ -180,7 +180,7 @@ impl Keeper {
             .map(|(run, after)| (*run, *after))
             .collect();
         for (run, after) in some {
-            let busy = |hot: &super::Hot| hot.flight.is_some() || hot.draft.is_some();
+            let busy = |hot: &super::HotRun| hot.flight.is_some() || hot.draft.is_some();
             if self.runs.get(&run).is_some_and(busy) {
                 continue;
             }
@@ -227,7 +227,7 @@ impl Keeper {
             guard: Some(Guard::Expired {
                 target: task.target.clone(),
             }),
-            ..Request::keeper(Command::ExpireLease {
+            ..Request::own(Command::ExpireLease {
                 target,
                 execution: it.execution,
                 lease_until: task.until,

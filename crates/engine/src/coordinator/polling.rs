@@ -11,7 +11,7 @@ use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
 
-use super::{Answer, Draft, From, Keeper, Output, Request, Serves, Ticket};
+use super::{Answer, Coordinator, Draft, Notice, Origin, Request, Serves, Ticket};
 use crate::error::Error;
 use crate::rows::parse_target;
 use crate::store::{Guard, MailNo, RunNo, StoreError, TaskRow};
@@ -31,9 +31,9 @@ pub(super) struct Polls {
     pub(super) renew: Time,
     /// The store was not there: it is not asked before.
     rest: Time,
-    /// When the next run that nobody has is due, as far as this keeper knows.
+    /// When the next run that nobody has is due, as far as this coordinator knows.
     due: Option<Time>,
-    /// When queued runs may start, as far as this keeper knows.
+    /// When queued runs may start, as far as this coordinator knows.
     starts: BTreeSet<Time>,
     pub(super) mail: bool,
     pub(super) queue: bool,
@@ -72,7 +72,7 @@ impl Polls {
     }
 }
 
-impl Keeper {
+impl Coordinator {
     /// When `tick` must be called at the latest.
     #[must_use]
     pub fn next_tick(&self) -> Time {
@@ -181,7 +181,7 @@ impl Keeper {
                 break;
             };
             let before = hot.state.seq;
-            self.decide(run, Request::keeper(Command::FireTimer(id)), now);
+            self.decide(run, Request::own(Command::FireTimer(id)), now);
             if self
                 .runs
                 .get(&run)
@@ -246,12 +246,12 @@ impl Keeper {
                 execution,
                 lease_until: Some(before(now)),
             };
-            self.decide(run, Request::keeper(expire), now);
+            self.decide(run, Request::own(expire), now);
         }
         self.follow(run, effects);
         if let Some(hot) = self.runs.get_mut(&run) {
             if std::mem::take(&mut hot.proceed) {
-                self.decide(run, Request::keeper(Command::Proceed), now);
+                self.decide(run, Request::own(Command::Proceed), now);
             }
             self.touch(run);
         }
@@ -335,7 +335,7 @@ impl Keeper {
     /// Forgets a run that others have moved while nobody here had it. Says whether that was so.
     pub fn forget_if_moved(&mut self, run_id: &str) -> Result<bool, Error> {
         let run = self.number_of(run_id)?;
-        let idle = |hot: &&super::Hot| hot.is_idle(self.session);
+        let idle = |hot: &&super::HotRun| hot.is_idle(self.session);
         let Some(hot) = self.runs.get(&run).filter(idle) else {
             return Ok(false);
         };
@@ -444,11 +444,11 @@ impl Keeper {
                 Ok(None) => self.polls.awaited.push((mail, ticket)),
                 Ok(Some(None)) => {
                     let done = Ok(Answer::Reply(Reply::Done));
-                    self.outputs.push_back(Output::Answer(ticket, done));
+                    self.notices.push_back(Notice::Answer(ticket, done));
                 }
                 Ok(Some(Some(text))) => {
                     let error = Err(refusal(&text));
-                    self.outputs.push_back(Output::Answer(ticket, error));
+                    self.notices.push_back(Notice::Answer(ticket, error));
                 }
                 Err(error) => {
                     self.polls.awaited.push((mail, ticket));
@@ -471,7 +471,7 @@ impl Keeper {
         tracing::warn!(%error, run = run.0, "a run cannot be read now; its commands wait");
         let (senders, rest): (Vec<Request>, Vec<Request>) = requests
             .into_iter()
-            .partition(|request| matches!(request.from, From::Sender(_)));
+            .partition(|request| matches!(request.from, Origin::Sender(_)));
         for request in &senders {
             self.refuse(request, error.clone());
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use stepwell_engine::keeper::{Config, Output, Serves};
+use stepwell_engine::coordinator::{Config, Notice, Serves};
 use stepwell_engine::store::Outcome;
 use stepwell_kernel::command::Reply;
 use stepwell_kernel::rejection::Code;
@@ -82,11 +82,11 @@ fn only_one_of_two_servers_takes_a_dead_ones_run_over() {
             old.trigger(&chain(&["a"]), request(&format!("run_{no}")))
                 .unwrap();
         }
-        old.keeper.close().unwrap();
+        old.coordinator.close().unwrap();
         let (mut one, mut two) = (lab.hand(serves()), lab.hand(serves()));
         // Both see the dead one before either commits.
-        one.keeper.tick(one.now).unwrap();
-        two.keeper.tick(two.now).unwrap();
+        one.coordinator.tick(one.now).unwrap();
+        two.coordinator.tick(two.now).unwrap();
         two.drive();
         one.drive();
         assert_eq!((one.jobs.len(), two.jobs.len()), (0, 5));
@@ -106,13 +106,13 @@ fn a_server_that_stops_gives_back_at_once() {
         let mut old = lab.hand(serves());
         old.trigger(&chain(&["a", "b"]), request(RUN)).unwrap();
         let job = old.jobs.remove(0);
-        old.keeper.stop();
+        old.coordinator.stop();
         // What is under way may end; nothing new is claimed.
         old.finish(&job, completed(&job.claimed.claim));
         assert!(old.jobs.is_empty());
         let refused = old.trigger(&chain(&["a"]), request("run_late"));
         assert_eq!(refused, Err(stepwell_engine::Error::Stopping));
-        old.keeper.close().unwrap();
+        old.coordinator.close().unwrap();
         // No time passes, and no attempt is lost.
         let mut new = lab.hand(serves());
         new.tick();
@@ -128,14 +128,14 @@ fn a_server_whose_session_was_lost_opens_another_and_goes_on() {
     each_store(|lab| {
         let mut hand = lab.hand(serves());
         hand.trigger(&chain(&["a", "b"]), request(RUN)).unwrap();
-        let first = hand.keeper.session();
+        let first = hand.coordinator.session();
         let job = hand.jobs.remove(0);
         // It slept through its session's end, which someone has seen.
         hand.advance(15_001);
         assert_eq!(lab.store.dead_sessions(hand.now).unwrap(), [first]);
         hand.tick();
-        assert_ne!(hand.keeper.session(), first);
-        let stopped = |it: &Output| matches!(it, Output::Stop { .. });
+        assert_ne!(hand.coordinator.session(), first);
+        let stopped = |it: &Notice| matches!(it, Notice::Stop { .. });
         assert!(
             hand.said.iter().any(stopped),
             "its work is not its any more"
@@ -149,7 +149,7 @@ fn a_server_whose_session_was_lost_opens_another_and_goes_on() {
         hand.finish(&again, completed(&again.claimed.claim));
         hand.work();
         assert_eq!(lab.status(RUN), "COMPLETED");
-        assert_eq!(hand.keeper.busy(), 0);
+        assert_eq!(hand.coordinator.busy(), 0);
     });
 }
 
@@ -185,13 +185,13 @@ fn a_batch_of_a_replaced_session_does_not_cost_the_new_one() {
         let batch = hand.batch().unwrap();
         hand.advance(15_001);
         lab.store.dead_sessions(hand.now).unwrap();
-        hand.keeper.tick(hand.now).unwrap();
-        let second = hand.keeper.session();
+        hand.coordinator.tick(hand.now).unwrap();
+        let second = hand.coordinator.session();
         // Only now the first session's last commit is answered.
         assert!(matches!(hand.send(&batch)[..], [Outcome::GuardFailed(_)]));
         hand.drive();
         hand.tick();
-        assert_eq!(hand.keeper.session(), second);
+        assert_eq!(hand.coordinator.session(), second);
         hand.work();
         assert_eq!(lab.status(RUN), "COMPLETED");
     });
@@ -221,13 +221,13 @@ fn forgetting_runs_changes_nothing() {
                     let done = hand.submit(run_id, completed(&claim)).unwrap();
                     assert_eq!(done, Reply::Done);
                     if cache < 5 {
-                        assert!(hand.keeper.all_hot().count() <= 2 * cache + 1);
+                        assert!(hand.coordinator.all_hot().count() <= 2 * cache + 1);
                     }
                 }
             }
             let again = hand.code(&runs[0], claim_of_the_first());
             assert_eq!(again, Code::RunTerminal);
-            hand.keeper.close().unwrap();
+            hand.coordinator.close().unwrap();
             let logs = runs.iter().map(|run_id| lab.kinds(run_id));
             logs.collect::<Vec<_>>()
         };
@@ -271,7 +271,7 @@ fn a_wake_up_is_seen_by_whoever_lives() {
             super::failed(&job.claimed.claim, "busy", true, 600_000),
         );
         // Nobody has the run while it waits, so nobody's death matters.
-        hand.keeper.close().unwrap();
+        hand.coordinator.close().unwrap();
         let mut other = lab.hand_at(serves(), hand.now);
         other.tick();
         assert!(other.jobs.is_empty());
@@ -308,7 +308,11 @@ fn the_end_of_a_lease_outside_does_not_take_a_run_from_its_server() {
         let session = || lab.store.load(run).unwrap().unwrap().head.head.session;
         let mut other = lab.hand(config);
         other.advance(5_001).tick();
-        assert_eq!(session(), Some(owner.keeper.session()), "it keeps its run");
+        assert_eq!(
+            session(),
+            Some(owner.coordinator.session()),
+            "it keeps its run"
+        );
         owner.advance(5_001).tick();
         assert_eq!(lab.count(RUN, "StepExecutionFailed"), 1, "and sees to it");
         // It dies, and its own work is found and done again.

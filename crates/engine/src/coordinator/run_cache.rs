@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use stepwell_kernel::plan::Plan;
 
-use super::{Hot, Keeper};
+use super::{Coordinator, HotRun};
 use crate::error::Error;
 use crate::store::{PlanNo, RunNo};
 
-impl Keeper {
+impl Coordinator {
     /// Brings a run into memory.
     pub(crate) fn ensure(&mut self, run: RunNo) -> Result<(), Error> {
         if self.runs.contains_key(&run) {
@@ -18,7 +18,7 @@ impl Keeper {
         let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
         let plan = self.plan(stored.plan, &stored.run_id)?;
         let store = self.store.clone();
-        let mut hot = Hot::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
+        let mut hot = HotRun::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
         hot.used = self.clock;
         self.ids.insert(hot.run_id.clone(), run);
         self.runs.insert(run, hot);

@@ -1,16 +1,16 @@
-//! What the keeper does about each effect: in the draft what is a row, in memory what is not.
+//! What the coordinator does about each effect: in the draft what is a row, in memory what is not.
 
 use stepwell_kernel::command::{Actor, Command, Role};
 use stepwell_kernel::effect::Effect;
 use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::state::{State, Status, StepRun};
 
-use super::{Draft, Keeper, Letter, Output};
+use super::{Coordinator, Draft, Message, Notice};
 use crate::rows::{served_by, target_name};
 use crate::start::run_id_for;
 use crate::store::{NewAlert, NewMail, RunNo, SlotChange, TaskChange};
 
-impl Keeper {
+impl Coordinator {
     pub(super) fn perform(&mut self, run: RunNo, effect: Effect) {
         if let Effect::RunEnded(outcome) = effect {
             self.tell_parent(run, outcome);
@@ -44,7 +44,7 @@ impl Keeper {
                     priority: i32::try_from(order).unwrap_or(i32::MAX),
                     visible_at,
                 });
-                draft.then.push(Output::Offer {
+                draft.then.push(Notice::Offer {
                     run,
                     target,
                     visible_at,
@@ -55,14 +55,14 @@ impl Keeper {
                 if hot.tasks.get(&name) == Some(&true) {
                     draft.tasks.push(TaskChange::Stop { target: name });
                 }
-                draft.then.push(Output::Stop {
+                draft.then.push(Notice::Stop {
                     run,
                     target,
                     execution,
                 });
             }
-            Effect::IssueToken { step, .. } => draft.then.push(Output::Person { run, step }),
-            Effect::Publish(event) => draft.then.push(Output::Published(run, event)),
+            Effect::IssueToken { step, .. } => draft.then.push(Notice::Person { run, step }),
+            Effect::Publish(event) => draft.then.push(Notice::Published(run, event)),
             Effect::Alert {
                 code,
                 priority,
@@ -74,7 +74,7 @@ impl Keeper {
                     message,
                 };
                 draft.alerts.push(alert.clone());
-                draft.then.push(Output::Alert(run, alert));
+                draft.then.push(Notice::Alert(run, alert));
             }
             Effect::Proceed => hot.proceed = true,
             Effect::StartChild {
@@ -82,12 +82,12 @@ impl Keeper {
                 request_key,
                 input,
             } => {
-                let letter = Letter::StartChild {
+                let message = Message::StartChild {
                     step,
                     request_key,
                     input,
                 };
-                draft.mail.push(letter.to(&hot.run_id));
+                draft.mail.push(message.to(&hot.run_id));
             }
             Effect::CancelChild { request_key, .. } => {
                 let cancel = Command::CancelRun {
@@ -97,17 +97,17 @@ impl Keeper {
                 };
                 draft
                     .mail
-                    .push(Letter::from(cancel).to(&run_id_for(&request_key)));
+                    .push(Message::from(cancel).to(&run_id_for(&request_key)));
             }
             Effect::PauseChildren => {
                 let pause = hot.state.pauses;
-                let letter = Letter::ParentPaused { pause };
-                draft.mail.extend(tell_children(&hot.state, &letter));
+                let message = Message::ParentPaused { pause };
+                draft.mail.extend(tell_children(&hot.state, &message));
             }
             Effect::ResumeChildren => {
                 let pause = hot.state.pauses;
-                let letter = Letter::ParentResumed { pause };
-                draft.mail.extend(tell_children(&hot.state, &letter));
+                let message = Message::ParentResumed { pause };
+                draft.mail.extend(tell_children(&hot.state, &message));
             }
             Effect::RunEnded(outcome) => {
                 // It may have taken them in this very draft: started and cancelled in one commit.
@@ -128,7 +128,7 @@ impl Keeper {
                 hot.proceed = false;
                 draft
                     .then
-                    .push(Output::Ended(run, hot.run_id.clone(), outcome));
+                    .push(Notice::Ended(run, hot.run_id.clone(), outcome));
             }
             // Timers are read off the state.
             Effect::WakeAt(_) => {}
@@ -137,10 +137,10 @@ impl Keeper {
 }
 
 /// Passes a pause or its end on to the children that the run waits for.
-fn tell_children(state: &State, letter: &Letter) -> Vec<NewMail> {
+fn tell_children(state: &State, message: &Message) -> Vec<NewMail> {
     let child = |at: &StepRef| state.run(*at)?.child().cloned();
     let keys = state.open.iter().filter_map(child);
-    keys.map(|key| letter.to(&run_id_for(&key))).collect()
+    keys.map(|key| message.to(&run_id_for(&key))).collect()
 }
 
 /// The engine itself, as the sender of what it passes on.

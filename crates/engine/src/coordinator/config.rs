@@ -1,4 +1,4 @@
-//! How a keeper works: what it serves, how much at a time, for whom.
+//! How a coordinator works: what it serves, how much at a time, for whom.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -41,7 +41,7 @@ impl fmt::Debug for Serves {
     }
 }
 
-/// How a keeper works.
+/// How a coordinator works.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which engine the log names.
@@ -50,7 +50,7 @@ pub struct Config {
     pub name: String,
     /// Which work this process does itself.
     pub serves: Serves,
-    /// The only runs that are started and worked on here; absent means all. Runs that this keeper
+    /// The only runs that are started and worked on here; absent means all. Runs that this coordinator
     /// creates and their children join them. Messages and dead servers are seen to for all runs, and
     /// time too where there is nobody else who does.
     pub only: Option<HashSet<String>>,

@@ -1,4 +1,4 @@
-//! What is said to a keeper and what it says: requests on their way in, answers and news on their way
+//! What is said to a coordinator and what it says: requests on their way in, answers and news on their way
 //! out.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub enum Answer {
 
 /// Work in this process whose claim is committed.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct Assignment {
     /// The run.
     pub run: RunNo,
     /// Its id.
@@ -38,13 +38,13 @@ pub struct Job {
     pub claimed: Claimed,
 }
 
-/// What the keeper has to say. Everything in it is committed.
+/// What the coordinator has to say. Everything in it is committed.
 #[derive(Debug)]
-pub enum Output {
+pub enum Notice {
     /// An answer.
     Answer(Ticket, Result<Answer, Error>),
     /// Do this work.
-    Start(Box<Job>),
+    Start(Box<Assignment>),
     /// This work is no longer wanted.
     Stop {
         /// The run.
@@ -102,35 +102,35 @@ pub enum Output {
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) command: Command,
-    pub(crate) from: From,
+    pub(crate) from: Origin,
     pub(crate) guard: Option<Guard>,
     pub(crate) retries: u8,
 }
 
 /// Who a command comes from, and how it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum Origin {
     /// Someone who waits for the answer.
     Sender(Ticket),
     /// A message; `reply` if its sender looks for an answer.
-    Mail { no: MailNo, reply: bool },
+    Message { no: MailNo, reply: bool },
     /// A run that waits for the child that is created; its message is done once the child is there.
     Parent { run: RunNo, mail: MailNo },
-    /// The keeper itself.
-    Keeper,
+    /// The coordinator itself.
+    Coordinator,
 }
 
 impl Request {
     /// The end of a lease, found by asking the store: it is found again if it is still so. Decided
     /// later, by a clock that may have been set back, it would take a run over with its leases alive.
     pub(super) fn is_found(&self) -> bool {
-        self.from == From::Keeper && self.guard.is_some()
+        self.from == Origin::Coordinator && self.guard.is_some()
     }
 
-    pub(super) fn keeper(command: Command) -> Request {
+    pub(super) fn own(command: Command) -> Request {
         Request {
             command,
-            from: From::Keeper,
+            from: Origin::Coordinator,
             guard: None,
             retries: 0,
         }

@@ -10,7 +10,7 @@ use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
 
-use super::{Answer, Draft, From, Job, Keeper, MAX_RETRIES, Output, Request};
+use super::{Answer, Assignment, Coordinator, Draft, MAX_RETRIES, Notice, Origin, Request};
 use crate::error::Error;
 use crate::store::{Batch, Guard, MailNo, Outcome, RunNo, StoreError};
 
@@ -23,7 +23,7 @@ pub enum Retry {
     Never,
 }
 
-impl Keeper {
+impl Coordinator {
     /// The store has answered.
     pub fn committed(&mut self, batch: &Batch, outcomes: Vec<Outcome>, now: Time) {
         for (append, outcome) in batch.appends.iter().zip(outcomes) {
@@ -127,14 +127,14 @@ impl Keeper {
         hot.settle(&draft);
         let (run_id, plan, seq) = (hot.run_id.clone(), hot.plan.clone(), hot.committed);
         if !draft.events.is_empty() {
-            self.outputs.push_back(Output::Changed { run, seq });
+            self.notices.push_back(Notice::Changed { run, seq });
         }
         let created = draft.create.is_some();
         for (request, answer) in std::mem::take(&mut draft.decided) {
             self.answer(&run_id, created, request, answer);
         }
         for claimed in std::mem::take(&mut draft.starts) {
-            self.outputs.push_back(Output::Start(Box::new(Job {
+            self.notices.push_back(Notice::Start(Box::new(Assignment {
                 run,
                 run_id: Arc::clone(&run_id),
                 plan: plan.clone(),
@@ -146,7 +146,7 @@ impl Keeper {
         for mail in &draft.taken {
             self.reading.remove(mail);
         }
-        self.outputs.extend(std::mem::take(&mut draft.then));
+        self.notices.extend(std::mem::take(&mut draft.then));
         self.go_on(run, now);
     }
 
@@ -157,10 +157,10 @@ impl Keeper {
         };
         let mut waiting = std::mem::take(&mut hot.waiting);
         if std::mem::take(&mut hot.proceed) {
-            waiting.push_front(Request::keeper(Command::Proceed));
+            waiting.push_front(Request::own(Command::Proceed));
         }
         let ready = hot.next_ready().is_some_and(|(at, _, _)| at <= now);
-        if ready && !hot.hungry {
+        if ready && !hot.awaiting_capacity {
             self.dirty.insert(run);
         }
         for request in waiting {
@@ -173,7 +173,7 @@ impl Keeper {
     /// A run that has ended needs no place in memory; whoever asks for it reads it.
     fn forget_ended(&mut self, run: RunNo) {
         let session = self.session;
-        let over = |hot: &super::Hot| hot.state.phase.is_ended() && hot.is_idle(session);
+        let over = |hot: &super::HotRun| hot.state.phase.is_ended() && hot.is_idle(session);
         if !self.config.keeps_ended && self.runs.get(&run).is_some_and(over) {
             self.drop_run(run);
         }
@@ -187,19 +187,19 @@ impl Keeper {
         answer: Result<Reply, Rejection>,
     ) {
         match (request.from, answer) {
-            (From::Sender(ticket), Ok(reply)) => {
+            (Origin::Sender(ticket), Ok(reply)) => {
                 let is_create = created && matches!(request.command, Command::CreateRun { .. });
                 let answer = match is_create {
                     true => Answer::Run(run_id.to_owned()),
                     false => Answer::Reply(reply),
                 };
-                self.outputs.push_back(Output::Answer(ticket, Ok(answer)));
+                self.notices.push_back(Notice::Answer(ticket, Ok(answer)));
             }
-            (From::Mail { no, .. }, Ok(_)) => {
+            (Origin::Message { no, .. }, Ok(_)) => {
                 self.reading.remove(&no);
             }
-            (From::Parent { run, mail }, Ok(_)) => self.child_is_there(run, mail),
-            (From::Keeper, _) => {}
+            (Origin::Parent { run, mail }, Ok(_)) => self.child_is_there(run, mail),
+            (Origin::Coordinator, _) => {}
             (_, Err(rejection)) => self.refuse(&request, rejection.into()),
         }
     }
@@ -243,14 +243,14 @@ impl Keeper {
     /// Messages whose draft was lost are dealt with by their request, not read once more.
     fn reading_again(&mut self, requests: &[Request]) {
         for request in requests {
-            if let From::Mail { no, .. } = request.from {
+            if let Origin::Message { no, .. } = request.from {
                 self.reading.insert(no);
             }
         }
     }
 
     /// Forgets a run whose draft was lost; claims in the draft never happened.
-    fn forget_draft(&mut self, run: RunNo, draft: &Draft) -> Option<super::Hot> {
+    fn forget_draft(&mut self, run: RunNo, draft: &Draft) -> Option<super::HotRun> {
         for mail in &draft.taken {
             self.reading.remove(mail);
         }
@@ -278,7 +278,7 @@ impl Keeper {
                 self.load.begin(hot, target, execution);
             }
             if !ours || hot.state.phase == Phase::Stopping {
-                self.outputs.push_back(Output::Stop {
+                self.notices.push_back(Notice::Stop {
                     run,
                     target,
                     execution,
@@ -296,14 +296,14 @@ impl Keeper {
         let mut others = Vec::new();
         for (request, _) in draft.decided {
             match request.from {
-                From::Sender(ticket) if matches!(request.command, Command::CreateRun { .. }) => {
-                    self.outputs
-                        .push_back(Output::Answer(ticket, answer.clone()));
+                Origin::Sender(ticket) if matches!(request.command, Command::CreateRun { .. }) => {
+                    self.notices
+                        .push_back(Notice::Answer(ticket, answer.clone()));
                 }
                 // A child that is there already was started before a crash; it answers by itself.
-                From::Parent { run, mail } => self.child_is_there(run, mail),
-                From::Keeper => {}
-                From::Sender(_) | From::Mail { .. } => others.push(request),
+                Origin::Parent { run, mail } => self.child_is_there(run, mail),
+                Origin::Coordinator => {}
+                Origin::Sender(_) | Origin::Message { .. } => others.push(request),
             }
         }
         others.extend(old.waiting);
@@ -380,10 +380,10 @@ impl Keeper {
                 // The work was done and its result cannot be kept: the step fails, and says so.
                 (Some(command), _) => again.push(Request { command, ..request }),
                 // Nobody looks for an answer, and the next time would be no better.
-                (None, From::Mail { no, reply: false }) => unreadable.push(no),
+                (None, Origin::Message { no, reply: false }) => unreadable.push(no),
                 // What the run itself comes to cannot be written. Deriving it again would come to
                 // the same, for ever.
-                (None, From::Keeper) => stuck = true,
+                (None, Origin::Coordinator) => stuck = true,
                 (None, _) => self.refuse(&request, error.clone()),
             }
         }
@@ -409,13 +409,13 @@ impl Keeper {
     }
 }
 
-impl Keeper {
+impl Coordinator {
     /// One of these commands cannot be written: the first is decided alone, the others after its
     /// commit, until the one that is to blame stands alone.
     fn one_by_one(
         &mut self,
         run: RunNo,
-        old: super::Hot,
+        old: super::HotRun,
         decided: Vec<(Request, Result<Reply, Rejection>)>,
         now: Time,
     ) {
@@ -473,7 +473,7 @@ fn too_late(request: &mut Request) {
 /// that its step cannot have. Nobody looks for an answer, and the step would run for ever. Where the
 /// execution is no longer current the kernel refuses this too.
 pub(super) fn instead_of(request: &Request, rejection: &Rejection) -> Option<Command> {
-    if request.from != From::Keeper {
+    if request.from != Origin::Coordinator {
         return None;
     }
     let error = StepError::new(

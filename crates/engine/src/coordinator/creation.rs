@@ -12,7 +12,7 @@ use stepwell_kernel::plan::{Dialect, Plan};
 use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
-use super::{Draft, From, Hot, Keeper, Letter, Request, Ticket};
+use super::{Coordinator, Draft, HotRun, Message, Origin, Request, Ticket};
 use crate::error::Error;
 use crate::limits::WhenFull;
 use crate::start::{StartRequest, run_id_for};
@@ -23,7 +23,7 @@ const NUMBERS: u32 = 256;
 /// How many queued runs are looked at when slots may be free.
 const QUEUE_PAGE: usize = 128;
 
-impl Keeper {
+impl Coordinator {
     /// Creates a run and, if `enqueue`, puts it into the queue; it starts when a slot is free. Two
     /// requests with the same request id create one run, whose id both get.
     pub fn start(
@@ -34,11 +34,11 @@ impl Keeper {
         ticket: Ticket,
         now: Time,
     ) {
-        let from = From::Sender(ticket);
+        let from = Origin::Sender(ticket);
         if let Err(error) = self.create(plan, request, from, enqueue, now) {
             let create = Request {
                 from,
-                ..Request::keeper(Command::EnqueueRun)
+                ..Request::own(Command::EnqueueRun)
             };
             self.refuse(&create, error);
         }
@@ -54,7 +54,7 @@ impl Keeper {
         now: Time,
     ) {
         let child = request.run_id.clone();
-        let from = From::Parent {
+        let from = Origin::Parent {
             run: mail.0,
             mail: mail.1,
         };
@@ -62,11 +62,11 @@ impl Keeper {
             Ok(run) if cancelled => {
                 if let Some(draft) = self.runs.get_mut(&run).and_then(|hot| hot.draft.as_mut()) {
                     let cancel = Command::CancelRun {
-                        actor: super::rows::engine_actor(),
+                        actor: super::effects::engine_actor(),
                         reason: Some("the parent stops".into()),
                         compensate: false,
                     };
-                    draft.mail.push(Letter::from(cancel).to(&child));
+                    draft.mail.push(Message::from(cancel).to(&child));
                 }
             }
             Ok(_) => {}
@@ -81,7 +81,7 @@ impl Keeper {
         &mut self,
         plan: &Arc<Plan>,
         mut request: StartRequest,
-        from: From,
+        from: Origin,
         enqueue: bool,
         now: Time,
     ) -> Result<RunNo, Error> {
@@ -116,18 +116,18 @@ impl Keeper {
         };
         let ours = match (&request.parent, from) {
             (Some(parent), _) => self.works_on(&parent.run_id),
-            (None, from) => from != From::Keeper,
+            (None, from) => from != Origin::Coordinator,
         };
         if let Some(only) = self.config.only.as_mut().filter(|_| ours) {
             only.insert(request.run_id.clone());
         }
         let create = Request {
             from,
-            ..Request::keeper(request.into_command())
+            ..Request::own(request.into_command())
         };
         self.create_as(run, plan, Box::new(new), create, now)?;
         if enqueue {
-            self.decide(run, Request::keeper(Command::EnqueueRun), now);
+            self.decide(run, Request::own(Command::EnqueueRun), now);
         }
         if start {
             self.decide(run, self.start_command(run), now);
@@ -145,7 +145,7 @@ impl Keeper {
         create: Request,
         now: Time,
     ) -> Result<(), Error> {
-        let mut hot = Hot::new(run, &new.run_id, plan.clone());
+        let mut hot = HotRun::new(run, &new.run_id, plan.clone());
         let mut draft = Draft::new(0);
         draft.create = Some(new);
         hot.draft = Some(draft);
@@ -177,7 +177,7 @@ impl Keeper {
     ) {
         let from = create.clone();
         match self.create_as(run, plan, new, create, now) {
-            Ok(()) => self.decide(run, Request::keeper(Command::EnqueueRun), now),
+            Ok(()) => self.decide(run, Request::own(Command::EnqueueRun), now),
             Err(error) => self.refuse(&from, error),
         }
     }
@@ -310,7 +310,7 @@ impl Keeper {
     pub(super) fn start_command(&self, run: RunNo) -> Request {
         let engine = self.config.engine_type.to_owned();
         let run_id = self.runs.get(&run).map_or("", |hot| &hot.run_id);
-        Request::keeper(Command::StartRun {
+        Request::own(Command::StartRun {
             engine_run_ref: format!("{engine}://{run_id}"),
             engine,
             fetched_sha256: None,
@@ -352,7 +352,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Queued runs that this keeper may start.
+    /// Queued runs that this coordinator may start.
     fn queued(&mut self, now: Time) -> Result<Vec<RunNo>, Error> {
         let Some(only) = self.config.only.clone() else {
             return Ok(self.store.queued(now, QUEUE_PAGE)?);

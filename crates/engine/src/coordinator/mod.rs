@@ -1,4 +1,4 @@
-//! The keeper: holds the runs that are hot, decides their commands, and turns the decisions into
+//! The coordinator: holds the runs that are hot, decides their commands, and turns the decisions into
 //! commits. It has no thread and no clock of its own: a driver hands it commands and the time, takes
 //! batches to the store, and brings the answers back. So the same code runs under threads, in line
 //! for tests and the mock, and in the simulator.
@@ -9,30 +9,30 @@
 //! commands for a run in flight wait ┘                    └─► lost: read again, decide again
 //! ```
 //!
-//! - `config`, `talk`: how it works, and what is said to it and by it.
-//! - `hot`: a run in memory, and what is decided but not committed (`Draft`); `cache`: which are.
-//! - `load`: what this process does, and which work waits for room.
-//! - `rows`: what follows from events and effects for the other tables.
-//! - `start`: how runs come to be; the queue and its slots.
-//! - `letters`: messages between runs, and from other processes.
-//! - `outcome`: what the store answered.
-//! - `wake`: time: timers and polls; `sessions`: who lives, and whose leases have ended.
+//! - `config`, `notices`: how it works, and what is said to it and by it.
+//! - `hot_run`: a run in memory, and what is decided but not committed (`Draft`); `run_cache`: which are.
+//! - `capacity`: what this process does, and which work waits for room.
+//! - `effects`: what follows from events and effects for the other tables.
+//! - `creation`: how runs come to be; the queue and its slots.
+//! - `messages`: messages between runs, and from other processes.
+//! - `commit_results`: what the store answered.
+//! - `polling`: time: timers and polls; `sessions`: who lives, and whose leases have ended.
 //!
-//! A run belongs to this keeper's session while the keeper itself has something to do for it: work in
+//! A run belongs to this coordinator's session while the coordinator itself has something to do for it: work in
 //! flight in this process, work about to be claimed, a decision to go on with. Everything else that
 //! can move a run is a row: a wake-up time, a task, a wait, a message.
 
-mod cache;
+mod capacity;
+mod commit_results;
 mod config;
-mod hot;
-mod letters;
-mod load;
-mod outcome;
-mod rows;
+mod creation;
+mod effects;
+mod hot_run;
+mod messages;
+mod notices;
+mod polling;
+mod run_cache;
 mod sessions;
-mod start;
-mod talk;
-mod wake;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -52,22 +52,22 @@ use crate::store::{
     Append, Batch, CommitId, Guard, MailNo, PlanNo, RunNo, SessionNo, Store, StoreError,
 };
 
+pub use commit_results::Retry;
 pub use config::{Config, Serves};
-pub(crate) use hot::Draft;
-pub use hot::Hot;
-pub use letters::Letter;
-pub use outcome::Retry;
-pub use rows::engine_actor;
-pub use talk::{Answer, Job, Output, Ticket};
-pub(crate) use talk::{From, Request};
+pub use effects::engine_actor;
+pub(crate) use hot_run::Draft;
+pub use hot_run::HotRun;
+pub use messages::Message;
+pub use notices::{Answer, Assignment, Notice, Ticket};
+pub(crate) use notices::{Origin, Request};
 
 /// How many runs one commit takes at most.
 const MAX_APPENDS: usize = 512;
 /// How many times a command is decided again because others were faster.
 const MAX_RETRIES: u8 = 8;
 
-/// The keeper.
-pub struct Keeper {
+/// The coordinator.
+pub struct Coordinator {
     store: Arc<dyn Store>,
     catalog: Box<dyn Catalog + Send>,
     key: TokenKey,
@@ -79,29 +79,29 @@ pub struct Keeper {
     numbers: Range<i64>,
     plans: HashMap<PlanNo, Arc<Plan>>,
     plan_numbers: HashMap<String, PlanNo>,
-    runs: HashMap<RunNo, Hot>,
+    runs: HashMap<RunNo, HotRun>,
     ids: HashMap<Arc<str>, RunNo>,
     /// Runs with something for the next batch.
     dirty: BTreeSet<RunNo>,
     /// Runs with work to claim that found no capacity, in turn.
-    hungry: VecDeque<RunNo>,
+    awaiting_capacity: VecDeque<RunNo>,
     /// When runs of this session must be looked at.
     timers: BTreeSet<(Time, RunNo)>,
     /// Work of this process in flight or being claimed.
-    load: load::Load,
-    polls: wake::Polls,
+    load: capacity::Load,
+    polls: polling::Polls,
     /// Messages that are being dealt with.
     reading: HashSet<MailNo>,
-    outputs: VecDeque<Output>,
+    notices: VecDeque<Notice>,
     clock: u64,
     /// How many runs were left in memory when some were forgotten last.
     kept: usize,
     stopping: bool,
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper")
+        f.debug_struct("Coordinator")
             .field("session", &self.session)
             .field("runs", &self.runs.len())
             .field("busy", &self.load.busy())
@@ -109,18 +109,18 @@ impl fmt::Debug for Keeper {
     }
 }
 
-impl Keeper {
-    /// A keeper with a session of its own.
+impl Coordinator {
+    /// A coordinator with a session of its own.
     pub fn open(
         store: Arc<dyn Store>,
         catalog: Box<dyn Catalog + Send>,
         config: Config,
         now: Time,
-    ) -> Result<Keeper, StoreError> {
+    ) -> Result<Coordinator, StoreError> {
         let key = TokenKey(store.secret()?);
         let session_until = now.plus(config.session_ms);
         let session = store.open_session(&config.name, now, session_until)?;
-        Ok(Keeper {
+        Ok(Coordinator {
             worker: worker_of(session),
             store,
             catalog,
@@ -135,12 +135,12 @@ impl Keeper {
             runs: HashMap::new(),
             ids: HashMap::new(),
             dirty: BTreeSet::new(),
-            hungry: VecDeque::new(),
+            awaiting_capacity: VecDeque::new(),
             timers: BTreeSet::new(),
-            load: load::Load::default(),
-            polls: wake::Polls::at(now),
+            load: capacity::Load::default(),
+            polls: polling::Polls::at(now),
             reading: HashSet::new(),
-            outputs: VecDeque::new(),
+            notices: VecDeque::new(),
             clock: 0,
             kept: 0,
             stopping: false,
@@ -164,7 +164,7 @@ impl Keeper {
         &mut self.config
     }
 
-    /// This keeper's session.
+    /// This coordinator's session.
     #[must_use]
     pub fn session(&self) -> SessionNo {
         self.session
@@ -178,25 +178,25 @@ impl Keeper {
 
     /// A run that is in memory.
     #[must_use]
-    pub fn hot(&self, run: RunNo) -> Option<&Hot> {
+    pub fn hot(&self, run: RunNo) -> Option<&HotRun> {
         self.runs.get(&run)
     }
 
     /// Runs that are in memory.
-    pub fn all_hot(&self) -> impl Iterator<Item = &Hot> {
+    pub fn all_hot(&self) -> impl Iterator<Item = &HotRun> {
         self.runs.values()
     }
 
     /// What it has to say, oldest first.
-    pub fn outputs(&mut self) -> impl Iterator<Item = Output> + '_ {
-        self.outputs.drain(..)
+    pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
+        self.notices.drain(..)
     }
 
     /// Takes a command for a run; the answer comes as an output.
     pub fn submit(&mut self, run_id: &str, command: Command, ticket: Ticket, now: Time) {
         let request = Request {
             command,
-            from: From::Sender(ticket),
+            from: Origin::Sender(ticket),
             guard: None,
             retries: 0,
         };
@@ -217,7 +217,7 @@ impl Keeper {
     ) {
         let request = Request {
             command,
-            from: From::Sender(ticket),
+            from: Origin::Sender(ticket),
             guard: Some(guard),
             retries: 0,
         };
@@ -243,7 +243,7 @@ impl Keeper {
         }
         // The session is the lease of this process's work, however long it takes: the commit is
         // guarded by it, and the time that the claim was granted for says nothing.
-        let result = Request::keeper(command);
+        let result = Request::own(command);
         let Some(result) = self.park_result(run, target, execution, result) else {
             return;
         };
@@ -265,7 +265,7 @@ impl Keeper {
 
     /// Whether a run's work is offered to others rather than done here.
     #[must_use]
-    pub fn offers(&self, hot: &Hot, target: Target) -> bool {
+    pub fn offers(&self, hot: &HotRun, target: Target) -> bool {
         !self.config.does(&hot.run_id, &hot.plan, target)
     }
 
@@ -330,7 +330,7 @@ impl Keeper {
         let command = alive(request.command.clone());
         let mut decided = decide(&hot.plan, &mut hot.state, command, &env);
         if let Err(rejection) = &decided
-            && let Some(failure) = outcome::instead_of(&request, rejection)
+            && let Some(failure) = commit_results::instead_of(&request, rejection)
             && let Ok(decision) = decide(&hot.plan, &mut hot.state, alive(failure), &env)
         {
             decided = Ok(decision);
@@ -350,7 +350,7 @@ impl Keeper {
         if let Ok(Reply::RetryRun { request_key }) = &answer {
             // In the same commit as the signal, so that a crash cannot lose it.
             let request_key = request_key.clone();
-            draft.mail.push(Letter::Repeat { request_key }.to(&run_id));
+            draft.mail.push(Message::Repeat { request_key }.to(&run_id));
         }
         draft.decided.push((request, answer));
         self.dirty.insert(run);
@@ -454,22 +454,22 @@ impl Keeper {
     /// Answers a request that could not be decided.
     fn refuse(&mut self, request: &Request, error: Error) {
         match request.from {
-            From::Sender(ticket) => self.outputs.push_back(Output::Answer(ticket, Err(error))),
-            From::Mail { no, reply } => {
+            Origin::Sender(ticket) => self.notices.push_back(Notice::Answer(ticket, Err(error))),
+            Origin::Message { no, reply } => {
                 self.reading.remove(&no);
                 if reply {
                     let _ = self.store.answer(no, &error.to_string());
                 }
             }
-            From::Parent { mail, .. } => {
+            Origin::Parent { mail, .. } => {
                 self.reading.remove(&mail);
             }
-            From::Keeper => {}
+            Origin::Coordinator => {}
         }
     }
 
     /// Forgets a run that is in memory, with all that is not committed.
-    fn drop_run(&mut self, run: RunNo) -> Option<Hot> {
+    fn drop_run(&mut self, run: RunNo) -> Option<HotRun> {
         let mut hot = self.runs.remove(&run)?;
         self.ids.remove(&hot.run_id);
         self.timers.remove(&(hot.timer.unwrap_or(Time(0)), run));
