@@ -20,7 +20,7 @@ use crate::coordinator::{Answer, Assignment, Config, Coordinator, HotRun, Notice
 pub use crate::error::Error;
 use crate::port::{Catalog, Clock};
 use crate::start::StartRequest;
-use crate::store::{MailNo, PlanNo, RunNo, Store, StoreError};
+use crate::store::{MessageNo, PlanNo, RunNo, Store, StoreError};
 
 /// How often a commit is sent again before the caller is told that the store is not there.
 const TRIES: u32 = 3;
@@ -74,7 +74,7 @@ pub enum Ask {
         /// What was looked for.
         path: String,
         /// The message that asks for it.
-        mail: MailNo,
+        mail: MessageNo,
     },
 }
 
@@ -231,7 +231,12 @@ impl<C: Clock> Engine<C> {
     }
 
     /// Ends the wait for a child whose definition was not found.
-    pub fn pretend_child(&mut self, run_id: &str, mail: MailNo, end: Command) -> Result<(), Error> {
+    pub fn pretend_child(
+        &mut self,
+        run_id: &str,
+        mail: MessageNo,
+        end: Command,
+    ) -> Result<(), Error> {
         let now = self.now();
         if let Some(run) = self.run(run_id).map(|hot| hot.run) {
             self.coordinator.pretend_child(run, mail, end, now);

@@ -15,7 +15,7 @@ use stepwell_kernel::time::Time;
 use crate::coordinator::{Config, Draft, HotRun};
 use crate::engine::read_events;
 use crate::error::Error;
-use crate::store::{Batch, CommitId, Outcome, SessionNo, Store};
+use crate::store::{AppendResult, Batch, CommitId, SessionNo, Store};
 
 /// How many times an append is made again because others were faster.
 const TRIES: usize = 16;
@@ -96,15 +96,17 @@ pub fn record_outside(
             appends: vec![append],
         };
         match store.commit(&batch)?.pop() {
-            Some(Outcome::Committed | Outcome::Again) => return Ok(recorded(plan, run_id, &event)),
-            Some(Outcome::KeyExists) => {
+            Some(AppendResult::Committed | AppendResult::Again) => {
+                return Ok(recorded(plan, run_id, &event));
+            }
+            Some(AppendResult::KeyExists) => {
                 let events = read_events(store, run_id, 0)?;
                 let first = events.iter().find(|it| it.key(plan) == key);
                 if let Some(first) = first {
                     return Ok(recorded(plan, run_id, first));
                 }
             }
-            Some(Outcome::Refused(why)) => {
+            Some(AppendResult::Refused(why)) => {
                 return Err(Error::Refused {
                     run_id: run_id.to_owned(),
                     why,

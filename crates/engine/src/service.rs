@@ -25,7 +25,7 @@ use crate::coordinator::{Answer, Assignment, Config, Coordinator, Notice, Retry,
 use crate::error::Error;
 use crate::port::{Catalog, Clock};
 use crate::start::StartRequest;
-use crate::store::{Batch, NewAlert, Outcome, RunNo, Store, StoreError};
+use crate::store::{AppendResult, Batch, NewAlert, RunNo, Store, StoreError};
 use committer::Committer;
 pub use committer::Stats;
 
@@ -105,7 +105,7 @@ enum Input {
         command: Box<Command>,
     },
     /// From which committer, for which batch.
-    Committed(usize, Box<Batch>, Result<Vec<Outcome>, StoreError>),
+    Committed(usize, Box<Batch>, Result<Vec<AppendResult>, StoreError>),
     Look,
     Stop(Duration, Sender<Result<(), StoreError>>),
 }
@@ -191,7 +191,7 @@ impl Service {
         let thread = thread::Builder::new()
             .name("stepwell-decide".into())
             .spawn(move || desk.run(&inputs))
-            .map_err(|error| StoreError::new(crate::store::Trouble::Unusable, error))?;
+            .map_err(|error| StoreError::new(crate::store::StoreErrorKind::Unusable, error))?;
         Ok(Service {
             inbox,
             stats,

@@ -2,7 +2,7 @@
 
 use stepwell_engine::chunk;
 use stepwell_engine::coordinator::Retry;
-use stepwell_engine::store::{Batch, StoreError, Trouble};
+use stepwell_engine::store::{Batch, StoreError, StoreErrorKind};
 use stepwell_kernel::command::{Claim, Claimed, Command, WaitFor};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Body, Patch, StepError, TaskKind};
@@ -178,9 +178,9 @@ impl World {
         &mut self,
         no: usize,
         place: usize,
-    ) -> Result<Vec<stepwell_engine::store::Outcome>, StoreError> {
+    ) -> Result<Vec<stepwell_engine::store::AppendResult>, StoreError> {
         let batch = self.servers[no].flights[place].batch.clone();
-        let lost = || StoreError::new(Trouble::AnswerLost, "simulated: the answer was lost");
+        let lost = || StoreError::new(StoreErrorKind::AnswerLost, "simulated: the answer was lost");
         if self.servers[no].link.is_down() {
             if self.rng.one_in(2) {
                 return Err(unavailable());
@@ -190,7 +190,7 @@ impl World {
         }
         match if self.quiet { 99 } else { self.rng.below(40) } {
             0 => Err(unavailable()),
-            1 => Err(StoreError::new(Trouble::Full, "simulated: no room")),
+            1 => Err(StoreError::new(StoreErrorKind::Full, "simulated: no room")),
             2 => {
                 self.limbo.push(batch);
                 Err(lost())

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stepwell_engine::store::{
-    AlertRow, Batch, DeadLetter, Delivered, Health, Log, Mail, MailNo, Mailbox, Marker,
-    MemoryStore, NewAlert, Outbox, Outcome, OutsideEvent, PlanNo, PlanRow, Result, RunFilter,
-    RunNo, RunSummary, SessionNo, Sessions, Store, StoreError, StoredChunk, StoredRun, TaskRow,
-    Tasks, Trouble,
+    AlertRow, AppendResult, Batch, DeadLetter, Delivered, Health, Log, Mailbox, Marker,
+    MemoryStore, MessageNo, NewAlert, Outbox, OutsideEvent, PlanNo, PlanRow, Result, RunFilter,
+    RunNo, RunSummary, SessionNo, Sessions, Store, StoreError, StoreErrorKind, StoredChunk,
+    StoredMessage, StoredRun, TaskRow, Tasks,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -101,7 +101,7 @@ impl Depot {
     }
 
     /// A batch arrives. Shared stores go by their own clock.
-    pub(crate) fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+    pub(crate) fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         let mut inner = self.inner();
         inner.touched = true;
         let mut batch = batch.clone();
@@ -115,7 +115,7 @@ impl Depot {
                 saboteur.commit(how, &self.memory, &batch, rng)?
             }
         };
-        let done = |it: &&Outcome| **it == Outcome::Committed;
+        let done = |it: &&AppendResult| **it == AppendResult::Committed;
         inner.commits += outcomes.iter().filter(done).count() as u64;
         Ok(outcomes)
     }
@@ -140,7 +140,10 @@ impl Depot {
 }
 
 pub(crate) fn unavailable() -> StoreError {
-    StoreError::new(Trouble::Unavailable, "simulated: the store is not there")
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        "simulated: the store is not there",
+    )
 }
 
 /// A server's way to the store.
@@ -183,7 +186,7 @@ impl Link {
 }
 
 impl Log for Link {
-    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+    fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.store()?;
         self.depot.commit(batch)
     }
@@ -325,19 +328,19 @@ impl Tasks for Link {
 }
 
 impl Mailbox for Link {
-    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MailNo> {
+    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MessageNo> {
         self.writing()?.post(to, body, now)
     }
 
-    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<Mail>> {
+    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>> {
         self.store()?.mail(session, limit)
     }
 
-    fn answer(&self, mail: MailNo, answer: &str) -> Result<()> {
+    fn answer(&self, mail: MessageNo, answer: &str) -> Result<()> {
         self.writing()?.answer(mail, answer)
     }
 
-    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>> {
+    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
         self.writing()?.answered(mail)
     }
 

@@ -81,7 +81,7 @@ fn is_live(
     watched: &Watched,
     stored: &StoredRun,
 ) -> Result<(), String> {
-    let head = &stored.head.head;
+    let head = &stored.head;
     if let Some(session) = head.session
         && depot.session(session).is_none()
     {

@@ -149,7 +149,7 @@ impl World {
             let Ok(Some(stored)) = self.depot.memory.load(watched.run) else {
                 continue;
             };
-            instants.extend(stored.head.head.wake_at);
+            instants.extend(stored.head.wake_at);
             for task in &stored.tasks {
                 instants.push(task.visible_at);
                 instants.extend(task.until.map(|until| until.plus(1)));
@@ -198,7 +198,7 @@ impl World {
 
     fn stuck(&self, run: RunNo, source: &WakeSource) -> String {
         let stored = self.depot.memory.load(run).ok().flatten();
-        let head = stored.map(|it| it.head.head);
+        let head = stored.map(|it| it.head);
         let sessions: Vec<String> = { self.servers.iter() }
             .map(|server| match &server.coordinator {
                 Some(coordinator) => format!("{}:@{}", server.name, coordinator.session().0),

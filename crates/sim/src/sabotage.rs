@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stepwell_engine::store::{Append, Batch, CommitId, MemoryStore, TaskChange, WaitChange};
-use stepwell_engine::store::{Log as _, Outcome};
+use stepwell_engine::store::{AppendResult, Log as _};
 
 use crate::rng::Rng;
 
@@ -69,10 +69,10 @@ impl Saboteur {
         store: &MemoryStore,
         batch: &Batch,
         rng: &mut Rng,
-    ) -> stepwell_engine::store::Result<Vec<Outcome>> {
+    ) -> stepwell_engine::store::Result<Vec<AppendResult>> {
         let mut batch = batch.clone();
         if how == Sabotage::ForgetCommit && rng.one_in(12) {
-            return Ok(vec![Outcome::Committed; batch.appends.len()]);
+            return Ok(vec![AppendResult::Committed; batch.appends.len()]);
         }
         if how == Sabotage::ApplyTwice && !self.seen.insert(batch.id) {
             self.fresh -= 1;
@@ -128,7 +128,7 @@ fn move_on(store: &MemoryStore, append: &mut Append) -> stepwell_engine::store::
         chunk.first = last + 1;
         chunk.last = chunk.first + length;
     } else {
-        append.head_version = Some(stored.head.version);
+        append.head_version = Some(stored.head_version);
     }
     let lies: BTreeMap<_, _> = stored.mail.iter().map(|mail| (mail.no, ())).collect();
     append.taken.retain(|no| lies.contains_key(no));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stepwell_engine::coordinator::{Assignment, Config, Coordinator, Ticket};
-use stepwell_engine::store::{Batch, Outcome, RunNo, StoreError};
+use stepwell_engine::store::{AppendResult, Batch, RunNo, StoreError};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::time::Time;
 
@@ -35,7 +35,7 @@ pub(crate) enum Stage {
     /// Between the server and the store.
     Sent,
     /// The answer is between the store and the server.
-    Answered(Result<Vec<Outcome>, StoreError>),
+    Answered(Result<Vec<AppendResult>, StoreError>),
     /// It waits to be sent again.
     Again(Time),
 }

@@ -310,7 +310,7 @@ impl Run<'_> {
         let unknown = || stepwell_engine::Error::UnknownRun(self.id.clone());
         let run = store.find(&self.id)?.ok_or_else(unknown)?;
         let stored = store.load(run)?.ok_or_else(unknown)?;
-        if stored.head.head.ended_at.is_none() {
+        if stored.head.ended_at.is_none() {
             return Ok(None);
         }
         let plan = read_plan(store, stored.plan, &self.id)?;

@@ -33,7 +33,7 @@ impl Picture {
             state: State::new(run_id, &plan),
             plan,
             events: Vec::new(),
-            head: stored.head.head,
+            head: stored.head,
         };
         picture.catch_up(store)?;
         Ok(picture)

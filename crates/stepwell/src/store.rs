@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use stepwell_engine::store::{Result, Store, StoreError, Trouble};
+use stepwell_engine::store::{Result, Store, StoreError, StoreErrorKind};
 use stepwell_stores::{Address, OpenMode, without_password};
 
 /// Where runs are kept if nobody says otherwise: below the directory where the command is called.
@@ -59,7 +59,7 @@ impl StoreArgs {
         match self.own_existing() {
             Ok(store) => Ok((store, OpenMode::Own)),
             Err(StoreError {
-                kind: Trouble::Held,
+                kind: StoreErrorKind::Held,
                 ..
             }) => {
                 let store = self.address()?.open(OpenMode::Guest)?;

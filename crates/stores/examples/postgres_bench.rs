@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use stepwell_engine::store::{
-    Append, Batch, Chunk, CommitId, Guard, Head, Log as _, NewRun, Outcome, PlanNo, RunNo,
+    Append, AppendResult, Batch, Chunk, CommitId, Guard, Head, Log as _, NewRun, PlanNo, RunNo,
     SessionNo, Sessions as _,
 };
 use stepwell_kernel::plan::{Dialect, Net, Plan, RunPolicy, SourceRef, Step, Work};
@@ -105,7 +105,7 @@ impl Bench<'_> {
                     appends,
                 };
                 let outcomes = self.store.commit(&batch)?;
-                if let Some(lost) = outcomes.iter().find(|it| **it != Outcome::Committed) {
+                if let Some(lost) = outcomes.iter().find(|it| **it != AppendResult::Committed) {
                     return Err(format!("an append was lost: {lost:?}").into());
                 }
                 if step > 0 {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use stepwell_engine::store::{
-    Append, Batch, Chunk, CommitId, Guard, Head, Log as _, NewRun, Outcome, PlanNo, RunNo,
+    Append, AppendResult, Batch, Chunk, CommitId, Guard, Head, Log as _, NewRun, PlanNo, RunNo,
     SessionNo, Sessions as _,
 };
 use stepwell_kernel::plan::Plan;
@@ -165,7 +165,7 @@ impl Sender<'_> {
         let began = Instant::now();
         let outcomes = self.store.commit(&batch)?;
         let took = began.elapsed();
-        match outcomes.iter().find(|it| **it != Outcome::Committed) {
+        match outcomes.iter().find(|it| **it != AppendResult::Committed) {
             Some(lost) => Err(format!("an append lost: {lost:?}").into()),
             None => Ok(took),
         }

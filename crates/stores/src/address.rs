@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use stepwell_engine::store::{MemoryStore, Result, Store, StoreError, Trouble};
+use stepwell_engine::store::{MemoryStore, Result, Store, StoreError, StoreErrorKind};
 
 use crate::postgres::{PostgresOptions, PostgresStore};
 use crate::sqlite::{Mode, SqliteOptions, SqliteStore};
@@ -49,7 +49,7 @@ impl Address {
     pub fn parse(text: &str) -> Result<Address> {
         let bad = |why: String| {
             let what = format!("{why}; a store is written as {FORMS}");
-            StoreError::new(Trouble::Unusable, what)
+            StoreError::new(StoreErrorKind::Unusable, what)
         };
         let (scheme, rest) = match text.split_once(':') {
             // A drive letter is no scheme.
@@ -131,7 +131,7 @@ fn connect(url: &str, schema: Option<&str>) -> Result<PostgresStore> {
         schema.clone_into(&mut options.schema);
     }
     PostgresStore::connect(url, options).map_err(|mut error| {
-        if error.kind == Trouble::Unavailable {
+        if error.kind == StoreErrorKind::Unavailable {
             let place = without_password(url);
             error.message = format!("{}; is there a server at {place}?", error.message);
         }
@@ -202,7 +202,7 @@ mod tests {
     fn a_wrong_address_says_what_the_forms_are() {
         for wrong in ["", "sqlite:", "mysql://x", "memory:x", "postgres:x"] {
             let error = Address::parse(wrong).unwrap_err();
-            assert_eq!(error.kind, Trouble::Unusable, "{wrong}");
+            assert_eq!(error.kind, StoreErrorKind::Unusable, "{wrong}");
             assert!(error.message.contains("sqlite:PATH"), "{error}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use stepwell_engine::store::{Result, StoreError, Trouble};
+use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 use tokio_postgres::NoTls;
 
 use crate::sqlite::Durability;
@@ -20,7 +20,7 @@ pub struct Bare {
 }
 
 fn trouble(error: impl std::fmt::Display) -> StoreError {
-    StoreError::new(Trouble::Unusable, error)
+    StoreError::new(StoreErrorKind::Unusable, error)
 }
 
 fn summary(rows: u64, elapsed: Duration, mut commits: Vec<Duration>) -> Bare {

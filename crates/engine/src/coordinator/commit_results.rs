@@ -12,7 +12,7 @@ use stepwell_kernel::time::Time;
 
 use super::{Answer, Assignment, Coordinator, Draft, MAX_RETRIES, Notice, Origin, Request};
 use crate::error::Error;
-use crate::store::{Batch, Guard, MailNo, Outcome, RunNo, StoreError};
+use crate::store::{AppendResult, Batch, Guard, MessageNo, RunNo, StoreError};
 
 /// What to do with a batch that the store did not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Retry {
 
 impl Coordinator {
     /// The store has answered.
-    pub fn committed(&mut self, batch: &Batch, outcomes: Vec<Outcome>, now: Time) {
+    pub fn committed(&mut self, batch: &Batch, outcomes: Vec<AppendResult>, now: Time) {
         for (append, outcome) in batch.appends.iter().zip(outcomes) {
             let run = append.run;
             let flight = self.runs.get_mut(&run).and_then(|hot| hot.flight.take());
@@ -33,9 +33,9 @@ impl Coordinator {
                 continue;
             };
             match outcome {
-                Outcome::Committed | Outcome::Again => self.settle(run, draft, now),
-                Outcome::Moved | Outcome::KeyExists => self.redo(run, draft, None, now),
-                Outcome::GuardFailed(index) => {
+                AppendResult::Committed | AppendResult::Again => self.settle(run, draft, now),
+                AppendResult::Moved | AppendResult::KeyExists => self.redo(run, draft, None, now),
+                AppendResult::GuardFailed(index) => {
                     let guard = append.guards.get(index).cloned();
                     // A batch of an earlier session says nothing about this one.
                     if guard == Some(Guard::Session) && batch.session == Some(self.session) {
@@ -43,7 +43,7 @@ impl Coordinator {
                     }
                     self.redo(run, draft, guard, now);
                 }
-                Outcome::RunExists => {
+                AppendResult::RunExists => {
                     let id = self.runs.get(&run).map(|hot| hot.run_id.to_string());
                     let id = id.unwrap_or_default();
                     // Sent before and given up, it was written after all.
@@ -55,16 +55,16 @@ impl Coordinator {
                     };
                     self.not_created(run, draft, answer, now);
                 }
-                Outcome::RequestTaken(existing) => {
+                AppendResult::RequestTaken(existing) => {
                     self.not_created(run, draft, Ok(Answer::Run(existing)), now);
                 }
-                Outcome::BizKeyTaken => {
+                AppendResult::BizKeyTaken => {
                     let key = self.runs.get(&run).map(|hot| hot.event_key.clone());
                     let taken = Error::BizKeyTaken(key.unwrap_or_default());
                     self.not_created(run, draft, Err(taken), now);
                 }
-                Outcome::SlotsFull(key) => self.no_slot(run, draft, key, now),
-                Outcome::Refused(why) => self.refused(run, draft, &why, now),
+                AppendResult::SlotsFull(key) => self.no_slot(run, draft, key, now),
+                AppendResult::Refused(why) => self.refused(run, draft, &why, now),
             }
         }
     }
@@ -317,7 +317,7 @@ impl Coordinator {
     }
 
     /// The child that a message asks for is there: the message is done.
-    fn child_is_there(&mut self, parent: RunNo, mail: MailNo) {
+    fn child_is_there(&mut self, parent: RunNo, mail: MessageNo) {
         self.reading.remove(&mail);
         if self.ensure(parent).is_ok() {
             self.discard(parent, mail);

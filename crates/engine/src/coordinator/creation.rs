@@ -16,7 +16,7 @@ use super::{Coordinator, Draft, HotRun, Message, Origin, Request, Ticket};
 use crate::error::Error;
 use crate::limits::WhenFull;
 use crate::start::{StartRequest, run_id_for};
-use crate::store::{MailNo, NewRun, RunNo, SlotChange};
+use crate::store::{MessageNo, NewRun, RunNo, SlotChange};
 
 /// How many numbers for runs are reserved at a time.
 const NUMBERS: u32 = 256;
@@ -49,7 +49,7 @@ impl Coordinator {
         &mut self,
         plan: &Arc<Plan>,
         request: StartRequest,
-        mail: (RunNo, MailNo),
+        mail: (RunNo, MessageNo),
         cancelled: bool,
         now: Time,
     ) {
@@ -376,7 +376,7 @@ impl Coordinator {
     }
 
     /// Starts the run that RETRY_RUN asked for: what was asked for then, once more.
-    pub(super) fn repeat(&mut self, run: RunNo, request_key: &str, mail: MailNo, now: Time) {
+    pub(super) fn repeat(&mut self, run: RunNo, request_key: &str, mail: MessageNo, now: Time) {
         let Some(hot) = self.runs.get(&run) else {
             return;
         };

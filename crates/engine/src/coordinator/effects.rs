@@ -8,7 +8,7 @@ use stepwell_kernel::state::{State, Status, StepRun};
 use super::{Coordinator, Draft, Message, Notice};
 use crate::rows::{served_by, target_name};
 use crate::start::run_id_for;
-use crate::store::{NewAlert, NewMail, RunNo, SlotChange, TaskChange};
+use crate::store::{NewAlert, NewMessage, RunNo, SlotChange, TaskChange};
 
 impl Coordinator {
     pub(super) fn perform(&mut self, run: RunNo, effect: Effect) {
@@ -112,7 +112,7 @@ impl Coordinator {
             Effect::RunEnded(outcome) => {
                 // It may have taken them in this very draft: started and cancelled in one commit.
                 let held = draft.holds.replace(Vec::new());
-                for key in held.unwrap_or_else(|| hot.head.head.slots.clone()) {
+                for key in held.unwrap_or_else(|| hot.head.slots.clone()) {
                     draft.slots.push(SlotChange {
                         key,
                         change: -1,
@@ -137,7 +137,7 @@ impl Coordinator {
 }
 
 /// Passes a pause or its end on to the children that the run waits for.
-fn tell_children(state: &State, message: &Message) -> Vec<NewMail> {
+fn tell_children(state: &State, message: &Message) -> Vec<NewMessage> {
     let child = |at: &StepRef| state.run(*at)?.child().cloned();
     let keys = state.open.iter().filter_map(child);
     keys.map(|key| message.to(&run_id_for(&key))).collect()

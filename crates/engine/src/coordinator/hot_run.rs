@@ -21,8 +21,8 @@ use crate::chunk;
 use crate::error::Error;
 use crate::rows::{self, served_by, target_name};
 use crate::store::{
-    Append, Frozen, Guard, Head, NewAlert, NewMail, NewRun, RunNo, SessionNo, SlotChange,
-    StoredChunk, StoredHead, StoredRun, TaskChange, WaitChange,
+    Append, Guard, Head, NewAlert, NewMessage, NewRun, RunNo, SessionNo, SlotChange, StateSnapshot,
+    StoredChunk, StoredRun, TaskChange, WaitChange,
 };
 
 /// A run whose next wake-up is closer than this stays with its session: giving it away and taking it
@@ -41,7 +41,8 @@ pub struct HotRun {
     /// Its state, with what is decided and not yet committed.
     pub state: State,
     pub(crate) recorder: Recorder,
-    pub(crate) head: StoredHead,
+    pub(crate) head: Head,
+    pub(crate) head_version: i64,
     pub(crate) event_key: String,
     /// The last sequence number that is in the store.
     pub(crate) committed: u64,
@@ -85,8 +86,8 @@ pub(crate) struct Draft {
     pub(crate) starts: Vec<Claimed>,
     pub(crate) tasks: Vec<TaskChange>,
     pub(crate) waits: Vec<WaitChange>,
-    pub(crate) mail: Vec<NewMail>,
-    pub(crate) taken: Vec<crate::store::MailNo>,
+    pub(crate) mail: Vec<NewMessage>,
+    pub(crate) taken: Vec<crate::store::MessageNo>,
     pub(crate) slots: Vec<SlotChange>,
     pub(crate) alerts: Vec<NewAlert>,
     /// Said once it is committed.
@@ -124,7 +125,8 @@ impl HotRun {
             state: State::new(run_id, &plan),
             plan,
             recorder: Recorder::new(run_id),
-            head: StoredHead::default(),
+            head: Head::default(),
+            head_version: 0,
             event_key: run_id.to_owned(),
             committed: 0,
             draft: None,
@@ -186,6 +188,7 @@ impl HotRun {
         hot.recorder = Recorder::resume(&hot.plan, &hot.state, tail);
         hot.committed = hot.state.seq;
         hot.head = stored.head;
+        hot.head_version = stored.head_version;
         hot.event_key = stored.event_key;
         hot.tasks = stored
             .tasks
@@ -205,7 +208,7 @@ impl HotRun {
     /// Its head as it is in the store.
     #[must_use]
     pub fn head(&self) -> &Head {
-        &self.head.head
+        &self.head
     }
 
     /// Whether the result of some work waits for the commit in flight.
@@ -216,7 +219,7 @@ impl HotRun {
 
     /// Whether nothing is to be done for it here.
     pub(crate) fn is_idle(&self, session: SessionNo) -> bool {
-        self.head.head.session != Some(session)
+        self.head.session != Some(session)
             && self.draft.is_none()
             && self.flight.is_none()
             && self.waiting.is_empty()
@@ -227,7 +230,7 @@ impl HotRun {
 
     /// Another server that has it and that this draft does not bury: what it has stays its own.
     pub(crate) fn owner(&self, draft: Option<&Draft>, session: SessionNo) -> Option<SessionNo> {
-        let owner = self.head.head.session.filter(|it| *it != session)?;
+        let owner = self.head.session.filter(|it| *it != session)?;
         let dead = draft.is_some_and(|it| it.guards.contains(&Guard::Dead(owner)));
         (!dead).then_some(owner)
     }
@@ -285,7 +288,7 @@ impl HotRun {
             slots: draft
                 .holds
                 .clone()
-                .unwrap_or_else(|| self.head.head.slots.clone()),
+                .unwrap_or_else(|| self.head.slots.clone()),
             ..Head::default()
         };
         if self.state.phase.is_ended() {
@@ -295,7 +298,7 @@ impl HotRun {
         let due = self.due();
         let claimable = self.ready.first().is_some_and(|(at, _, _)| *at <= now);
         let busy = !self.jobs.is_empty() || self.proceed || claimable;
-        let mine = self.head.head.session == Some(session);
+        let mine = self.head.session == Some(session);
         if busy || (mine && due.is_some_and(|due| due <= now.plus(HOLD_MS))) {
             head.session = Some(session);
             return head;
@@ -320,11 +323,11 @@ impl HotRun {
         // lease. It is told below, and sees to the head.
         let foreign = self.owner(Some(draft), session).is_some() && !self.state.phase.is_ended();
         let head = match foreign {
-            true => self.head.head.clone(),
+            true => self.head.clone(),
             false => self.head_now(draft, session, now),
         };
-        let changed = head != self.head.head;
-        let mine = self.head.head.session == Some(session);
+        let changed = head != self.head;
+        let mine = self.head.session == Some(session);
         let owned = mine || head.session == Some(session);
         let mut append = Append::new(self.run, draft.after);
         for (request, answer) in &draft.decided {
@@ -341,7 +344,7 @@ impl HotRun {
             if !changed && !rows && append.taken.is_empty() && !draft.decided.iter().any(asks) {
                 return Ok(None);
             }
-            append.head_version = Some(self.head.version);
+            append.head_version = Some(self.head_version);
             append.head = changed.then_some(head);
         } else {
             self.write_chunk(draft, &mut append)?;
@@ -420,7 +423,7 @@ impl HotRun {
     }
 
     /// The state, when the log since the last time is longer than it was.
-    fn frozen(&self, draft: &mut Draft, at_least: usize) -> Option<Frozen> {
+    fn frozen(&self, draft: &mut Draft, at_least: usize) -> Option<StateSnapshot> {
         let log = self.log_bytes + draft.bytes;
         if log < at_least
             || log < self.frozen_bytes.saturating_mul(4)
@@ -430,7 +433,7 @@ impl HotRun {
         }
         let body = self.state.freeze();
         draft.frozen = Some(body.len());
-        Some(Frozen {
+        Some(StateSnapshot {
             seq: self.state.seq,
             version: FORMAT,
             body,
@@ -441,9 +444,9 @@ impl HotRun {
     pub(crate) fn settle(&mut self, draft: &Draft) {
         self.committed = draft.last;
         if let Some(head) = &draft.head {
-            self.head.head = head.clone();
+            self.head = head.clone();
         }
-        self.head.version += i64::from(draft.counts);
+        self.head_version += i64::from(draft.counts);
         self.log_bytes += draft.bytes;
         if let Some(bytes) = draft.frozen {
             self.log_bytes = 0;

@@ -18,7 +18,7 @@ use super::effects::engine_actor;
 use super::{Coordinator, Draft, HotRun, Notice, Origin, Request};
 use crate::error::Error;
 use crate::start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
-use crate::store::{Mail, MailNo, NewMail, RunNo};
+use crate::store::{MessageNo, NewMessage, RunNo, StoredMessage};
 
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -77,8 +77,8 @@ impl Message {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    pub(super) fn to(&self, run_id: &str) -> NewMail {
-        NewMail {
+    pub(super) fn to(&self, run_id: &str) -> NewMessage {
+        NewMessage {
             to: run_id.to_owned(),
             body: self.body(),
         }
@@ -97,7 +97,7 @@ fn signal(id: String, signal: &str) -> Command {
 
 impl Coordinator {
     /// Deals with a message.
-    pub(super) fn read_mail(&mut self, mail: &Mail, now: Time) {
+    pub(super) fn read_mail(&mut self, mail: &StoredMessage, now: Time) {
         if !self.reading.insert(mail.no) {
             return;
         }
@@ -156,7 +156,7 @@ impl Coordinator {
     }
 
     /// Takes a message that needs nothing done.
-    pub(super) fn discard(&mut self, run: RunNo, mail: MailNo) {
+    pub(super) fn discard(&mut self, run: RunNo, mail: MessageNo) {
         let Some(hot) = self.runs.get_mut(&run) else {
             return;
         };
@@ -173,7 +173,7 @@ impl Coordinator {
     /// Starts the child that a step waits for, once: its id follows from its key.
     fn start_child(
         &mut self,
-        mail: &Mail,
+        mail: &StoredMessage,
         step: StepRef,
         request_key: String,
         input: &Json,
@@ -233,7 +233,7 @@ impl Coordinator {
     }
 
     /// A message becomes a command to the run it is for.
-    pub(crate) fn answer_message(&mut self, mail: &Mail, command: Command, now: Time) {
+    pub(crate) fn answer_message(&mut self, mail: &StoredMessage, command: Command, now: Time) {
         let request = Request {
             command,
             from: Origin::Message {
@@ -247,8 +247,8 @@ impl Coordinator {
     }
 
     /// Ends the wait for a child that could not be found, as the driver says.
-    pub fn pretend_child(&mut self, run: RunNo, mail: MailNo, command: Command, now: Time) {
-        let mail = Mail {
+    pub fn pretend_child(&mut self, run: RunNo, mail: MessageNo, command: Command, now: Time) {
+        let mail = StoredMessage {
             no: mail,
             run,
             body: String::new(),

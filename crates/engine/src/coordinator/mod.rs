@@ -49,7 +49,7 @@ use stepwell_kernel::time::Time;
 use crate::error::Error;
 use crate::port::Catalog;
 use crate::store::{
-    Append, Batch, CommitId, Guard, MailNo, PlanNo, RunNo, SessionNo, Store, StoreError,
+    Append, Batch, CommitId, Guard, MessageNo, PlanNo, RunNo, SessionNo, Store, StoreError,
 };
 
 pub use commit_results::Retry;
@@ -91,7 +91,7 @@ pub struct Coordinator {
     load: capacity::Load,
     polls: polling::Polls,
     /// Messages that are being dealt with.
-    reading: HashSet<MailNo>,
+    reading: HashSet<MessageNo>,
     notices: VecDeque<Notice>,
     clock: u64,
     /// How many runs were left in memory when some were forgotten last.
@@ -296,7 +296,7 @@ impl Coordinator {
             hot.waiting.push_back(request);
             return;
         }
-        let owner = hot.head.head.session;
+        let owner = hot.head.session;
         if owner.is_some_and(|owner| owner != self.session) && request.guard.is_none() {
             self.forward(run, request, now);
             return;

@@ -10,7 +10,7 @@ use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 
 use crate::error::Error;
-use crate::store::{Guard, MailNo, NewAlert, RunNo};
+use crate::store::{Guard, MessageNo, NewAlert, RunNo};
 
 /// What a sender knows its answer by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +81,7 @@ pub enum Notice {
         /// What was looked for.
         path: String,
         /// The message that asks for it.
-        mail: MailNo,
+        mail: MessageNo,
     },
     /// A step sent an event to the outside.
     Published(RunNo, Json),
@@ -113,9 +113,9 @@ pub(crate) enum Origin {
     /// Someone who waits for the answer.
     Sender(Ticket),
     /// A message; `reply` if its sender looks for an answer.
-    Message { no: MailNo, reply: bool },
+    Message { no: MessageNo, reply: bool },
     /// A run that waits for the child that is created; its message is done once the child is there.
-    Parent { run: RunNo, mail: MailNo },
+    Parent { run: RunNo, mail: MessageNo },
     /// The coordinator itself.
     Coordinator,
 }

@@ -14,7 +14,7 @@ use stepwell_kernel::time::Time;
 use super::{Answer, Coordinator, Draft, Notice, Origin, Request, Serves, Ticket};
 use crate::error::Error;
 use crate::rows::parse_target;
-use crate::store::{Guard, MailNo, RunNo, StoreError, TaskRow};
+use crate::store::{Guard, MessageNo, RunNo, StoreError, TaskRow};
 use stepwell_kernel::command::Reply;
 
 /// How many rows are asked for at a time.
@@ -40,7 +40,7 @@ pub(super) struct Polls {
     news: i64,
     pub(super) session_lost: bool,
     /// Messages to other servers whose senders wait.
-    pub(super) awaited: Vec<(MailNo, Ticket)>,
+    pub(super) awaited: Vec<(MessageNo, Ticket)>,
     parked: BTreeMap<RunNo, Parked>,
     /// Runs with a commit that was given up and may come through yet, with the last event before it.
     pub(super) doubtful: BTreeMap<RunNo, u64>,
@@ -282,7 +282,7 @@ impl Coordinator {
         if let Some(at) = hot.timer.take() {
             self.timers.remove(&(at, run));
         }
-        let head = &hot.head.head;
+        let head = &hot.head;
         if head.session == Some(session) {
             if let Some(at) = hot.alarm() {
                 hot.timer = Some(at);
@@ -322,9 +322,9 @@ impl Coordinator {
     /// it woke would be ready without anyone to do it.
     fn wake_own(&mut self, now: Time) {
         let ours = self.runs.values().filter(|hot| {
-            hot.head.head.session.is_none() && !hot.head.head.queued && self.works_on(&hot.run_id)
+            hot.head.session.is_none() && !hot.head.queued && self.works_on(&hot.run_id)
         });
-        let times = ours.filter_map(|hot| Some((hot.head.head.wake_at?, hot.run)));
+        let times = ours.filter_map(|hot| Some((hot.head.wake_at?, hot.run)));
         let (due, later): (Vec<_>, Vec<_>) = times.partition(|(at, _)| *at <= now);
         self.polls.due = later.into_iter().map(|(at, _)| at).min();
         for (_, run) in due {
@@ -420,7 +420,7 @@ impl Coordinator {
         let Some(hot) = self.runs.get_mut(&task.run) else {
             return;
         };
-        if hot.flight.is_some() || hot.head.head.session.is_some_and(|it| it != self.session) {
+        if hot.flight.is_some() || hot.head.session.is_some_and(|it| it != self.session) {
             return;
         }
         let Some(target) = parse_target(&hot.plan, &task.target) else {
@@ -526,7 +526,7 @@ pub(super) fn before(now: Time) -> Time {
 pub(super) fn store_error(error: Error) -> StoreError {
     match error {
         Error::Store(error) => error,
-        other => StoreError::new(crate::store::Trouble::Internal, other),
+        other => StoreError::new(crate::store::StoreErrorKind::Internal, other),
     }
 }
 

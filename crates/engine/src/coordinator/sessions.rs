@@ -122,7 +122,7 @@ impl Coordinator {
         let Some(hot) = self.runs.get(&run) else {
             return;
         };
-        if hot.head.head.session != Some(dead) {
+        if hot.head.session != Some(dead) {
             return;
         }
         let guard = Guard::Dead(dead);
@@ -216,7 +216,7 @@ impl Coordinator {
         };
         // Whoever has the run looks for this too. An append of ours would take the run away from it,
         // and nobody would notice the death of the work that it does itself.
-        if hot.head.head.session.is_some_and(|it| it != self.session) {
+        if hot.head.session.is_some_and(|it| it != self.session) {
             return;
         }
         let target = parse_target(&hot.plan, &task.target);

@@ -17,7 +17,7 @@ mod sink;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::{Store, StoreError, Trouble};
+use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::ticker::{Ticker, Waker};
 
 pub use publisher::{DELIVERY_FAILED, Publisher};
@@ -91,7 +91,7 @@ pub fn spawn(
         Ticker::spawn("stepwell-outbox", publisher)
     };
     let threads = sinks.into_iter().map(start).collect::<Result<_, _>>();
-    let threads = threads.map_err(|error| StoreError::new(Trouble::Unusable, error))?;
+    let threads = threads.map_err(|error| StoreError::new(StoreErrorKind::Unusable, error))?;
     Ok(Publishers { threads })
 }
 

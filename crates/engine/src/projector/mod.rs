@@ -22,7 +22,7 @@ use stepwell_kernel::time::Time;
 use crate::clock::SystemClock;
 use crate::error::Error;
 use crate::port::Clock as _;
-use crate::store::{NewAlert, PlanNo, RunNo, Store, StoreError, Trouble};
+use crate::store::{NewAlert, PlanNo, RunNo, Store, StoreError, StoreErrorKind};
 use crate::ticker::{Ticker, Ticks, Waker};
 
 use behind::Behind;
@@ -318,7 +318,7 @@ pub fn spawn(store: Arc<dyn Store>, config: Config) -> Result<Running, StoreErro
     let todo = projector.todo.clone();
     let projector = Arc::new(Mutex::new(projector));
     let thread = Ticker::spawn("stepwell-projector", Shared(projector.clone()));
-    let thread = thread.map_err(|error| StoreError::new(Trouble::Unusable, error))?;
+    let thread = thread.map_err(|error| StoreError::new(StoreErrorKind::Unusable, error))?;
     let waker = thread.waker();
     let handle = Handle {
         store,

@@ -3,7 +3,7 @@
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
-use super::{CommitId, MailNo, PlanNo, RunNo, SessionNo};
+use super::{CommitId, MessageNo, PlanNo, RunNo, SessionNo};
 
 /// Appends to many runs, at most one for each, in the order of their numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,15 +43,15 @@ pub struct Append {
     /// The rows of a linear run.
     pub linear: Option<Box<LinearRows>>,
     /// Messages that this append takes; if one is gone, answered, or another run's, it is refused.
-    pub taken: Vec<MailNo>,
+    pub taken: Vec<MessageNo>,
     /// Messages to runs.
-    pub mail: Vec<NewMail>,
+    pub mail: Vec<NewMessage>,
     /// The sinks that the chunk is to be delivered to.
     pub sinks: Vec<String>,
     /// Slots that are taken or freed.
     pub slots: Vec<SlotChange>,
     /// The state, so that the log before it need not be read.
-    pub snapshot: Option<Frozen>,
+    pub snapshot: Option<StateSnapshot>,
     /// What someone must be told.
     pub alerts: Vec<NewAlert>,
 }
@@ -289,7 +289,7 @@ pub struct LinearStep {
 
 /// A message to a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewMail {
+pub struct NewMessage {
     /// The run's id. Mail to a run that is not there is dropped.
     pub to: String,
     /// What it says, as JSON text.
@@ -309,7 +309,7 @@ pub struct SlotChange {
 
 /// A run's state, written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frozen {
+pub struct StateSnapshot {
     /// The last event in it.
     pub seq: u64,
     /// Which program can read it; one of another version is ignored.
@@ -331,7 +331,7 @@ pub struct NewAlert {
 
 /// What became of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AppendResult {
     /// It is done.
     Committed,
     /// It had been done before, by the same commit.

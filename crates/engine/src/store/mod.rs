@@ -20,8 +20,8 @@
 //! into mailboxes after all of them.
 
 mod commit;
+mod dump;
 mod memory;
-mod picture;
 mod rows;
 
 use std::fmt;
@@ -31,14 +31,14 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 pub use commit::{
-    Append, Batch, Chunk, Frozen, Guard, Head, LinearInstance, LinearRows, LinearStep, NewAlert,
-    NewMail, NewRun, Outcome, SlotChange, TaskChange, WaitChange,
+    Append, AppendResult, Batch, Chunk, Guard, Head, LinearInstance, LinearRows, LinearStep,
+    NewAlert, NewMessage, NewRun, SlotChange, StateSnapshot, TaskChange, WaitChange,
 };
+pub use dump::{DumpRows, MarkerState, StoreDump};
 pub use memory::MemoryStore;
-pub use picture::{Dump, MarkerState, Picture};
 pub use rows::{
-    AlertRow, DeadLetter, Delivered, Health, Mail, Marker, OutsideEvent, PlanRow, RunFilter,
-    RunSummary, StoredChunk, StoredHead, StoredRun, TaskRow,
+    AlertRow, DeadLetter, Delivered, Health, Marker, OutsideEvent, PlanRow, RunFilter, RunSummary,
+    StoredChunk, StoredMessage, StoredRun, TaskRow,
 };
 
 /// A run's number: small, and later runs have larger ones.
@@ -55,7 +55,7 @@ pub struct SessionNo(pub i64);
 
 /// A message in the mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MailNo(pub i64);
+pub struct MessageNo(pub i64);
 
 /// What a commit is known by: unique in a store, because a session's number is part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,14 +71,14 @@ pub struct CommitId {
 #[error("{}: {message}", self.kind.code())]
 pub struct StoreError {
     /// What kind of trouble.
-    pub kind: Trouble,
+    pub kind: StoreErrorKind,
     /// For people, with what to do.
     pub message: String,
 }
 
 /// Kinds of trouble with a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum StoreErrorKind {
     /// It cannot be reached, or is busy. Nothing was done; trying again helps.
     Unavailable,
     /// The answer was lost: it is not known whether it was done. Send the same again.
@@ -101,35 +101,35 @@ pub enum Trouble {
     Internal,
 }
 
-impl Trouble {
+impl StoreErrorKind {
     /// Every kind.
-    pub const ALL: [Trouble; 10] = [
-        Trouble::Unavailable,
-        Trouble::AnswerLost,
-        Trouble::Full,
-        Trouble::ReadOnly,
-        Trouble::Held,
-        Trouble::Corrupt,
-        Trouble::Newer,
-        Trouble::Older,
-        Trouble::Unusable,
-        Trouble::Internal,
+    pub const ALL: [StoreErrorKind; 10] = [
+        StoreErrorKind::Unavailable,
+        StoreErrorKind::AnswerLost,
+        StoreErrorKind::Full,
+        StoreErrorKind::ReadOnly,
+        StoreErrorKind::Held,
+        StoreErrorKind::Corrupt,
+        StoreErrorKind::Newer,
+        StoreErrorKind::Older,
+        StoreErrorKind::Unusable,
+        StoreErrorKind::Internal,
     ];
 
     /// The code, for programs and for `stepwell explain`.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
-            Trouble::Unavailable => "STORE_UNAVAILABLE",
-            Trouble::AnswerLost => "STORE_ANSWER_LOST",
-            Trouble::Full => "STORE_FULL",
-            Trouble::ReadOnly => "STORE_READ_ONLY",
-            Trouble::Held => "STORE_HELD",
-            Trouble::Corrupt => "STORE_CORRUPT",
-            Trouble::Newer => "STORE_NEWER",
-            Trouble::Older => "STORE_OLDER",
-            Trouble::Unusable => "STORE_UNUSABLE",
-            Trouble::Internal => "STORE_INTERNAL",
+            StoreErrorKind::Unavailable => "STORE_UNAVAILABLE",
+            StoreErrorKind::AnswerLost => "STORE_ANSWER_LOST",
+            StoreErrorKind::Full => "STORE_FULL",
+            StoreErrorKind::ReadOnly => "STORE_READ_ONLY",
+            StoreErrorKind::Held => "STORE_HELD",
+            StoreErrorKind::Corrupt => "STORE_CORRUPT",
+            StoreErrorKind::Newer => "STORE_NEWER",
+            StoreErrorKind::Older => "STORE_OLDER",
+            StoreErrorKind::Unusable => "STORE_UNUSABLE",
+            StoreErrorKind::Internal => "STORE_INTERNAL",
         }
     }
 
@@ -138,14 +138,17 @@ impl Trouble {
     pub fn may_pass(self) -> bool {
         matches!(
             self,
-            Trouble::Unavailable | Trouble::AnswerLost | Trouble::Full | Trouble::ReadOnly
+            StoreErrorKind::Unavailable
+                | StoreErrorKind::AnswerLost
+                | StoreErrorKind::Full
+                | StoreErrorKind::ReadOnly
         )
     }
 }
 
 impl StoreError {
-    /// Trouble of a kind.
-    pub fn new(kind: Trouble, message: impl fmt::Display) -> StoreError {
+    /// StoreErrorKind of a kind.
+    pub fn new(kind: StoreErrorKind, message: impl fmt::Display) -> StoreError {
         StoreError {
             kind,
             message: message.to_string(),
@@ -160,8 +163,8 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 pub trait Log {
     /// Appends to many runs in one transaction. The answers are in the order of the batch; a run that
     /// lost is as it was, whatever the others came to. On `Err` nothing was done, except that after
-    /// `Trouble::AnswerLost` nobody knows.
-    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>>;
+    /// `StoreErrorKind::AnswerLost` nobody knows.
+    fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>>;
 
     /// Numbers for new runs that nobody else gets.
     fn reserve_numbers(&self, count: u32) -> Result<Range<i64>>;
@@ -261,18 +264,18 @@ pub trait Tasks {
 /// Messages to runs.
 pub trait Mailbox {
     /// Puts a message into a run's mailbox.
-    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MailNo>;
+    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MessageNo>;
 
     /// Unanswered messages to runs that nobody has or that `session` has, oldest first.
-    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<Mail>>;
+    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>>;
 
     /// Answers a message that stays until its sender has read the answer. The first answer counts, and
     /// one to a message that is gone is nothing.
-    fn answer(&self, mail: MailNo, answer: &str) -> Result<()>;
+    fn answer(&self, mail: MessageNo, answer: &str) -> Result<()>;
 
     /// What became of a message: `None` while it lies there, `Some(None)` once it was taken,
     /// `Some(Some(answer))` once it was answered; reading an answer removes it.
-    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>>;
+    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>>;
 
     /// An event from outside that is not addressed to a run. It goes to the run that has waited
     /// longest for its type and key (by the time of the batch, then run and step), or is kept until one

@@ -3,7 +3,7 @@
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
-use super::{CommitId, Frozen, Head, MailNo, PlanNo, RunNo};
+use super::{CommitId, Head, MessageNo, PlanNo, RunNo, StateSnapshot};
 
 /// A plan that is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,26 +32,19 @@ pub struct StoredRun {
     /// What events are matched by.
     pub event_key: String,
     /// Its head.
-    pub head: StoredHead,
+    pub head: Head,
+    /// How often the head has changed.
+    pub head_version: i64,
     /// The latest state that was written down.
-    pub snapshot: Option<Frozen>,
+    pub snapshot: Option<StateSnapshot>,
     /// The chunk that the snapshot's last event is in, if there is a snapshot, and all after it.
     pub chunks: Vec<StoredChunk>,
     /// Its tasks.
     pub tasks: Vec<TaskRow>,
     /// Unanswered messages, oldest first.
-    pub mail: Vec<Mail>,
+    pub mail: Vec<StoredMessage>,
     /// Steps that wait for an event.
     pub waits: Vec<String>,
-}
-
-/// A run's head with its version.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoredHead {
-    /// What it says.
-    pub head: Head,
-    /// Counts its changes.
-    pub version: i64,
 }
 
 /// A chunk of a run's log.
@@ -98,9 +91,9 @@ pub struct TaskRow {
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mail {
+pub struct StoredMessage {
     /// Its number; later ones have larger ones.
-    pub no: MailNo,
+    pub no: MessageNo,
     /// To which run.
     pub run: RunNo,
     /// What it says, as JSON text.

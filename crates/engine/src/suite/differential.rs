@@ -10,15 +10,15 @@ use stepwell_kernel::time::Time;
 
 use super::world::{self, at, chunk, plan};
 use crate::store::{
-    Append, Batch, CommitId, Delivered, Dump, Frozen, Guard, Head, LinearStep, MailNo, Marker,
-    NewMail, NewRun, Outcome, OutsideEvent, PlanNo, RunFilter, RunNo, SessionNo, SlotChange, Store,
-    TaskChange, TaskRow, WaitChange,
+    Append, AppendResult, Batch, CommitId, Delivered, DumpRows, Guard, Head, LinearStep, Marker,
+    MessageNo, NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter, RunNo, SessionNo, SlotChange,
+    StateSnapshot, Store, TaskChange, TaskRow, WaitChange,
 };
 
 /// A store that can be compared with others.
-pub trait Compared: Store + Dump {}
+pub trait Compared: Store + DumpRows {}
 
-impl<T: Store + Dump> Compared for T {}
+impl<T: Store + DumpRows> Compared for T {}
 
 /// How often all rows are compared, besides at the end.
 const DUMP_EVERY: usize = 100;
@@ -94,7 +94,7 @@ struct Driver<'a> {
     plan: PlanNo,
     runs: Vec<(RunNo, String)>,
     sessions: Vec<SessionNo>,
-    posted: Vec<MailNo>,
+    posted: Vec<MessageNo>,
     markers: Vec<Marker>,
     last: Option<Batch>,
 }
@@ -193,12 +193,12 @@ impl<'a> Driver<'a> {
     fn send(&mut self, batch: &Batch) -> String {
         let mut outcomes = self.store.commit(batch).unwrap();
         for (append, outcome) in batch.appends.iter().zip(&mut outcomes) {
-            if let (Some(new), Outcome::Committed) = (&append.create, &*outcome) {
+            if let (Some(new), AppendResult::Committed) = (&append.create, &*outcome) {
                 self.runs.push((append.run, new.run_id.clone()));
                 // A batch is in the order of its runs, and one that lost may win the second time.
                 self.runs.sort();
             }
-            if let Outcome::Refused(why) = outcome {
+            if let AppendResult::Refused(why) = outcome {
                 // Every database has its own words.
                 why.clear();
             }
@@ -240,7 +240,7 @@ impl<'a> Driver<'a> {
         let mut append = Append::new(run, after);
         if self.chance.once_in(4) {
             let stale = i64::from(self.chance.once_in(6));
-            append.head_version = Some(stored.head.version - stale);
+            append.head_version = Some(stored.head_version - stale);
         } else {
             let mut events = chunk(after + 1, after + 1 + self.chance.below(3) as u64);
             if self.chance.once_in(12) {
@@ -333,7 +333,7 @@ impl<'a> Driver<'a> {
         }
         for number in 0..self.chance.below(2) {
             let to = self.chance.of(&self.runs);
-            append.mail.push(NewMail {
+            append.mail.push(NewMessage {
                 to: to.map_or_else(|| "nobody".into(), |(_, id)| id),
                 body: format!("{{\"step\":{},\"number\":{number}}}", self.steps),
             });
@@ -349,7 +349,7 @@ impl<'a> Driver<'a> {
             });
         }
         if self.chance.once_in(6) {
-            append.snapshot = Some(Frozen {
+            append.snapshot = Some(StateSnapshot {
                 seq: self.chance.below(append.after as usize + 1) as u64,
                 version: 1,
                 body: self.steps.to_le_bytes().to_vec(),
@@ -444,7 +444,7 @@ impl<'a> Driver<'a> {
 
     fn post(&mut self) -> String {
         let (run, mail) = (self.any_run(), self.chance.of(&self.posted));
-        let mail = mail.unwrap_or(MailNo(987_654));
+        let mail = mail.unwrap_or(MessageNo(987_654));
         match self.chance.below(6) {
             0 if !self.runs.is_empty() => {
                 let body = format!("{{\"posted\":{}}}", self.steps);
@@ -548,7 +548,7 @@ impl<'a> Driver<'a> {
                 let stored = self.store.load(run).unwrap();
                 let show = stored.map(|it| {
                     let mail: Vec<String> = it.mail.into_iter().map(|it| it.body).collect();
-                    (it.head.version, it.snapshot, it.chunks, mail, it.waits)
+                    (it.head_version, it.snapshot, it.chunks, mail, it.waits)
                 });
                 shown("load", &show)
             }

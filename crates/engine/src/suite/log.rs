@@ -1,7 +1,7 @@
 //! Appends: compare-and-set for each run alone, and commits whose answer was lost.
 
 use super::world::{World, at, chunk, linear, next, put, rows, running};
-use crate::store::{Append, Head, NewMail, Outcome, PlanNo, RunNo};
+use crate::store::{Append, AppendResult, Head, NewMessage, PlanNo, RunNo};
 
 super::table![
     an_empty_batch_does_nothing,
@@ -42,7 +42,7 @@ fn an_empty_batch_does_nothing(w: &World) {
 fn a_commit_is_read_back_as_it_was_written(w: &World) {
     let run = w.number();
     let batch = w.batch(at(0), vec![w.new_run(run, "a")]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Committed]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
     let wrote = batch.appends[0].chunk.clone().unwrap();
     let read = w.load(run);
     assert_eq!(
@@ -50,8 +50,8 @@ fn a_commit_is_read_back_as_it_was_written(w: &World) {
         (run, "a", w.plan)
     );
     assert_eq!(read.event_key, "a");
-    assert_eq!(read.head.head, running());
-    assert_eq!(read.head.version, 1);
+    assert_eq!(read.head, running());
+    assert_eq!(read.head_version, 1);
     let [stored] = &read.chunks[..] else {
         panic!("one chunk was written, not {:?}", read.chunks);
     };
@@ -64,29 +64,37 @@ fn a_commit_is_read_back_as_it_was_written(w: &World) {
 
 fn a_run_that_moved_loses_alone(w: &World) {
     let (a, b, c) = (w.run("a"), w.run("b"), w.run("c"));
-    assert_eq!(w.one(next(b, 1)), Outcome::Committed);
+    assert_eq!(w.one(next(b, 1)), AppendResult::Committed);
     let all = w.send(at(0), vec![next(a, 1), next(b, 1), next(c, 1)]);
-    let expected = [Outcome::Committed, Outcome::Moved, Outcome::Committed];
+    let expected = [
+        AppendResult::Committed,
+        AppendResult::Moved,
+        AppendResult::Committed,
+    ];
     assert_eq!(all, expected);
     assert_eq!([a, b, c].map(|run| w.last_seq(run)), [2, 2, 2]);
 }
 
 fn a_chunk_must_follow_the_last_one(w: &World) {
     let run = w.run("a");
-    assert_eq!(w.one(next(run, 2)), Outcome::Moved, "a gap");
-    assert_eq!(w.one(next(run, 0)), Outcome::Moved, "from the past");
+    assert_eq!(w.one(next(run, 2)), AppendResult::Moved, "a gap");
+    assert_eq!(w.one(next(run, 0)), AppendResult::Moved, "from the past");
     let askew = Append {
         chunk: Some(chunk(3, 3)),
         ..next(run, 1)
     };
-    assert_eq!(w.one(askew), Outcome::Moved, "a chunk that does not follow");
+    assert_eq!(
+        w.one(askew),
+        AppendResult::Moved,
+        "a chunk that does not follow"
+    );
     assert_eq!(w.last_seq(run), 1);
 }
 
 fn a_run_that_is_not_there_has_moved(w: &World) {
     let run = w.number();
-    assert_eq!(w.one(next(run, 0)), Outcome::Moved);
-    assert_eq!(w.one(rows(run, 0, 0)), Outcome::Moved);
+    assert_eq!(w.one(next(run, 0)), AppendResult::Moved);
+    assert_eq!(w.one(rows(run, 0, 0)), AppendResult::Moved);
     assert_eq!(w.store.load(run).unwrap(), None);
     assert_eq!(w.store.find("nobody").unwrap(), None);
 }
@@ -95,18 +103,18 @@ fn a_lost_answer_is_recognised_by_its_commit(w: &World) {
     let (a, b) = (w.run("a"), w.run("b"));
     let batch = w.batch(at(0), vec![next(a, 1), next(b, 5)]);
     let first = w.store.commit(&batch).unwrap();
-    assert_eq!(first, [Outcome::Committed, Outcome::Moved]);
+    assert_eq!(first, [AppendResult::Committed, AppendResult::Moved]);
     let second = w.store.commit(&batch).unwrap();
-    assert_eq!(second, [Outcome::Again, Outcome::Moved]);
+    assert_eq!(second, [AppendResult::Again, AppendResult::Moved]);
     assert_eq!(w.last_seq(a), 2);
 }
 
 fn a_lost_answer_is_recognised_after_the_run_went_on(w: &World) {
     let a = w.run("a");
     let batch = w.batch(at(0), vec![next(a, 1)]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Committed]);
-    assert_eq!(w.one(next(a, 2)), Outcome::Committed);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Again]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
+    assert_eq!(w.one(next(a, 2)), AppendResult::Committed);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
 }
 
 fn a_lost_answer_of_a_new_run_is_recognised(w: &World) {
@@ -115,23 +123,27 @@ fn a_lost_answer_of_a_new_run_is_recognised(w: &World) {
     append.create.as_mut().unwrap().request_key = Some("r".into());
     append.linear = Some(linear("order", "biz", "RUNNING"));
     let batch = w.batch(at(0), vec![append]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Committed]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Again]);
-    assert_eq!(w.one(next(run, 1)), Outcome::Committed);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Again]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
+    assert_eq!(w.one(next(run, 1)), AppendResult::Committed);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
 }
 
 fn another_commit_at_the_same_place_is_not_ours(w: &World) {
     let a = w.run("a");
     let same = next(a, 1);
-    assert_eq!(w.one(same.clone()), Outcome::Committed);
-    assert_eq!(w.one(same), Outcome::Moved, "same content, other commit");
+    assert_eq!(w.one(same.clone()), AppendResult::Committed);
+    assert_eq!(
+        w.one(same),
+        AppendResult::Moved,
+        "same content, other commit"
+    );
     let mut batch = w.batch(at(0), vec![next(a, 2)]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Committed]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
     batch.id.session += 1;
     assert_eq!(
         w.store.commit(&batch).unwrap(),
-        [Outcome::Moved],
+        [AppendResult::Moved],
         "the session is part of the id"
     );
 }
@@ -146,9 +158,9 @@ fn a_repeated_commit_changes_nothing(w: &World) {
     append.alerts = vec![super::world::alert("A")];
     append.waits = vec![super::world::wait("s")];
     let batch = w.batch(at(0), vec![append]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Committed]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
     let before = w.load(a);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Again]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
     assert_eq!(w.load(a), before);
     assert_eq!(w.mail_of(b).len(), 1, "mail");
     assert_eq!(w.store.slots_taken("k").unwrap(), 1, "slots");
@@ -156,8 +168,8 @@ fn a_repeated_commit_changes_nothing(w: &World) {
     assert_eq!(w.store.backlog("hook").unwrap().0, 1, "outbox");
 }
 
-fn mail(to: &str) -> NewMail {
-    NewMail {
+fn mail(to: &str) -> NewMessage {
+    NewMessage {
         to: to.into(),
         body: "{}".into(),
     }
@@ -170,11 +182,14 @@ fn with_key(mut append: Append, key: &str) -> Append {
 
 fn a_key_is_recorded_once_in_a_run(w: &World) {
     let (a, b) = (w.run("a"), w.run("b"));
-    assert_eq!(w.one(with_key(next(a, 1), "k")), Outcome::Committed);
+    assert_eq!(w.one(with_key(next(a, 1), "k")), AppendResult::Committed);
     let both = w.send(at(0), vec![with_key(next(a, 2), "k"), next(b, 1)]);
-    assert_eq!(both, [Outcome::KeyExists, Outcome::Committed]);
+    assert_eq!(both, [AppendResult::KeyExists, AppendResult::Committed]);
     assert_eq!(w.last_seq(a), 2);
-    assert_eq!(w.one(with_key(next(a, 2), "other")), Outcome::Committed);
+    assert_eq!(
+        w.one(with_key(next(a, 2), "other")),
+        AppendResult::Committed
+    );
 }
 
 fn a_key_twice_in_one_chunk_is_refused(w: &World) {
@@ -183,7 +198,7 @@ fn a_key_twice_in_one_chunk_is_refused(w: &World) {
     let mut twice = chunk(2, 3);
     twice.keys = vec![b"k".to_vec(), b"k".to_vec()];
     append.chunk = Some(twice);
-    assert_eq!(w.one(append), Outcome::KeyExists);
+    assert_eq!(w.one(append), AppendResult::KeyExists);
     assert_eq!(w.last_seq(a), 1);
 }
 
@@ -193,13 +208,13 @@ fn a_key_may_be_in_two_runs(w: &World) {
         at(0),
         vec![with_key(next(a, 1), "k"), with_key(next(b, 1), "k")],
     );
-    assert_eq!(both, [Outcome::Committed, Outcome::Committed]);
+    assert_eq!(both, [AppendResult::Committed, AppendResult::Committed]);
 }
 
 fn a_run_id_is_given_once(w: &World) {
     let a = w.run("a");
     let other = w.number();
-    assert_eq!(w.one(w.new_run(other, "a")), Outcome::RunExists);
+    assert_eq!(w.one(w.new_run(other, "a")), AppendResult::RunExists);
     assert_eq!(w.store.load(other).unwrap(), None);
     assert_eq!(w.store.find("a").unwrap(), Some(a));
 }
@@ -212,18 +227,18 @@ fn requested(w: &World, run: RunNo, run_id: &str, key: &str) -> Append {
 
 fn a_request_key_is_given_once(w: &World) {
     let (a, b) = (w.number(), w.number());
-    assert_eq!(w.one(requested(w, a, "a", "r")), Outcome::Committed);
-    let taken = Outcome::RequestTaken("a".into());
+    assert_eq!(w.one(requested(w, a, "a", "r")), AppendResult::Committed);
+    let taken = AppendResult::RequestTaken("a".into());
     assert_eq!(w.one(requested(w, b, "b", "r")), taken);
     assert_eq!(w.store.find("b").unwrap(), None);
-    assert_eq!(w.one(requested(w, b, "b", "s")), Outcome::Committed);
+    assert_eq!(w.one(requested(w, b, "b", "s")), AppendResult::Committed);
 }
 
 fn a_request_key_in_one_batch_goes_to_the_first(w: &World) {
     let (a, b) = (w.number(), w.number());
     let both = vec![requested(w, a, "a", "r"), requested(w, b, "b", "r")];
-    let taken = Outcome::RequestTaken("a".into());
-    assert_eq!(w.send(at(0), both), [Outcome::Committed, taken]);
+    let taken = AppendResult::RequestTaken("a".into());
+    assert_eq!(w.send(at(0), both), [AppendResult::Committed, taken]);
 }
 
 fn a_loser_takes_no_request_key(w: &World) {
@@ -231,7 +246,10 @@ fn a_loser_takes_no_request_key(w: &World) {
     let mut loser = requested(w, a, "a", "r");
     loser.slots = vec![super::world::slot("k", 2, 1)];
     let both = w.send(at(0), vec![loser, requested(w, b, "b", "r")]);
-    assert_eq!(both, [Outcome::SlotsFull("k".into()), Outcome::Committed]);
+    assert_eq!(
+        both,
+        [AppendResult::SlotsFull("k".into()), AppendResult::Committed]
+    );
     assert_eq!(w.store.find("a").unwrap(), None);
     assert_eq!(w.store.find("b").unwrap(), Some(b));
 }
@@ -245,22 +263,22 @@ fn about(w: &World, run: RunNo, run_id: &str, workflow_type: &str) -> Append {
 
 fn biz_keys_are_unique_among_running_instances(w: &World) {
     let (a, b) = (w.number(), w.number());
-    assert_eq!(w.one(about(w, a, "a", "order")), Outcome::Committed);
-    assert_eq!(w.one(about(w, b, "b", "order")), Outcome::BizKeyTaken);
+    assert_eq!(w.one(about(w, a, "a", "order")), AppendResult::Committed);
+    assert_eq!(w.one(about(w, b, "b", "order")), AppendResult::BizKeyTaken);
     assert_eq!(w.store.find("b").unwrap(), None);
     let mut itself = next(a, 1);
     itself.linear = Some(linear("order", "biz", "RUNNING"));
-    assert_eq!(w.one(itself), Outcome::Committed, "its own row");
+    assert_eq!(w.one(itself), AppendResult::Committed, "its own row");
 }
 
 fn biz_keys_are_free_when_the_instance_ends(w: &World) {
     for (index, end) in ["COMPLETED", "FAILED", "CANCELED"].into_iter().enumerate() {
         let run = w.number();
         let id = format!("run {index}");
-        assert_eq!(w.one(about(w, run, &id, "order")), Outcome::Committed);
+        assert_eq!(w.one(about(w, run, &id, "order")), AppendResult::Committed);
         let mut ends = next(run, 1);
         ends.linear = Some(linear("order", "biz", end));
-        assert_eq!(w.one(ends), Outcome::Committed);
+        assert_eq!(w.one(ends), AppendResult::Committed);
     }
 }
 
@@ -268,14 +286,17 @@ fn biz_keys_of_other_types_do_not_meet(w: &World) {
     let (a, b) = (w.number(), w.number());
     let both = vec![about(w, a, "a", "order"), about(w, b, "b", "refund")];
     let outcomes = w.send(at(0), both);
-    assert_eq!(outcomes, [Outcome::Committed, Outcome::Committed]);
+    assert_eq!(outcomes, [AppendResult::Committed, AppendResult::Committed]);
 }
 
 fn biz_keys_in_one_batch_go_to_the_first(w: &World) {
     let (a, b) = (w.number(), w.number());
     let both = vec![about(w, a, "a", "order"), about(w, b, "b", "order")];
     let outcomes = w.send(at(0), both);
-    assert_eq!(outcomes, [Outcome::Committed, Outcome::BizKeyTaken]);
+    assert_eq!(
+        outcomes,
+        [AppendResult::Committed, AppendResult::BizKeyTaken]
+    );
 }
 
 fn a_head_change_without_events_is_a_compare_and_set(w: &World) {
@@ -287,16 +308,16 @@ fn a_head_change_without_events_is_a_compare_and_set(w: &World) {
         }),
         ..rows(a, 1, 1)
     };
-    assert_eq!(w.one(wakes), Outcome::Committed);
-    assert_eq!(w.one(rows(a, 1, 1)), Outcome::Moved, "an old version");
+    assert_eq!(w.one(wakes), AppendResult::Committed);
+    assert_eq!(w.one(rows(a, 1, 1)), AppendResult::Moved, "an old version");
     let unsure = Append {
         head_version: None,
         ..rows(a, 1, 1)
     };
-    assert_eq!(w.one(unsure), Outcome::Moved, "no version");
-    assert_eq!(w.load(a).head.head.wake_at, Some(at(7)));
-    assert_eq!(w.one(rows(a, 1, 2)), Outcome::Committed);
-    assert_eq!(w.load(a).head.version, 3);
+    assert_eq!(w.one(unsure), AppendResult::Moved, "no version");
+    assert_eq!(w.load(a).head.wake_at, Some(at(7)));
+    assert_eq!(w.one(rows(a, 1, 2)), AppendResult::Committed);
+    assert_eq!(w.load(a).head_version, 3);
 }
 
 fn a_head_change_needs_the_last_event_too(w: &World) {
@@ -305,15 +326,15 @@ fn a_head_change_needs_the_last_event_too(w: &World) {
         head: None,
         ..next(a, 1)
     };
-    assert_eq!(w.one(silent), Outcome::Committed);
-    assert_eq!(w.one(rows(a, 1, 1)), Outcome::Moved);
-    assert_eq!(w.one(rows(a, 2, 1)), Outcome::Committed);
+    assert_eq!(w.one(silent), AppendResult::Committed);
+    assert_eq!(w.one(rows(a, 1, 1)), AppendResult::Moved);
+    assert_eq!(w.one(rows(a, 2, 1)), AppendResult::Committed);
 }
 
 fn a_head_changes_its_version_each_time(w: &World) {
     let a = w.run("a");
-    assert_eq!(w.one(next(a, 1)), Outcome::Committed);
-    assert_eq!(w.load(a).head.version, 2);
+    assert_eq!(w.one(next(a, 1)), AppendResult::Committed);
+    assert_eq!(w.load(a).head_version, 2);
 }
 
 fn an_owner_may_leave_the_head_alone(w: &World) {
@@ -322,19 +343,19 @@ fn an_owner_may_leave_the_head_alone(w: &World) {
         head: None,
         ..next(a, 1)
     };
-    assert_eq!(w.one(silent), Outcome::Committed);
-    let head = w.load(a).head;
-    assert_eq!((head.version, head.head), (1, running()));
+    assert_eq!(w.one(silent), AppendResult::Committed);
+    let run = w.load(a);
+    assert_eq!((run.head_version, run.head), (1, running()));
 }
 
 fn a_lost_answer_without_events_is_recognised(w: &World) {
     let a = w.run("a");
     let batch = w.batch(at(0), vec![rows(a, 1, 1)]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Committed]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Again]);
-    assert_eq!(w.load(a).head.version, 2);
-    assert_eq!(w.one(rows(a, 1, 2)), Outcome::Committed);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Moved]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
+    assert_eq!(w.load(a).head_version, 2);
+    assert_eq!(w.one(rows(a, 1, 2)), AppendResult::Committed);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Moved]);
 }
 
 fn rows_without_a_head_are_recognised_too(w: &World) {
@@ -346,10 +367,10 @@ fn rows_without_a_head_are_recognised_too(w: &World) {
         ..rows(a, 1, 1)
     };
     let batch = w.batch(at(0), vec![silent]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Committed]);
-    assert_eq!(w.store.commit(&batch).unwrap(), [Outcome::Again]);
-    let head = w.load(a).head;
-    assert_eq!((head.version, head.head), (2, running()));
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
+    assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
+    let run = w.load(a);
+    assert_eq!((run.head_version, run.head), (2, running()));
 }
 
 fn a_loser_leaves_no_rows(w: &World) {
@@ -362,7 +383,7 @@ fn a_loser_leaves_no_rows(w: &World) {
     loser.slots = vec![super::world::slot("k", 1, 5)];
     loser.alerts = vec![super::world::alert("A")];
     loser.waits = vec![super::world::wait("s")];
-    assert_eq!(w.one(loser), Outcome::Moved);
+    assert_eq!(w.one(loser), AppendResult::Moved);
     assert_eq!(w.load(a), before);
     assert_eq!(w.mail_of(b), Vec::<String>::new());
     assert_eq!(w.store.slots_taken("k").unwrap(), 0);
@@ -377,9 +398,9 @@ fn a_run_without_a_plan_is_refused_alone(w: &World) {
     let mut unknown = w.new_run(b, "b");
     unknown.create.as_mut().unwrap().plan = Some(PlanNo(987_654));
     let all = w.send(at(0), vec![without, unknown, w.new_run(c, "c")]);
-    assert!(matches!(all[0], Outcome::Refused(_)), "{all:?}");
-    assert!(matches!(all[1], Outcome::Refused(_)), "{all:?}");
-    assert_eq!(all[2], Outcome::Committed);
+    assert!(matches!(all[0], AppendResult::Refused(_)), "{all:?}");
+    assert!(matches!(all[1], AppendResult::Refused(_)), "{all:?}");
+    assert_eq!(all[2], AppendResult::Committed);
     assert_eq!(w.store.find("a").unwrap(), None);
     assert_eq!(w.store.find("b").unwrap(), None);
 }

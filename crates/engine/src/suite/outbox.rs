@@ -1,7 +1,7 @@
 //! The outbox in order for each run, dead letters, and alerts.
 
 use super::world::{World, alert, at, next, rows};
-use crate::store::{Append, Marker, Outcome, RunNo};
+use crate::store::{Append, AppendResult, Marker, RunNo};
 
 super::table![
     a_chunk_has_one_marker_for_each_sink,
@@ -33,7 +33,7 @@ fn noisy(w: &World, run_id: &str, events: u64) -> RunNo {
         let now = at(after as i64);
         assert_eq!(
             w.one_at(now, told(run, after, &["hook"])),
-            Outcome::Committed
+            AppendResult::Committed
         );
     }
     run
@@ -55,7 +55,7 @@ fn firsts(markers: &[Marker]) -> Vec<(&str, u64)> {
 fn a_chunk_has_one_marker_for_each_sink(w: &World) {
     let a = w.run("a");
     let append = told(a, 1, &["hook", "bus"]);
-    assert_eq!(w.one(append), Outcome::Committed);
+    assert_eq!(w.one(append), AppendResult::Committed);
     for sink in ["hook", "bus"] {
         let got = w.store.take(sink, "me", at(1), at(9), 9).unwrap();
         let expected = Marker {
@@ -76,7 +76,7 @@ fn no_chunk_no_marker(w: &World) {
         sinks: vec!["hook".into()],
         ..rows(a, 1, 1)
     };
-    assert_eq!(w.one(append), Outcome::Committed);
+    assert_eq!(w.one(append), AppendResult::Committed);
     assert_eq!(take(w, 1, 9), []);
 }
 
@@ -111,7 +111,7 @@ fn sinks_do_not_hold_up_each_other(w: &World) {
         append.sinks = vec!["hook".into(), "bus".into()]
     });
     let next = told(a, 1, &["hook", "bus"]);
-    assert_eq!(w.one(next), Outcome::Committed);
+    assert_eq!(w.one(next), AppendResult::Committed);
     let bus = w.store.take("bus", "me", at(1), at(9), 9).unwrap();
     w.store.sent(&bus[0]).unwrap();
     let bus = w.store.take("bus", "me", at(1), at(9), 9).unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::world::{World, at, next, paid, rows, running, wait};
 use crate::store::{
-    Append, Delivered, Head, MailNo, NewMail, Outcome, OutsideEvent, RunNo, WaitChange,
+    Append, AppendResult, Delivered, Head, MessageNo, NewMessage, OutsideEvent, RunNo, WaitChange,
 };
 
 super::table![
@@ -35,7 +35,7 @@ super::table![
     another_server_sees_that_there_is_news,
 ];
 
-fn took(run: RunNo, after: u64, mail: MailNo) -> Append {
+fn took(run: RunNo, after: u64, mail: MessageNo) -> Append {
     Append {
         taken: vec![mail],
         ..next(run, after)
@@ -47,7 +47,7 @@ fn mail_lies_there_until_it_is_taken(w: &World) {
     let mail = w.store.post(a, r#"{"n":1}"#, at(0)).unwrap();
     assert_eq!(w.mail_of(a), [r#"{"n":1}"#]);
     assert_eq!(w.store.answered(mail).unwrap(), None);
-    assert_eq!(w.one(took(a, 1, mail)), Outcome::Committed);
+    assert_eq!(w.one(took(a, 1, mail)), AppendResult::Committed);
     assert_eq!(w.mail_of(a), Vec::<String>::new());
     assert_eq!(w.store.answered(mail).unwrap(), Some(None));
 }
@@ -55,16 +55,16 @@ fn mail_lies_there_until_it_is_taken(w: &World) {
 fn a_message_is_taken_once(w: &World) {
     let (a, b) = (w.run("a"), w.run("b"));
     let mail = w.store.post(a, "{}", at(0)).unwrap();
-    assert_eq!(w.one(took(a, 1, mail)), Outcome::Committed);
+    assert_eq!(w.one(took(a, 1, mail)), AppendResult::Committed);
     let both = w.send(at(0), vec![took(a, 2, mail), next(b, 1)]);
-    assert_eq!(both, [Outcome::Moved, Outcome::Committed]);
+    assert_eq!(both, [AppendResult::Moved, AppendResult::Committed]);
     assert_eq!(w.last_seq(a), 2);
     let other = w.store.post(a, "{}", at(0)).unwrap();
     let half = Append {
         taken: vec![other, mail],
         ..next(a, 2)
     };
-    assert_eq!(w.one(half), Outcome::Moved);
+    assert_eq!(w.one(half), AppendResult::Moved);
     assert_eq!(
         w.store.answered(other).unwrap(),
         None,
@@ -75,7 +75,7 @@ fn a_message_is_taken_once(w: &World) {
 fn a_message_of_another_run_is_not_taken(w: &World) {
     let (a, b) = (w.run("a"), w.run("b"));
     let mail = w.store.post(a, "{}", at(0)).unwrap();
-    assert_eq!(w.one(took(b, 1, mail)), Outcome::Moved);
+    assert_eq!(w.one(took(b, 1, mail)), AppendResult::Moved);
     assert_eq!(w.mail_of(a).len(), 1);
 }
 
@@ -111,8 +111,8 @@ fn mail_is_for_whoever_has_the_run(w: &World) {
     assert_eq!(count(other), 1);
 }
 
-fn mail_to(to: &str, body: &str) -> NewMail {
-    NewMail {
+fn mail_to(to: &str, body: &str) -> NewMessage {
+    NewMessage {
         to: to.into(),
         body: body.into(),
     }
@@ -124,7 +124,7 @@ fn mail_of_a_commit_arrives_with_it(w: &World) {
         mail: vec![mail_to("b", "1"), mail_to("b", "2"), mail_to("a", "self")],
         ..next(a, 1)
     };
-    assert_eq!(w.one(sends), Outcome::Committed);
+    assert_eq!(w.one(sends), AppendResult::Committed);
     assert_eq!(w.mail_of(b), ["1", "2"]);
     assert_eq!(w.mail_of(a), ["self"]);
 }
@@ -137,7 +137,7 @@ fn mail_to_a_run_of_the_same_batch_arrives(w: &World) {
         ..next(a, 1)
     };
     let both = w.send(at(0), vec![sends, w.new_run(b, "b")]);
-    assert_eq!(both, [Outcome::Committed, Outcome::Committed]);
+    assert_eq!(both, [AppendResult::Committed, AppendResult::Committed]);
     assert_eq!(w.mail_of(b), ["hello"]);
 }
 
@@ -147,7 +147,7 @@ fn mail_to_nobody_is_dropped(w: &World) {
         mail: vec![mail_to("nobody", "1"), mail_to("a", "2")],
         ..next(a, 1)
     };
-    assert_eq!(w.one(sends), Outcome::Committed);
+    assert_eq!(w.one(sends), AppendResult::Committed);
     assert_eq!(w.mail_of(a), ["2"]);
     let later = w.run("nobody");
     assert_eq!(w.mail_of(later), Vec::<String>::new());
@@ -175,7 +175,7 @@ fn an_answered_message_cannot_be_taken(w: &World) {
     let a = w.run("a");
     let mail = w.store.post(a, "{}", at(0)).unwrap();
     w.store.answer(mail, "no").unwrap();
-    assert_eq!(w.one(took(a, 1, mail)), Outcome::Moved);
+    assert_eq!(w.one(took(a, 1, mail)), AppendResult::Moved);
     let answer = w.store.answered(mail).unwrap();
     assert_eq!(answer, Some(Some("no".into())));
 }
@@ -188,7 +188,7 @@ fn the_first_answer_stays(w: &World) {
     let answer = w.store.answered(mail).unwrap();
     assert_eq!(answer, Some(Some("first".into())));
     let taken = w.store.post(a, "{}", at(0)).unwrap();
-    assert_eq!(w.one(took(a, 1, taken)), Outcome::Committed);
+    assert_eq!(w.one(took(a, 1, taken)), AppendResult::Committed);
     w.store.answer(taken, "too late").unwrap();
     assert_eq!(w.store.answered(taken).unwrap(), Some(None));
 }
@@ -209,14 +209,14 @@ fn an_event_before_the_wait_is_not_missed(w: &World) {
     let kept = w.store.deliver(&paid("e", "a"), at(1)).unwrap();
     assert_eq!(kept, Delivered::Kept);
     assert_eq!(w.mail_of(a), Vec::<String>::new());
-    assert_eq!(w.one_at(at(2), waits(a, 1, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(2), waits(a, 1, "s")), AppendResult::Committed);
     assert_eq!(w.mail_of(a), [mail_in("e")]);
     let without_events = Append {
         waits: vec![wait("s")],
         ..rows(a, 2, 2)
     };
     w.store.deliver(&paid("f", "a"), at(3)).unwrap();
-    assert_eq!(w.one_at(at(4), without_events), Outcome::Committed);
+    assert_eq!(w.one_at(at(4), without_events), AppendResult::Committed);
     assert_eq!(w.mail_of(a), [mail_in("e"), mail_in("f")]);
 }
 
@@ -235,8 +235,8 @@ fn keyed(w: &World, run_id: &str, key: &str) -> RunNo {
 
 fn an_event_goes_to_who_waited_longest(w: &World) {
     let (a, b) = (keyed(w, "a", "k"), keyed(w, "b", "k"));
-    assert_eq!(w.one_at(at(1), waits(b, 1, "s")), Outcome::Committed);
-    assert_eq!(w.one_at(at(2), waits(a, 1, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(1), waits(b, 1, "s")), AppendResult::Committed);
+    assert_eq!(w.one_at(at(2), waits(a, 1, "s")), AppendResult::Committed);
     let deliver = |id, now| w.store.deliver(&paid(id, "k"), now).unwrap();
     assert_eq!(deliver("1", at(3)), Delivered::ToRun(b));
     assert_eq!(deliver("2", at(4)), Delivered::ToRun(a));
@@ -248,9 +248,9 @@ fn the_oldest_kept_event_comes_first(w: &World) {
     for (id, millis) in [("z", 1), ("y", 2), ("x", 3)] {
         w.store.deliver(&paid(id, "a"), at(millis)).unwrap();
     }
-    assert_eq!(w.one_at(at(4), waits(a, 1, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(4), waits(a, 1, "s")), AppendResult::Committed);
     assert_eq!(w.mail_of(a), [mail_in("z")]);
-    assert_eq!(w.one_at(at(5), waits(a, 2, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(5), waits(a, 2, "s")), AppendResult::Committed);
     assert_eq!(w.mail_of(a), [mail_in("z"), mail_in("y")]);
 }
 
@@ -261,7 +261,7 @@ fn a_wait_gets_one_event(w: &World) {
     assert_eq!(deliver("2", at(2)), Delivered::Kept);
     assert_eq!(w.mail_of(a), [mail_in("1")]);
     // It waits again: what was kept comes, and then the next.
-    assert_eq!(w.one_at(at(3), waits(a, 1, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(3), waits(a, 1, "s")), AppendResult::Committed);
     assert_eq!(w.mail_of(a), [mail_in("1"), mail_in("2")]);
     assert_eq!(deliver("3", at(4)), Delivered::Kept);
 }
@@ -270,7 +270,7 @@ fn one_event_serves_one_wait(w: &World) {
     let (a, b) = (keyed(w, "a", "k"), keyed(w, "b", "k"));
     w.store.deliver(&paid("e", "k"), at(1)).unwrap();
     let both = w.send(at(2), vec![waits(a, 1, "s"), waits(b, 1, "s")]);
-    assert_eq!(both, [Outcome::Committed, Outcome::Committed]);
+    assert_eq!(both, [AppendResult::Committed, AppendResult::Committed]);
     assert_eq!(w.mail_of(a), [mail_in("e")]);
     assert_eq!(w.mail_of(b), Vec::<String>::new());
     let given = w.store.deliver(&paid("f", "k"), at(3)).unwrap();
@@ -282,11 +282,11 @@ fn an_event_counts_once_for_ever(w: &World) {
     let deliver = |now| w.store.deliver(&paid("e", "a"), now).unwrap();
     assert_eq!(deliver(at(1)), Delivered::Kept);
     assert_eq!(deliver(at(2)), Delivered::Again);
-    assert_eq!(w.one_at(at(3), waits(a, 1, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(3), waits(a, 1, "s")), AppendResult::Committed);
     assert_eq!(deliver(at(4)), Delivered::Again, "after a run was given it");
     let mail = w.load(a).mail[0].no;
-    assert_eq!(w.one_at(at(5), took(a, 2, mail)), Outcome::Committed);
-    assert_eq!(w.one_at(at(6), waits(a, 3, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(5), took(a, 2, mail)), AppendResult::Committed);
+    assert_eq!(w.one_at(at(6), waits(a, 3, "s")), AppendResult::Committed);
     assert_eq!(deliver(at(7)), Delivered::Again, "after it was taken");
     assert_eq!(w.mail_of(a), Vec::<String>::new());
 }
@@ -301,7 +301,7 @@ fn events_of_another_type_or_key_do_not_meet(w: &World) {
     };
     assert_eq!(deliver(&refunded), Delivered::Kept);
     let b = w.run("other");
-    assert_eq!(w.one_at(at(2), waits(b, 1, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(2), waits(b, 1, "s")), AppendResult::Committed);
     assert_eq!(w.mail_of(a), Vec::<String>::new());
     assert_eq!(w.mail_of(b), Vec::<String>::new());
 }
@@ -312,7 +312,7 @@ fn a_wait_that_is_over_gets_nothing(w: &World) {
         waits: vec![WaitChange::Delete { step: "s".into() }],
         ..next(a, 1)
     };
-    assert_eq!(w.one(over), Outcome::Committed);
+    assert_eq!(w.one(over), AppendResult::Committed);
     let kept = w.store.deliver(&paid("e", "a"), at(1)).unwrap();
     assert_eq!(kept, Delivered::Kept);
     assert_eq!(w.load(a).waits, Vec::<String>::new());
@@ -321,9 +321,9 @@ fn a_wait_that_is_over_gets_nothing(w: &World) {
 fn a_wait_of_a_loser_takes_no_event(w: &World) {
     let a = w.run("a");
     w.store.deliver(&paid("e", "a"), at(1)).unwrap();
-    assert_eq!(w.one_at(at(2), waits(a, 7, "s")), Outcome::Moved);
+    assert_eq!(w.one_at(at(2), waits(a, 7, "s")), AppendResult::Moved);
     assert_eq!(w.mail_of(a), Vec::<String>::new());
-    assert_eq!(w.one_at(at(3), waits(a, 1, "s")), Outcome::Committed);
+    assert_eq!(w.one_at(at(3), waits(a, 1, "s")), AppendResult::Committed);
     assert_eq!(w.mail_of(a), [mail_in("e")]);
 }
 

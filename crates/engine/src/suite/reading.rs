@@ -1,7 +1,7 @@
 //! What is read back: runs, pages of the log, lists, plans, snapshots and projections.
 
 use super::world::{World, at, chunk, next, plan, running};
-use crate::store::{Append, Frozen, Head, Outcome, PlanNo, RunFilter, RunNo};
+use crate::store::{Append, AppendResult, Head, PlanNo, RunFilter, RunNo, StateSnapshot};
 
 super::table![
     numbers_are_given_once,
@@ -54,7 +54,7 @@ fn long(w: &World) -> RunNo {
             chunk: Some(chunk(first, last)),
             ..next(run, first - 1)
         };
-        assert_eq!(w.one(append), Outcome::Committed);
+        assert_eq!(w.one(append), AppendResult::Committed);
     }
     run
 }
@@ -74,8 +74,8 @@ fn chunks_are_read_in_pages(w: &World) {
     assert_eq!(all, w.load(run).chunks);
 }
 
-fn frozen(seq: u64, text: &str) -> Frozen {
-    Frozen {
+fn frozen(seq: u64, text: &str) -> StateSnapshot {
+    StateSnapshot {
         seq,
         version: 3,
         body: text.as_bytes().to_vec(),
@@ -88,7 +88,7 @@ fn a_snapshot_saves_reading_what_is_before_it(w: &World) {
         snapshot: Some(frozen(6, "state")),
         ..next(run, 7)
     };
-    assert_eq!(w.one(append), Outcome::Committed);
+    assert_eq!(w.one(append), AppendResult::Committed);
     let read = w.load(run);
     assert_eq!(read.snapshot, Some(frozen(6, "state")));
     let firsts: Vec<u64> = read.chunks.iter().map(|it| it.first).collect();
@@ -107,7 +107,7 @@ fn an_older_snapshot_does_not_replace_a_newer_one(w: &World) {
             snapshot: Some(frozen(seq, "state")),
             ..next(run, after)
         };
-        assert_eq!(w.one(append), Outcome::Committed);
+        assert_eq!(w.one(append), AppendResult::Committed);
         let kept = w.load(run).snapshot.unwrap().seq;
         assert_eq!(kept, if seq == 2 { 4 } else { seq });
     }
@@ -140,7 +140,7 @@ fn runs_are_listed_newest_first(w: &World) {
     let a = w.run("a");
     let b = w.run("b");
     w.run("c");
-    assert_eq!(w.one(next(b, 1)), Outcome::Committed);
+    assert_eq!(w.one(next(b, 1)), AppendResult::Committed);
     assert_eq!(ids(w, &everything()), ["c", "b", "a"]);
     let page = RunFilter {
         limit: 1,

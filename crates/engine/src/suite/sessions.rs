@@ -1,7 +1,7 @@
 //! Sessions, what is due, and queued runs.
 
 use super::world::{World, at, next, rows, running};
-use crate::store::{Append, Head, Outcome, RunNo, SessionNo};
+use crate::store::{Append, AppendResult, Head, RunNo, SessionNo};
 
 super::table![
     sessions_have_numbers_of_their_own,
@@ -77,7 +77,7 @@ fn dead_sessions_with_runs_are_told_until_they_have_none(w: &World) {
     let a = with_head(w, "a", owned(session));
     assert_eq!(w.store.dead_sessions(at(11)).unwrap(), [session]);
     assert_eq!(w.store.dead_sessions(at(11)).unwrap(), [session]);
-    assert_eq!(w.one(next(a, 1)), Outcome::Committed);
+    assert_eq!(w.one(next(a, 1)), AppendResult::Committed);
     assert_eq!(w.store.dead_sessions(at(11)).unwrap(), []);
     for gone in [session, idle] {
         assert!(!w.store.renew_session(gone, at(1), at(99)).unwrap());
@@ -111,11 +111,11 @@ fn a_due_run_is_not_offered_twice(w: &World) {
     assert_eq!(w.store.due(at(10), at(50), 9).unwrap(), [a]);
     assert_eq!(w.store.due(at(49), at(90), 9).unwrap(), []);
     assert_eq!(
-        w.load(a).head.version,
+        w.load(a).head_version,
         1,
         "an offer does not change the head"
     );
-    assert_eq!(w.load(a).head.head.wake_at, Some(at(10)));
+    assert_eq!(w.load(a).head.wake_at, Some(at(10)));
 }
 
 fn a_due_run_is_offered_again_in_time(w: &World) {
@@ -131,13 +131,13 @@ fn a_changed_head_is_offered_at_once(w: &World) {
         head: Some(wakes(12)),
         ..next(a, 1)
     };
-    assert_eq!(w.one(again), Outcome::Committed);
+    assert_eq!(w.one(again), AppendResult::Committed);
     assert_eq!(w.store.due(at(12), at(50), 9).unwrap(), [a]);
     let without_events = Append {
         head: Some(wakes(13)),
         ..rows(a, 2, 2)
     };
-    assert_eq!(w.one(without_events), Outcome::Committed);
+    assert_eq!(w.one(without_events), AppendResult::Committed);
     assert_eq!(w.store.due(at(13), at(50), 9).unwrap(), [a]);
 }
 

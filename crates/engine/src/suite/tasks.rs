@@ -1,7 +1,7 @@
 //! Tasks: reservations, leases, heartbeats and their ends.
 
 use super::world::{World, at, has, lease, next, put, rows, serves};
-use crate::store::{Append, Outcome, TaskChange, TaskRow};
+use crate::store::{Append, AppendResult, TaskChange, TaskRow};
 
 super::table![
     a_task_is_visible_from_its_time_on,
@@ -147,7 +147,7 @@ fn a_task_put_again_is_free_again(w: &World) {
         tasks: vec![stop(), put("t", at(7))],
         ..next(a, 1)
     };
-    assert_eq!(w.one(again), Outcome::Committed);
+    assert_eq!(w.one(again), AppendResult::Committed);
     let got = w.store.reserve(&serves(), "x", at(7), at(50), 9).unwrap();
     assert_eq!(targets(&got), ["t"]);
     assert!(!got[0].stopping);
@@ -159,7 +159,7 @@ fn a_deleted_task_is_gone(w: &World) {
         tasks: vec![TaskChange::Delete { target: "t".into() }],
         ..rows(a, 1, 1)
     };
-    assert_eq!(w.one(gone), Outcome::Committed);
+    assert_eq!(w.one(gone), AppendResult::Committed);
     assert_eq!(w.load(a).tasks, vec![]);
     let got = w.store.reserve(&serves(), "w", at(1), at(9), 9);
     assert_eq!(got.unwrap(), vec![]);
@@ -193,7 +193,7 @@ fn a_heartbeat_is_refused_when_the_run_stops(w: &World) {
         tasks: vec![stop()],
         ..next(a, 1)
     };
-    assert_eq!(w.one(stops), Outcome::Committed);
+    assert_eq!(w.one(stops), AppendResult::Committed);
     assert!(!w.store.heartbeat(a, "t", "w", at(1), at(200)).unwrap());
     let task = &w.load(a).tasks[0];
     assert!(task.stopping && task.leased);
@@ -203,7 +203,7 @@ fn a_heartbeat_is_refused_when_the_run_stops(w: &World) {
         guards: vec![has("t", "w")],
         ..next(a, 2)
     };
-    assert_eq!(w.one_at(at(100), result), Outcome::Committed);
+    assert_eq!(w.one_at(at(100), result), AppendResult::Committed);
 }
 
 fn expired_leases_are_listed_after_their_last_instant(w: &World) {

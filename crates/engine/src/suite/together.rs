@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::thread;
 
 use super::world::{World, at, has, next, paid, put, serves, slot, wait};
-use crate::store::{Append, Batch, Delivered, Guard, Outcome, Store};
+use crate::store::{Append, AppendResult, Batch, Delivered, Guard, Store};
 
 super::table![
     of_many_appends_at_one_place_one_wins,
@@ -37,12 +37,12 @@ fn at_once<T: Send>(w: &World, work: impl Fn(usize, &dyn Store) -> T + Sync) -> 
     })
 }
 
-fn won(outcomes: &[Outcome]) -> usize {
-    let won = outcomes.iter().filter(|it| **it == Outcome::Committed);
+fn won(outcomes: &[AppendResult]) -> usize {
+    let won = outcomes.iter().filter(|it| **it == AppendResult::Committed);
     won.count()
 }
 
-fn commit(store: &dyn Store, batch: &Batch) -> Outcome {
+fn commit(store: &dyn Store, batch: &Batch) -> AppendResult {
     store.commit(batch).unwrap().remove(0)
 }
 
@@ -53,7 +53,10 @@ fn of_many_appends_at_one_place_one_wins(w: &World) {
             commit(store, &w.batch(at(0), vec![next(run, after)]))
         });
         assert_eq!(won(&outcomes), 1, "{outcomes:?}");
-        let lost = outcomes.iter().filter(|it| **it == Outcome::Moved).count();
+        let lost = outcomes
+            .iter()
+            .filter(|it| **it == AppendResult::Moved)
+            .count();
         assert_eq!(lost, MANY - 1, "{outcomes:?}");
     }
     assert_eq!(w.last_seq(run), 11);
@@ -66,8 +69,10 @@ fn of_many_runs_with_one_request_key_one_is_made(w: &World) {
         commit(store, &w.batch(at(0), vec![append]))
     });
     assert_eq!(won(&outcomes), 1, "{outcomes:?}");
-    let winner = outcomes.iter().position(|it| *it == Outcome::Committed);
-    let taken = Outcome::RequestTaken(format!("r{}", winner.unwrap()));
+    let winner = outcomes
+        .iter()
+        .position(|it| *it == AppendResult::Committed);
+    let taken = AppendResult::RequestTaken(format!("r{}", winner.unwrap()));
     let lost = outcomes.iter().filter(|it| **it == taken).count();
     assert_eq!(lost, MANY - 1, "{outcomes:?}");
 }
@@ -141,7 +146,7 @@ fn an_event_and_a_wait_at_once_meet(w: &World) {
                     ..next(run, 1)
                 };
                 let outcome = commit(store, &w.batch(at(0), vec![append]));
-                assert_eq!(outcome, Outcome::Committed);
+                assert_eq!(outcome, AppendResult::Committed);
                 None
             } else if index == 1 {
                 Some(store.deliver(&paid(&id, &id), at(0)).unwrap())
@@ -169,7 +174,7 @@ fn batches_over_the_same_runs_do_not_block_each_other(w: &World) {
     let outcomes = at_once(w, |_, store| {
         let append = |run: &crate::store::RunNo| Append {
             slots: vec![slot(&format!("k{}", run.0 % 3), 1, 1000)],
-            mail: vec![crate::store::NewMail {
+            mail: vec![crate::store::NewMessage {
                 to: format!("r{}", run.0 % 5),
                 body: "{}".into(),
             }],

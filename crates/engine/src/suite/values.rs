@@ -1,7 +1,7 @@
 //! Values at the edge of what databases take: large, odd, or refused.
 
 use super::world::{World, alert, at, next, put, running};
-use crate::store::{Append, Head, NewAlert, Outcome, SlotChange};
+use crate::store::{Append, AppendResult, Head, NewAlert, SlotChange};
 
 super::table![
     odd_text_comes_back_as_it_was,
@@ -37,12 +37,12 @@ fn odd_text_comes_back_as_it_was(w: &World) {
         substatus: Some(visible.clone()),
         ..running()
     });
-    assert_eq!(w.one(append), Outcome::Committed);
+    assert_eq!(w.one(append), AppendResult::Committed);
     w.store.post(run, &odd_json(), at(0)).unwrap();
     let read = w.load(run);
     assert_eq!(read.chunks[1].body, body);
     assert_eq!(read.tasks[0].target, visible);
-    assert_eq!(read.head.head.substatus.as_ref(), Some(&visible));
+    assert_eq!(read.head.substatus.as_ref(), Some(&visible));
     assert_eq!(read.mail[0].body, odd_json());
     assert_eq!(w.store.slots_taken(&visible).unwrap(), 1);
     assert_eq!(w.store.alerts(1).unwrap()[0].code, visible);
@@ -59,12 +59,12 @@ fn a_large_chunk_comes_back_as_it_was(w: &World) {
     let body = format!("[[0,{{}},{{\"type\":\"X\",\"text\":\"{text}\"}}]]");
     let mut append = next(run, 1);
     append.chunk.as_mut().unwrap().body.clone_from(&body);
-    append.snapshot = Some(crate::store::Frozen {
+    append.snapshot = Some(crate::store::StateSnapshot {
         seq: 2,
         version: 1,
         body: text.clone().into_bytes(),
     });
-    assert_eq!(w.one(append), Outcome::Committed);
+    assert_eq!(w.one(append), AppendResult::Committed);
     let read = w.load(run);
     assert!(
         read.chunks[0].body == body,
@@ -80,7 +80,7 @@ fn a_thousand_runs_in_one_batch(w: &World) {
         .iter()
         .map(|run| w.new_run(*run, &format!("r{}", run.0)));
     let created = w.send(at(0), create.collect());
-    assert!(created.iter().all(|it| *it == Outcome::Committed));
+    assert!(created.iter().all(|it| *it == AppendResult::Committed));
     // Every third has moved in between; the others do not notice.
     let moves = runs.iter().step_by(3).map(|run| next(*run, 1));
     w.send(at(0), moves.collect());
@@ -88,9 +88,9 @@ fn a_thousand_runs_in_one_batch(w: &World) {
     assert_eq!(all.len(), 1000);
     for (index, outcome) in all.iter().enumerate() {
         let expected = if index % 3 == 0 {
-            Outcome::Moved
+            AppendResult::Moved
         } else {
-            Outcome::Committed
+            AppendResult::Committed
         };
         assert_eq!(*outcome, expected, "append {index}");
     }
@@ -104,12 +104,12 @@ fn a_long_chunk_has_all_its_keys(w: &World) {
         chunk: Some(long.clone()),
         ..next(run, 1)
     };
-    assert_eq!(w.one(append), Outcome::Committed);
+    assert_eq!(w.one(append), AppendResult::Committed);
     assert_eq!(w.load(run).chunks[1].digests, long.digests);
     for key in [&long.keys[0], &long.keys[1999]] {
         let mut again = next(run, 2001);
         again.chunk.as_mut().unwrap().keys = vec![key.clone()];
-        assert_eq!(w.one(again), Outcome::KeyExists);
+        assert_eq!(w.one(again), AppendResult::KeyExists);
     }
 }
 
@@ -126,12 +126,12 @@ fn any_bytes_make_a_key(w: &World) {
     for (index, key) in keys.iter().enumerate() {
         let mut append = next(run, index as u64 + 1);
         append.chunk.as_mut().unwrap().keys = vec![key.clone()];
-        assert_eq!(w.one(append), Outcome::Committed, "{key:?} is new");
+        assert_eq!(w.one(append), AppendResult::Committed, "{key:?} is new");
     }
     for key in keys {
         let mut append = next(run, 7);
         append.chunk.as_mut().unwrap().keys = vec![key.clone()];
-        assert_eq!(w.one(append), Outcome::KeyExists, "{key:?} is known");
+        assert_eq!(w.one(append), AppendResult::KeyExists, "{key:?} is known");
     }
 }
 
@@ -149,13 +149,13 @@ fn a_value_the_database_refuses_fails_alone(w: &World) {
     let all = w.send(at(0), vec![next(a, 1), append, next(c, 1)]);
     assert_eq!(
         (&all[0], &all[2]),
-        (&Outcome::Committed, &Outcome::Committed)
+        (&AppendResult::Committed, &AppendResult::Committed)
     );
     assert_eq!((w.last_seq(a), w.last_seq(c)), (2, 2));
     // Not every database refuses the null character; but then it must come back.
     match &all[1] {
-        Outcome::Committed => assert_eq!(w.store.alerts(1).unwrap()[0].message, ODD),
-        Outcome::Refused(_) => assert_eq!(w.load(b), before),
+        AppendResult::Committed => assert_eq!(w.store.alerts(1).unwrap()[0].message, ODD),
+        AppendResult::Refused(_) => assert_eq!(w.load(b), before),
         other => panic!("{other:?}"),
     }
 }
@@ -173,8 +173,8 @@ fn times_at_the_edge_come_back(w: &World) {
             });
         });
         let read = w.load(run);
-        assert_eq!(read.head.head.wake_at, Some(time));
-        assert_eq!(read.head.head.ended_at, Some(time));
+        assert_eq!(read.head.wake_at, Some(time));
+        assert_eq!(read.head.ended_at, Some(time));
         assert_eq!(read.tasks[0].visible_at, time);
     }
 }

@@ -9,9 +9,9 @@ use stepwell_kernel::time::Time;
 
 use super::Fresh;
 use crate::store::{
-    Append, Batch, Chunk, CommitId, Guard, Head, LinearInstance, LinearRows, NewAlert, NewRun,
-    Outcome, OutsideEvent, PlanNo, RunNo, SessionNo, SlotChange, Store, StoredRun, TaskChange,
-    WaitChange,
+    Append, AppendResult, Batch, Chunk, CommitId, Guard, Head, LinearInstance, LinearRows,
+    NewAlert, NewRun, OutsideEvent, PlanNo, RunNo, SessionNo, SlotChange, Store, StoredRun,
+    TaskChange, WaitChange,
 };
 
 /// A fresh store that knows one plan.
@@ -225,21 +225,21 @@ impl World {
         }
     }
 
-    pub(super) fn send(&self, now: Time, appends: Vec<Append>) -> Vec<Outcome> {
+    pub(super) fn send(&self, now: Time, appends: Vec<Append>) -> Vec<AppendResult> {
         self.store.commit(&self.batch(now, appends)).unwrap()
     }
 
     /// Commits one append at the beginning of time.
-    pub(super) fn one(&self, append: Append) -> Outcome {
+    pub(super) fn one(&self, append: Append) -> AppendResult {
         self.one_at(at(0), append)
     }
 
-    pub(super) fn one_at(&self, now: Time, append: Append) -> Outcome {
+    pub(super) fn one_at(&self, now: Time, append: Append) -> AppendResult {
         self.send(now, vec![append]).remove(0)
     }
 
     /// Commits one append of a session.
-    pub(super) fn one_of(&self, session: SessionNo, now: Time, append: Append) -> Outcome {
+    pub(super) fn one_of(&self, session: SessionNo, now: Time, append: Append) -> AppendResult {
         let batch = Batch {
             session: Some(session),
             ..self.batch(now, vec![append])
@@ -257,7 +257,11 @@ impl World {
         let run = self.number();
         let mut append = self.new_run(run, run_id);
         also(&mut append);
-        assert_eq!(self.one(append), Outcome::Committed, "creating {run_id}");
+        assert_eq!(
+            self.one(append),
+            AppendResult::Committed,
+            "creating {run_id}"
+        );
         run
     }
 

@@ -73,7 +73,7 @@ fn stage(takes: Duration) -> Stage {
 
 fn owner(store: &MemoryStore) -> Option<SessionNo> {
     let run = store.find("run_1").unwrap().unwrap();
-    store.load(run).unwrap().unwrap().head.head.session
+    store.load(run).unwrap().unwrap().head.session
 }
 
 /// Sessions that others may take runs from.
@@ -130,7 +130,7 @@ fn a_result_within_the_grace_counts_and_nothing_is_told_to_stop() {
     service.stop(LONG).unwrap();
     assert!(told.try_recv().is_err());
     let run = store.find("run_1").unwrap().unwrap();
-    let head = store.load(run).unwrap().unwrap().head.head;
+    let head = store.load(run).unwrap().unwrap().head;
     assert_eq!(head.status, "COMPLETED");
 }
 

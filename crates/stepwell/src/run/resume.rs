@@ -67,7 +67,7 @@ pub(super) fn wait_for_the_last(store: &dyn Store, found: &Picture) -> Result<()
     let mut told = false;
     loop {
         let stored = store.load(found.run)?;
-        let session = stored.and_then(|stored| stored.head.head.session);
+        let session = stored.and_then(|stored| stored.head.session);
         let Some(session) = session else {
             return Ok(());
         };

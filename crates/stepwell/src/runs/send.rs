@@ -11,7 +11,7 @@ use stepwell_engine::clock::SystemClock;
 use stepwell_engine::coordinator::{Config, Message};
 use stepwell_engine::engine::Engine;
 use stepwell_engine::port::{Clock as _, NoCatalog};
-use stepwell_engine::store::{Delivered, MailNo, OutsideEvent, RunNo, Store};
+use stepwell_engine::store::{Delivered, MessageNo, OutsideEvent, RunNo, Store};
 use stepwell_engine::{Error, run_id_for};
 use stepwell_kernel::command::{Already, Command, Reply};
 use stepwell_kernel::event::Body;
@@ -119,7 +119,7 @@ fn decide(
     let run = picture.run;
     let session = || -> Result<_> {
         let stored = store.load(run)?;
-        Ok(stored.and_then(|stored| stored.head.head.session))
+        Ok(stored.and_then(|stored| stored.head.session))
     };
     let mut engine = engine(store.clone())?;
     let decided = (|| {
@@ -194,7 +194,7 @@ fn ask(
     Ok(sent)
 }
 
-fn heard(store: &dyn Store, mail: MailNo) -> Result<Option<Sent>> {
+fn heard(store: &dyn Store, mail: MessageNo) -> Result<Option<Sent>> {
     match store.answered(mail)? {
         None => Ok(None),
         Some(None) => Ok(Some(Sent::Done)),

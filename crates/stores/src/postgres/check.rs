@@ -2,7 +2,7 @@
 
 use stepwell_engine::store::{Health, Result};
 
-use super::fault::Fault;
+use super::errors::Fault;
 use super::{PostgresStore, broken, limit, migrate};
 
 const COUNTS: &str = "

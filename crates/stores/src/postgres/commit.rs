@@ -4,14 +4,16 @@
 
 use std::collections::HashSet;
 
-use stepwell_engine::store::{Append, Batch, Guard, Outcome, Result, StoreError, Trouble};
+use stepwell_engine::store::{
+    Append, AppendResult, Batch, Guard, Result, StoreError, StoreErrorKind,
+};
 
 use super::PostgresStore;
+use super::append_checks::Probe;
 use super::columns::{Chunks, out_of_range};
-use super::fault::Fault;
-use super::link::{Link, Loan, Step, may_try, pause};
-use super::probe::Probe;
-use super::{rest, sql};
+use super::connections::{Link, Loan, Step, may_try, pause};
+use super::errors::Fault;
+use super::{row_changes, sql};
 
 /// An append and its place in the batch.
 pub(super) type Part<'a> = (usize, &'a Append);
@@ -21,7 +23,7 @@ enum Tried {
     /// All of it is committed.
     Won,
     /// These lost, and nothing was done.
-    Lost(Vec<(usize, Outcome)>),
+    Lost(Vec<(usize, AppendResult)>),
 }
 
 /// Why a try broke, and whether its COMMIT was on its way.
@@ -40,13 +42,13 @@ impl From<Fault> for Broke {
 }
 
 impl PostgresStore {
-    pub(super) fn commit_batch(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+    pub(super) fn commit_batch(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         let mut parts: Vec<Part<'_>> = batch.appends.iter().enumerate().collect();
         parts.sort_by_key(|(_, append)| append.run);
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; parts.len()];
+        let mut outcomes: Vec<Option<AppendResult>> = vec![None; parts.len()];
         parts.retain(|(place, append)| {
             let refused = out_of_range(append);
-            outcomes[*place] = refused.map(Outcome::Refused);
+            outcomes[*place] = refused.map(AppendResult::Refused);
             outcomes[*place].is_none()
         });
         let mut done_before = false;
@@ -54,7 +56,7 @@ impl PostgresStore {
         if plain && let Some(won) = self.append_plain(batch, &parts)? {
             for (place, append) in &parts {
                 if won.contains(&append.run.0) {
-                    outcomes[*place] = Some(Outcome::Committed);
+                    outcomes[*place] = Some(AppendResult::Committed);
                     done_before = true;
                 }
             }
@@ -63,7 +65,7 @@ impl PostgresStore {
         let rest = self.commit_parts(batch, parts).map_err(|error| {
             // What is committed cannot be unsaid; sent again, it is recognised.
             if done_before {
-                StoreError::new(Trouble::AnswerLost, error.message)
+                StoreError::new(StoreErrorKind::AnswerLost, error.message)
             } else {
                 error
             }
@@ -71,7 +73,9 @@ impl PostgresStore {
         for (place, outcome) in rest {
             outcomes[place] = Some(outcome);
         }
-        let answers = outcomes.into_iter().map(|it| it.unwrap_or(Outcome::Moved));
+        let answers = outcomes
+            .into_iter()
+            .map(|it| it.unwrap_or(AppendResult::Moved));
         Ok(answers.collect())
     }
 
@@ -120,7 +124,7 @@ impl PostgresStore {
         &self,
         batch: &'a Batch,
         mut parts: Vec<Part<'a>>,
-    ) -> Result<Vec<(usize, Outcome)>> {
+    ) -> Result<Vec<(usize, AppendResult)>> {
         let mut outcomes = Vec::new();
         let mut counting = false;
         let mut tries = 0;
@@ -128,7 +132,11 @@ impl PostgresStore {
             let tried = self.try_all(batch, &parts, counting, true);
             let lost = match tried {
                 Ok(Tried::Won) => {
-                    outcomes.extend(parts.iter().map(|(place, _)| (*place, Outcome::Committed)));
+                    outcomes.extend(
+                        parts
+                            .iter()
+                            .map(|(place, _)| (*place, AppendResult::Committed)),
+                    );
                     return Ok(outcomes);
                 }
                 Ok(Tried::Lost(lost)) => lost,
@@ -159,14 +167,14 @@ impl PostgresStore {
     }
 
     /// Which of these the database refuses, found by halving.
-    fn refused(&self, batch: &Batch, parts: &[Part<'_>]) -> Result<Vec<(usize, Outcome)>> {
+    fn refused(&self, batch: &Batch, parts: &[Part<'_>]) -> Result<Vec<(usize, AppendResult)>> {
         match self.try_all(batch, parts, true, false) {
             Err(Broke {
                 fault: Fault::Value(said),
                 ..
             }) => {
                 if let [(place, _)] = parts {
-                    return Ok(vec![(*place, Outcome::Refused(said))]);
+                    return Ok(vec![(*place, AppendResult::Refused(said))]);
                 }
                 let (left, right) = parts.split_at(parts.len() / 2);
                 let mut bad = self.refused(batch, left)?;
@@ -232,11 +240,11 @@ impl PostgresStore {
             if !found.lost.is_empty() {
                 return Ok(Tried::Lost(found.lost));
             }
-            let mut steps = rest::steps(batch, given, wave, &found);
+            let mut steps = row_changes::steps(batch, given, wave, &found);
             gifts |= !found.gifts.is_empty();
             let committing = index == last && keep;
             if index == last {
-                steps.extend(rest::mail(parts, gifts));
+                steps.extend(row_changes::mail(parts, gifts));
                 if keep {
                     steps.push(Step::new("COMMIT"));
                 }

@@ -1,11 +1,11 @@
 //! Messages to runs, and events from outside.
 
 use stepwell_engine::store::{
-    Delivered, Mail, MailNo, Mailbox, OutsideEvent, Result, RunNo, SessionNo,
+    Delivered, Mailbox, MessageNo, OutsideEvent, Result, RunNo, SessionNo, StoredMessage,
 };
 use stepwell_kernel::time::Time;
 
-use super::link::Step;
+use super::connections::Step;
 use super::{PostgresStore, limit, reads, sql};
 
 /// A message to a run that is not there gets a number and is not kept.
@@ -55,22 +55,22 @@ WITH waiter AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM kept), (SELECT run_no FROM waiter)";
 
 impl Mailbox for PostgresStore {
-    fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MailNo> {
+    fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MessageNo> {
         let rows = self.links.tell(POST, &[&to.0, &body])?;
-        Ok(MailNo(reads::first(&rows)?.get(0)))
+        Ok(MessageNo(reads::first(&rows)?.get(0)))
     }
 
-    fn mail(&self, session: SessionNo, most: usize) -> Result<Vec<Mail>> {
+    fn mail(&self, session: SessionNo, most: usize) -> Result<Vec<StoredMessage>> {
         let rows = self.links.ask(MAIL, &[&session.0, &limit(most)])?;
         Ok(rows.iter().map(reads::letter).collect())
     }
 
-    fn answer(&self, mail: MailNo, answer: &str) -> Result<()> {
+    fn answer(&self, mail: MessageNo, answer: &str) -> Result<()> {
         self.links.tell(ANSWER, &[&mail.0, &answer])?;
         Ok(())
     }
 
-    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>> {
+    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
         let rows = self.links.tell(ANSWERED, &[&mail.0])?;
         let row = reads::first(&rows)?;
         let lies_there: bool = row.get(0);

@@ -1,10 +1,10 @@
 //! Makes and migrates the tables. Many servers may start at once: one migrates, the others wait.
 
 use stepwell_engine::chunk::templates;
-use stepwell_engine::store::{Result, StoreError, Trouble};
+use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 
-use super::fault::Fault;
-use super::link::{Link, Links, quoted};
+use super::connections::{Link, Links, quoted};
+use super::errors::Fault;
 
 /// All migrations, in order; the number of the last is the version of the schema.
 const MIGRATIONS: &[&str] = &[
@@ -57,7 +57,7 @@ async fn inside(link: &Link, schema: &str) -> std::result::Result<(), Fault> {
     let kept: i32 = kept.first().map_or(0, |row| row.get(0));
     if kept > VERSION {
         return Err(Fault::Other(StoreError::new(
-            Trouble::Newer,
+            StoreErrorKind::Newer,
             format!(
                 "the schema {schema} has version {kept}, and this program knows {VERSION}: a newer \
                  Stepwell has migrated it; use that one, or another schema"

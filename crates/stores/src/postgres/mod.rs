@@ -1,38 +1,39 @@
 //! PostgreSQL, for many servers on one database.
 //!
-//! `link` keeps connections and says what went wrong with them, `wait` lets a thread wait for one,
-//! `migrate` makes the tables. `commit` appends (`columns` turns appends into arrays, `probe` sends what
-//! can be lost, `verdict` says why something was, `rest` writes what follows, all with the statements
-//! of `sql`); `reads`, `sessions`, `tasks`, `mailbox` and `outbox` are the rest of the port.
+//! `connections` keeps connections, `errors` says what an error of the database means for the port,
+//! `block_on` lets a thread wait for an answer, `migrate` makes the tables. `commit` appends (`columns`
+//! turns appends into arrays, `append_checks` asks whether each append may be written, `refusals` says
+//! why one may not, `row_changes` writes the rows that follow, all with the statements of `sql`);
+//! `reads`, `sessions`, `tasks`, `mailbox` and `outbox` implement the other traits of the port.
 //!
 //! All calls block the caller's thread and never need its runtime: the connections' tasks live on a
 //! runtime of the store's own, and the caller only parks until they answer.
 
+mod append_checks;
+mod block_on;
 mod check;
 mod columns;
 mod commit;
-mod dump;
-mod fault;
-mod link;
+mod connections;
+mod errors;
 mod mailbox;
 mod migrate;
 mod outbox;
-mod probe;
 mod reads;
-mod rest;
+mod refusals;
+mod row_changes;
 mod sessions;
 mod sql;
+mod store_dump;
 mod tasks;
-mod verdict;
-mod wait;
 
 use std::time::Duration;
 
-use stepwell_engine::store::{Result, Store, StoreError, Trouble};
+use stepwell_engine::store::{Result, Store, StoreError, StoreErrorKind};
 use stepwell_kernel::time::Time;
 use tokio_postgres::types::ToSql;
 
-use link::Links;
+use connections::Links;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -128,5 +129,5 @@ fn unsigned(value: i32) -> u64 {
 }
 
 fn broken(what: &str) -> StoreError {
-    StoreError::new(Trouble::Internal, what)
+    StoreError::new(StoreErrorKind::Internal, what)
 }

@@ -4,8 +4,8 @@ use stepwell_engine::store::{AlertRow, DeadLetter, Marker, NewAlert, Outbox, Res
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
-use super::link::Step;
-use super::{PostgresStore, limit, rest, seq, unsigned};
+use super::connections::Step;
+use super::{PostgresStore, limit, row_changes, seq, unsigned};
 
 /// Only a run's oldest marker is looked at: one that is not due, or that someone has, holds up those
 /// after it. That is what keeps the order.
@@ -129,7 +129,7 @@ impl Outbox for PostgresStore {
                 .with(seq(marker.first))
                 .with(self.given(now))
                 .with(readable(why))
-                .with(rest::rank(alert.priority))
+                .with(row_changes::rank(alert.priority))
                 .with(&alert.code)
                 .with(readable(&alert.message)),
         ])?;
@@ -164,7 +164,7 @@ impl Outbox for PostgresStore {
             &[
                 &run.map(|it| it.0),
                 &self.given(now),
-                &rest::rank(alert.priority),
+                &row_changes::rank(alert.priority),
                 &alert.code,
                 &readable(&alert.message),
             ],
@@ -212,7 +212,7 @@ pub(super) fn alert(row: &Row) -> AlertRow {
         no: row.get(0),
         run_id: run_id.or_else(|| run.map(|_| String::new())),
         code: row.get(2),
-        priority: rest::priority(row.get(3)),
+        priority: row_changes::priority(row.get(3)),
         message: row.get(4),
         at: Time(row.get(5)),
     }

@@ -3,15 +3,15 @@
 use std::ops::Range;
 
 use stepwell_engine::store::{
-    Batch, CommitId, Frozen, Head, Health, Log, Mail, MailNo, Outcome, PlanNo, PlanRow, Result,
-    RunFilter, RunNo, RunSummary, SessionNo, StoreError, StoredChunk, StoredHead, StoredRun,
-    Trouble,
+    AppendResult, Batch, CommitId, Head, Health, Log, MessageNo, PlanNo, PlanRow, Result,
+    RunFilter, RunNo, RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind,
+    StoredChunk, StoredMessage, StoredRun,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
-use super::link::Step;
+use super::connections::Step;
 use super::{PostgresStore, broken, limit, seq, tasks, unsigned};
 
 /// A sequence hands out one number at a time; a block of them needs the lock.
@@ -75,7 +75,7 @@ INSERT INTO settings (name, value) VALUES ('secret', $1) ON CONFLICT DO NOTHING"
 const SECRET: &str = "SELECT value FROM settings WHERE name = 'secret'";
 
 impl Log for PostgresStore {
-    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+    fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.commit_batch(batch)
     }
 
@@ -95,7 +95,7 @@ impl Log for PostgresStore {
         }
         let net = plan.net();
         let text = serde_json::to_string(net)
-            .map_err(|error| StoreError::new(Trouble::Internal, error))?;
+            .map_err(|error| StoreError::new(StoreErrorKind::Internal, error))?;
         let made = self.links.tell(
             PUT_PLAN,
             &[&net.plan_id, &net.plan_version, &plan.hash(), &text],
@@ -139,7 +139,9 @@ impl Log for PostgresStore {
             of_run(RUN_WAITS),
         ]);
         let answers = answers.map_err(|error| match error.kind {
-            Trouble::AnswerLost => StoreError::new(Trouble::Unavailable, error.message),
+            StoreErrorKind::AnswerLost => {
+                StoreError::new(StoreErrorKind::Unavailable, error.message)
+            }
             _ => error,
         })?;
         let [_, rows, chunks, tasks, mail, waits] = &answers[..] else {
@@ -154,11 +156,9 @@ impl Log for PostgresStore {
             run_id: row.get(7),
             plan: PlanNo(row.get(8)),
             event_key: row.get(9),
-            head: StoredHead {
-                head: head(row),
-                version: row.get(6),
-            },
-            snapshot: frozen.map(|seq| Frozen {
+            head: head(row),
+            head_version: row.get(6),
+            snapshot: frozen.map(|seq| StateSnapshot {
                 seq: unsigned(seq),
                 version: row.get(11),
                 body: row.get(12),
@@ -213,7 +213,7 @@ impl Log for PostgresStore {
             known = self.links.ask(SECRET, &[])?;
         }
         let secret: Vec<u8> = first(&known)?.get(0);
-        let wrong = |_| StoreError::new(Trouble::Corrupt, "the secret has not 32 bytes");
+        let wrong = |_| StoreError::new(StoreErrorKind::Corrupt, "the secret has not 32 bytes");
         secret.try_into().map_err(wrong)
     }
 
@@ -251,9 +251,9 @@ pub(super) fn chunk(row: &Row) -> StoredChunk {
     }
 }
 
-pub(super) fn letter(row: &Row) -> Mail {
-    Mail {
-        no: MailNo(row.get(0)),
+pub(super) fn letter(row: &Row) -> StoredMessage {
+    StoredMessage {
+        no: MessageNo(row.get(0)),
         run: RunNo(row.get(1)),
         body: row.get(2),
     }

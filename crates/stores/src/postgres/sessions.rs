@@ -3,7 +3,7 @@
 use stepwell_engine::store::{Result, RunNo, SessionNo, Sessions};
 use stepwell_kernel::time::Time;
 
-use super::link::Step;
+use super::connections::Step;
 use super::{PostgresStore, limit, reads};
 
 const OPEN: &str = "

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 use stepwell_engine::store::Result;
 
-use super::trouble::said;
+use super::errors::said;
 use super::{SqliteOptions, open};
 
 /// After this long without a commit the rest is copied, so that little is left to do at the next open.
@@ -103,7 +103,7 @@ impl Checkpoints {
         }
     }
 
-    /// Copies what can be copied without waiting for anyone. Trouble is left to the next commit, which
+    /// Copies what can be copied without waiting for anyone. StoreErrorKind is left to the next commit, which
     /// meets it too and has someone to tell.
     fn copy(&self, conn: &Connection) -> Option<(i64, i64)> {
         let counts = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {

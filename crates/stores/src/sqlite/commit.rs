@@ -6,10 +6,10 @@
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
-    Append, Batch, Chunk, Guard, Head, NewRun, Outcome, RunNo, SlotChange,
+    Append, AppendResult, Batch, Chunk, Guard, Head, NewRun, RunNo, SlotChange,
 };
 
-use super::trouble::refuses_value;
+use super::errors::refuses_value;
 use super::{linear, mailbox, outbox, tasks};
 
 /// The longest text that is taken: SQLite refuses to bind more than a gigabyte, and a message is
@@ -19,7 +19,7 @@ const LONGEST_MESSAGE: usize = 256 << 20;
 /// Why an append's rows were not written.
 enum Fault {
     /// It lost, after some of its rows were written.
-    Halfway(Outcome),
+    Halfway(AppendResult),
     /// The database failed.
     Sqlite(rusqlite::Error),
 }
@@ -27,14 +27,14 @@ enum Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Fault {
         match refuses_value(&error) {
-            Some(why) => Fault::Halfway(Outcome::Refused(why)),
+            Some(why) => Fault::Halfway(AppendResult::Refused(why)),
             None => Fault::Sqlite(error),
         }
     }
 }
 
 /// Does a batch in the transaction that is open; may end it and begin another.
-pub(super) fn commit(conn: &Connection, batch: &Batch) -> rusqlite::Result<Vec<Outcome>> {
+pub(super) fn commit(conn: &Connection, batch: &Batch) -> rusqlite::Result<Vec<AppendResult>> {
     let mut commit = Commit::new(conn, batch)?;
     let outcomes = match commit.all()? {
         Some(outcomes) => outcomes,
@@ -46,7 +46,7 @@ pub(super) fn commit(conn: &Connection, batch: &Batch) -> rusqlite::Result<Vec<O
     };
     // Messages come last: one may be for a run that a later append of the batch creates.
     for (append, outcome) in batch.appends.iter().zip(&outcomes) {
-        if *outcome == Outcome::Committed {
+        if *outcome == AppendResult::Committed {
             for mail in &append.mail {
                 if let Some(run) = find(conn, &mail.to)? {
                     mailbox::put(conn, run, &mail.body, batch.now)?;
@@ -101,7 +101,7 @@ impl<'a> Commit<'a> {
     }
 
     /// The outcomes, or none if an append stopped halfway.
-    fn all(&mut self) -> rusqlite::Result<Option<Vec<Outcome>>> {
+    fn all(&mut self) -> rusqlite::Result<Option<Vec<AppendResult>>> {
         let mut outcomes = Vec::with_capacity(self.batch.appends.len());
         for append in &self.batch.appends {
             match self.append(append) {
@@ -113,7 +113,7 @@ impl<'a> Commit<'a> {
         Ok(Some(outcomes))
     }
 
-    fn one_by_one(&mut self) -> rusqlite::Result<Vec<Outcome>> {
+    fn one_by_one(&mut self) -> rusqlite::Result<Vec<AppendResult>> {
         let mut outcomes = Vec::with_capacity(self.batch.appends.len());
         for append in &self.batch.appends {
             self.conn.execute_batch("SAVEPOINT append")?;
@@ -130,7 +130,7 @@ impl<'a> Commit<'a> {
         Ok(outcomes)
     }
 
-    fn append(&mut self, append: &Append) -> Result<Outcome, Fault> {
+    fn append(&mut self, append: &Append) -> Result<AppendResult, Fault> {
         let lost = match &append.create {
             Some(new) => self.may_create(append, new)?,
             None => self.is_where_thought(append)?,
@@ -141,12 +141,20 @@ impl<'a> Commit<'a> {
         if let Some(lost) = self.what_else_forbids(append)? {
             // A key that exists says more than what was found.
             let exists = self.a_key_exists(append)?;
-            return Ok(if exists { Outcome::KeyExists } else { lost });
+            return Ok(if exists {
+                AppendResult::KeyExists
+            } else {
+                lost
+            });
         }
         self.write(append)
     }
 
-    fn may_create(&mut self, append: &Append, new: &NewRun) -> rusqlite::Result<Option<Outcome>> {
+    fn may_create(
+        &mut self,
+        append: &Append,
+        new: &NewRun,
+    ) -> rusqlite::Result<Option<AppendResult>> {
         let there: Option<(i64, String)> = self
             .conn
             .prepare_cached(
@@ -160,9 +168,9 @@ impl<'a> Commit<'a> {
         if let Some((no, run_id)) = there {
             let ours = run_id == new.run_id && self.is_ours(RunNo(no), 1)?;
             return Ok(Some(if ours {
-                Outcome::Again
+                AppendResult::Again
             } else {
-                Outcome::RunExists
+                AppendResult::RunExists
             }));
         }
         if let Some(key) = &new.request_key {
@@ -172,7 +180,7 @@ impl<'a> Commit<'a> {
                 .query_row([key], |row| row.get(0))
                 .optional()?;
             if let Some(run_id) = taken {
-                return Ok(Some(Outcome::RequestTaken(run_id)));
+                return Ok(Some(AppendResult::RequestTaken(run_id)));
             }
         }
         let kept = self
@@ -180,11 +188,13 @@ impl<'a> Commit<'a> {
             .prepare_cached("SELECT 1 FROM plans WHERE plan_no = ?1")?
             .exists([new.plan.map(|it| it.0)])?;
         if !kept {
-            return Ok(Some(Outcome::Refused("the run's plan is not kept".into())));
+            return Ok(Some(AppendResult::Refused(
+                "the run's plan is not kept".into(),
+            )));
         }
         Ok(match &append.chunk {
-            None => Some(Outcome::Refused("a run begins with a chunk".into())),
-            Some(chunk) if append.after != 0 || chunk.first != 1 => Some(Outcome::Moved),
+            None => Some(AppendResult::Refused("a run begins with a chunk".into())),
+            Some(chunk) if append.after != 0 || chunk.first != 1 => Some(AppendResult::Moved),
             Some(_) => None,
         })
     }
@@ -200,13 +210,13 @@ impl<'a> Commit<'a> {
             .exists(params![run.0, seq(first), id.session, id.number])
     }
 
-    fn is_where_thought(&mut self, append: &Append) -> rusqlite::Result<Option<Outcome>> {
+    fn is_where_thought(&mut self, append: &Append) -> rusqlite::Result<Option<AppendResult>> {
         let last: Option<i64> = self
             .last
             .query_row([append.run.0], |row| row.get(0))
             .optional()?;
         let Some(last) = last else {
-            return Ok(Some(Outcome::Moved));
+            return Ok(Some(AppendResult::Moved));
         };
         let there = last == seq(append.after);
         let (thought, ours) = match &append.chunk {
@@ -230,35 +240,35 @@ impl<'a> Commit<'a> {
             }
         };
         Ok(if ours {
-            Some(Outcome::Again)
+            Some(AppendResult::Again)
         } else if thought {
             None
         } else {
-            Some(Outcome::Moved)
+            Some(AppendResult::Moved)
         })
     }
 
-    fn what_else_forbids(&mut self, append: &Append) -> rusqlite::Result<Option<Outcome>> {
+    fn what_else_forbids(&mut self, append: &Append) -> rusqlite::Result<Option<AppendResult>> {
         if let Some(rows) = &append.linear
             && linear::biz_key_is_taken(self.conn, append.run, rows)?
         {
-            return Ok(Some(Outcome::BizKeyTaken));
+            return Ok(Some(AppendResult::BizKeyTaken));
         }
         for (index, guard) in append.guards.iter().enumerate() {
             if !self.holds(append.run, guard)? {
-                return Ok(Some(Outcome::GuardFailed(index)));
+                return Ok(Some(AppendResult::GuardFailed(index)));
             }
         }
         for no in &append.taken {
             if !mailbox::lies_there(self.conn, append.run, *no)? {
-                return Ok(Some(Outcome::Moved));
+                return Ok(Some(AppendResult::Moved));
             }
         }
         if let Some(full) = self.full_slot(&append.slots)? {
-            return Ok(Some(Outcome::SlotsFull(full)));
+            return Ok(Some(AppendResult::SlotsFull(full)));
         }
         let long = append.mail.iter().any(|it| it.body.len() > LONGEST_MESSAGE);
-        Ok(long.then(|| Outcome::Refused("a message is too long".into())))
+        Ok(long.then(|| AppendResult::Refused("a message is too long".into())))
     }
 
     fn holds(&mut self, run: RunNo, guard: &Guard) -> rusqlite::Result<bool> {
@@ -334,7 +344,7 @@ impl<'a> Commit<'a> {
         Ok(false)
     }
 
-    fn write(&mut self, append: &Append) -> Result<Outcome, Fault> {
+    fn write(&mut self, append: &Append) -> Result<AppendResult, Fault> {
         // The chunk is first, and its keys are the first of it: a key that exists then finds nothing
         // to undo in most cases.
         if let Some(chunk) = &append.chunk
@@ -388,15 +398,15 @@ impl<'a> Commit<'a> {
                 )?
                 .execute(params![slot.key, slot.change])?;
         }
-        Ok(Outcome::Committed)
+        Ok(AppendResult::Committed)
     }
 
-    fn write_chunk(&mut self, run: RunNo, chunk: &Chunk) -> Result<Option<Outcome>, Fault> {
+    fn write_chunk(&mut self, run: RunNo, chunk: &Chunk) -> Result<Option<AppendResult>, Fault> {
         for (index, key) in chunk.keys.iter().enumerate() {
             if self.key.execute(params![run.0, key])? == 0 {
                 return match index {
-                    0 => Ok(Some(Outcome::KeyExists)),
-                    _ => Err(Fault::Halfway(Outcome::KeyExists)),
+                    0 => Ok(Some(AppendResult::KeyExists)),
+                    _ => Err(Fault::Halfway(AppendResult::KeyExists)),
                 };
             }
         }

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use stepwell_engine::store::{Result, StoreError, Trouble};
+use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 
 /// The lock, held as long as this lives.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) fn take(database: &Path) -> Result<Held> {
 fn no_lock(database: &Path, lock: &Path, error: &io::Error) -> StoreError {
     let mut unusable = super::open::unusable(lock, error);
     if error.kind() == io::ErrorKind::PermissionDenied && File::open(database).is_ok() {
-        unusable.kind = Trouble::ReadOnly;
+        unusable.kind = StoreErrorKind::ReadOnly;
     }
     unusable
 }
@@ -51,7 +51,7 @@ fn held(database: &Path, file: &mut File) -> StoreError {
         pid => format!("process {pid}"),
     };
     StoreError::new(
-        Trouble::Held,
+        StoreErrorKind::Held,
         format!(
             "{} belongs to {owner}; send it your commands, stop it first, or use another store \
              (reading is possible meanwhile)",

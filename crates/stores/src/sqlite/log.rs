@@ -5,8 +5,8 @@ use std::ops::Range;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 use stepwell_engine::store::{
-    Batch, CommitId, Frozen, Head, Health, Log, Outcome, PlanNo, PlanRow, Result, RunFilter, RunNo,
-    RunSummary, SessionNo, StoreError, StoredChunk, StoredHead, StoredRun, Trouble,
+    AppendResult, Batch, CommitId, Head, Health, Log, PlanNo, PlanRow, Result, RunFilter, RunNo,
+    RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind, StoredChunk, StoredRun,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -67,10 +67,10 @@ pub(super) fn chunks(
 }
 
 /// The state of a run that was written down last.
-pub(super) fn snapshot(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<Frozen>> {
+pub(super) fn snapshot(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StateSnapshot>> {
     conn.prepare_cached("SELECT seq, version, body FROM snapshots WHERE run_no = ?1")?
         .query_row([run.0], |row| {
-            Ok(Frozen {
+            Ok(StateSnapshot {
                 seq: row.get(0)?,
                 version: row.get(1)?,
                 body: row.get(2)?,
@@ -91,10 +91,8 @@ fn load(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StoredRun>> {
                 run_id: row.get(0)?,
                 plan: PlanNo(row.get(1)?),
                 event_key: row.get(2)?,
-                head: StoredHead {
-                    version: row.get(3)?,
-                    head: head(row, 4)?,
-                },
+                head_version: row.get(3)?,
+                head: head(row, 4)?,
                 snapshot: None,
                 chunks: Vec::new(),
                 tasks: Vec::new(),
@@ -193,7 +191,7 @@ fn plan_by_hash(conn: &Connection, hash: &str) -> rusqlite::Result<Option<PlanNo
 }
 
 impl Log for SqliteStore {
-    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+    fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.write(|conn| commit(conn, batch))
     }
 
@@ -214,7 +212,7 @@ impl Log for SqliteStore {
             return Ok(no);
         }
         let net = serde_json::to_string(plan.net())
-            .map_err(|error| StoreError::new(Trouble::Internal, error))?;
+            .map_err(|error| StoreError::new(StoreErrorKind::Internal, error))?;
         self.write(|conn| {
             if let Some(no) = plan_by_hash(conn, plan.hash())? {
                 return Ok(no);

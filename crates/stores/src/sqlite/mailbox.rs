@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    Delivered, Mail, MailNo, Mailbox, OutsideEvent, Result, RunNo, SessionNo, WaitChange,
+    Delivered, Mailbox, MessageNo, OutsideEvent, Result, RunNo, SessionNo, StoredMessage,
+    WaitChange,
 };
 use stepwell_kernel::time::Time;
 
@@ -15,14 +16,14 @@ pub(super) fn put(
     run: RunNo,
     body: &str,
     now: Time,
-) -> rusqlite::Result<MailNo> {
+) -> rusqlite::Result<MessageNo> {
     conn.prepare_cached("INSERT INTO mailbox (run_no, body, at) VALUES (?1, ?2, ?3)")?
         .execute(params![run.0, body, now.0])?;
-    Ok(MailNo(conn.last_insert_rowid()))
+    Ok(MessageNo(conn.last_insert_rowid()))
 }
 
 /// Whether a message of the run can be taken.
-pub(super) fn lies_there(conn: &Connection, run: RunNo, no: MailNo) -> rusqlite::Result<bool> {
+pub(super) fn lies_there(conn: &Connection, run: RunNo, no: MessageNo) -> rusqlite::Result<bool> {
     conn.prepare_cached(
         "SELECT 1 FROM mailbox WHERE mail_no = ?1 AND run_no = ?2 AND answer IS NULL",
     )?
@@ -30,14 +31,14 @@ pub(super) fn lies_there(conn: &Connection, run: RunNo, no: MailNo) -> rusqlite:
 }
 
 /// Takes a message out.
-pub(super) fn remove(conn: &Connection, no: MailNo) -> rusqlite::Result<()> {
+pub(super) fn remove(conn: &Connection, no: MessageNo) -> rusqlite::Result<()> {
     conn.prepare_cached("DELETE FROM mailbox WHERE mail_no = ?1")?
         .execute([no.0])?;
     Ok(())
 }
 
 /// A run's unanswered messages, oldest first.
-pub(super) fn of(conn: &Connection, run: RunNo) -> rusqlite::Result<Vec<Mail>> {
+pub(super) fn of(conn: &Connection, run: RunNo) -> rusqlite::Result<Vec<StoredMessage>> {
     conn.prepare_cached(
         "SELECT mail_no, run_no, body FROM mailbox WHERE run_no = ?1 AND answer IS NULL
          ORDER BY mail_no",
@@ -46,9 +47,9 @@ pub(super) fn of(conn: &Connection, run: RunNo) -> rusqlite::Result<Vec<Mail>> {
     .collect()
 }
 
-fn mail(row: &Row<'_>) -> rusqlite::Result<Mail> {
-    Ok(Mail {
-        no: MailNo(row.get(0)?),
+fn mail(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
+    Ok(StoredMessage {
+        no: MessageNo(row.get(0)?),
         run: RunNo(row.get(1)?),
         body: row.get(2)?,
     })
@@ -147,7 +148,7 @@ fn deliver(conn: &Connection, event: &OutsideEvent, now: Time) -> rusqlite::Resu
 }
 
 impl Mailbox for SqliteStore {
-    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MailNo> {
+    fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MessageNo> {
         self.send(|conn| {
             let no = put(conn, to, body, now)?;
             let there = conn
@@ -161,7 +162,7 @@ impl Mailbox for SqliteStore {
         })
     }
 
-    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<Mail>> {
+    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>> {
         self.read(|conn| {
             conn.prepare_cached(
                 "SELECT mail_no, run_no, body
@@ -174,7 +175,7 @@ impl Mailbox for SqliteStore {
         })
     }
 
-    fn answer(&self, mail: MailNo, answer: &str) -> Result<()> {
+    fn answer(&self, mail: MessageNo, answer: &str) -> Result<()> {
         self.write(|conn| {
             // The first answer stays: its sender may be reading it already.
             conn.prepare_cached(
@@ -185,7 +186,7 @@ impl Mailbox for SqliteStore {
         })
     }
 
-    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>> {
+    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
         let look = |conn: &Connection| -> rusqlite::Result<Option<Option<String>>> {
             conn.prepare_cached("SELECT answer FROM mailbox WHERE mail_no = ?1")?
                 .query_row([mail.0], |row| row.get(0))

@@ -7,16 +7,16 @@
 mod check;
 mod checkpoint;
 mod commit;
+mod errors;
 mod linear;
 mod lock;
 mod log;
 mod mailbox;
 mod open;
 mod outbox;
-mod picture;
 mod sessions;
+mod store_dump;
 mod tasks;
-mod trouble;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use stepwell_engine::store::{Result, Store, StoreError, Trouble};
+use stepwell_engine::store::{Result, Store, StoreError, StoreErrorKind};
 
 use checkpoint::Checkpoints;
-use trouble::{said, said_at_commit};
+use errors::{said, said_at_commit};
 
 /// How long a reader may hold its view of the database: until it lets go, the write-ahead log cannot
 /// begin anew.
@@ -171,7 +171,7 @@ impl SqliteStore {
         match self.options.mode {
             Mode::Own => self.transact(work),
             Mode::Guest => Err(StoreError::new(
-                Trouble::Held,
+                StoreErrorKind::Held,
                 format!(
                     "{} is open as a guest, who may read and send messages; ask the process that \
                      owns it, or stop that one and open the store as its owner",
@@ -192,7 +192,7 @@ impl SqliteStore {
 
     fn read_only(&self) -> StoreError {
         StoreError::new(
-            Trouble::ReadOnly,
+            StoreErrorKind::ReadOnly,
             format!("{} is open for reading only", self.path.display()),
         )
     }

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicI64;
 
 use rusqlite::{Connection, OpenFlags, params};
 use stepwell_engine::chunk;
-use stepwell_engine::store::{Result, StoreError, Trouble};
+use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 
 use super::checkpoint::Checkpoints;
-use super::trouble::said;
+use super::errors::said;
 use super::{Mode, SqliteOptions, SqliteStore, lock};
 
 /// In the header of each database of this program ("Step").
@@ -43,7 +43,7 @@ fn own(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
     }
     if path.is_dir() {
         let what = format!("{} is a directory; name a file in it", path.display());
-        return Err(StoreError::new(Trouble::Unusable, what));
+        return Err(StoreError::new(StoreErrorKind::Unusable, what));
     }
     let held = lock::take(&path)?;
     let mut writer = connect(
@@ -84,7 +84,7 @@ fn look(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
     let conn = match reader(&path, &options, false) {
         // Reading beside a writer needs a file for their shared index. Where none can be made and no
         // log waits to be read, nobody is writing and the file can be read as it is.
-        Err(error) if error.kind != Trouble::Corrupt && !has_log(&path) => {
+        Err(error) if error.kind != StoreErrorKind::Corrupt && !has_log(&path) => {
             frozen = true;
             reader(&path, &options, true)?
         }
@@ -136,7 +136,10 @@ fn prepare(
             "{} may not be written; check the permissions of the file, or open it for reading",
             path.display()
         );
-        return Err(Setup::Refused(StoreError::new(Trouble::ReadOnly, what)));
+        return Err(Setup::Refused(StoreError::new(
+            StoreErrorKind::ReadOnly,
+            what,
+        )));
     }
     writer.pragma_update(None, "page_size", options.page_size)?;
     // Before anything is written: a file of someone else is left as it was.
@@ -150,7 +153,10 @@ fn prepare(
              database on a local disk",
             path.display()
         );
-        return Err(Setup::Refused(StoreError::new(Trouble::Unusable, what)));
+        return Err(Setup::Refused(StoreError::new(
+            StoreErrorKind::Unusable,
+            what,
+        )));
     }
     settle(writer, options)?;
     if let Some(pages) = options.max_pages {
@@ -213,7 +219,7 @@ impl Version {
                 "{} is a database of another program; name another file",
                 path.display()
             );
-            return Err(StoreError::new(Trouble::Corrupt, what));
+            return Err(StoreError::new(StoreErrorKind::Corrupt, what));
         }
         if self.schema > SCHEMA {
             let what = format!(
@@ -222,7 +228,7 @@ impl Version {
                 path.display(),
                 self.schema
             );
-            return Err(StoreError::new(Trouble::Newer, what));
+            return Err(StoreError::new(StoreErrorKind::Newer, what));
         }
         Ok(())
     }
@@ -236,7 +242,7 @@ impl Version {
                 path.display(),
                 self.schema
             );
-            return Err(StoreError::new(Trouble::Older, what));
+            return Err(StoreError::new(StoreErrorKind::Older, what));
         }
         Ok(())
     }
@@ -330,21 +336,22 @@ pub(super) fn unusable(path: &Path, error: &io::Error) -> StoreError {
     let at = path.display();
     let (kind, advice) = match error.kind() {
         io::ErrorKind::NotFound => (
-            Trouble::Unusable,
+            StoreErrorKind::Unusable,
             "it is not there; start a run, or name the right file",
         ),
         io::ErrorKind::PermissionDenied => (
-            Trouble::Unusable,
+            StoreErrorKind::Unusable,
             "this user may not use it; change its permissions or name another place",
         ),
         io::ErrorKind::ReadOnlyFilesystem => (
-            Trouble::ReadOnly,
+            StoreErrorKind::ReadOnly,
             "the file system may not be written; open the store for reading, or move it",
         ),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            (Trouble::Full, "there is no room on the disk; make some")
-        }
-        _ => (Trouble::Unusable, "it cannot be used"),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => (
+            StoreErrorKind::Full,
+            "there is no room on the disk; make some",
+        ),
+        _ => (StoreErrorKind::Unusable, "it cannot be used"),
     };
     StoreError::new(kind, format!("{at}: {advice} ({error})"))
 }

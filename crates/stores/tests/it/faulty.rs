@@ -46,13 +46,16 @@ impl Log for Torn {
 
     fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
         if self.down.load(Ordering::Relaxed) {
-            return Err(StoreError::new(Trouble::Unavailable, "nobody is there"));
+            return Err(StoreError::new(
+                StoreErrorKind::Unavailable,
+                "nobody is there",
+            ));
         }
         self.inner.load(run)
     }
 
     as_it_is! { Log:
-        fn commit(batch: &Batch) -> Result<Vec<Outcome>>;
+        fn commit(batch: &Batch) -> Result<Vec<AppendResult>>;
         fn reserve_numbers(count: u32) -> Result<Range<i64>>;
         fn put_plan(plan: &Plan) -> Result<PlanNo>;
         fn plan(no: PlanNo) -> Result<Option<PlanRow>>;
@@ -88,10 +91,10 @@ impl Tasks for Torn {
 
 impl Mailbox for Torn {
     as_it_is! { Mailbox:
-        fn post(to: RunNo, body: &str, now: Time) -> Result<MailNo>;
-        fn mail(session: SessionNo, limit: usize) -> Result<Vec<Mail>>;
-        fn answer(mail: MailNo, answer: &str) -> Result<()>;
-        fn answered(mail: MailNo) -> Result<Option<Option<String>>>;
+        fn post(to: RunNo, body: &str, now: Time) -> Result<MessageNo>;
+        fn mail(session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>>;
+        fn answer(mail: MessageNo, answer: &str) -> Result<()>;
+        fn answered(mail: MessageNo) -> Result<Option<Option<String>>>;
         fn deliver(event: &OutsideEvent, now: Time) -> Result<Delivered>;
         fn news() -> Result<i64>;
     }

@@ -11,7 +11,7 @@ use stepwell_bus::{Webhook, WebhookOptions};
 use stepwell_engine::outbox::{
     Config, DELIVERY_FAILED, Delivery, Publisher, Sink, SinkError, spawn,
 };
-use stepwell_engine::store::{Append, Batch, Chunk, CommitId, Outcome, Store};
+use stepwell_engine::store::{Append, AppendResult, Batch, Chunk, CommitId, Store};
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 use stepwell_stores::postgres::PostgresStore;
@@ -133,7 +133,7 @@ fn c33_every_commit_has_its_marker_and_what_is_refused_has_none() {
             now: START,
             appends: vec![append],
         };
-        assert_eq!(store.commit(&batch).unwrap(), [Outcome::Moved]);
+        assert_eq!(store.commit(&batch).unwrap(), [AppendResult::Moved]);
         assert_eq!(events(&*store, "run_1").len() as u64, last);
         for sink in [SINK, "bus"] {
             let (waiting, _) = store.backlog(sink).unwrap();

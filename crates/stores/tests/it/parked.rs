@@ -9,7 +9,7 @@ use stepwell_engine::coordinator::{
     Assignment, Config, Coordinator, Notice, Retry, Serves, Ticket,
 };
 use stepwell_engine::port::NoCatalog;
-use stepwell_engine::store::{Log as _, RunFilter, StoreError, Trouble};
+use stepwell_engine::store::{Log as _, RunFilter, StoreError, StoreErrorKind};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::Patch;
 use stepwell_kernel::plan::{
@@ -105,7 +105,7 @@ fn a_result_is_not_lost_because_its_run_cannot_be_read() {
     finish(&mut coordinator, &both[0], Time(1_001));
     let batch = coordinator.next_batch(Time(1_001)).unwrap();
     store.down.store(true, Ordering::Relaxed);
-    let away = StoreError::new(Trouble::Unavailable, "nobody is there");
+    let away = StoreError::new(StoreErrorKind::Unavailable, "nobody is there");
     assert_eq!(coordinator.failed(&batch, &away, Time(9_000)), Retry::Never);
     finish(&mut coordinator, &both[1], Time(9_001));
     store.down.store(false, Ordering::Relaxed);

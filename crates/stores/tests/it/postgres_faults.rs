@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use stepwell_engine::store::{
-    Append, Batch, Chunk, CommitId, Head, Log as _, NewRun, Outcome, PlanNo, RunNo, SessionNo,
-    Sessions as _, Trouble,
+    Append, AppendResult, Batch, Chunk, CommitId, Head, Log as _, NewRun, PlanNo, RunNo, SessionNo,
+    Sessions as _, StoreErrorKind,
 };
 use stepwell_kernel::plan::{Dialect, Net, Plan, RunPolicy, SourceRef, Step, Work};
 use stepwell_kernel::time::Time;
@@ -73,7 +73,7 @@ fn batch(number: i64, appends: Vec<Append>) -> Batch {
     }
 }
 
-fn kind(opened: stepwell_engine::store::Result<PostgresStore>) -> Trouble {
+fn kind(opened: stepwell_engine::store::Result<PostgresStore>) -> StoreErrorKind {
     opened.map(|_| ()).unwrap_err().kind
 }
 
@@ -88,16 +88,16 @@ fn an_address_that_leads_nowhere_is_told_apart() {
     drop(nobody);
     let down = format!("postgresql://postgres@127.0.0.1:{port}/postgres");
     let error = PostgresStore::connect(&down, quick()).unwrap_err();
-    assert_eq!(error.kind, Trouble::Unavailable, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     assert!(error.message.contains("cannot connect"), "{error}");
     assert_eq!(
         kind(PostgresStore::connect("no address", quick())),
-        Trouble::Unusable
+        StoreErrorKind::Unusable
     );
     let other = url().rsplit_once('/').unwrap().0.to_owned() + "/no_such_database";
     assert_eq!(
         kind(PostgresStore::connect(&other, quick())),
-        Trouble::Unusable
+        StoreErrorKind::Unusable
     );
 }
 
@@ -110,7 +110,7 @@ fn a_newer_schema_is_left_alone() {
         &format!("INSERT INTO {schema}.migrations (version) VALUES (1000)"),
     );
     let error = PostgresStore::connect(&url(), options(&schema)).unwrap_err();
-    assert_eq!(error.kind, Trouble::Newer, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Newer, "{error}");
     assert!(error.message.contains("1000"), "{error}");
 }
 
@@ -141,23 +141,29 @@ fn a_server_that_goes_and_comes_back_is_found_again() {
     let store = PostgresStore::connect(&cluster.url(), options).unwrap();
     let plan = store.put_plan(&plan()).unwrap();
     let committed = store.commit(&batch(1, vec![start(plan, 1)])).unwrap();
-    assert_eq!(committed, [Outcome::Committed]);
+    assert_eq!(committed, [AppendResult::Committed]);
     cluster.halt().unwrap();
     let second = batch(2, vec![append(1, 1)]);
     let error = store.commit(&second).unwrap_err();
     assert!(
-        matches!(error.kind, Trouble::Unavailable | Trouble::AnswerLost),
+        matches!(
+            error.kind,
+            StoreErrorKind::Unavailable | StoreErrorKind::AnswerLost
+        ),
         "{error}"
     );
-    assert_eq!(store.find("run-1").unwrap_err().kind, Trouble::Unavailable);
+    assert_eq!(
+        store.find("run-1").unwrap_err().kind,
+        StoreErrorKind::Unavailable
+    );
     cluster.resume().unwrap();
     assert_eq!(store.find("run-1").unwrap(), Some(RunNo(1)));
-    assert_eq!(store.commit(&second).unwrap(), [Outcome::Committed]);
-    assert_eq!(store.commit(&second).unwrap(), [Outcome::Again]);
+    assert_eq!(store.commit(&second).unwrap(), [AppendResult::Committed]);
+    assert_eq!(store.commit(&second).unwrap(), [AppendResult::Again]);
 }
 
 /// Sends until there is an answer; what was lost is sent again as it was.
-fn insist(store: &PostgresStore, batch: &Batch, lost: &AtomicI64) -> Vec<Outcome> {
+fn insist(store: &PostgresStore, batch: &Batch, lost: &AtomicI64) -> Vec<AppendResult> {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         match store.commit(batch) {
@@ -200,7 +206,7 @@ fn killed_connections_lose_nothing_and_double_nothing() {
                         let batch = batch(number, runs.iter().map(next).collect());
                         for (run, outcome) in runs.iter().zip(insist(store, &batch, lost)) {
                             assert!(
-                                matches!(outcome, Outcome::Committed | Outcome::Again),
+                                matches!(outcome, AppendResult::Committed | AppendResult::Again),
                                 "{outcome:?}"
                             );
                             *last.entry(*run).or_default() += 1;

@@ -5,8 +5,8 @@ use std::path::Path;
 use serde_json::Value as Json;
 use stepwell_engine::chunk::encode;
 use stepwell_engine::store::{
-    Append, Batch, CommitId, Head, LinearInstance, LinearRows, LinearStep, Log as _, NewRun,
-    Outcome, RunNo, Sessions as _, TaskChange,
+    Append, AppendResult, Batch, CommitId, Head, LinearInstance, LinearRows, LinearStep, Log as _,
+    NewRun, RunNo, Sessions as _, TaskChange,
 };
 use stepwell_kernel::contract::{Record, from_record};
 use stepwell_kernel::event::Event;
@@ -56,7 +56,7 @@ fn commit(store: &PostgresStore, number: i64, append: Append) {
         now: Time(1000),
         appends: vec![append],
     };
-    assert_eq!(store.commit(&batch).unwrap(), [Outcome::Committed]);
+    assert_eq!(store.commit(&batch).unwrap(), [AppendResult::Committed]);
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub(crate) fn run(mock: &mut Pretended, run_id: &str, steps: u32) -> RunNo {
     mock.run(&mut |_| {}).unwrap();
     let store = mock.engine.store();
     let run = store.find(run_id).unwrap().unwrap();
-    let head = store.load(run).unwrap().unwrap().head.head;
+    let head = store.load(run).unwrap().unwrap().head;
     assert_eq!(head.status, "COMPLETED");
     run
 }

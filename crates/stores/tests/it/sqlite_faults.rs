@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use stepwell_engine::store::{
-    Append, Batch, Chunk, CommitId, Head, Log as _, Mailbox as _, NewRun, Outcome, PlanNo, RunNo,
-    Sessions as _, StoreError, Trouble,
+    Append, AppendResult, Batch, Chunk, CommitId, Head, Log as _, Mailbox as _, NewRun, PlanNo,
+    RunNo, Sessions as _, StoreError, StoreErrorKind,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -23,7 +23,7 @@ pub(crate) fn with_mode(mode: Mode) -> SqliteOptions {
     SqliteOptions { mode, ..quick() }
 }
 
-pub(crate) fn refused(path: &Path, options: SqliteOptions, kind: Trouble, says: &str) {
+pub(crate) fn refused(path: &Path, options: SqliteOptions, kind: StoreErrorKind, says: &str) {
     let error = SqliteStore::open(path, options).unwrap_err();
     assert_eq!(error.kind, kind, "{error}");
     assert!(error.message.contains(says), "{error}");
@@ -84,7 +84,7 @@ fn a_second_owner_is_told_who_has_it() {
     let path = place.at("s.db");
     let first = open(&path).unwrap();
     let pid = format!("process {}", std::process::id());
-    refused(&path, quick(), Trouble::Held, &pid);
+    refused(&path, quick(), StoreErrorKind::Held, &pid);
     drop(first);
     open(&path).unwrap();
 }
@@ -104,12 +104,12 @@ fn guests_read_and_send_beside_the_owner() {
     assert_eq!(guest.answered(mail).unwrap(), Some(None));
     assert_eq!(guest.find("run_1").unwrap(), Some(RunNo(1)));
     let error = guest.commit(&batch(2, Vec::new())).unwrap_err();
-    assert_eq!(error.kind, Trouble::Held);
+    assert_eq!(error.kind, StoreErrorKind::Held);
 
     let reader = SqliteStore::open(&path, with_mode(Mode::ReadOnly)).unwrap();
     assert_eq!(reader.find("run_1").unwrap(), Some(RunNo(1)));
     let error = reader.post(RunNo(1), "{}", Time(0)).unwrap_err();
-    assert_eq!(error.kind, Trouble::ReadOnly);
+    assert_eq!(error.kind, StoreErrorKind::ReadOnly);
 }
 
 #[test]
@@ -117,10 +117,15 @@ fn what_is_not_there_is_not_made_by_a_reader() {
     let place = Place::new();
     for mode in [Mode::Guest, Mode::ReadOnly] {
         let path = place.at("none.db");
-        refused(&path, with_mode(mode), Trouble::Unusable, "not there");
+        refused(
+            &path,
+            with_mode(mode),
+            StoreErrorKind::Unusable,
+            "not there",
+        );
         assert!(!path.exists());
     }
-    refused(place.path(), quick(), Trouble::Unusable, "directory");
+    refused(place.path(), quick(), StoreErrorKind::Unusable, "directory");
 }
 
 #[test]
@@ -130,7 +135,12 @@ fn not_a_database() {
     let text = "workflow: this is YAML, not a database\n".repeat(200);
     std::fs::write(&path, &text).unwrap();
     for mode in [Mode::Own, Mode::Guest, Mode::ReadOnly] {
-        refused(&path, with_mode(mode), Trouble::Corrupt, "not a database");
+        refused(
+            &path,
+            with_mode(mode),
+            StoreErrorKind::Corrupt,
+            "not a database",
+        );
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
@@ -143,7 +153,7 @@ fn a_database_of_another_program_is_left_alone() {
     theirs.execute_batch("CREATE TABLE t (x)").unwrap();
     drop(theirs);
     let before = std::fs::read(&path).unwrap();
-    refused(&path, quick(), Trouble::Corrupt, "another program");
+    refused(&path, quick(), StoreErrorKind::Corrupt, "another program");
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
@@ -156,8 +166,13 @@ fn a_newer_schema_is_named_and_left_alone() {
     newer.pragma_update(None, "user_version", 99).unwrap();
     drop(newer);
     for mode in [Mode::Own, Mode::Guest, Mode::ReadOnly] {
-        refused(&path, with_mode(mode), Trouble::Newer, "schema version 99");
-        refused(&path, with_mode(mode), Trouble::Newer, "up to 2");
+        refused(
+            &path,
+            with_mode(mode),
+            StoreErrorKind::Newer,
+            "schema version 99",
+        );
+        refused(&path, with_mode(mode), StoreErrorKind::Newer, "up to 2");
     }
 }
 
@@ -173,7 +188,12 @@ fn an_older_schema_is_migrated_by_its_owner_only() {
              PRAGMA user_version = 1;",
         )
         .unwrap();
-    refused(&path, with_mode(Mode::Guest), Trouble::Older, "needs 2");
+    refused(
+        &path,
+        with_mode(Mode::Guest),
+        StoreErrorKind::Older,
+        "needs 2",
+    );
     open(&path).unwrap();
     let version: i64 = older
         .query_row("PRAGMA user_version", [], |row| row.get(0))
@@ -204,7 +224,7 @@ fn overwritten_bytes_are_found() {
     let found = open(&path).and_then(|store| store.check());
     match found {
         Ok(health) => assert!(!health.problems.is_empty()),
-        Err(error) => assert_eq!(error.kind, Trouble::Corrupt, "{error}"),
+        Err(error) => assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}"),
     }
 }
 
@@ -223,12 +243,12 @@ fn a_full_store_goes_on_once_there_is_room() {
     let error = loop {
         let made = create(plan, kept + 1, &body);
         match store.commit(&batch(kept + 1, vec![made])) {
-            Ok(outcomes) => assert_eq!(outcomes, [Outcome::Committed]),
+            Ok(outcomes) => assert_eq!(outcomes, [AppendResult::Committed]),
             Err(error) => break error,
         }
         kept += 1;
     };
-    assert_eq!(error.kind, Trouble::Full, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
     assert!(kept > 20);
     // Nothing was done, reading goes on, and so does what needs no room.
     assert_eq!(store.find(&format!("run_{}", kept + 1)).unwrap(), None);
@@ -237,7 +257,7 @@ fn a_full_store_goes_on_once_there_is_room() {
     let store = open(&path).unwrap();
     let made = create(plan, kept + 1, &body);
     let outcomes = store.commit(&batch(kept + 1, vec![made])).unwrap();
-    assert_eq!(outcomes, [Outcome::Committed]);
+    assert_eq!(outcomes, [AppendResult::Committed]);
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 
@@ -264,10 +284,13 @@ fn a_value_the_database_refuses_fails_alone() {
         create(plan, 5, "[]"),
     ];
     let outcomes = store.commit(&batch(1, appends)).unwrap();
-    assert!(matches!(outcomes[1], Outcome::Refused(_)), "{outcomes:?}");
-    assert_eq!(outcomes[3], Outcome::KeyExists);
+    assert!(
+        matches!(outcomes[1], AppendResult::Refused(_)),
+        "{outcomes:?}"
+    );
+    assert_eq!(outcomes[3], AppendResult::KeyExists);
     for index in [0, 2, 4] {
-        assert_eq!(outcomes[index], Outcome::Committed);
+        assert_eq!(outcomes[index], AppendResult::Committed);
     }
     assert!(store.load(RunNo(2)).unwrap().is_none());
     assert!(store.load(RunNo(4)).unwrap().is_none());
@@ -286,7 +309,7 @@ fn another_process_that_writes_for_long_is_a_passing_trouble() {
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = store.reserve_numbers(1).unwrap_err();
-    assert_eq!(error.kind, Trouble::Unavailable, "{error}");
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     assert!(error.kind.may_pass());
     other.execute_batch("ROLLBACK").unwrap();
     store.reserve_numbers(1).unwrap();

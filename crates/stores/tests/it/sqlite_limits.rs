@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stepwell_engine::store::{Log as _, Outcome, RunNo, Trouble};
+use stepwell_engine::store::{AppendResult, Log as _, RunNo, StoreErrorKind};
 use stepwell_stores::sqlite::{Mode, SqliteStore};
 
 use crate::place::Place;
@@ -40,19 +40,19 @@ fn allow(path: &Path, mode: u32) {
 fn what_may_not_be_written_is_said_and_can_be_read() {
     if let Some(place) = given() {
         let file = place.join("file/s.db");
-        refused(&file, quick(), Trouble::ReadOnly, "permissions");
+        refused(&file, quick(), StoreErrorKind::ReadOnly, "permissions");
         let directory = place.join("directory/s.db");
-        refused(&directory, quick(), Trouble::ReadOnly, "permissions");
+        refused(&directory, quick(), StoreErrorKind::ReadOnly, "permissions");
         for path in [file, directory] {
             let store = SqliteStore::open(path, with_mode(Mode::ReadOnly)).unwrap();
             assert_eq!(store.find("run_1").unwrap(), Some(RunNo(1)));
         }
         let none = place.join("directory/none.db");
-        refused(&none, quick(), Trouble::Unusable, "permissions");
+        refused(&none, quick(), StoreErrorKind::Unusable, "permissions");
         let deep = place.join("directory/deep/none.db");
-        refused(&deep, quick(), Trouble::Unusable, "permissions");
+        refused(&deep, quick(), StoreErrorKind::Unusable, "permissions");
         let hidden = place.join("hidden/s.db");
-        refused(&hidden, quick(), Trouble::Unusable, "permissions");
+        refused(&hidden, quick(), StoreErrorKind::Unusable, "permissions");
         return;
     }
     let place = Place::new();
@@ -94,12 +94,12 @@ fn a_disk_that_takes_no_more_is_full_until_it_takes_more() {
         let mut next = 1;
         let error = loop {
             match store.commit(&batch(next, vec![create(plan, next, &body)])) {
-                Ok(outcomes) => assert_eq!(outcomes, [Outcome::Committed]),
+                Ok(outcomes) => assert_eq!(outcomes, [AppendResult::Committed]),
                 Err(error) => break error,
             }
             next += 1;
         };
-        assert_eq!(error.kind, Trouble::Full, "{error}");
+        assert_eq!(error.kind, StoreErrorKind::Full, "{error}");
         assert!(next > 10, "{next}");
         assert!(store.load(RunNo(next - 1)).unwrap().is_some());
         assert!(store.load(RunNo(next)).unwrap().is_none());
@@ -115,7 +115,7 @@ fn a_disk_that_takes_no_more_is_full_until_it_takes_more() {
             let outcomes = store
                 .commit(&batch(no, vec![create(plan, no, &body)]))
                 .unwrap();
-            assert_eq!(outcomes, [Outcome::Committed]);
+            assert_eq!(outcomes, [AppendResult::Committed]);
         }
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
         return;

@@ -6,25 +6,26 @@ use stepwell_kernel::time::Time;
 
 use super::{MarkerState, Run, StoredChunk, Tables, TaskRow, Wait};
 use crate::store::{
-    Append, Batch, Guard, Head, LinearRows, NewRun, Outcome, PlanNo, RunNo, TaskChange, WaitChange,
+    Append, AppendResult, Batch, Guard, Head, LinearRows, NewRun, PlanNo, RunNo, TaskChange,
+    WaitChange,
 };
 
 impl Tables {
-    pub(super) fn commit(&mut self, batch: &Batch) -> Vec<Outcome> {
+    pub(super) fn commit(&mut self, batch: &Batch) -> Vec<AppendResult> {
         let mut outcomes = Vec::with_capacity(batch.appends.len());
         for append in &batch.appends {
             outcomes.push(match self.decide(batch, append) {
                 Ok(slots) => {
                     self.slots.extend(slots);
                     self.apply(batch, append);
-                    Outcome::Committed
+                    AppendResult::Committed
                 }
                 Err(lost) => lost,
             });
         }
         // Mail comes last: it may be for a run that a later append of the batch creates.
         for (append, outcome) in batch.appends.iter().zip(&outcomes) {
-            if *outcome != Outcome::Committed {
+            if *outcome != AppendResult::Committed {
                 continue;
             }
             for mail in &append.mail {
@@ -37,7 +38,11 @@ impl Tables {
     }
 
     /// What the slots are afterwards, or why the append is refused.
-    fn decide(&self, batch: &Batch, append: &Append) -> Result<BTreeMap<String, u32>, Outcome> {
+    fn decide(
+        &self,
+        batch: &Batch,
+        append: &Append,
+    ) -> Result<BTreeMap<String, u32>, AppendResult> {
         match &append.create {
             Some(new) => self.may_create(batch, append, new)?,
             None => self.is_where_thought(batch, append)?,
@@ -46,7 +51,7 @@ impl Tables {
         self.biz_key_is_free(append)?;
         for (index, guard) in append.guards.iter().enumerate() {
             if !self.holds(batch, append.run, guard) {
-                return Err(Outcome::GuardFailed(index));
+                return Err(AppendResult::GuardFailed(index));
             }
         }
         let lies_there = |no| {
@@ -54,12 +59,12 @@ impl Tables {
             row.is_some_and(|row| row.run == append.run && row.answer.is_none())
         };
         if !append.taken.iter().all(lies_there) {
-            return Err(Outcome::Moved);
+            return Err(AppendResult::Moved);
         }
         self.slots_after(append)
     }
 
-    fn may_create(&self, batch: &Batch, append: &Append, new: &NewRun) -> Result<(), Outcome> {
+    fn may_create(&self, batch: &Batch, append: &Append, new: &NewRun) -> Result<(), AppendResult> {
         let by_id = self.ids.get(&new.run_id).copied();
         let there = by_id.or_else(|| self.runs.contains_key(&append.run).then_some(append.run));
         if let Some(run) = there.and_then(|no| self.runs.get(&no)) {
@@ -67,9 +72,9 @@ impl Tables {
             let ours =
                 run.row.run_id == new.run_id && first.is_some_and(|it| it.commit == batch.id);
             return Err(if ours {
-                Outcome::Again
+                AppendResult::Again
             } else {
-                Outcome::RunExists
+                AppendResult::RunExists
             });
         }
         if let Some(run) = new
@@ -77,21 +82,21 @@ impl Tables {
             .as_ref()
             .and_then(|key| self.requests.get(key))
         {
-            return Err(Outcome::RequestTaken(self.run_id(*run)));
+            return Err(AppendResult::RequestTaken(self.run_id(*run)));
         }
         if new.plan.and_then(|no| self.plan(no)).is_none() {
-            return Err(Outcome::Refused("the run's plan is not kept".into()));
+            return Err(AppendResult::Refused("the run's plan is not kept".into()));
         }
         match &append.chunk {
-            None => Err(Outcome::Refused("a run begins with a chunk".into())),
-            Some(chunk) if append.after != 0 || chunk.first != 1 => Err(Outcome::Moved),
+            None => Err(AppendResult::Refused("a run begins with a chunk".into())),
+            Some(chunk) if append.after != 0 || chunk.first != 1 => Err(AppendResult::Moved),
             Some(_) => Ok(()),
         }
     }
 
-    fn is_where_thought(&self, batch: &Batch, append: &Append) -> Result<(), Outcome> {
+    fn is_where_thought(&self, batch: &Batch, append: &Append) -> Result<(), AppendResult> {
         let Some(run) = self.runs.get(&append.run) else {
-            return Err(Outcome::Moved);
+            return Err(AppendResult::Moved);
         };
         let (thought, ours) = match &append.chunk {
             Some(chunk) => {
@@ -107,27 +112,27 @@ impl Tables {
             ),
         };
         if ours {
-            Err(Outcome::Again)
+            Err(AppendResult::Again)
         } else if !thought || run.last_seq() != append.after {
-            Err(Outcome::Moved)
+            Err(AppendResult::Moved)
         } else {
             Ok(())
         }
     }
 
-    fn keys_are_new(&self, append: &Append) -> Result<(), Outcome> {
+    fn keys_are_new(&self, append: &Append) -> Result<(), AppendResult> {
         let keys = append.chunk.iter().flat_map(|it| &it.keys);
         let known = self.runs.get(&append.run).map(|it| &it.keys);
         let mut seen = HashSet::new();
         for key in keys {
             if known.is_some_and(|known| known.contains(key)) || !seen.insert(key) {
-                return Err(Outcome::KeyExists);
+                return Err(AppendResult::KeyExists);
             }
         }
         Ok(())
     }
 
-    fn biz_key_is_free(&self, append: &Append) -> Result<(), Outcome> {
+    fn biz_key_is_free(&self, append: &Append) -> Result<(), AppendResult> {
         let Some(new) = append.linear.as_ref().and_then(|it| it.instance.as_ref()) else {
             return Ok(());
         };
@@ -143,7 +148,7 @@ impl Tables {
                 })
         });
         if taken {
-            Err(Outcome::BizKeyTaken)
+            Err(AppendResult::BizKeyTaken)
         } else {
             Ok(())
         }
@@ -165,7 +170,7 @@ impl Tables {
         }
     }
 
-    fn slots_after(&self, append: &Append) -> Result<BTreeMap<String, u32>, Outcome> {
+    fn slots_after(&self, append: &Append) -> Result<BTreeMap<String, u32>, AppendResult> {
         let mut after: BTreeMap<String, u32> = BTreeMap::new();
         for slot in &append.slots {
             let known = after.get(&slot.key).or_else(|| self.slots.get(&slot.key));
@@ -174,7 +179,7 @@ impl Tables {
                 .unwrap_or(0)
                 .saturating_add_signed(slot.change);
             if slot.change > 0 && slot.limit.is_some_and(|limit| taken > limit) {
-                return Err(Outcome::SlotsFull(slot.key.clone()));
+                return Err(AppendResult::SlotsFull(slot.key.clone()));
             }
             after.insert(slot.key.clone(), taken);
         }

@@ -14,12 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-use super::picture::{Dump, MarkerState, Picture};
+use super::dump::{DumpRows, MarkerState, StoreDump};
 use super::{
-    AlertRow, Batch, CommitId, DeadLetter, Frozen, Head, Health, LinearInstance, LinearStep, Log,
-    Mail, MailNo, NewAlert, NewRun, Outcome, OutsideEvent, PlanNo, PlanRow, Result, RunFilter,
-    RunNo, RunSummary, SessionNo, Store, StoreError, StoredChunk, StoredHead, StoredRun, TaskRow,
-    Trouble,
+    AlertRow, AppendResult, Batch, CommitId, DeadLetter, Head, Health, LinearInstance, LinearStep,
+    Log, MessageNo, NewAlert, NewRun, OutsideEvent, PlanNo, PlanRow, Result, RunFilter, RunNo,
+    RunSummary, SessionNo, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk,
+    StoredMessage, StoredRun, TaskRow,
 };
 
 /// A store that lives in this process.
@@ -59,7 +59,7 @@ struct Tables {
     sessions: BTreeMap<SessionNo, Session>,
     inbox: HashMap<String, Kept>,
     last_mail: i64,
-    mail: BTreeMap<MailNo, MailRow>,
+    mail: BTreeMap<MessageNo, MailRow>,
     outbox: BTreeMap<(String, RunNo, u64), MarkerState>,
     last_letter: i64,
     letters: BTreeMap<i64, DeadLetter>,
@@ -85,7 +85,7 @@ struct Run {
     waits: BTreeMap<String, Wait>,
     instance: Option<LinearInstance>,
     steps: BTreeMap<u32, LinearStep>,
-    snapshot: Option<Frozen>,
+    snapshot: Option<StateSnapshot>,
     projection: Option<(u64, String)>,
 }
 
@@ -140,9 +140,9 @@ impl Tables {
             .map_or_else(String::new, |it| it.row.run_id.clone())
     }
 
-    fn post(&mut self, run: RunNo, body: &str) -> MailNo {
+    fn post(&mut self, run: RunNo, body: &str) -> MessageNo {
         self.last_mail += 1;
-        let no = MailNo(self.last_mail);
+        let no = MessageNo(self.last_mail);
         if self.runs.contains_key(&run) {
             let row = MailRow {
                 run,
@@ -154,10 +154,10 @@ impl Tables {
         no
     }
 
-    fn mail_where(&self, wanted: impl Fn(&MailRow) -> bool) -> impl Iterator<Item = Mail> {
+    fn mail_where(&self, wanted: impl Fn(&MailRow) -> bool) -> impl Iterator<Item = StoredMessage> {
         let open = self.mail.iter();
         let open = open.filter(move |(_, row)| row.answer.is_none() && wanted(row));
-        open.map(|(no, row)| Mail {
+        open.map(|(no, row)| StoredMessage {
             no: *no,
             run: row.run,
             body: row.body.clone(),
@@ -215,7 +215,7 @@ impl Tables {
 }
 
 impl Log for MemoryStore {
-    fn commit(&self, batch: &Batch) -> Result<Vec<Outcome>> {
+    fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         Ok(self.tables().commit(batch))
     }
 
@@ -232,7 +232,7 @@ impl Log for MemoryStore {
             return Ok(row.no);
         }
         let net = serde_json::to_string(plan.net())
-            .map_err(|error| StoreError::new(Trouble::Internal, error))?;
+            .map_err(|error| StoreError::new(StoreErrorKind::Internal, error))?;
         let no = PlanNo(tables.plans.len() as i64 + 1);
         tables.plans.push(PlanRow {
             no,
@@ -265,10 +265,8 @@ impl Log for MemoryStore {
             run_id: run.row.run_id.clone(),
             plan: run.plan,
             event_key: run.row.event_key.clone(),
-            head: StoredHead {
-                head: run.head.clone(),
-                version: run.version,
-            },
+            head: run.head.clone(),
+            head_version: run.version,
             snapshot: run.snapshot.clone(),
             chunks: chunks.cloned().collect(),
             tasks: run.tasks.values().cloned().collect(),
@@ -332,49 +330,49 @@ impl Store for MemoryStore {
     }
 }
 
-impl Dump for MemoryStore {
-    fn picture(&self) -> Result<Picture> {
+impl DumpRows for MemoryStore {
+    fn rows(&self) -> Result<StoreDump> {
         let tables = self.tables();
-        let mut picture = Picture::default();
+        let mut dump = StoreDump::default();
         for run in tables.runs.values() {
             let id = run.row.run_id.as_str();
             let hash = tables.plan(run.plan).map_or("", |it| it.hash.as_str());
-            picture.run(&run.row, hash);
+            dump.run(&run.row, hash);
             let session = run.head.session.map(|no| {
                 let session = tables.sessions.get(&no);
                 session.map_or("?", |it| it.name.as_str())
             });
-            picture.head(id, &run.head, run.version, session, run.due_at);
-            run.chunks.values().for_each(|it| picture.chunk(id, it));
-            run.keys.iter().for_each(|it| picture.key(id, it));
-            run.tasks.values().for_each(|it| picture.task(id, it));
+            dump.head(id, &run.head, run.version, session, run.due_at);
+            run.chunks.values().for_each(|it| dump.chunk(id, it));
+            run.keys.iter().for_each(|it| dump.key(id, it));
+            run.tasks.values().for_each(|it| dump.task(id, it));
             for (step, wait) in &run.waits {
-                picture.wait(id, step, &wait.event_type, wait.given);
+                dump.wait(id, step, &wait.event_type, wait.given);
             }
-            run.instance.iter().for_each(|it| picture.instance(id, it));
-            run.steps.values().for_each(|it| picture.step(id, it));
-            run.snapshot.iter().for_each(|it| picture.snapshot(id, it));
+            run.instance.iter().for_each(|it| dump.instance(id, it));
+            run.steps.values().for_each(|it| dump.step(id, it));
+            run.snapshot.iter().for_each(|it| dump.snapshot(id, it));
             if let Some((seq, snapshot)) = &run.projection {
-                picture.projection(id, *seq, snapshot);
+                dump.projection(id, *seq, snapshot);
             }
         }
         for kept in tables.inbox.values() {
-            picture.inbox(&kept.event, kept.given);
+            dump.inbox(&kept.event, kept.given);
         }
         for row in tables.mail.values() {
-            picture.mail(&tables.run_id(row.run), &row.body, row.answer.as_deref());
+            dump.mail(&tables.run_id(row.run), &row.body, row.answer.as_deref());
         }
         for ((sink, run, first), state) in &tables.outbox {
-            picture.marker(sink, &tables.run_id(*run), *first, state);
+            dump.marker(sink, &tables.run_id(*run), *first, state);
         }
-        tables.letters.values().for_each(|it| picture.letter(it));
-        tables.alerts.iter().for_each(|it| picture.alert(it));
+        tables.letters.values().for_each(|it| dump.letter(it));
+        tables.alerts.iter().for_each(|it| dump.alert(it));
         for (key, taken) in &tables.slots {
-            picture.slots(key, *taken);
+            dump.slots(key, *taken);
         }
         for session in tables.sessions.values() {
-            picture.session(&session.name, session.until, session.dead);
+            dump.session(&session.name, session.until, session.dead);
         }
-        Ok(picture)
+        Ok(dump)
     }
 }

@@ -6,8 +6,8 @@ use stepwell_kernel::time::Time;
 
 use super::{DeadLetter, Kept, MarkerState, MemoryStore, Run, Tables};
 use crate::store::{
-    AlertRow, Delivered, Mail, MailNo, Mailbox, Marker, NewAlert, Outbox, OutsideEvent, Result,
-    RunNo, SessionNo,
+    AlertRow, Delivered, Mailbox, Marker, MessageNo, NewAlert, Outbox, OutsideEvent, Result, RunNo,
+    SessionNo, StoredMessage,
 };
 
 impl Tables {
@@ -34,11 +34,11 @@ impl Tables {
 }
 
 impl Mailbox for MemoryStore {
-    fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MailNo> {
+    fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MessageNo> {
         Ok(self.tables().post(to, body))
     }
 
-    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<Mail>> {
+    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>> {
         let tables = self.tables();
         let reachable = tables.mail_where(|row| {
             let run = tables.runs.get(&row.run);
@@ -47,7 +47,7 @@ impl Mailbox for MemoryStore {
         Ok(reachable.take(limit).collect())
     }
 
-    fn answer(&self, mail: MailNo, answer: &str) -> Result<()> {
+    fn answer(&self, mail: MessageNo, answer: &str) -> Result<()> {
         if let Some(row) = self.tables().mail.get_mut(&mail) {
             // The first answer stays: its sender may be reading it already.
             row.answer.get_or_insert_with(|| answer.into());
@@ -55,7 +55,7 @@ impl Mailbox for MemoryStore {
         Ok(())
     }
 
-    fn answered(&self, mail: MailNo) -> Result<Option<Option<String>>> {
+    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
         let mut tables = self.tables();
         let lies_there = tables.mail.get(&mail).is_some_and(|it| it.answer.is_none());
         if lies_there {

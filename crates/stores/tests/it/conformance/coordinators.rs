@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use stepwell_engine::coordinator::{Config, Notice, Serves};
-use stepwell_engine::store::Outcome;
+use stepwell_engine::store::AppendResult;
 use stepwell_kernel::command::Reply;
 use stepwell_kernel::rejection::Code;
 
@@ -57,11 +57,11 @@ fn a_late_result_and_the_takeover_race_and_exactly_one_is_written() {
             let result = old.batch().unwrap();
             let mut new = lab.hand_at(serves(), old.now);
             if result_first {
-                assert_eq!(old.send(&result), [Outcome::Committed]);
+                assert_eq!(old.send(&result), [AppendResult::Committed]);
             }
             new.advance(15_001).tick();
             if !result_first {
-                assert_ne!(old.send(&result), [Outcome::Committed]);
+                assert_ne!(old.send(&result), [AppendResult::Committed]);
                 old.now = new.now;
                 old.drive();
             }
@@ -188,7 +188,10 @@ fn a_batch_of_a_replaced_session_does_not_cost_the_new_one() {
         hand.coordinator.tick(hand.now).unwrap();
         let second = hand.coordinator.session();
         // Only now the first session's last commit is answered.
-        assert!(matches!(hand.send(&batch)[..], [Outcome::GuardFailed(_)]));
+        assert!(matches!(
+            hand.send(&batch)[..],
+            [AppendResult::GuardFailed(_)]
+        ));
         hand.drive();
         hand.tick();
         assert_eq!(hand.coordinator.session(), second);
@@ -305,7 +308,7 @@ fn the_end_of_a_lease_outside_does_not_take_a_run_from_its_server() {
         };
         owner.submit(RUN, claim).unwrap();
         let run = lab.store.find(RUN).unwrap().unwrap();
-        let session = || lab.store.load(run).unwrap().unwrap().head.head.session;
+        let session = || lab.store.load(run).unwrap().unwrap().head.session;
         let mut other = lab.hand(config);
         other.advance(5_001).tick();
         assert_eq!(

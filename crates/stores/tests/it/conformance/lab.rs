@@ -10,7 +10,8 @@ use stepwell_engine::coordinator::{
 use stepwell_engine::engine::read_events;
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::store::{
-    Batch, LinearInstance, LinearStep, MemoryStore, Outcome, Store, StoreError, TaskRow, Trouble,
+    AppendResult, Batch, LinearInstance, LinearStep, MemoryStore, Store, StoreError,
+    StoreErrorKind, TaskRow,
 };
 use stepwell_engine::{Error, StartRequest};
 use stepwell_kernel::command::{Claimed, Command, Reply};
@@ -121,7 +122,7 @@ impl Lab {
     /// The row of a run in a list.
     pub(crate) fn status(&self, run_id: &str) -> String {
         let run = self.store.find(run_id).unwrap().unwrap();
-        self.store.load(run).unwrap().unwrap().head.head.status
+        self.store.load(run).unwrap().unwrap().head.status
     }
 
     /// Both tables of a linear run, times in milliseconds since the start. Columns that are NULL are
@@ -373,7 +374,7 @@ impl Hand {
     }
 
     /// Takes a batch to the store and brings the answer back.
-    pub(crate) fn send(&mut self, batch: &Batch) -> Vec<Outcome> {
+    pub(crate) fn send(&mut self, batch: &Batch) -> Vec<AppendResult> {
         let outcomes = self.coordinator.store().commit(batch).unwrap();
         self.coordinator
             .committed(batch, outcomes.clone(), self.now);
@@ -382,7 +383,7 @@ impl Hand {
     }
 
     /// The store could not take a batch.
-    pub(crate) fn lose(&mut self, batch: &Batch, kind: Trouble) -> Retry {
+    pub(crate) fn lose(&mut self, batch: &Batch, kind: StoreErrorKind) -> Retry {
         let error = StoreError::new(kind, "for the test");
         let retry = self.coordinator.failed(batch, &error, self.now);
         self.listen();

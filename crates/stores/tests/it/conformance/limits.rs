@@ -3,7 +3,7 @@
 use serde_json::json;
 use stepwell_engine::coordinator::Config;
 use stepwell_engine::limits::{Limits, WhenFull};
-use stepwell_engine::store::Outcome;
+use stepwell_engine::store::AppendResult;
 use stepwell_engine::{Error, StartRequest};
 
 use super::{Hand, Lab, chain, completed, each_store, request, serves, signal};
@@ -103,8 +103,8 @@ fn c32_two_servers_that_race_for_a_queued_run_start_it_once() {
         one.coordinator.dequeue(one.now).unwrap();
         two.coordinator.dequeue(two.now).unwrap();
         let (ours, theirs) = (one.batch().unwrap(), two.batch().unwrap());
-        assert_eq!(two.send(&theirs), [Outcome::Committed]);
-        assert_eq!(one.send(&ours), [Outcome::Moved]);
+        assert_eq!(two.send(&theirs), [AppendResult::Committed]);
+        assert_eq!(one.send(&ours), [AppendResult::Moved]);
         one.drive();
         two.drive();
         assert_eq!(lab.count("run_2", "RunStarted"), 1);
@@ -249,7 +249,7 @@ fn a_command_beside_a_start_that_finds_no_slot_is_answered() {
         other.retain(|slot| slot.change > 0);
         let mut steal = stepwell_engine::store::Append::new(run_3, 2);
         let stored = lab.store.load(run_3).unwrap().unwrap();
-        steal.head_version = Some(stored.head.version);
+        steal.head_version = Some(stored.head_version);
         steal.slots = other;
         let stolen = lab.store.commit(&stepwell_engine::store::Batch {
             id: stepwell_engine::store::CommitId {
@@ -260,8 +260,8 @@ fn a_command_beside_a_start_that_finds_no_slot_is_answered() {
             now: one.now,
             appends: vec![steal],
         });
-        assert_eq!(stolen.unwrap(), [Outcome::Committed]);
-        assert_eq!(two.send(&batch), [Outcome::SlotsFull("all".into())]);
+        assert_eq!(stolen.unwrap(), [AppendResult::Committed]);
+        assert_eq!(two.send(&batch), [AppendResult::SlotsFull("all".into())]);
         two.drive();
         assert!(matches!(two.answer(ticket), Some(Ok(_))));
         assert_eq!(lab.status("run_2"), "PENDING");

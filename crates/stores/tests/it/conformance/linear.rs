@@ -5,7 +5,7 @@ use std::sync::Arc;
 use expect_test::{Expect, expect};
 use serde_json::json;
 use stepwell_engine::Error;
-use stepwell_engine::store::{Outcome, Trouble};
+use stepwell_engine::store::{AppendResult, StoreErrorKind};
 use stepwell_kernel::command::{Claimed, Command};
 use stepwell_kernel::event::TaskKind;
 use stepwell_kernel::plan::Plan;
@@ -79,11 +79,11 @@ fn l1_instance_and_steps_are_inserted_in_one_transaction_or_not_at_all() {
             });
         broken.id.number += 1_000;
         let outcomes = lab.store.commit(&broken).unwrap();
-        assert_eq!(outcomes, [Outcome::SlotsFull("none".into())]);
+        assert_eq!(outcomes, [AppendResult::SlotsFull("none".into())]);
         assert_eq!(lab.tables(RUN), "");
         assert_eq!(lab.store.find(RUN).unwrap(), None);
         // The commit itself: all of it.
-        assert_eq!(hand.send(&batch), [Outcome::Committed]);
+        assert_eq!(hand.send(&batch), [AppendResult::Committed]);
         check(lab, &started_tables());
     });
 }
@@ -224,7 +224,7 @@ fn l5_a_lease_that_was_renewed_in_its_last_instant_is_not_recovered() {
         assert!(held.unwrap());
         let outcomes = hand.send(&recovery);
         assert!(
-            matches!(outcomes[..], [Outcome::GuardFailed(_)]),
+            matches!(outcomes[..], [AppendResult::GuardFailed(_)]),
             "{outcomes:?}"
         );
         hand.drive();
@@ -275,7 +275,7 @@ fn l8_a_claim_is_committed_with_its_lease_before_the_worker_hears_of_it() {
         check(lab, &started_tables());
         assert!(hand.answer(ticket).is_none(), "no work before the commit");
         // The store does not take it: still no work.
-        hand.lose(&batch, Trouble::Unavailable);
+        hand.lose(&batch, StoreErrorKind::Unavailable);
         assert!(hand.answer(ticket).is_none());
         hand.send(&batch);
         assert!(hand.answer(ticket).is_some_and(|answer| answer.is_ok()));

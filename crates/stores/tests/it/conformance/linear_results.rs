@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::json;
-use stepwell_engine::store::Outcome;
+use stepwell_engine::store::AppendResult;
 use stepwell_kernel::command::{Claim, Command, WaitFor};
 use stepwell_kernel::rejection::Code;
 
@@ -78,11 +78,11 @@ fn l10_of_a_late_result_and_the_recovery_exactly_one_is_written() {
             two.coordinator.tick(two.now).unwrap();
             let recovery = two.batch().unwrap();
             if late_first {
-                assert_eq!(one.send(&result), [Outcome::Committed]);
-                assert_ne!(two.send(&recovery), [Outcome::Committed]);
+                assert_eq!(one.send(&result), [AppendResult::Committed]);
+                assert_ne!(two.send(&recovery), [AppendResult::Committed]);
             } else {
-                assert_eq!(two.send(&recovery), [Outcome::Committed]);
-                assert_ne!(one.send(&result), [Outcome::Committed]);
+                assert_eq!(two.send(&recovery), [AppendResult::Committed]);
+                assert_ne!(one.send(&result), [AppendResult::Committed]);
             }
             one.advance(LEASE_MS + 1);
             one.drive();

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value as Json, json};
 use stepwell_engine::coordinator::{Message, Notice};
-use stepwell_engine::store::{Delivered, OutsideEvent, Trouble};
+use stepwell_engine::store::{Delivered, OutsideEvent, StoreErrorKind};
 use stepwell_kernel::command::{Claim, Command, WaitFor};
 use stepwell_kernel::event::{Body, TaskKind};
 use stepwell_kernel::rejection::Code;
@@ -107,7 +107,7 @@ fn l14_what_a_wait_announces_is_in_the_outbox_with_it_or_not_at_all() {
         hand.hand_in(RUN, wait(&claim, "paid", vec![announced.clone()]));
         let batch = hand.batch().unwrap();
         // The commit does not come through: no row, no marker, no announcement.
-        hand.lose(&batch, Trouble::Unavailable);
+        hand.lose(&batch, StoreErrorKind::Unavailable);
         assert_eq!(lab.tables(RUN), tables);
         assert_eq!(lab.events(RUN), log);
         assert_eq!(lab.store.backlog("sink").unwrap().0, markers);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stepwell_engine::chunk::encode;
-use stepwell_engine::store::{Append, Batch, CommitId, Guard, Outcome, RunNo};
+use stepwell_engine::store::{Append, AppendResult, Batch, CommitId, Guard, RunNo};
 use stepwell_engine::{Error, StartRequest, record_outside};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::{Body, Event};
@@ -32,9 +32,9 @@ fn begun(lab: &Lab, run_id: &str) -> Arc<Plan> {
 }
 
 /// An append of events with these numbers, at `after`.
-fn append(lab: &Lab, plan: &Plan, after: u64, events: &[(u64, &str)], number: i64) -> Outcome {
+fn append(lab: &Lab, plan: &Plan, after: u64, events: &[(u64, &str)], number: i64) -> AppendResult {
     let run = lab.store.find(RUN).unwrap().unwrap();
-    let head = lab.store.load(run).unwrap().unwrap().head.head;
+    let head = lab.store.load(run).unwrap().unwrap().head;
     let events: Vec<Event> = events
         .iter()
         .map(|(seq, id)| Event {
@@ -104,17 +104,17 @@ fn c2_a_second_row_with_the_same_number_is_refused() {
         .enumerate()
         {
             let lost = append(lab, &plan, after, &[(seq, "c")], number as i64);
-            assert_eq!(lost, Outcome::Moved, "{seq} after {after}");
+            assert_eq!(lost, AppendResult::Moved, "{seq} after {after}");
         }
         assert_eq!(lab.events(RUN), before);
         // A refused append has used up nothing.
         let next = append(lab, &plan, last, &[(last + 1, "c")], 50);
-        assert_eq!(next, Outcome::Committed);
+        assert_eq!(next, AppendResult::Committed);
         let second = append(lab, &plan, last, &[(last + 1, "d")], 51);
-        assert_eq!(second, Outcome::Moved);
+        assert_eq!(second, AppendResult::Moved);
         // The same commit once more is recognised, not written again.
         let again = append(lab, &plan, last, &[(last + 1, "c")], 50);
-        assert_eq!(again, Outcome::Again);
+        assert_eq!(again, AppendResult::Again);
         assert_eq!(lab.events(RUN).len() as u64, last + 1);
     });
 }
@@ -149,7 +149,7 @@ fn c3_an_event_from_outside_reaches_the_rows_and_the_owner_of_its_run() {
         hand.trigger(&plan, request(RUN)).unwrap();
         let owner = Some(hand.coordinator.session());
         let run = lab.store.find(RUN).unwrap().unwrap();
-        let head = || lab.store.load(run).unwrap().unwrap().head.head;
+        let head = || lab.store.load(run).unwrap().unwrap().head;
         assert_eq!(head().session, owner);
         record_outside(&*lab.store, &plan, RUN, &received("e", "x"), &[], START).unwrap();
         assert_eq!(head().session, owner, "it keeps its run");
@@ -170,9 +170,9 @@ fn inside_the_engine_a_key_that_exists_is_a_conflict_and_nothing_is_written() {
         let before = lab.events(RUN);
         let after = last + 1;
         let known = append(lab, &plan, after, &[(after + 1, "b"), (after + 2, "a")], 2);
-        assert_eq!(known, Outcome::KeyExists);
+        assert_eq!(known, AppendResult::KeyExists);
         let twice = append(lab, &plan, after, &[(after + 1, "b"), (after + 2, "b")], 3);
-        assert_eq!(twice, Outcome::KeyExists);
+        assert_eq!(twice, AppendResult::KeyExists);
         assert_eq!(lab.events(RUN), before, "all or none");
     });
 }
@@ -230,7 +230,7 @@ fn a_writer_that_lost_goes_on_from_the_log() {
             START,
         )
         .unwrap();
-        assert_eq!(hand.send(&batch), [Outcome::Moved]);
+        assert_eq!(hand.send(&batch), [AppendResult::Moved]);
         assert!(hand.answer(ticket).is_none(), "it is decided again first");
         hand.drive();
         assert!(matches!(hand.answer(ticket), Some(Ok(_))));
@@ -249,9 +249,9 @@ fn a_commit_whose_answer_was_lost_counts_once() {
         let batch = hand.batch().unwrap();
         // It was written; nobody was told.
         lab.store.commit(&batch).unwrap();
-        let retry = hand.lose(&batch, stepwell_engine::store::Trouble::AnswerLost);
+        let retry = hand.lose(&batch, stepwell_engine::store::StoreErrorKind::AnswerLost);
         assert_eq!(retry, stepwell_engine::coordinator::Retry::Same);
-        assert_eq!(hand.send(&batch), [Outcome::Again]);
+        assert_eq!(hand.send(&batch), [AppendResult::Again]);
         assert!(matches!(hand.answer(ticket), Some(Ok(_))));
         assert_eq!(lab.count(RUN, "EventReceived"), 1);
     });
@@ -313,7 +313,7 @@ fn a_guard_that_does_not_hold_leaves_the_run_as_it_was() {
         });
         let index = batch.appends[0].guards.len() - 1;
         let outcomes = lab.store.commit(&batch).unwrap();
-        assert_eq!(outcomes, [Outcome::GuardFailed(index)]);
+        assert_eq!(outcomes, [AppendResult::GuardFailed(index)]);
         assert_eq!(lab.events(RUN), before);
         assert!(lab.store.load(RunNo(-1)).unwrap().is_none());
     });

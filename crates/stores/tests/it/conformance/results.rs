@@ -3,7 +3,7 @@
 
 use stepwell_engine::Error;
 use stepwell_engine::coordinator::{Answer, Retry};
-use stepwell_engine::store::{Batch, Outcome, Trouble};
+use stepwell_engine::store::{AppendResult, Batch, StoreErrorKind};
 use stepwell_kernel::command::Reply;
 
 use super::{Hand, Lab, chain, completed, each_store, offers, request, serves};
@@ -19,7 +19,7 @@ fn no_work_is_started_before_its_claim_is_committed() {
         assert!(hand.jobs.is_empty());
         // The store does not take it, however often it is asked.
         for _ in 0..3 {
-            assert_eq!(hand.lose(&batch, Trouble::Unavailable), Retry::Same);
+            assert_eq!(hand.lose(&batch, StoreErrorKind::Unavailable), Retry::Same);
             hand.advance(100);
             assert!(hand.batch().is_none(), "nothing goes on behind it");
             assert!(hand.jobs.is_empty());
@@ -32,7 +32,7 @@ fn no_work_is_started_before_its_claim_is_committed() {
         let job = hand.jobs.remove(0);
         hand.finish_later(&job, completed(&job.claimed.claim));
         let batch = hand.batch().unwrap();
-        hand.lose(&batch, Trouble::Full);
+        hand.lose(&batch, StoreErrorKind::Full);
         assert!(hand.jobs.is_empty());
         hand.send(&batch);
         assert_eq!(hand.jobs.len(), 1);
@@ -53,7 +53,7 @@ fn a_claim_that_was_lost_starts_nothing() {
         let mut batch_later = batch.clone();
         batch_later.now = hand.now;
         let outcomes = lab.store.commit(&batch_later).unwrap();
-        assert!(matches!(outcomes[..], [Outcome::GuardFailed(_)]));
+        assert!(matches!(outcomes[..], [AppendResult::GuardFailed(_)]));
         hand.coordinator.committed(&batch, outcomes, hand.now);
         assert!(hand.jobs.is_empty());
         assert_eq!(lab.count(RUN, "StepStarted"), 1);
@@ -72,9 +72,9 @@ fn slow(lab: &Lab) -> (Hand, Batch, Batch) {
     hand.finish_later(&job, completed(&job.claimed.claim));
     let result = hand.batch().unwrap();
     hand.advance(3_000);
-    assert_eq!(hand.lose(&result, Trouble::AnswerLost), Retry::Same);
+    assert_eq!(hand.lose(&result, StoreErrorKind::AnswerLost), Retry::Same);
     hand.advance(1);
-    assert_eq!(hand.lose(&result, Trouble::AnswerLost), Retry::Never);
+    assert_eq!(hand.lose(&result, StoreErrorKind::AnswerLost), Retry::Never);
     let failure = hand.batch().unwrap();
     assert_eq!(
         failure.appends[0].after, result.appends[0].after,
@@ -87,9 +87,12 @@ fn slow(lab: &Lab) -> (Hand, Batch, Batch) {
 fn c38_a_result_that_could_not_be_written_in_time_fails_the_step() {
     each_store(|lab| {
         let (mut hand, result, failure) = slow(lab);
-        assert_eq!(hand.send(&failure), [Outcome::Committed]);
+        assert_eq!(hand.send(&failure), [AppendResult::Committed]);
         // The original arrives after all, and finds its place taken.
-        assert_ne!(lab.store.commit(&result).unwrap(), [Outcome::Committed]);
+        assert_ne!(
+            lab.store.commit(&result).unwrap(),
+            [AppendResult::Committed]
+        );
         hand.drive();
         let kinds = lab.kinds(RUN);
         assert!(!kinds.contains(&"StepCompleted"), "{kinds:?}");
@@ -105,8 +108,11 @@ fn c38_a_result_that_could_not_be_written_in_time_fails_the_step() {
 fn c38_a_result_that_was_written_after_all_counts_and_the_failure_does_not() {
     each_store(|lab| {
         let (mut hand, result, failure) = slow(lab);
-        assert_eq!(lab.store.commit(&result).unwrap(), [Outcome::Committed]);
-        assert_eq!(hand.send(&failure), [Outcome::Moved]);
+        assert_eq!(
+            lab.store.commit(&result).unwrap(),
+            [AppendResult::Committed]
+        );
+        assert_eq!(hand.send(&failure), [AppendResult::Moved]);
         hand.drive();
         assert_eq!(lab.count(RUN, "StepCompleted"), 1);
         assert_eq!(lab.count(RUN, "StepFailed"), 0);
@@ -126,7 +132,7 @@ fn c38_the_result_of_a_worker_outside_is_treated_the_same() {
             let ticket = hand.hand_in(&run_id, completed(&claim));
             let result = hand.batch().unwrap();
             hand.advance(3_001);
-            assert_eq!(hand.lose(&result, Trouble::AnswerLost), Retry::Never);
+            assert_eq!(hand.lose(&result, StoreErrorKind::AnswerLost), Retry::Never);
             if landed {
                 lab.store.commit(&result).unwrap();
             }
@@ -155,7 +161,7 @@ fn a_result_within_the_budget_is_kept_until_the_store_takes_it() {
         let result = hand.batch().unwrap();
         for _ in 0..3 {
             hand.advance(1_000);
-            assert_eq!(hand.lose(&result, Trouble::Unavailable), Retry::Same);
+            assert_eq!(hand.lose(&result, StoreErrorKind::Unavailable), Retry::Same);
         }
         hand.send(&result);
         hand.drive();

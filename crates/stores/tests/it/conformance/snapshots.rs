@@ -83,7 +83,8 @@ fn a_snapshot_that_cannot_be_used_falls_back_to_the_log() {
             );
             let mut batch = hand.batch().unwrap();
             let seq = batch.appends[0].after + 1;
-            batch.appends[0].snapshot = Some(stepwell_engine::store::Frozen { seq, version, body });
+            batch.appends[0].snapshot =
+                Some(stepwell_engine::store::StateSnapshot { seq, version, body });
             hand.send(&batch);
             drop(hand);
             let after = lab.store.load(run).unwrap().unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 use stepwell_engine::Error;
-use stepwell_engine::store::Outcome;
+use stepwell_engine::store::AppendResult;
 
 use super::{beside, chain, completed, completed_with, each_store, event, offers, request, serves};
 
@@ -115,8 +115,11 @@ fn a_result_that_the_database_refuses_fails_its_step_only() {
             appends: vec![batch.appends[1].clone()],
             ..batch.clone()
         };
-        assert_eq!(lab.store.commit(&good).unwrap(), [Outcome::Committed]);
-        let outcomes = vec![Outcome::Refused("a zero byte".into()), Outcome::Committed];
+        assert_eq!(lab.store.commit(&good).unwrap(), [AppendResult::Committed]);
+        let outcomes = vec![
+            AppendResult::Refused("a zero byte".into()),
+            AppendResult::Committed,
+        ];
         hand.coordinator.committed(&batch, outcomes, hand.now);
         hand.drive();
         assert_eq!(lab.status("run_w"), "COMPLETED");

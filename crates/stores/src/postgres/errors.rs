@@ -1,6 +1,6 @@
 //! What an error of the database means for the port.
 
-use stepwell_engine::store::{StoreError, Trouble};
+use stepwell_engine::store::{StoreError, StoreErrorKind};
 use tokio_postgres::error::{Error, SqlState};
 
 /// Why a statement failed.
@@ -40,17 +40,19 @@ impl Fault {
         let kind = match code.code() {
             // The server ends the connection, perhaps after the commit and before its answer.
             "57P01" | "57P02" | "57P05" | "25P03" => return Fault::Lost(said),
-            "57P03" | "57014" | "55P03" | "53200" | "53300" | "53400" => Trouble::Unavailable,
-            "53100" => Trouble::Full,
-            "25006" => Trouble::ReadOnly,
-            "42501" | "3D000" | "3F000" => Trouble::Unusable,
-            "XX001" | "XX002" => Trouble::Corrupt,
+            "57P03" | "57014" | "55P03" | "53200" | "53300" | "53400" => {
+                StoreErrorKind::Unavailable
+            }
+            "53100" => StoreErrorKind::Full,
+            "25006" => StoreErrorKind::ReadOnly,
+            "42501" | "3D000" | "3F000" => StoreErrorKind::Unusable,
+            "XX001" | "XX002" => StoreErrorKind::Corrupt,
             code => match code.get(..2) {
                 Some("08") => return Fault::Lost(said),
                 Some("22" | "23" | "54") => return Fault::Value(said),
-                Some("28") => Trouble::Unusable,
-                Some("53" | "58") => Trouble::Unavailable,
-                _ => Trouble::Internal,
+                Some("28") => StoreErrorKind::Unusable,
+                Some("53" | "58") => StoreErrorKind::Unavailable,
+                _ => StoreErrorKind::Internal,
             },
         };
         Fault::Other(StoreError::new(kind, said))
@@ -60,7 +62,7 @@ impl Fault {
     pub(super) fn of_write(self) -> StoreError {
         match self {
             Fault::Lost(said) => StoreError::new(
-                Trouble::AnswerLost,
+                StoreErrorKind::AnswerLost,
                 format!("the connection to PostgreSQL broke before it answered: {said}"),
             ),
             other => other.of_read(),
@@ -71,16 +73,16 @@ impl Fault {
     pub(super) fn of_read(self) -> StoreError {
         match self {
             Fault::Lost(said) => StoreError::new(
-                Trouble::Unavailable,
+                StoreErrorKind::Unavailable,
                 format!("the connection to PostgreSQL broke: {said}"),
             ),
-            Fault::Conflict(said) => StoreError::new(Trouble::Unavailable, said),
+            Fault::Conflict(said) => StoreError::new(StoreErrorKind::Unavailable, said),
             Fault::Taken(name) => StoreError::new(
-                Trouble::Internal,
+                StoreErrorKind::Internal,
                 format!("a row of {name} is there already"),
             ),
             Fault::Value(said) => StoreError::new(
-                Trouble::Internal,
+                StoreErrorKind::Internal,
                 format!("PostgreSQL refuses a value: {said}"),
             ),
             Fault::Other(error) => error,

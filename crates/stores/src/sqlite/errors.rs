@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use rusqlite::{Error, ErrorCode, ffi};
-use stepwell_engine::store::{StoreError, Trouble};
+use stepwell_engine::store::{StoreError, StoreErrorKind};
 
 /// What an error means before anything was committed.
 pub(super) fn said(path: &Path, error: &Error) -> StoreError {
@@ -14,42 +14,42 @@ pub(super) fn said(path: &Path, error: &Error) -> StoreError {
             Error::InvalidColumnType(..)
             | Error::FromSqlConversionFailure(..)
             | Error::IntegralValueOutOfRange(..)
-            | Error::Utf8Error(..) => Trouble::Corrupt,
-            _ => Trouble::Internal,
+            | Error::Utf8Error(..) => StoreErrorKind::Corrupt,
+            _ => StoreErrorKind::Internal,
         };
         return StoreError::new(kind, format!("{at}: {error}"));
     };
     let (kind, advice) = match failure.code {
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => (
-            Trouble::Unavailable,
+            StoreErrorKind::Unavailable,
             "another process is writing it; try again",
         ),
         ErrorCode::OperationInterrupted => (
-            Trouble::Unavailable,
+            StoreErrorKind::Unavailable,
             "reading took longer than a second and was given up; ask for less at a time",
         ),
         ErrorCode::DiskFull => (
-            Trouble::Full,
+            StoreErrorKind::Full,
             "there is no room on the disk; make some and go on",
         ),
         ErrorCode::ReadOnly => (
-            Trouble::ReadOnly,
+            StoreErrorKind::ReadOnly,
             "it may not be written; check the permissions of the file and of its directory",
         ),
-        ErrorCode::NotADatabase => (Trouble::Corrupt, "it is not a database"),
+        ErrorCode::NotADatabase => (StoreErrorKind::Corrupt, "it is not a database"),
         ErrorCode::DatabaseCorrupt => (
-            Trouble::Corrupt,
+            StoreErrorKind::Corrupt,
             "it is damaged; `stepwell db check` says where, and a backup is the way back",
         ),
         ErrorCode::CannotOpen
         | ErrorCode::PermissionDenied
         | ErrorCode::AuthorizationForStatementDenied => (
-            Trouble::Unusable,
+            StoreErrorKind::Unusable,
             "it cannot be opened; check the path and the permissions of its directory",
         ),
-        ErrorCode::OutOfMemory => (Trouble::Unavailable, "memory ran out"),
+        ErrorCode::OutOfMemory => (StoreErrorKind::Unavailable, "memory ran out"),
         ErrorCode::SystemIoFailure => io_failure(failure.extended_code),
-        _ => (Trouble::Internal, "this is a bug"),
+        _ => (StoreErrorKind::Internal, "this is a bug"),
     };
     StoreError::new(kind, format!("{at}: {advice} ({error})"))
 }
@@ -60,21 +60,21 @@ pub(super) fn said_at_commit(path: &Path, error: &Error) -> StoreError {
     let mut said = said(path, error);
     let from_disk = matches!(error, Error::SqliteFailure(failure, _)
         if failure.code == ErrorCode::SystemIoFailure);
-    if from_disk && said.kind != Trouble::Full {
-        said.kind = Trouble::AnswerLost;
+    if from_disk && said.kind != StoreErrorKind::Full {
+        said.kind = StoreErrorKind::AnswerLost;
     }
     said
 }
 
-fn io_failure(extended: i32) -> (Trouble, &'static str) {
+fn io_failure(extended: i32) -> (StoreErrorKind, &'static str) {
     match extended {
         // Limits on the size of a file are reported as a failed write.
         ffi::SQLITE_IOERR_WRITE | ffi::SQLITE_IOERR_TRUNCATE | ffi::SQLITE_IOERR_SHMSIZE => (
-            Trouble::Full,
+            StoreErrorKind::Full,
             "the disk took no more; make room, or raise the limit on file sizes, and go on",
         ),
         _ => (
-            Trouble::Unavailable,
+            StoreErrorKind::Unavailable,
             "the disk failed; look at the system's log",
         ),
     }

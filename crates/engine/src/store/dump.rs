@@ -11,24 +11,24 @@ use std::fmt::{Debug, Write as _};
 use stepwell_kernel::time::Time;
 
 use super::{
-    AlertRow, DeadLetter, Frozen, Head, LinearInstance, LinearStep, NewRun, OutsideEvent, Result,
-    StoredChunk, TaskRow,
+    AlertRow, DeadLetter, Head, LinearInstance, LinearStep, NewRun, OutsideEvent, Result,
+    StateSnapshot, StoredChunk, TaskRow,
 };
 
 /// A store that can show everything it holds.
-pub trait Dump {
+pub trait DumpRows {
     /// All rows.
-    fn picture(&self) -> Result<Picture>;
+    fn rows(&self) -> Result<StoreDump>;
 
     /// All rows as one text, the same for every store that holds the same.
     fn dump(&self) -> Result<String> {
-        Ok(self.picture()?.text())
+        Ok(self.rows()?.text())
     }
 }
 
 /// The rows of a store, as lines.
 #[derive(Clone, Debug, Default)]
-pub struct Picture {
+pub struct StoreDump {
     lines: Vec<String>,
     places: HashMap<String, usize>,
 }
@@ -50,7 +50,7 @@ pub struct MarkerState {
     pub since: Time,
 }
 
-impl Picture {
+impl StoreDump {
     fn row(&mut self, table: &str, key: &str, content: &dyn Debug) {
         self.lines.push(format!("{table} {key:?} {content:?}"));
     }
@@ -170,8 +170,8 @@ impl Picture {
     }
 
     /// A state that was written down.
-    pub fn snapshot(&mut self, run_id: &str, frozen: &Frozen) {
-        let content = (frozen.seq, frozen.version, hex(&frozen.body));
+    pub fn snapshot(&mut self, run_id: &str, snapshot: &StateSnapshot) {
+        let content = (snapshot.seq, snapshot.version, hex(&snapshot.body));
         self.row("snapshot", run_id, &content);
     }
 

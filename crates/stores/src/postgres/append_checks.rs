@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use stepwell_engine::store::{Append, Batch, Guard, Outcome, WaitChange};
+use stepwell_engine::store::{Append, AppendResult, Batch, Guard, WaitChange};
 use tokio_postgres::Row;
 
 use super::columns::{Chunks, Heads};
 use super::commit::Part;
-use super::fault::Fault;
-use super::link::{Link, Step};
-use super::{sql, verdict};
+use super::connections::{Link, Step};
+use super::errors::Fault;
+use super::{refusals, sql};
 
 /// Which statement a list of rows answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,7 +40,7 @@ pub(super) struct Put<'a> {
 #[derive(Default)]
 pub(super) struct Found {
     /// Who lost, and why.
-    pub(super) lost: Vec<(usize, Outcome)>,
+    pub(super) lost: Vec<(usize, AppendResult)>,
     /// What the slots are afterwards.
     pub(super) slots: BTreeMap<String, u32>,
     /// For a step that begins to wait, by its place: the event that is kept for it, and its mail.
@@ -257,14 +257,14 @@ impl<'p, 'a> Probe<'p, 'a> {
         link: &Link,
         answers: HashMap<Ask, Vec<Row>>,
     ) -> Result<Found, Fault> {
-        let lost = verdict::lost(self, link, &answers).await?;
+        let lost = refusals::lost(self, link, &answers).await?;
         if !lost.is_empty() {
             return Ok(Found {
                 lost,
                 ..Found::default()
             });
         }
-        let mut found = verdict::slots(self.wave, &answers);
+        let mut found = refusals::slots(self.wave, &answers);
         if found.lost.is_empty() {
             found.gifts = gifts(&answers);
         }

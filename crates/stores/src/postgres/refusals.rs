@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use stepwell_engine::store::{Append, Batch, Guard, NewRun, Outcome};
+use stepwell_engine::store::{Append, AppendResult, Batch, Guard, NewRun};
 use tokio_postgres::Row;
 
+use super::append_checks::{Ask, Found, Probe, may_win};
 use super::commit::Part;
-use super::fault::Fault;
-use super::link::Link;
-use super::probe::{Ask, Found, Probe, may_win};
+use super::connections::Link;
+use super::errors::Fault;
 use super::sql;
 
 type Answers = HashMap<Ask, Vec<Row>>;
@@ -83,26 +83,26 @@ impl Facts {
     }
 
     /// The first reason after the run's place.
-    fn reason(&self, batch: &Batch, append: &Append) -> Option<Outcome> {
+    fn reason(&self, batch: &Batch, append: &Append) -> Option<AppendResult> {
         let run = append.run.0;
         let keys = append.chunk.as_ref().map_or(0, |it| it.keys.len());
         if let Some(new) = &self.new_keys
             && new.get(&run).copied().unwrap_or(0) < keys
         {
-            return Some(Outcome::KeyExists);
+            return Some(AppendResult::KeyExists);
         }
         if self.biz_taken.contains(&run) {
-            return Some(Outcome::BizKeyTaken);
+            return Some(AppendResult::BizKeyTaken);
         }
         let mut guards = append.guards.iter();
         if let Some(index) = guards.position(|it| !self.holds(batch, run, it)) {
-            return Some(Outcome::GuardFailed(index));
+            return Some(AppendResult::GuardFailed(index));
         }
         let there = append
             .taken
             .iter()
             .all(|it| self.mail.get(&it.0) == Some(&run));
-        (!there).then_some(Outcome::Moved)
+        (!there).then_some(AppendResult::Moved)
     }
 
     fn holds(&self, batch: &Batch, run: i64, guard: &Guard) -> bool {
@@ -128,7 +128,7 @@ pub(super) async fn lost(
     probe: &Probe<'_, '_>,
     link: &Link,
     answers: &Answers,
-) -> Result<Vec<(usize, Outcome)>, Fault> {
+) -> Result<Vec<(usize, AppendResult)>, Fault> {
     let facts = Facts::of(answers);
     let batch = probe.batch();
     let mut lost = Vec::new();
@@ -157,7 +157,7 @@ async fn not_created(
     link: &Link,
     batch: &Batch,
     starts: &[(usize, &Append, &NewRun)],
-) -> Result<Vec<(usize, Outcome)>, Fault> {
+) -> Result<Vec<(usize, AppendResult)>, Fault> {
     let all = || starts.iter().map(|(_, _, new)| *new);
     let runs: Vec<i64> = starts.iter().map(|(_, it, _)| it.run.0).collect();
     let ids: Vec<&str> = all().map(|it| it.run_id.as_str()).collect();
@@ -169,7 +169,7 @@ async fn not_created(
     let rows: HashMap<i64, &Row> = rows.iter().map(|row| (row.get(0), row)).collect();
     let why = |append: &Append, new: &NewRun| {
         let Some(row) = rows.get(&append.run.0) else {
-            return Outcome::Moved;
+            return AppendResult::Moved;
         };
         // What this very commit has written is no reason.
         let there: Option<String> = row.get(1);
@@ -177,22 +177,22 @@ async fn not_created(
         if let Some(id) = there {
             let ours = commit == (Some(batch.id.session), Some(batch.id.number));
             return if ours && id == new.run_id {
-                Outcome::Again
+                AppendResult::Again
             } else {
-                Outcome::RunExists
+                AppendResult::RunExists
             };
         }
         let taken: Option<String> = row.get(4);
         if let Some(id) = taken {
-            return Outcome::RequestTaken(id);
+            return AppendResult::RequestTaken(id);
         }
         let planned: bool = row.get(5);
         if !planned {
-            return Outcome::Refused("the run's plan is not kept".into());
+            return AppendResult::Refused("the run's plan is not kept".into());
         }
         match append.chunk {
-            None => Outcome::Refused("a run begins with a chunk".into()),
-            Some(_) => Outcome::Moved,
+            None => AppendResult::Refused("a run begins with a chunk".into()),
+            Some(_) => AppendResult::Moved,
         }
     };
     let lost = starts.iter();
@@ -205,7 +205,7 @@ async fn not_there(
     link: &Link,
     batch: &Batch,
     others: &[Part<'_>],
-) -> Result<Vec<(usize, Outcome)>, Fault> {
+) -> Result<Vec<(usize, AppendResult)>, Fault> {
     let runs: Vec<i64> = others.iter().map(|(_, it)| it.run.0).collect();
     let first = |it: &Append| it.chunk.as_ref().map(|it| super::seq(it.first));
     let firsts: Vec<Option<i32>> = others.iter().map(|(_, it)| first(it)).collect();
@@ -217,9 +217,9 @@ async fn not_there(
     let ours: HashSet<i64> = ours.map(|row| row.get(0)).collect();
     let why = |append: &Append| {
         if ours.contains(&append.run.0) {
-            Outcome::Again
+            AppendResult::Again
         } else {
-            Outcome::Moved
+            AppendResult::Moved
         }
     };
     let lost = others.iter();
@@ -244,7 +244,7 @@ pub(super) fn slots(wave: &[Part<'_>], answers: &Answers) -> Found {
             let now = known.copied().unwrap_or(0);
             let now = now.saturating_add_signed(slot.change);
             if slot.change > 0 && slot.limit.is_some_and(|limit| now > limit) {
-                let full = Outcome::SlotsFull(slot.key.clone());
+                let full = AppendResult::SlotsFull(slot.key.clone());
                 found.lost.push((*place, full));
                 continue 'appends;
             }

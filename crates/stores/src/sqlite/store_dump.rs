@@ -2,21 +2,22 @@
 
 use rusqlite::{Connection, params};
 use stepwell_engine::store::{
-    Dump, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent, Picture, Result, RunNo,
+    DumpRows, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent, Result, RunNo,
+    StoreDump,
 };
 use stepwell_kernel::time::Time;
 
 use super::log::{HEAD, chunks, head, snapshot};
 use super::{SqliteStore, outbox, tasks};
 
-impl Dump for SqliteStore {
-    fn picture(&self) -> Result<Picture> {
-        self.look(picture, None::<fn() -> bool>)
+impl DumpRows for SqliteStore {
+    fn rows(&self) -> Result<StoreDump> {
+        self.look(rows, None::<fn() -> bool>)
     }
 }
 
-fn picture(conn: &Connection) -> rusqlite::Result<Picture> {
-    let mut picture = Picture::default();
+fn rows(conn: &Connection) -> rusqlite::Result<StoreDump> {
+    let mut dump = StoreDump::default();
     let all = usize::MAX;
     let runs: Vec<(i64, String)> = conn
         .prepare("SELECT run_no, run_id FROM runs")?
@@ -24,33 +25,33 @@ fn picture(conn: &Connection) -> rusqlite::Result<Picture> {
         .collect::<rusqlite::Result<_>>()?;
     for (no, id) in &runs {
         let no = RunNo(*no);
-        of_run(conn, &mut picture, no, id)?;
-        linear(conn, &mut picture, no, id)?;
+        of_run(conn, &mut dump, no, id)?;
+        linear(conn, &mut dump, no, id)?;
         for chunk in chunks(conn, no, 0, all)? {
-            picture.chunk(id, &chunk);
+            dump.chunk(id, &chunk);
         }
         for task in tasks::of(conn, no)? {
-            picture.task(id, &task);
+            dump.task(id, &task);
         }
-        if let Some(frozen) = snapshot(conn, no)? {
-            picture.snapshot(id, &frozen);
+        if let Some(snapshot) = snapshot(conn, no)? {
+            dump.snapshot(id, &snapshot);
         }
     }
-    of_all(conn, &mut picture)?;
+    of_all(conn, &mut dump)?;
     for letter in outbox::letters(conn, all)? {
-        picture.letter(&letter);
+        dump.letter(&letter);
     }
     for alert in outbox::alerts(conn, all)?.iter().rev() {
-        picture.alert(alert);
+        dump.alert(alert);
     }
-    Ok(picture)
+    Ok(dump)
 }
 
 fn time(at: Option<i64>) -> Option<Time> {
     at.map(Time)
 }
 
-fn of_run(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusqlite::Result<()> {
+fn of_run(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusqlite::Result<()> {
     conn.query_row(
         "SELECT request_key, tenant, project, environment, parent, event_key, created_at, hash
          FROM runs JOIN plans USING (plan_no) WHERE run_no = ?1",
@@ -67,7 +68,7 @@ fn of_run(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusq
                 event_key: row.get(5)?,
                 created_at: Time(row.get(6)?),
             };
-            picture.run(&new, &row.get::<_, String>(7)?);
+            dump.run(&new, &row.get::<_, String>(7)?);
             Ok(())
         },
     )?;
@@ -81,32 +82,32 @@ fn of_run(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusq
         |row| {
             let session: Option<String> = row.get(2)?;
             let due_at = time(row.get(1)?);
-            picture.head(id, &head(row, 3)?, row.get(0)?, session.as_deref(), due_at);
+            dump.head(id, &head(row, 3)?, row.get(0)?, session.as_deref(), due_at);
             Ok(())
         },
     )?;
     let mut keys = conn.prepare_cached("SELECT key FROM event_keys WHERE run_no = ?1")?;
     let mut rows = keys.query([no.0])?;
     while let Some(row) = rows.next()? {
-        picture.key(id, &row.get::<_, Vec<u8>>(0)?);
+        dump.key(id, &row.get::<_, Vec<u8>>(0)?);
     }
     let mut waits =
         conn.prepare_cached("SELECT step, event_type, given FROM waits WHERE run_no = ?1")?;
     let mut rows = waits.query([no.0])?;
     while let Some(row) = rows.next()? {
         let (step, event_type): (String, String) = (row.get(0)?, row.get(1)?);
-        picture.wait(id, &step, &event_type, row.get(2)?);
+        dump.wait(id, &step, &event_type, row.get(2)?);
     }
     let mut projections =
         conn.prepare_cached("SELECT seq, snapshot FROM projections WHERE run_no = ?1")?;
     let mut rows = projections.query([no.0])?;
     while let Some(row) = rows.next()? {
-        picture.projection(id, row.get(0)?, &row.get::<_, String>(1)?);
+        dump.projection(id, row.get(0)?, &row.get::<_, String>(1)?);
     }
     Ok(())
 }
 
-fn linear(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusqlite::Result<()> {
+fn linear(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusqlite::Result<()> {
     let mut instances = conn.prepare_cached(
         "SELECT biz_key, workflow_type, workflow_version, status, current_step_seq,
            current_step_type, started_at, completed_at, failed_at
@@ -125,7 +126,7 @@ fn linear(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusq
             completed_at: time(row.get(7)?),
             failed_at: time(row.get(8)?),
         };
-        picture.instance(id, &instance);
+        dump.instance(id, &instance);
     }
     let mut steps = conn.prepare_cached(
         "SELECT step_seq, step_type, status, attempts, max_attempts, next_run_at,
@@ -147,13 +148,13 @@ fn linear(conn: &Connection, picture: &mut Picture, no: RunNo, id: &str) -> rusq
             locked_until: time(row.get(9)?),
             last_error: row.get(10)?,
         };
-        picture.step(id, &step);
+        dump.step(id, &step);
     }
     Ok(())
 }
 
 /// Rows that do not belong to one run, or whose order counts.
-fn of_all(conn: &Connection, picture: &mut Picture) -> rusqlite::Result<()> {
+fn of_all(conn: &Connection, dump: &mut StoreDump) -> rusqlite::Result<()> {
     let mut inbox = conn.prepare(
         "SELECT event_id, coalesce(event_type, ''), coalesce(event_key, ''),
            coalesce(payload, ''), coalesce(mail, ''), given FROM inbox",
@@ -167,7 +168,7 @@ fn of_all(conn: &Connection, picture: &mut Picture) -> rusqlite::Result<()> {
             payload: row.get(3)?,
             mail: row.get(4)?,
         };
-        picture.inbox(&event, row.get(5)?);
+        dump.inbox(&event, row.get(5)?);
     }
     let mut mail = conn.prepare(
         "SELECT run_id, body, answer FROM mailbox JOIN runs USING (run_no) ORDER BY mail_no",
@@ -175,7 +176,7 @@ fn of_all(conn: &Connection, picture: &mut Picture) -> rusqlite::Result<()> {
     let mut rows = mail.query([])?;
     while let Some(row) = rows.next()? {
         let (id, body): (String, String) = (row.get(0)?, row.get(1)?);
-        picture.mail(&id, &body, row.get::<_, Option<String>>(2)?.as_deref());
+        dump.mail(&id, &body, row.get::<_, Option<String>>(2)?.as_deref());
     }
     let mut markers = conn.prepare(
         "SELECT sink, run_id, first_seq, attempts, due_at, publisher, until, why, since
@@ -192,18 +193,18 @@ fn of_all(conn: &Connection, picture: &mut Picture) -> rusqlite::Result<()> {
             why: row.get(7)?,
             since: Time(row.get(8)?),
         };
-        picture.marker(&sink, &id, row.get(2)?, &state);
+        dump.marker(&sink, &id, row.get(2)?, &state);
     }
     let mut slots = conn.prepare("SELECT slot_key, taken FROM slots")?;
     let mut rows = slots.query([])?;
     while let Some(row) = rows.next()? {
-        picture.slots(&row.get::<_, String>(0)?, row.get(1)?);
+        dump.slots(&row.get::<_, String>(0)?, row.get(1)?);
     }
     let mut sessions = conn.prepare("SELECT name, until, dead FROM sessions")?;
     let mut rows = sessions.query(params![])?;
     while let Some(row) = rows.next()? {
         let until = Time(row.get(1)?);
-        picture.session(&row.get::<_, String>(0)?, until, row.get(2)?);
+        dump.session(&row.get::<_, String>(0)?, until, row.get(2)?);
     }
     Ok(())
 }

@@ -8,13 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stepwell_engine::store::{Result, StoreError, Trouble};
+use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 
-use super::fault::{Fault, describe};
-use super::{PostgresOptions, Values, wait};
+use super::errors::{Fault, describe};
+use super::{PostgresOptions, Values, block_on};
 
 /// The oldest server whose SQL the store speaks.
 const OLDEST_SERVER: i32 = 150_000;
@@ -89,7 +89,7 @@ impl Link {
             let values = step.refs();
             async move { self.client.query(statement, &values).await }
         });
-        let answers = wait::all(asked.collect()).await;
+        let answers = block_on::all(asked.collect()).await;
         let mut rows = Vec::with_capacity(answers.len());
         for answer in answers {
             rows.push(answer.map_err(|error| Fault::of(&error))?);
@@ -169,7 +169,7 @@ impl Loan<'_> {
         patience: Duration,
         asked: impl AsyncFnOnce(&Link) -> std::result::Result<T, Fault>,
     ) -> std::result::Result<T, Fault> {
-        let answer = wait::until(asked(&self.link), Instant::now() + patience);
+        let answer = block_on::until(asked(&self.link), Instant::now() + patience);
         let answer = answer.unwrap_or_else(|| Err(Fault::Lost("no answer in time".into())));
         if matches!(answer, Err(Fault::Lost(_))) {
             self.sound = false;
@@ -196,7 +196,7 @@ impl Links {
     pub(super) fn open(url: &str, options: &PostgresOptions) -> Result<Links> {
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             StoreError::new(
-                Trouble::Unusable,
+                StoreErrorKind::Unusable,
                 format!(
                     "this is not the address of a PostgreSQL database, which looks like \
                      postgresql://user:password@host:5432/database: {}",
@@ -211,7 +211,7 @@ impl Links {
         // The channel's name must fit into a name of PostgreSQL too.
         if options.schema.is_empty() || options.schema.len() > 50 {
             return Err(StoreError::new(
-                Trouble::Unusable,
+                StoreErrorKind::Unusable,
                 "the name of a schema has 1 to 50 bytes",
             ));
         }
@@ -221,7 +221,7 @@ impl Links {
             .thread_name("stepwell-postgres")
             .enable_all()
             .build()
-            .map_err(|error| StoreError::new(Trouble::Unavailable, error))?;
+            .map_err(|error| StoreError::new(StoreErrorKind::Unavailable, error))?;
         let schema = quoted(&options.schema);
         let links = Links {
             runtime: Some(runtime),
@@ -245,7 +245,7 @@ impl Links {
         };
         if version < OLDEST_SERVER {
             return Err(StoreError::new(
-                Trouble::Unusable,
+                StoreErrorKind::Unusable,
                 format!(
                     "the server is PostgreSQL {}; 15 or newer is needed",
                     version / 10_000
@@ -279,7 +279,7 @@ impl Links {
             let (again, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             if timeout.timed_out() {
                 return Err(StoreError::new(
-                    Trouble::Unavailable,
+                    StoreErrorKind::Unavailable,
                     "all connections to PostgreSQL are busy",
                 ));
             }
@@ -331,7 +331,7 @@ impl Links {
         let limit = self.way.timeout + Duration::from_secs(5);
         let client = made.recv_timeout(limit).unwrap_or_else(|_| {
             Err(StoreError::new(
-                Trouble::Unavailable,
+                StoreErrorKind::Unavailable,
                 "PostgreSQL does not answer",
             ))
         })?;
@@ -442,7 +442,7 @@ impl Way {
         let connected = tokio::time::timeout(self.timeout, self.config.connect(NoTls)).await;
         let Ok(connected) = connected else {
             return Err(StoreError::new(
-                Trouble::Unavailable,
+                StoreErrorKind::Unavailable,
                 format!("PostgreSQL does not answer within {:?}", self.timeout),
             ));
         };
@@ -495,9 +495,9 @@ fn cannot_connect(error: &tokio_postgres::Error) -> StoreError {
             let own = error.as_db_error().is_none()
                 && std::error::Error::source(error).is_none_or(|it| !it.is::<std::io::Error>());
             let kind = if own && !error.is_closed() && !said.contains("timed out") {
-                Trouble::Unusable
+                StoreErrorKind::Unusable
             } else {
-                Trouble::Unavailable
+                StoreErrorKind::Unavailable
             };
             StoreError::new(kind, format!("cannot connect to PostgreSQL: {said}"))
         }

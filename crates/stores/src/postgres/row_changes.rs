@@ -6,10 +6,10 @@ use stepwell_engine::store::{Append, Batch, LinearInstance, LinearStep, WaitChan
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
+use super::append_checks::{Found, Put, puts};
 use super::columns::task_fates;
 use super::commit::Part;
-use super::link::Step;
-use super::probe::{Found, Put, puts};
+use super::connections::Step;
 use super::sql;
 
 /// The statements, in the order in which every commit writes its tables.

@@ -1,8 +1,8 @@
 //! Everything the store holds, for comparing stores. Reads all rows: for tests.
 
 use stepwell_engine::store::{
-    Dump, Frozen, LinearInstance, LinearStep, MarkerState, NewRun, Outbox as _, OutsideEvent,
-    Picture, Result,
+    DumpRows, LinearInstance, LinearStep, MarkerState, NewRun, Outbox as _, OutsideEvent, Result,
+    StateSnapshot, StoreDump,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -110,7 +110,7 @@ impl PostgresStore {
         self.links.ask(sql, &[])
     }
 
-    fn draw_runs(&self, picture: &mut Picture) -> Result<()> {
+    fn draw_runs(&self, dump: &mut StoreDump) -> Result<()> {
         for row in self.all(RUNS)? {
             let new = NewRun {
                 run_id: row.get(0),
@@ -123,11 +123,11 @@ impl PostgresStore {
                 event_key: row.get(6),
                 created_at: Time(row.get(7)),
             };
-            picture.run(&new, row.get(8));
+            dump.run(&new, row.get(8));
         }
         for row in self.all(HEADS)? {
             let due_at = time(&row, 9);
-            picture.head(
+            dump.head(
                 row.get(7),
                 &reads::head(&row),
                 row.get(6),
@@ -136,37 +136,37 @@ impl PostgresStore {
             );
         }
         for row in self.all(LOG)? {
-            picture.chunk(row.get(7), &reads::chunk(&row));
+            dump.chunk(row.get(7), &reads::chunk(&row));
         }
         for row in self.all(KEYS)? {
-            picture.key(row.get(0), row.get(1));
+            dump.key(row.get(0), row.get(1));
         }
         for row in self.all(TASKS)? {
-            picture.task(row.get(10), &tasks::task(&row));
+            dump.task(row.get(10), &tasks::task(&row));
         }
         for row in self.all(INSTANCES)? {
-            picture.instance(row.get(0), &instance(&row));
+            dump.instance(row.get(0), &instance(&row));
         }
         for row in self.all(STEPS)? {
-            picture.step(row.get(0), &step(&row));
+            dump.step(row.get(0), &step(&row));
         }
         for row in self.all(SNAPSHOTS)? {
-            let frozen = Frozen {
+            let snapshot = StateSnapshot {
                 seq: unsigned(row.get(1)),
                 version: row.get(2),
                 body: row.get(3),
             };
-            picture.snapshot(row.get(0), &frozen);
+            dump.snapshot(row.get(0), &snapshot);
         }
         for row in self.all(PROJECTIONS)? {
-            picture.projection(row.get(0), unsigned(row.get(1)), row.get(2));
+            dump.projection(row.get(0), unsigned(row.get(1)), row.get(2));
         }
         Ok(())
     }
 
-    fn draw_post(&self, picture: &mut Picture) -> Result<()> {
+    fn draw_post(&self, dump: &mut StoreDump) -> Result<()> {
         for row in self.all(WAITS)? {
-            picture.wait(row.get(0), row.get(1), row.get(2), row.get(3));
+            dump.wait(row.get(0), row.get(1), row.get(2), row.get(3));
         }
         for row in self.all(INBOX)? {
             let event = OutsideEvent {
@@ -176,10 +176,10 @@ impl PostgresStore {
                 payload: row.get(3),
                 mail: row.get(4),
             };
-            picture.inbox(&event, row.get(5));
+            dump.inbox(&event, row.get(5));
         }
         for row in self.all(MAIL)? {
-            picture.mail(row.get(0), row.get(1), row.get(2));
+            dump.mail(row.get(0), row.get(1), row.get(2));
         }
         for row in self.all(OUTBOX)? {
             let state = MarkerState {
@@ -190,30 +190,30 @@ impl PostgresStore {
                 why: row.get(7),
                 since: Time(row.get(8)),
             };
-            picture.marker(row.get(0), row.get(1), unsigned(row.get(2)), &state);
+            dump.marker(row.get(0), row.get(1), unsigned(row.get(2)), &state);
         }
         Ok(())
     }
 }
 
-impl Dump for PostgresStore {
-    fn picture(&self) -> Result<Picture> {
-        let mut picture = Picture::default();
-        self.draw_runs(&mut picture)?;
-        self.draw_post(&mut picture)?;
+impl DumpRows for PostgresStore {
+    fn rows(&self) -> Result<StoreDump> {
+        let mut dump = StoreDump::default();
+        self.draw_runs(&mut dump)?;
+        self.draw_post(&mut dump)?;
         for letter in self.dead_letters(usize::MAX)? {
-            picture.letter(&letter);
+            dump.letter(&letter);
         }
         for row in self.all(ALERTS)? {
-            picture.alert(&outbox::alert(&row));
+            dump.alert(&outbox::alert(&row));
         }
         for row in self.all(SLOTS)? {
             let taken: i32 = row.get(1);
-            picture.slots(row.get(0), u32::try_from(taken).unwrap_or(0));
+            dump.slots(row.get(0), u32::try_from(taken).unwrap_or(0));
         }
         for row in self.all(SESSIONS)? {
-            picture.session(row.get(0), Time(row.get(1)), row.get(2));
+            dump.session(row.get(0), Time(row.get(1)), row.get(2));
         }
-        Ok(picture)
+        Ok(dump)
     }
 }
