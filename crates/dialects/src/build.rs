@@ -18,11 +18,11 @@ use crate::tree::{MAX_COPIED_BYTES, MAX_DEPTH, MAX_NODES, MAX_SCALAR_BYTES, Node
 
 /// Reading cannot go on; the reason is among the problems.
 #[derive(Debug)]
-pub(crate) struct Stop;
+pub(crate) struct ParseAborted;
 
 /// One step in building a tree.
 #[derive(Debug, Clone)]
-pub(crate) enum Step {
+pub(crate) enum BuildStep {
     Scalar {
         text: Rc<str>,
         plain: bool,
@@ -52,14 +52,14 @@ struct Frame {
 }
 
 #[derive(Debug)]
-pub(crate) struct Builder<'s> {
+pub(crate) struct TreeBuilder<'s> {
     source: &'s Source,
     stack: Vec<Frame>,
     root: Option<Node>,
     nodes: usize,
     copied: usize,
     /// The steps inside anchors, to be replayed by aliases.
-    log: Vec<(Step, Span)>,
+    log: Vec<(BuildStep, Span)>,
     anchors: HashMap<usize, Range<usize>>,
     /// How many open collections have an anchor, and so need the log.
     recording: usize,
@@ -77,9 +77,9 @@ struct Copying {
     span: Span,
 }
 
-impl<'s> Builder<'s> {
+impl<'s> TreeBuilder<'s> {
     pub(crate) fn new(source: &'s Source) -> Self {
-        Builder {
+        TreeBuilder {
             source,
             stack: Vec::new(),
             root: None,
@@ -104,16 +104,16 @@ impl<'s> Builder<'s> {
     /// Takes a step from the source. `anchor` is 0 for none.
     pub(crate) fn feed(
         &mut self,
-        step: Step,
+        step: BuildStep,
         span: Span,
         anchor: usize,
         problems: &mut Problems,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ParseAborted> {
         let start = self.log.len();
         if self.recording > 0 || anchor > 0 {
             self.log.push((step.clone(), span));
         }
-        let opens = matches!(step, Step::OpenSeq | Step::OpenMap);
+        let opens = matches!(step, BuildStep::OpenSeq | BuildStep::OpenMap);
         if anchor > 0 && !opens {
             self.anchors.insert(anchor, start..self.log.len());
         }
@@ -125,27 +125,39 @@ impl<'s> Builder<'s> {
             }
         }
         if problems.is_full() {
-            return Err(Stop);
+            return Err(ParseAborted);
         }
         Ok(())
     }
 
-    fn apply(&mut self, step: Step, span: Span, problems: &mut Problems) -> Result<(), Stop> {
+    fn apply(
+        &mut self,
+        step: BuildStep,
+        span: Span,
+        problems: &mut Problems,
+    ) -> Result<(), ParseAborted> {
         match step {
-            Step::Scalar { text, plain, tag } => self.scalar(&text, plain, tag, span, problems),
-            Step::OpenSeq => self.open(Content::Seq(Vec::new()), span, problems),
-            Step::OpenMap => self.open(Content::Map(Mapping::default()), span, problems),
-            Step::Close => {
+            BuildStep::Scalar { text, plain, tag } => {
+                self.scalar(&text, plain, tag, span, problems)
+            }
+            BuildStep::OpenSeq => self.open(Content::Seq(Vec::new()), span, problems),
+            BuildStep::OpenMap => self.open(Content::Map(Mapping::default()), span, problems),
+            BuildStep::Close => {
                 self.close(span, problems);
                 Ok(())
             }
-            Step::Alias(anchor) => self.copy(anchor, span, problems),
+            BuildStep::Alias(anchor) => self.copy(anchor, span, problems),
         }
     }
 
     /// Calls itself for aliases inside of anchors. Each such call stands in
     /// one more open collection, so the depth limit bounds these calls too.
-    fn copy(&mut self, anchor: usize, span: Span, problems: &mut Problems) -> Result<(), Stop> {
+    fn copy(
+        &mut self,
+        anchor: usize,
+        span: Span,
+        problems: &mut Problems,
+    ) -> Result<(), ParseAborted> {
         let Some(range) = self.anchors.get(&anchor).cloned() else {
             problems
                 .error(
@@ -154,7 +166,7 @@ impl<'s> Builder<'s> {
                     "this alias stands inside of its own anchor",
                 )
                 .help("a definition cannot contain itself; copy the part that is meant");
-            return Err(Stop);
+            return Err(ParseAborted);
         };
         let outer = self.copying;
         let depth = self.stack.len();
@@ -199,7 +211,7 @@ impl<'s> Builder<'s> {
         tag: Option<CoreTag>,
         original: Span,
         problems: &mut Problems,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ParseAborted> {
         let span = self.place(original);
         if text.len() > MAX_SCALAR_BYTES {
             let length = text.len();
@@ -210,7 +222,7 @@ impl<'s> Builder<'s> {
                     format!("this text is {length} bytes; at most {MAX_SCALAR_BYTES} are allowed"),
                 )
                 .help("move large data out of the definition and refer to it");
-            return Err(Stop);
+            return Err(ParseAborted);
         }
         if self.copying.is_some() {
             self.copied += text.len();
@@ -220,7 +232,7 @@ impl<'s> Builder<'s> {
                     span,
                     format!("aliases copy more than {MAX_COPIED_BYTES} bytes of text"),
                 );
-                return Err(Stop);
+                return Err(ParseAborted);
             }
         }
         let copying = self.copying.is_some();
@@ -240,7 +252,12 @@ impl<'s> Builder<'s> {
         Ok(())
     }
 
-    fn open(&mut self, content: Content, span: Span, problems: &mut Problems) -> Result<(), Stop> {
+    fn open(
+        &mut self,
+        content: Content,
+        span: Span,
+        problems: &mut Problems,
+    ) -> Result<(), ParseAborted> {
         let place = self.place(span);
         if self.stack.len() >= MAX_DEPTH {
             problems
@@ -250,7 +267,7 @@ impl<'s> Builder<'s> {
                     format!("nested more than {MAX_DEPTH} levels deep"),
                 )
                 .help("flatten the structure");
-            return Err(Stop);
+            return Err(ParseAborted);
         }
         self.count(place, problems)?;
         if self.copying.is_none() && self.awaiting_key().is_some() {
@@ -266,7 +283,7 @@ impl<'s> Builder<'s> {
         Ok(())
     }
 
-    fn count(&mut self, span: Span, problems: &mut Problems) -> Result<(), Stop> {
+    fn count(&mut self, span: Span, problems: &mut Problems) -> Result<(), ParseAborted> {
         self.nodes += 1;
         if self.nodes <= MAX_NODES {
             return Ok(());
@@ -283,7 +300,7 @@ impl<'s> Builder<'s> {
                 format!("the definition holds more than {MAX_NODES} values{copies}"),
             )
             .help("split the definition, or move data out of it");
-        Err(Stop)
+        Err(ParseAborted)
     }
 
     fn close(&mut self, bracket: Span, problems: &mut Problems) {

@@ -5,7 +5,7 @@
 
 /// What is wrong with a graph of dependencies.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Knots {
+pub(crate) struct DependencyCycles {
     /// Circles, each from its first step in the file along "depends on", the start not repeated.
     pub(crate) cycles: Vec<Vec<usize>>,
     /// Steps on none of those circles that wait for one.
@@ -15,9 +15,9 @@ pub(crate) struct Knots {
 /// Finds the steps that no order of execution reaches. `needs[i]` lists what step `i` depends on.
 ///
 /// Of circles that share steps at least one is found, so that mending one shows the next.
-pub(crate) fn knots(needs: &[Vec<usize>]) -> Knots {
+pub(crate) fn dependency_cycles(needs: &[Vec<usize>]) -> DependencyCycles {
     let stuck = stuck(needs);
-    let mut knots = Knots::default();
+    let mut dependency_cycles = DependencyCycles::default();
     // Which walk came past a step; a step that an earlier walk saw leads to a known circle.
     let mut walk_of = vec![0_usize; needs.len()];
     let mut on_cycle = vec![false; needs.len()];
@@ -39,13 +39,13 @@ pub(crate) fn knots(needs: &[Vec<usize>]) -> Knots {
             for step in &cycle {
                 on_cycle[*step] = true;
             }
-            knots.cycles.push(cycle);
+            dependency_cycles.cycles.push(cycle);
         }
     }
-    knots.starved = (0..needs.len())
+    dependency_cycles.starved = (0..needs.len())
         .filter(|at| stuck[*at] && !on_cycle[*at])
         .collect();
-    knots
+    dependency_cycles
 }
 
 /// Which steps are left when everything that can start has run.
@@ -97,26 +97,31 @@ mod tests {
     #[test]
     fn a_graph_without_circles_has_no_knots() {
         assert_eq!(
-            knots(&[vec![], vec![0], vec![0], vec![1, 2]]),
-            Knots::default()
+            dependency_cycles(&[vec![], vec![0], vec![0], vec![1, 2]]),
+            DependencyCycles::default()
         );
     }
 
     #[test]
     fn a_circle_is_told_apart_from_what_waits_for_it() {
-        let found = knots(&[vec![3], vec![2], vec![1], vec![1]]);
+        let found = dependency_cycles(&[vec![3], vec![2], vec![1], vec![1]]);
         assert_eq!(found.cycles, [vec![1, 2]]);
         assert_eq!(found.starved, [0, 3]);
     }
 
     #[test]
     fn a_step_that_needs_itself_is_a_circle_of_one() {
-        assert_eq!(knots(&[vec![0]]).cycles, [vec![0]]);
+        assert_eq!(dependency_cycles(&[vec![0]]).cycles, [vec![0]]);
     }
 
     #[test]
     fn two_circles_are_both_found() {
-        assert_eq!(knots(&[vec![1], vec![0], vec![3], vec![2]]).cycles.len(), 2);
+        assert_eq!(
+            dependency_cycles(&[vec![1], vec![0], vec![3], vec![2]])
+                .cycles
+                .len(),
+            2
+        );
     }
 
     #[test]
@@ -124,6 +129,6 @@ mod tests {
         let chain: Vec<Vec<usize>> = (0..200_000)
             .map(|at: usize| at.checked_sub(1).into_iter().collect())
             .collect();
-        assert_eq!(knots(&chain), Knots::default());
+        assert_eq!(dependency_cycles(&chain), DependencyCycles::default());
     }
 }

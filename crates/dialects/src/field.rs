@@ -12,7 +12,7 @@ use crate::name::check_name;
 use crate::problem::{Problem, Problems};
 use crate::reader::Fields;
 use crate::source::Span;
-use crate::tree::{Entry, Node, Value};
+use crate::tree::{MapEntry, Node, Value};
 use crate::words::{self, quote};
 
 /// One value with the name it has in messages.
@@ -35,7 +35,7 @@ impl<'n> Field<'n> {
 
     /// The value of a mapping's entry.
     #[must_use]
-    pub fn of(entry: &'n Entry) -> Self {
+    pub fn of(entry: &'n MapEntry) -> Self {
         Field::new(quote(&entry.key), &entry.node)
     }
 
@@ -211,7 +211,7 @@ impl<'n> Field<'n> {
     }
 
     /// A mapping with keys of the author's choice.
-    pub fn map(&self, p: &mut Problems) -> Option<&'n [Entry]> {
+    pub fn map(&self, p: &mut Problems) -> Option<&'n [MapEntry]> {
         let entries = self.node.as_map();
         if entries.is_none() {
             self.wrong_type("a mapping", p);

@@ -46,4 +46,4 @@ pub use document::{Document, Loaded, detect, load};
 pub use problem::{Problem, Problems, Severity};
 pub use reader::{Field, Fields};
 pub use source::{Source, Span};
-pub use tree::{Entry, Node, Value};
+pub use tree::{MapEntry, Node, Value};

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use crate::problem::Problems;
 use crate::source::{Source, Span};
-use crate::tree::{Entry, Node, Value};
+use crate::tree::{MapEntry, Node, Value};
 use crate::words::quote;
 
 #[derive(Debug)]
-struct Key {
+struct PendingKey {
     text: String,
     span: Span,
     merge: bool,
@@ -22,9 +22,9 @@ struct Key {
 /// A mapping that is still open.
 #[derive(Debug, Default)]
 pub(crate) struct Mapping {
-    entries: Vec<Entry>,
+    entries: Vec<MapEntry>,
     seen: HashMap<String, Span>,
-    pending: Option<Key>,
+    pending: Option<PendingKey>,
     merges: Vec<Node>,
 }
 
@@ -49,7 +49,7 @@ impl Mapping {
                 .error("SOURCE_BAD_KEY", span, "there is no key here")
                 .help("write `key: value`");
         }
-        self.pending = Some(Key {
+        self.pending = Some(PendingKey {
             text: text.to_owned(),
             span,
             merge: plain && text == "<<",
@@ -67,7 +67,7 @@ impl Mapping {
         problems: &mut Problems,
     ) {
         let Some(key) = self.pending.take() else {
-            self.pending = Some(Key {
+            self.pending = Some(PendingKey {
                 text: String::new(),
                 span: node.span,
                 merge: false,
@@ -88,7 +88,7 @@ impl Mapping {
         if key.merge {
             merge(node, &mut self.merges, quiet, problems);
         } else {
-            self.entries.push(Entry {
+            self.entries.push(MapEntry {
                 key: key.text,
                 key_span: key.span,
                 node,
@@ -103,7 +103,7 @@ impl Mapping {
     }
 
     /// The entries as written, then what is merged and not written.
-    pub(crate) fn finish(self) -> Vec<Entry> {
+    pub(crate) fn finish(self) -> Vec<MapEntry> {
         let mut entries = self.entries;
         let mut seen = self.seen;
         for node in self.merges {
@@ -143,7 +143,7 @@ fn merge(node: Node, merges: &mut Vec<Node>, quiet: bool, problems: &mut Problem
     }
 }
 
-fn report_duplicate(key: &Key, first: Span, source: &Source, problems: &mut Problems) {
+fn report_duplicate(key: &PendingKey, first: Span, source: &Source, problems: &mut Problems) {
     let name = quote(&key.text);
     let (line, column) = source.line_col(first.start);
     problems

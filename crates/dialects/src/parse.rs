@@ -7,7 +7,7 @@
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as ParserSpan, Tag};
 
-use crate::build::{Builder, Step, Stop};
+use crate::build::{BuildStep, ParseAborted, TreeBuilder};
 use crate::offsets::Offsets;
 use crate::problem::{Problem, Problems};
 use crate::scalar::CoreTag;
@@ -39,16 +39,16 @@ pub(crate) fn parse_on(source: &Source) -> (Option<Node>, Vec<Problem>) {
     (root.filter(|_| problems.iter().all(whole)), problems)
 }
 
-/// The root node, or nothing if there is no document. `Stop` means that the
+/// The root node, or nothing if there is no document. `ParseAborted` means that the
 /// reason is among the problems.
-fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, Stop> {
+fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, ParseAborted> {
     refuse_control_characters(source, problems)?;
     let offsets = Offsets::new(source.text());
     let spans = Spans {
         source,
         offsets: &offsets,
     };
-    let mut builder = Builder::new(source);
+    let mut builder = TreeBuilder::new(source);
     let mut documents = 0;
     let mut empty_root = false;
 
@@ -68,7 +68,7 @@ fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, Stop> 
                             "a second document begins here; a definition is one document",
                         )
                         .help("put each definition into its own file, or remove the `---`");
-                    return Err(Stop);
+                    return Err(ParseAborted);
                 }
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -76,7 +76,7 @@ fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, Stop> 
                 empty_root = plain && text.is_empty() && tag.is_none() && builder.at_root();
                 let span = spans.scalar(at, style, text.is_empty());
                 let tag = core_tag(tag.as_deref(), span, problems)?;
-                let step = Step::Scalar {
+                let step = BuildStep::Scalar {
                     text: text.as_ref().into(),
                     plain,
                     tag,
@@ -86,18 +86,18 @@ fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, Stop> 
             Event::SequenceStart(anchor, tag) => {
                 let span = spans.plain(at);
                 fits(tag.as_deref(), CoreTag::Seq, span, problems)?;
-                builder.feed(Step::OpenSeq, span, anchor, problems)?;
+                builder.feed(BuildStep::OpenSeq, span, anchor, problems)?;
             }
             Event::MappingStart(anchor, tag) => {
                 let span = spans.plain(at);
                 fits(tag.as_deref(), CoreTag::Map, span, problems)?;
-                builder.feed(Step::OpenMap, span, anchor, problems)?;
+                builder.feed(BuildStep::OpenMap, span, anchor, problems)?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                builder.feed(Step::Close, spans.close(at), 0, problems)?;
+                builder.feed(BuildStep::Close, spans.close(at), 0, problems)?;
             }
             Event::Alias(anchor) => {
-                builder.feed(Step::Alias(anchor), spans.plain(at), 0, problems)?;
+                builder.feed(BuildStep::Alias(anchor), spans.plain(at), 0, problems)?;
             }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
         }
@@ -107,7 +107,7 @@ fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, Stop> 
 
 /// The parser takes NUL for the end of the text and would drop the rest
 /// without a word; the other control characters are not allowed in YAML.
-fn refuse_control_characters(source: &Source, problems: &mut Problems) -> Result<(), Stop> {
+fn refuse_control_characters(source: &Source, problems: &mut Problems) -> Result<(), ParseAborted> {
     let bad = |b: &u8| *b < 0x20 && !matches!(b, b'\t' | b'\n' | b'\r');
     let Some(at) = source.text().bytes().position(|b| bad(&b)) else {
         return Ok(());
@@ -122,10 +122,10 @@ fn refuse_control_characters(source: &Source, problems: &mut Problems) -> Result
         .help(format!(
             "remove it, or write \"\\x{byte:02x}\" in double quotes"
         ));
-    Err(Stop)
+    Err(ParseAborted)
 }
 
-fn syntax_error(error: &ScanError, spans: &Spans<'_>, problems: &mut Problems) -> Stop {
+fn syntax_error(error: &ScanError, spans: &Spans<'_>, problems: &mut Problems) -> ParseAborted {
     let span = spans.point(error.marker().index());
     let words = error.info();
     if words.contains("recursion limit") {
@@ -152,7 +152,7 @@ fn syntax_error(error: &ScanError, spans: &Spans<'_>, problems: &mut Problems) -
             .error("SOURCE_SYNTAX", tab.unwrap_or(span), words)
             .maybe_help(syntax_help(words).map(str::to_owned));
     }
-    Stop
+    ParseAborted
 }
 
 /// Whether the parser stumbled over a tab; "unprintable" is another matter.
@@ -209,7 +209,7 @@ fn core_tag(
     tag: Option<&Tag>,
     span: Span,
     problems: &mut Problems,
-) -> Result<Option<CoreTag>, Stop> {
+) -> Result<Option<CoreTag>, ParseAborted> {
     let Some(tag) = tag else { return Ok(None) };
     // A declared tag prefix can be megabytes long, and the tag used often;
     // stopping at the first one keeps that from costing their product.
@@ -225,13 +225,18 @@ fn core_tag(
                     format!("the tag {name} is not known"),
                 )
                 .help("remove it; only !!str, !!int, !!float, !!bool, !!null, !!map and !!seq are");
-            Err(Stop)
+            Err(ParseAborted)
         }
     }
 }
 
 /// Checks the tag of a collection.
-fn fits(tag: Option<&Tag>, kind: CoreTag, span: Span, problems: &mut Problems) -> Result<(), Stop> {
+fn fits(
+    tag: Option<&Tag>,
+    kind: CoreTag,
+    span: Span,
+    problems: &mut Problems,
+) -> Result<(), ParseAborted> {
     let non_specific = tag.is_some_and(|tag| tag.handle.is_empty() && tag.suffix == "!");
     let tag = core_tag(tag, span, problems)?;
     if tag.is_some_and(|tag| tag != kind) && !non_specific {

@@ -27,7 +27,7 @@
 use crate::field::wrong_type;
 use crate::problem::Problems;
 use crate::source::Span;
-use crate::tree::{Entry, Node};
+use crate::tree::{MapEntry, Node};
 use crate::words::{self, quote};
 
 pub use crate::field::Field;
@@ -57,7 +57,7 @@ impl<const N: usize> Names for [&'static str; N] {
 pub struct Fields<'n> {
     what: String,
     span: Span,
-    entries: &'n [Entry],
+    entries: &'n [MapEntry],
     known: Vec<&'static str>,
 }
 
@@ -105,7 +105,7 @@ impl<'n> Fields<'n> {
 
     fn lookup(&mut self, names: &[&'static str], p: &mut Problems) -> Option<Field<'n>> {
         self.known.extend_from_slice(names);
-        let mut found: Option<&'n Entry> = None;
+        let mut found: Option<&'n MapEntry> = None;
         for name in names {
             let Some(entry) = self.find(name).filter(|entry| !entry.node.is_null()) else {
                 continue;
@@ -159,8 +159,8 @@ impl<'n> Fields<'n> {
     }
 
     /// The fields that were not asked for so far, in source order.
-    pub fn rest(&self) -> impl Iterator<Item = &'n Entry> + '_ {
-        let unknown = |entry: &&'n Entry| !self.known.contains(&entry.key.as_str());
+    pub fn rest(&self) -> impl Iterator<Item = &'n MapEntry> + '_ {
+        let unknown = |entry: &&'n MapEntry| !self.known.contains(&entry.key.as_str());
         self.entries.iter().filter(unknown)
     }
 
@@ -192,7 +192,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    fn find(&self, key: &str) -> Option<&'n Entry> {
+    fn find(&self, key: &str) -> Option<&'n MapEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 }

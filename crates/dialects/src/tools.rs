@@ -28,14 +28,14 @@ use crate::source::Span;
 use crate::words::quote;
 
 pub use kinds::names as kind_names;
-pub(crate) use sets::{Scope, Sets};
+pub(crate) use sets::{Assignments, VarScope};
 
 /// Most tasks one block may have.
 pub const MAX_TASKS: usize = 200;
 
 /// One task, normalised, and where it stood.
 #[derive(Clone, Debug)]
-pub(crate) struct Task {
+pub(crate) struct TaskDef {
     pub(crate) span: Span,
     pub(crate) kind: &'static str,
     pub(crate) name: String,
@@ -64,7 +64,7 @@ pub fn work(field: &Field<'_>, p: &mut Problems) -> Option<Work> {
 }
 
 /// Reads a tool block as its tasks. `None` if anything in it was an error.
-pub(crate) fn pipeline(field: &Field<'_>, p: &mut Problems) -> Option<Vec<Task>> {
+pub(crate) fn pipeline(field: &Field<'_>, p: &mut Problems) -> Option<Vec<TaskDef>> {
     let items = field.list_or_one();
     if items.is_empty() || items.len() > MAX_TASKS {
         field
@@ -76,7 +76,7 @@ pub(crate) fn pipeline(field: &Field<'_>, p: &mut Problems) -> Option<Vec<Task>>
             .help("leave it out where there is nothing to do");
         return None;
     }
-    let mut read: Vec<Option<Task>> = Vec::with_capacity(items.len());
+    let mut read: Vec<Option<TaskDef>> = Vec::with_capacity(items.len());
     for (at, item) in items.iter().enumerate() {
         read.push(task::read(item, at, p));
     }
@@ -88,12 +88,12 @@ pub(crate) fn pipeline(field: &Field<'_>, p: &mut Problems) -> Option<Vec<Task>>
         }
     }
     ok &= alone(&read, p);
-    let tasks: Option<Vec<Task>> = read.into_iter().collect();
+    let tasks: Option<Vec<TaskDef>> = read.into_iter().collect();
     tasks.filter(|_| ok)
 }
 
 /// Nobody works on a wait, so it cannot stand between tasks that one worker runs in one go.
-fn alone(tasks: &[Option<Task>], p: &mut Problems) -> bool {
+fn alone(tasks: &[Option<TaskDef>], p: &mut Problems) -> bool {
     let mut ok = true;
     for task in tasks.iter().flatten() {
         let waits = matches!(task.kind, "wait" | "manual");
@@ -117,7 +117,7 @@ fn alone(tasks: &[Option<Task>], p: &mut Problems) -> bool {
 }
 
 /// No worker sees a wait, so nobody would look at these.
-fn nobody_reads(task: &Task, p: &mut Problems) -> bool {
+fn nobody_reads(task: &TaskDef, p: &mut Problems) -> bool {
     if task.json.contains_key("timeout") {
         p.error(
             "FIELD_VALUE",
@@ -144,7 +144,7 @@ fn nobody_reads(task: &Task, p: &mut Problems) -> bool {
 }
 
 /// The work that these tasks are.
-pub(crate) fn into_work(tasks: Vec<Task>) -> Work {
+pub(crate) fn into_work(tasks: Vec<TaskDef>) -> Work {
     if let [task] = &tasks[..]
         && let Some(work) = shortcut(task)
     {
@@ -163,7 +163,7 @@ pub fn nothing() -> Work {
 }
 
 /// Work that needs no worker, if this task is that and nothing else.
-fn shortcut(task: &Task) -> Option<Work> {
+fn shortcut(task: &TaskDef) -> Option<Work> {
     let only = |keys: &[&str]| {
         task.json.keys().all(|key| {
             matches!(key.as_str(), "name" | "kind" | "description") || keys.contains(&&**key)

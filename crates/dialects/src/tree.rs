@@ -52,12 +52,12 @@ pub enum Value {
     /// A list.
     Seq(Vec<Node>),
     /// A mapping, in source order; keys are unique.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 /// One `key: value` of a mapping.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct MapEntry {
     /// The key, as it was written.
     pub key: String,
     /// Where the key stood.
@@ -93,7 +93,7 @@ impl Node {
 
     /// The entries, if this is a mapping.
     #[must_use]
-    pub fn as_map(&self) -> Option<&[Entry]> {
+    pub fn as_map(&self) -> Option<&[MapEntry]> {
         match &self.value {
             Value::Map(entries) => Some(entries),
             _ => None,

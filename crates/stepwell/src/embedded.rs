@@ -23,9 +23,9 @@ use stepwell_kernel::run_output;
 use stepwell_kernel::state::{Phase, State};
 use stepwell_stores::{Address, OpenMode};
 use stepwell_worker::artifacts::{ArtifactError, Artifacts, refers};
-use stepwell_worker::handler::Answer;
+use stepwell_worker::handler::IntoReply;
 use stepwell_worker::secrets::{SecretError, Secrets};
-use stepwell_worker::{Crew, Handlers, Job, Means};
+use stepwell_worker::{Crew, Handlers, Job, WorkerResources};
 
 use crate::data::Data;
 use crate::files::{self, Files};
@@ -77,7 +77,7 @@ impl Builder {
         I: DeserializeOwned + Send + 'static,
         F: Fn(Job, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = A> + Send + 'static,
-        A: Answer,
+        A: IntoReply,
     {
         self.handlers = self.handlers.on(queue, operation, handler);
         self
@@ -118,8 +118,9 @@ impl Builder {
         let address = Address::parse(&self.store)?;
         let store = address.open(OpenMode::Own)?;
         let Data { artifacts, logs } = Data::open(&address, self.artifacts.as_deref())?;
-        let means = Means::new(Secrets::from_env()?, artifacts.clone(), logs).with_all_tools();
-        let crew = Crew::new(means, self.handlers)?;
+        let resources =
+            WorkerResources::new(Secrets::from_env()?, artifacts.clone(), logs).with_all_tools();
+        let crew = Crew::new(resources, self.handlers)?;
         let config = Config {
             serves: crew.serves(),
             capacity: self.at_a_time,

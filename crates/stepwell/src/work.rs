@@ -5,7 +5,7 @@ use clap::Args;
 pub(crate) use stepwell::data::Data;
 use stepwell_stores::Address;
 use stepwell_worker::secrets::Secrets;
-use stepwell_worker::{Crew, Handlers, Means};
+use stepwell_worker::{Crew, Handlers, WorkerResources};
 
 /// Where the data of steps are.
 #[derive(Clone, Debug, Args)]
@@ -34,6 +34,6 @@ impl DataArgs {
 /// A worker with all tools and no handlers: programs that have handlers embed the engine.
 pub(crate) fn crew(data: Data) -> Result<Crew> {
     let secrets = Secrets::from_env()?;
-    let means = Means::new(secrets, data.artifacts, data.logs).with_all_tools();
-    Ok(Crew::new(means, Handlers::new())?)
+    let resources = WorkerResources::new(secrets, data.artifacts, data.logs).with_all_tools();
+    Ok(Crew::new(resources, Handlers::new())?)
 }

@@ -15,7 +15,7 @@ use stepwell_kernel::event::{ArtifactRef, Patch, TaskKind};
 use stepwell_kernel::plan::ErrorClass;
 use tokio_util::sync::CancellationToken;
 
-use crate::log::StepLog;
+use crate::step_log::StepLog;
 
 /// What a handler is told beside its input.
 #[derive(Clone, Debug)]
@@ -201,12 +201,12 @@ impl<E: std::error::Error> From<E> for Failure {
 }
 
 /// What a handler may return: a value, or a [`Reply`], or a [`Failure`].
-pub trait Answer {
+pub trait IntoReply {
     /// As a reply.
     fn into_reply(self) -> Result<Reply, Failure>;
 }
 
-impl Answer for Result<Reply, Failure> {
+impl IntoReply for Result<Reply, Failure> {
     fn into_reply(self) -> Result<Reply, Failure> {
         self
     }
@@ -216,19 +216,19 @@ impl Answer for Result<Reply, Failure> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output<T>(pub T);
 
-impl<T: Serialize> Answer for Result<Output<T>, Failure> {
+impl<T: Serialize> IntoReply for Result<Output<T>, Failure> {
     fn into_reply(self) -> Result<Reply, Failure> {
         Reply::done(self?.0)
     }
 }
 
-impl Answer for Result<Json, Failure> {
+impl IntoReply for Result<Json, Failure> {
     fn into_reply(self) -> Result<Reply, Failure> {
         Reply::done(self?)
     }
 }
 
-impl Answer for Result<(), Failure> {
+impl IntoReply for Result<(), Failure> {
     fn into_reply(self) -> Result<Reply, Failure> {
         self?;
         Reply::done(Json::Null)
@@ -243,9 +243,9 @@ fn to_json(value: &impl Serialize) -> Result<Json, Failure> {
 }
 
 /// What a handler's work gives back.
-pub(crate) type Handling = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
-type Boxed = Arc<dyn Fn(Job, Json) -> Handling + Send + Sync>;
+type Boxed = Arc<dyn Fn(Job, Json) -> HandlerFuture + Send + Sync>;
 
 /// The handlers of a worker, by queue and operation.
 #[derive(Clone, Default)]
@@ -275,7 +275,7 @@ impl Handlers {
         I: DeserializeOwned + Send + 'static,
         F: Fn(Job, I) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = A> + Send + 'static,
-        A: Answer,
+        A: IntoReply,
     {
         let boxed: Boxed = Arc::new(move |job, input| {
             let read = serde_json::from_value::<I>(input);

@@ -6,24 +6,24 @@
 //!            └───► handler                 (a step that names a queue and an operation)
 //! ```
 //!
-//! `secrets`, `artifacts` and `logs` are what every task may need; `means` puts them together.
+//! `secrets`, `artifacts` and `logs` are what every task may need; `resources` puts them together.
 
 pub mod artifacts;
 pub mod crew;
+mod expression_location;
 pub mod handler;
-mod keep;
-pub mod log;
 pub mod logs;
-pub mod means;
 pub mod outcome;
 mod pipeline;
-mod place;
-mod ready;
+pub mod resources;
+mod retained;
 mod scope;
 pub mod secrets;
+pub mod step_log;
 pub mod tool;
 pub mod tools;
+mod warm_pool;
 
 pub use crew::Crew;
 pub use handler::{Failure, Handlers, Job, Output, Reply};
-pub use means::Means;
+pub use resources::WorkerResources;

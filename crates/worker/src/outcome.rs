@@ -7,7 +7,7 @@ use stepwell_kernel::plan::ErrorClass;
 
 /// What became of one task.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct TaskOutcome {
     /// What it returned. A failed task may have something to show too, such as an error's body.
     pub result: Json,
     /// Why it failed.
@@ -67,28 +67,28 @@ impl ToolError {
     }
 }
 
-impl Outcome {
+impl TaskOutcome {
     /// It went well.
     #[must_use]
-    pub fn ok(result: Json) -> Outcome {
-        Outcome {
+    pub fn ok(result: Json) -> TaskOutcome {
+        TaskOutcome {
             result,
-            ..Outcome::default()
+            ..TaskOutcome::default()
         }
     }
 
     /// It failed.
     #[must_use]
-    pub fn failed(error: ToolError) -> Outcome {
-        Outcome {
+    pub fn failed(error: ToolError) -> TaskOutcome {
+        TaskOutcome {
             error: Some(error),
-            ..Outcome::default()
+            ..TaskOutcome::default()
         }
     }
 
     /// With what its kind tells.
     #[must_use]
-    pub fn with(mut self, name: &str, details: Json) -> Outcome {
+    pub fn with(mut self, name: &str, details: Json) -> TaskOutcome {
         self.details.insert(name.to_owned(), details);
         self
     }
@@ -119,8 +119,8 @@ impl Outcome {
     }
 }
 
-impl From<ToolError> for Outcome {
-    fn from(error: ToolError) -> Outcome {
-        Outcome::failed(error)
+impl From<ToolError> for TaskOutcome {
+    fn from(error: ToolError) -> TaskOutcome {
+        TaskOutcome::failed(error)
     }
 }

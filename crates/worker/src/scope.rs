@@ -11,7 +11,7 @@ use stepwell_kernel::plan::{MaxInFlight, Plan, Work};
 
 /// What stays the same while a step-run is worked on.
 #[derive(Debug)]
-pub(crate) struct Fixed {
+pub(crate) struct StepInputs {
     run_id: Arc<str>,
     pub(crate) params: Arc<Json>,
     pub(crate) ctx: Arc<Json>,
@@ -23,9 +23,9 @@ pub(crate) struct Fixed {
     pub(crate) keychain: Arc<Json>,
 }
 
-impl Fixed {
+impl StepInputs {
     /// Of a claim.
-    pub(crate) fn new(run_id: &Arc<str>, plan: &Plan, claimed: &Claimed) -> Fixed {
+    pub(crate) fn new(run_id: &Arc<str>, plan: &Plan, claimed: &Claimed) -> StepInputs {
         let at = claimed.claim.target.step_ref();
         let step = plan.step(claimed.step);
         let name = step.each.as_ref().map(|each| each.iterator.clone());
@@ -36,7 +36,7 @@ impl Fixed {
                 index,
             )
         });
-        Fixed {
+        StepInputs {
             run_id: Arc::clone(run_id),
             params: Arc::clone(&claimed.params),
             ctx: Arc::clone(&claimed.ctx),
@@ -107,7 +107,7 @@ impl Returned {
 
 /// What the tasks have done so far. It survives a wait, as the memo of the step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Vars {
+pub(crate) struct TaskVars {
     /// Patches of ctx.
     pub(crate) ctx: Map<String, Json>,
     /// What was set for this iteration.
@@ -121,10 +121,10 @@ pub(crate) struct Vars {
 }
 
 /// What one template sees.
-pub(crate) struct View<'a> {
+pub(crate) struct ScopeView<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) fixed: &'a Fixed,
-    pub(crate) vars: &'a Vars,
+    pub(crate) fixed: &'a StepInputs,
+    pub(crate) vars: &'a TaskVars,
     pub(crate) args: &'a Map<String, Json>,
     pub(crate) task: &'a str,
     pub(crate) attempt: u32,
@@ -132,7 +132,7 @@ pub(crate) struct View<'a> {
     pub(crate) outcome: Option<&'a Json>,
 }
 
-impl View<'_> {
+impl ScopeView<'_> {
     fn iter(&self) -> Json {
         let mut iter = self.vars.iter.clone();
         if let Some((name, value, index)) = &self.fixed.item {
@@ -184,7 +184,7 @@ impl View<'_> {
     }
 }
 
-impl Scope for View<'_> {
+impl Scope for ScopeView<'_> {
     fn lookup(&self, name: &str) -> Option<Arc<Json>> {
         match name {
             "workload" => return Some(Arc::clone(&self.fixed.params)),

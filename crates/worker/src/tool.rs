@@ -1,7 +1,7 @@
 //! The port that tools stand behind: what a tool is given, and what it must keep to.
 //!
 //! A tool gets its task rendered: no template and no secret reference is left in it. It keeps to the
-//! limits by itself, stops when [`Cx::stopped`] says so, and returns an [`Outcome`] whatever happens;
+//! limits by itself, stops when [`TaskContext::stopped`] says so, and returns an [`TaskOutcome`] whatever happens;
 //! it never panics. If its future is dropped, nothing that it started may live on.
 
 use std::fmt;
@@ -15,21 +15,21 @@ use stepwell_kernel::plan::ErrorClass;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::log::StepLog;
-use crate::outcome::{Outcome, ToolError};
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::step_log::StepLog;
 
 /// What a tool's work gives back.
-pub type Working<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+pub type ToolFuture<'a> = Pin<Box<dyn Future<Output = TaskOutcome> + Send + 'a>>;
 
 /// A kind of tool.
 pub trait Tool: fmt::Debug + Send + Sync {
     /// Does what the task asks for.
-    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a>;
+    fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a>;
 }
 
 /// A task, ready to be done.
 #[derive(Clone, Default)]
-pub struct Call {
+pub struct ToolCall {
     /// The task's name in its block.
     pub name: String,
     /// The fields of its kind, as `crates/dialects/src/tools/kinds.rs` names them.
@@ -41,7 +41,7 @@ pub struct Call {
 }
 
 /// Neither arguments nor credentials belong into a log.
-impl fmt::Debug for Call {
+impl fmt::Debug for ToolCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("name", &self.name)
@@ -50,7 +50,7 @@ impl fmt::Debug for Call {
     }
 }
 
-impl Call {
+impl ToolCall {
     /// A field that is text, if it is given.
     pub fn text(&self, name: &str) -> Result<Option<&str>, ToolError> {
         match self.fields.get(name) {
@@ -93,7 +93,7 @@ pub fn kind_of(value: &Json) -> &'static str {
 
 /// How much one task may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct TaskLimits {
     /// Bytes that a tool's result may have: a response's body, rows, what a program returns.
     pub result_bytes: usize,
     /// Bytes of standard output, and of standard error, that are kept in the result.
@@ -106,9 +106,9 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for TaskLimits {
+    fn default() -> TaskLimits {
+        TaskLimits {
             result_bytes: 16 << 20,
             captured_bytes: 1 << 20,
             log_bytes: 16 << 20,
@@ -120,7 +120,7 @@ impl Default for Limits {
 
 /// What a task runs in.
 #[derive(Clone, Debug)]
-pub struct Cx {
+pub struct TaskContext {
     /// The run.
     pub run_id: Arc<str>,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
@@ -130,7 +130,7 @@ pub struct Cx {
     /// Which attempt of the task this is, from 1.
     pub attempt: u32,
     /// How much it may take.
-    pub limits: Limits,
+    pub limits: TaskLimits,
     /// When it must be over.
     pub deadline: Instant,
     /// It is no longer wanted.
@@ -141,24 +141,24 @@ pub struct Cx {
 
 /// Why a task must end before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// Its time is over.
     Timeout,
     /// It is no longer wanted.
     Cancelled,
 }
 
-impl Stop {
+impl StopReason {
     /// As the task's error.
     #[must_use]
     pub fn error(self) -> ToolError {
         match self {
-            Stop::Timeout => ToolError::new(
+            StopReason::Timeout => ToolError::new(
                 ErrorClass::Timeout,
                 "TASK_TIMEOUT",
                 "it took longer than its timeout allows",
             ),
-            Stop::Cancelled => ToolError {
+            StopReason::Cancelled => ToolError {
                 retryable: Some(false),
                 ..ToolError::new(ErrorClass::Cancelled, "TASK_CANCELLED", "it was cancelled")
             },
@@ -166,13 +166,13 @@ impl Stop {
     }
 }
 
-impl Cx {
+impl TaskContext {
     /// Waits until the task must end.
-    pub async fn stopped(&self) -> Stop {
+    pub async fn stopped(&self) -> StopReason {
         tokio::select! {
             biased;
-            () = self.cancelled.cancelled() => Stop::Cancelled,
-            () = tokio::time::sleep_until(self.deadline) => Stop::Timeout,
+            () = self.cancelled.cancelled() => StopReason::Cancelled,
+            () = tokio::time::sleep_until(self.deadline) => StopReason::Timeout,
         }
     }
 

@@ -39,7 +39,7 @@ const SOURCES: &[(&str, Shape)] = &[
     ("crates/worker/src/crew/", Shape::Literals),
     ("crates/worker/src/handler", Shape::Literals),
     ("crates/worker/src/tool.rs", Shape::Literals),
-    ("crates/worker/src/tools/http/fault", Shape::Literals),
+    ("crates/worker/src/tools/http/error", Shape::Literals),
     // Each has a function that names the code of every case.
     (
         "crates/worker/src/artifacts/error",

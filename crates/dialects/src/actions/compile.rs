@@ -8,9 +8,9 @@ use stepwell_kernel::plan::{
     Step, StepNo, Undo, UndoMode, WaitOn, WaitSpec, Work,
 };
 
-use super::model::{Action, Tier, Workflow};
+use super::model::{Action, ActionsWorkflow, Tier};
 
-pub(super) fn net(workflow: &Workflow, source: SourceRef) -> Net {
+pub(super) fn net(workflow: &ActionsWorkflow, source: SourceRef) -> Net {
     let steps = workflow.actions.iter();
     Net {
         dialect: Dialect::Actions,
@@ -32,7 +32,7 @@ pub(super) fn net(workflow: &Workflow, source: SourceRef) -> Net {
 }
 
 /// What the file says beyond the net, for people and workers.
-fn extra(workflow: &Workflow) -> Json {
+fn extra(workflow: &ActionsWorkflow) -> Json {
     let mut actions = Map::new();
     for action in &workflow.actions {
         let mut about = notes(action);

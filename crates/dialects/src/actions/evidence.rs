@@ -23,7 +23,7 @@ pub struct Evidence {
     /// The version of this record's shape.
     pub schema_version: u32,
     /// What the record is about.
-    pub kind: Kind,
+    pub kind: EvidenceKind,
     /// The run.
     pub run_id: String,
     /// The action; absent for records about the run itself.
@@ -35,7 +35,7 @@ pub struct Evidence {
     /// When it ended.
     pub ended_at_iso: String,
     /// What it came to.
-    pub outcome: Outcome,
+    pub outcome: ActionOutcome,
     /// The class of the error, if it failed.
     pub error_class: Option<String>,
     /// The error in words.
@@ -45,7 +45,7 @@ pub struct Evidence {
     pub correlation: Correlation,
     /// What became of each compensation; only in a summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compensation: Option<Summary>,
+    pub compensation: Option<CompensationSummary>,
     /// The hash of the record before; absent in the first.
     pub previous_hash: Option<String>,
     /// SHA-256 over the record's canonical JSON without `hash` and `signature`.
@@ -58,7 +58,7 @@ pub struct Evidence {
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum EvidenceKind {
     /// One attempt of an action.
     Attempt,
     /// An action reached a terminal state.
@@ -73,7 +73,7 @@ pub enum Kind {
 
 /// What an attempt, an action or a run came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum ActionOutcome {
     /// It did what it should.
     Succeeded,
     /// It did not.
@@ -107,7 +107,7 @@ pub struct Correlation {
 /// What became of a run's compensations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct CompensationSummary {
     /// How far the undoing came as a whole.
     pub rollback: Rollback,
     /// Each compensation, in the order they ran.
@@ -128,17 +128,17 @@ pub struct Compensated {
 
 /// Something that is wrong with a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct EvidenceFinding {
     /// The record's place in the chain, from 0.
     pub index: usize,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub fault: EvidenceFault,
 }
 
 /// What can be wrong with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum EvidenceFault {
     /// The record was changed after it was hashed.
     HashMismatch,
     /// It does not follow the record before it.
@@ -150,7 +150,7 @@ pub enum Fault {
 /// The evidence of a run.
 #[must_use]
 pub fn evidence(plan: &Plan, run_id: &str, events: &[Event]) -> Vec<Evidence> {
-    let mut chain = Chain {
+    let mut chain = EvidenceChain {
         plan,
         run_id,
         context: RunContext::default(),
@@ -169,22 +169,22 @@ pub fn evidence(plan: &Plan, run_id: &str, events: &[Event]) -> Vec<Evidence> {
 
 /// Everything that is wrong with a chain, in its order.
 #[must_use]
-pub fn verify(chain: &[Evidence]) -> Vec<Finding> {
+pub fn verify(chain: &[Evidence]) -> Vec<EvidenceFinding> {
     let mut findings = Vec::new();
     let mut before: Option<&Evidence> = None;
     for (index, record) in chain.iter().enumerate() {
-        let mut find = |fault| findings.push(Finding { index, fault });
+        let mut find = |fault| findings.push(EvidenceFinding { index, fault });
         if digest(record) != record.hash {
-            find(Fault::HashMismatch);
+            find(EvidenceFault::HashMismatch);
         }
         if record.previous_hash.as_ref() != before.map(|before| &before.hash) {
-            find(Fault::ChainBreak);
+            find(EvidenceFault::ChainBreak);
         }
         let ended = |record: &Evidence| Time::from_rfc3339(&record.ended_at_iso);
         let started = Time::from_rfc3339(&record.started_at_iso);
         let lasts = started.is_some() && started <= ended(record);
         if !lasts || before.is_some_and(|before| ended(record) < ended(before)) {
-            find(Fault::TimestampNotMonotonic);
+            find(EvidenceFault::TimestampNotMonotonic);
         }
         before = Some(record);
     }
@@ -205,7 +205,7 @@ fn digest(record: &Evidence) -> String {
 
 /// What of a step is in progress.
 #[derive(Clone, Debug, Default)]
-struct Began {
+struct ActionStart {
     /// The action, in this logical attempt.
     action: Option<Time>,
     /// The attempt; taken when it ends.
@@ -214,17 +214,17 @@ struct Began {
     worker: Option<String>,
 }
 
-struct Chain<'a> {
+struct EvidenceChain<'a> {
     plan: &'a Plan,
     run_id: &'a str,
     context: RunContext,
     /// By step and whether it is its compensation.
-    began: HashMap<(StepRef, bool), Began>,
+    began: HashMap<(StepRef, bool), ActionStart>,
     run_started: Time,
     records: Vec<Evidence>,
 }
 
-impl Chain<'_> {
+impl EvidenceChain<'_> {
     fn event(&mut self, event: &Event) {
         match &event.body {
             Body::RunCreated { context, .. } => self.context = context.clone(),
@@ -292,14 +292,14 @@ impl Chain<'_> {
             Body::UndoCompleted { step, execution } => {
                 self.attempt(event, (*step, true), *execution, Ok(()), None);
             }
-            Body::RunCompleted { .. } => self.run(event, Outcome::Succeeded, None, None),
+            Body::RunCompleted { .. } => self.run(event, ActionOutcome::Succeeded, None, None),
             Body::RunFailed {
                 error,
                 rollback,
                 undos,
             } => {
-                self.run(event, Outcome::Failed, Some(error), None);
-                self.summary(event, Outcome::Failed, *rollback, undos);
+                self.run(event, ActionOutcome::Failed, Some(error), None);
+                self.summary(event, ActionOutcome::Failed, *rollback, undos);
             }
             Body::RunCancelled {
                 by,
@@ -307,8 +307,8 @@ impl Chain<'_> {
                 undos,
                 ..
             } => {
-                self.run(event, Outcome::Cancelled, None, by.as_ref());
-                self.summary(event, Outcome::Cancelled, *rollback, undos);
+                self.run(event, ActionOutcome::Cancelled, None, by.as_ref());
+                self.summary(event, ActionOutcome::Cancelled, *rollback, undos);
             }
             _ => {}
         }
@@ -340,8 +340,8 @@ impl Chain<'_> {
         };
         let began = began.clone();
         let kind = match key.1 {
-            false => Kind::Attempt,
-            true => Kind::CompensationAttempt,
+            false => EvidenceKind::Attempt,
+            true => EvidenceKind::CompensationAttempt,
         };
         let mut record = self.record(event, kind, started, result);
         self.about(&mut record, key, began.logical);
@@ -361,7 +361,7 @@ impl Chain<'_> {
     ) {
         let began = self.began.get(&(step, false)).cloned().unwrap_or_default();
         let started = began.action.unwrap_or(event.at);
-        let mut record = self.record(event, Kind::Transition, started, result);
+        let mut record = self.record(event, EvidenceKind::Transition, started, result);
         self.about(&mut record, (step, false), began.logical.max(1));
         record.attempt = execution;
         record.correlation.actor = by.cloned().or(began.worker);
@@ -369,21 +369,21 @@ impl Chain<'_> {
     }
 
     fn skipped(&mut self, event: &Event, step: StepRef) {
-        let mut record = self.record(event, Kind::Transition, event.at, Ok(()));
+        let mut record = self.record(event, EvidenceKind::Transition, event.at, Ok(()));
         self.about(&mut record, (step, false), 1);
-        record.outcome = Outcome::Cancelled;
+        record.outcome = ActionOutcome::Cancelled;
         self.push(record);
     }
 
     fn run(
         &mut self,
         event: &Event,
-        outcome: Outcome,
+        outcome: ActionOutcome,
         error: Option<&StepError>,
         by: Option<&String>,
     ) {
         let result = error.map_or(Ok(()), Err);
-        let mut record = self.record(event, Kind::Run, self.run_started, result);
+        let mut record = self.record(event, EvidenceKind::Run, self.run_started, result);
         record.outcome = outcome;
         record.correlation.actor = by.cloned();
         self.push(record);
@@ -393,7 +393,7 @@ impl Chain<'_> {
     fn summary(
         &mut self,
         event: &Event,
-        outcome: Outcome,
+        outcome: ActionOutcome,
         rollback: Rollback,
         undos: &[UndoResult],
     ) {
@@ -407,16 +407,21 @@ impl Chain<'_> {
             attempts: undo.executions,
         };
         let actions = undos.iter().filter(known).map(compensated).collect();
-        let mut record = self.record(event, Kind::CompensationSummary, self.run_started, Ok(()));
+        let mut record = self.record(
+            event,
+            EvidenceKind::CompensationSummary,
+            self.run_started,
+            Ok(()),
+        );
         record.outcome = outcome;
-        record.compensation = Some(Summary { rollback, actions });
+        record.compensation = Some(CompensationSummary { rollback, actions });
         self.push(record);
     }
 
     fn record(
         &self,
         event: &Event,
-        kind: Kind,
+        kind: EvidenceKind,
         started: Time,
         result: Result<(), &StepError>,
     ) -> Evidence {
@@ -431,9 +436,9 @@ impl Chain<'_> {
             started_at_iso: started.to_rfc3339(),
             ended_at_iso: event.at.to_rfc3339(),
             outcome: match error.map(|error| error.class) {
-                None => Outcome::Succeeded,
-                Some(ErrorClass::Cancelled) => Outcome::Cancelled,
-                Some(_) => Outcome::Failed,
+                None => ActionOutcome::Succeeded,
+                Some(ErrorClass::Cancelled) => ActionOutcome::Cancelled,
+                Some(_) => ActionOutcome::Failed,
             },
             error_class: error.map(|error| error.class.name().to_owned()),
             error_message: error.map(|error| error.message.clone()),

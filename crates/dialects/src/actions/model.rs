@@ -31,19 +31,19 @@ impl Tier {
 
 /// A value and where it stood.
 #[derive(Clone, Debug)]
-pub(super) struct At<T> {
+pub(super) struct Located<T> {
     pub(super) value: T,
     pub(super) span: Span,
 }
 
 #[derive(Debug)]
-pub(super) struct Workflow {
+pub(super) struct ActionsWorkflow {
     pub(super) id: String,
     pub(super) workspace: String,
     pub(super) name: String,
     pub(super) description: Option<String>,
     pub(super) version: i64,
-    pub(super) active: At<bool>,
+    pub(super) active: Located<bool>,
     pub(super) tier: Tier,
     pub(super) actions: Vec<Action>,
 }
@@ -51,15 +51,15 @@ pub(super) struct Workflow {
 #[derive(Debug)]
 pub(super) struct Action {
     /// Absent if it could not be read; that is reported already.
-    pub(super) id: Option<At<String>>,
-    pub(super) order: Option<At<i64>>,
+    pub(super) id: Option<Located<String>>,
+    pub(super) order: Option<Located<i64>>,
     pub(super) port_family: String,
     pub(super) operation: String,
-    pub(super) tier: Option<At<Tier>>,
+    pub(super) tier: Option<Located<Tier>>,
     /// What travels to the worker unread: capability and schema references.
     pub(super) notes: Vec<(&'static str, String)>,
     /// Absent if the file has no `dependsOn` here.
-    pub(super) depends_on: Option<Vec<At<String>>>,
+    pub(super) depends_on: Option<Vec<Located<String>>>,
     pub(super) retry: Retry,
     /// Whether the file has a `retryPolicy` here.
     pub(super) retry_given: bool,
@@ -67,12 +67,12 @@ pub(super) struct Action {
     /// Whether the file has a `timeoutMs` here.
     pub(super) timeout_given: bool,
     /// Whether a person completes it; absent if the file does not say.
-    pub(super) manual: Option<At<bool>>,
+    pub(super) manual: Option<Located<bool>>,
     pub(super) input: Json,
-    pub(super) side_effecting: Option<At<bool>>,
-    pub(super) compensation: Option<Compensation>,
+    pub(super) side_effecting: Option<Located<bool>>,
+    pub(super) compensation: Option<ActionCompensation>,
     pub(super) tool: Option<Work>,
-    pub(super) duties: Vec<At<Duty>>,
+    pub(super) duties: Vec<Located<Duty>>,
 }
 
 impl Action {
@@ -88,7 +88,7 @@ impl Action {
 }
 
 #[derive(Debug)]
-pub(super) struct Compensation {
+pub(super) struct ActionCompensation {
     pub(super) operation: String,
     pub(super) input: Json,
     /// What the built-in worker runs, if nobody else does the operation.

@@ -2,7 +2,7 @@
 
 use stepwell_kernel::plan::Duty;
 
-use super::model::{Action, At, Compensation, Tier, Workflow};
+use super::model::{Action, ActionCompensation, ActionsWorkflow, Located, Tier};
 use super::retry;
 use crate::duration::DurationRule;
 use crate::problem::Problems;
@@ -15,7 +15,7 @@ use crate::{template, tools, undo};
 /// Five minutes.
 const TIMEOUT_MS: u64 = 300_000;
 
-pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<Workflow> {
+pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<ActionsWorkflow> {
     let mut f = Fields::open(root, "a workflow", p)?;
     if let Some(version) = f.req("schemaVersion", p) {
         schema_version(&version, p);
@@ -29,13 +29,13 @@ pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<Workflow> {
     let tier = f.req("executionTier", p).and_then(|v| tier(&v, p));
     let list = f.req("actions", p).and_then(|v| actions(&v, p));
     f.finish(p);
-    Some(Workflow {
+    Some(ActionsWorkflow {
         id: id.unwrap_or_default().to_owned(),
         workspace: workspace.unwrap_or_default().to_owned(),
         name: name.unwrap_or_default().to_owned(),
         description: description.map(str::to_owned),
         version: version.unwrap_or(1),
-        active: active.unwrap_or(At {
+        active: active.unwrap_or(Located {
             value: true,
             span: root.span,
         }),
@@ -44,9 +44,9 @@ pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<Workflow> {
     })
 }
 
-fn at<T>(field: &Field<'_>, value: Option<T>) -> Option<At<T>> {
+fn at<T>(field: &Field<'_>, value: Option<T>) -> Option<Located<T>> {
     let span: Span = field.span();
-    value.map(|value| At { value, span })
+    value.map(|value| Located { value, span })
 }
 
 /// The first version of the format, which files write as a number or as text.
@@ -111,7 +111,7 @@ fn action(item: &Field<'_>, p: &mut Problems) -> Option<Action> {
     let duties = f.opt("separationOfDuties", p).map(|v| duties(&v, p));
     f.finish(p);
     Some(Action {
-        id: id.map(|id| At {
+        id: id.map(|id| Located {
             value: id.value.to_owned(),
             span: id.span,
         }),
@@ -156,13 +156,13 @@ fn operation(field: &Field<'_>, p: &mut Problems) -> Option<String> {
     None
 }
 
-fn names(field: &Field<'_>, p: &mut Problems) -> Vec<At<String>> {
+fn names(field: &Field<'_>, p: &mut Problems) -> Vec<Located<String>> {
     let items = field.list(p).unwrap_or_default();
     let name = |item: &Field<'_>, p: &mut Problems| at(item, item.string(p).map(str::to_owned));
     items.iter().filter_map(|item| name(item, p)).collect()
 }
 
-fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Compensation> {
+fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<ActionCompensation> {
     let mut f = field.fields(p)?;
     let operation_field = f.opt("compensationOperation", p);
     let input = f.opt("compensationInput", p);
@@ -201,7 +201,7 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Compensation> {
     let timeout = timeout.and_then(|v| v.duration(DurationRule::MILLIS, p));
     let retry = retry::read(f.opt("retryPolicy", p).as_ref(), retry::HOOK, p);
     f.finish(p);
-    Some(Compensation {
+    Some(ActionCompensation {
         operation: operation?,
         input: input?.json(),
         tool,
@@ -210,7 +210,7 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Compensation> {
     })
 }
 
-fn duties(field: &Field<'_>, p: &mut Problems) -> Vec<At<Duty>> {
+fn duties(field: &Field<'_>, p: &mut Problems) -> Vec<Located<Duty>> {
     let items = field.list(p).unwrap_or_default();
     let duty = |item: &Field<'_>, p: &mut Problems| at(item, duty(item, p));
     items.iter().filter_map(|item| duty(item, p)).collect()

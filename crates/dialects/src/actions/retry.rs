@@ -9,7 +9,7 @@ use crate::words::{list, nearest, quote};
 
 /// What holds where the file says nothing.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Defaults {
+pub(super) struct RetryDefaults {
     attempts: u32,
     initial_ms: u64,
     multiplier: f64,
@@ -17,7 +17,7 @@ pub(super) struct Defaults {
 }
 
 /// Of an action.
-pub(super) const ACTION: Defaults = Defaults {
+pub(super) const ACTION: RetryDefaults = RetryDefaults {
     attempts: 3,
     initial_ms: 1000,
     multiplier: 2.0,
@@ -25,7 +25,7 @@ pub(super) const ACTION: Defaults = Defaults {
 };
 
 /// Of a compensation.
-pub(super) const HOOK: Defaults = Defaults {
+pub(super) const HOOK: RetryDefaults = RetryDefaults {
     attempts: 2,
     initial_ms: 1000,
     multiplier: 2.0,
@@ -58,7 +58,7 @@ const WORDS: [(&str, ErrorClass); 8] = [
 const NEVER: [&str; 4] = ["validation", "policy", "auth", "conflict"];
 
 /// The policy with its defaults; what is wrong is reported and replaced by the default.
-pub(super) fn read(field: Option<&Field<'_>>, defaults: Defaults, p: &mut Problems) -> Retry {
+pub(super) fn read(field: Option<&Field<'_>>, defaults: RetryDefaults, p: &mut Problems) -> Retry {
     let mut retry = Retry {
         max_executions: defaults.attempts,
         backoff: Backoff {

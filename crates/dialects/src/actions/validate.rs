@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use stepwell_kernel::plan::{Duty, MAX_EDGES, MAX_STEPS};
 
-use super::model::{Action, At, Tier, Workflow};
+use super::model::{Action, ActionsWorkflow, Located, Tier};
 use crate::depends;
 use crate::problem::Problems;
 use crate::words::{nearest, quote};
@@ -12,7 +12,7 @@ use crate::words::{nearest, quote};
 /// How many cycles are named.
 const MOST_CYCLES: usize = 10;
 
-pub(super) fn check(workflow: &Workflow, p: &mut Problems) {
+pub(super) fn check(workflow: &ActionsWorkflow, p: &mut Problems) {
     if !workflow.active.value {
         p.warn(
             "WORKFLOW_INACTIVE",
@@ -57,7 +57,7 @@ fn ids<'w>(actions: &'w [Action], p: &mut Problems) -> HashMap<&'w str, usize> {
 fn orders(actions: &[Action], p: &mut Problems) {
     let count = actions.len();
     let mut taken: Vec<bool> = vec![false; count];
-    let mut wrong: Vec<&At<i64>> = Vec::new();
+    let mut wrong: Vec<&Located<i64>> = Vec::new();
     for order in actions.iter().filter_map(|action| action.order.as_ref()) {
         let slot = usize::try_from(order.value.saturating_sub(1)).ok();
         match slot.and_then(|slot| taken.get_mut(slot)) {
@@ -128,7 +128,11 @@ fn dependencies(actions: &[Action], by_id: &HashMap<&str, usize>, p: &mut Proble
             }
         }
     }
-    for cycle in depends::knots(&needs).cycles.iter().take(MOST_CYCLES) {
+    for cycle in depends::dependency_cycles(&needs)
+        .cycles
+        .iter()
+        .take(MOST_CYCLES)
+    {
         report_cycle(actions, cycle, p);
     }
 }
@@ -150,20 +154,24 @@ fn report_cycle(actions: &[Action], cycle: &[usize], p: &mut Problems) {
 
 /// What to say about a reference to an action that there is not. Nothing while some id could not be
 /// read: it might be the one that is meant.
-fn unknown(name: &str, actions: &[Action], by_id: &HashMap<&str, usize>) -> Option<Unknown> {
+fn unknown(
+    name: &str,
+    actions: &[Action],
+    by_id: &HashMap<&str, usize>,
+) -> Option<UnknownReference> {
     if actions.iter().any(|action| action.id.is_none()) {
         return None;
     }
     let mut known: Vec<&str> = by_id.keys().copied().collect();
     known.sort_unstable();
     let near = nearest(name, &known).map(|near| format!("did you mean {}?", quote(near)));
-    Some(Unknown {
+    Some(UnknownReference {
         message: format!("there is no action {}", quote(name)),
         help: near.unwrap_or_else(|| "write the `actionId` of an action in this file".to_owned()),
     })
 }
 
-struct Unknown {
+struct UnknownReference {
     message: String,
     help: String,
 }

@@ -7,11 +7,11 @@ use stepwell_kernel::plan::{
     self, Dialect, Edge, Net, Retry, RunPolicy, SideEffect, SourceRef, StepNo, Undo, UndoMode, Work,
 };
 
-use super::model::{Compensation, Failure, OnFailure, Step, Workflow};
+use super::model::{DagCompensation, DagOnFailure, DagStep, DagWorkflow, FailurePolicy};
 use super::read::default_retry;
 
 /// The net of a workflow whose steps depend on each other as `needs` says.
-pub(crate) fn net(it: Workflow<'_>, needs: &[Vec<usize>], source: SourceRef) -> Net {
+pub(crate) fn net(it: DagWorkflow<'_>, needs: &[Vec<usize>], source: SourceRef) -> Net {
     let number = |at: usize| StepNo(u32::try_from(at).unwrap_or(u32::MAX));
     let failure = it.failure.map(|(failure, _)| failure);
     let mut undos: HashMap<&str, Undo> = it
@@ -50,7 +50,7 @@ pub(crate) fn net(it: Workflow<'_>, needs: &[Vec<usize>], source: SourceRef) -> 
         policy: RunPolicy {
             must_queue: true,
             timeout_ms: it.timeout_ms,
-            timeout_compensates: failure == Some(Failure::Compensate),
+            timeout_compensates: failure == Some(FailurePolicy::Compensate),
             undo_mode: UndoMode::Stop,
             ..RunPolicy::default()
         },
@@ -64,16 +64,21 @@ pub(crate) fn net(it: Workflow<'_>, needs: &[Vec<usize>], source: SourceRef) -> 
 }
 
 /// Who is asked at the gates, or who is named beside a tool: nothing in the work says it.
-fn named_agents(steps: &[Step<'_>], gates: bool) -> Map<String, Json> {
-    let unsaid = |step: &&Step<'_>| match step.work {
+fn named_agents(steps: &[DagStep<'_>], gates: bool) -> Map<String, Json> {
+    let unsaid = |step: &&DagStep<'_>| match step.work {
         Work::Task { .. } => false,
         _ => step.is_gate == gates,
     };
-    let named = |step: &Step<'_>| Some((step.name.name.to_owned(), step.agent?.into()));
+    let named = |step: &DagStep<'_>| Some((step.name.name.to_owned(), step.agent?.into()));
     steps.iter().filter(unsaid).filter_map(named).collect()
 }
 
-fn step(order: u32, it: Step<'_>, undo: Option<Undo>, failure: Option<Failure>) -> plan::Step {
+fn step(
+    order: u32,
+    it: DagStep<'_>,
+    undo: Option<Undo>,
+    failure: Option<FailurePolicy>,
+) -> plan::Step {
     let on_failure = it.on_failure.map(|(action, _)| action);
     let side_effect = match (&undo, it.compensable) {
         (Some(_), _) => SideEffect::Compensable,
@@ -98,19 +103,20 @@ fn step(order: u32, it: Step<'_>, undo: Option<Undo>, failure: Option<Failure>) 
 }
 
 /// What a failure for good leads to: the step's own word, else the workflow's, else abort.
-fn answer(step: Option<OnFailure>, workflow: Option<Failure>) -> plan::OnFailure {
+fn answer(step: Option<DagOnFailure>, workflow: Option<FailurePolicy>) -> plan::OnFailure {
     match (step, workflow) {
-        (Some(OnFailure::Skip), _) => plan::OnFailure::Skip,
-        (Some(OnFailure::Compensate), _) | (None, Some(Failure::Compensate)) => {
+        (Some(DagOnFailure::Skip), _) => plan::OnFailure::Skip,
+        (Some(DagOnFailure::Compensate), _) | (None, Some(FailurePolicy::Compensate)) => {
             plan::OnFailure::Stop { compensate: true }
         }
-        (Some(OnFailure::Abort), _) | (None, Some(Failure::Retry | Failure::Abort) | None) => {
+        (Some(DagOnFailure::Abort), _)
+        | (None, Some(FailurePolicy::Retry | FailurePolicy::Abort) | None) => {
             plan::OnFailure::Stop { compensate: false }
         }
     }
 }
 
-fn undo(it: Compensation<'_>) -> Undo {
+fn undo(it: DagCompensation<'_>) -> Undo {
     Undo {
         queue: it.queue,
         operation: it.operation,

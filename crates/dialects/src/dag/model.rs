@@ -7,21 +7,21 @@ use crate::source::Span;
 
 /// The whole file.
 #[derive(Debug)]
-pub(crate) struct Workflow<'n> {
+pub(crate) struct DagWorkflow<'n> {
     pub(crate) name: &'n str,
     pub(crate) version: String,
-    pub(crate) steps: Vec<Step<'n>>,
+    pub(crate) steps: Vec<DagStep<'n>>,
     pub(crate) steps_span: Span,
-    pub(crate) compensation: Vec<Compensation<'n>>,
+    pub(crate) compensation: Vec<DagCompensation<'n>>,
     pub(crate) timeout_ms: Option<u64>,
-    pub(crate) failure: Option<(Failure, Span)>,
+    pub(crate) failure: Option<(FailurePolicy, Span)>,
     /// Metadata, trigger, domains: for people and for what starts runs.
     pub(crate) extra: Json,
 }
 
 /// `failurePolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum FailurePolicy {
     Compensate,
     Retry,
     Abort,
@@ -29,7 +29,7 @@ pub(crate) enum Failure {
 
 /// `onFailure`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnFailure {
+pub(crate) enum DagOnFailure {
     Abort,
     Skip,
     Compensate,
@@ -37,29 +37,29 @@ pub(crate) enum OnFailure {
 
 /// A name that points at a step, and where it stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mention<'n> {
+pub(crate) struct StepMention<'n> {
     pub(crate) name: &'n str,
     pub(crate) span: Span,
 }
 
 #[derive(Debug)]
-pub(crate) struct Step<'n> {
-    pub(crate) name: Mention<'n>,
+pub(crate) struct DagStep<'n> {
+    pub(crate) name: StepMention<'n>,
     pub(crate) description: Option<&'n str>,
     pub(crate) agent: Option<&'n str>,
     pub(crate) work: Work,
     pub(crate) is_gate: bool,
     pub(crate) input: Json,
-    pub(crate) needs: Vec<Mention<'n>>,
+    pub(crate) needs: Vec<StepMention<'n>>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) retry: Option<Retry>,
-    pub(crate) on_failure: Option<(OnFailure, Span)>,
+    pub(crate) on_failure: Option<(DagOnFailure, Span)>,
     pub(crate) compensable: Option<(bool, Span)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Compensation<'n> {
-    pub(crate) step: Mention<'n>,
+pub(crate) struct DagCompensation<'n> {
+    pub(crate) step: StepMention<'n>,
     pub(crate) queue: String,
     pub(crate) operation: String,
     pub(crate) input: Json,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::API_VERSION;
-use super::model::{Compensation, Failure, Mention, Workflow};
+use super::model::{DagCompensation, DagWorkflow, FailurePolicy, StepMention};
 use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
@@ -16,7 +16,7 @@ mod step;
 pub(super) use step::default_retry;
 
 /// Reads the whole file; what cannot be read is reported and left out.
-pub(crate) fn workflow<'n>(root: &'n Node, p: &mut Problems) -> Option<Workflow<'n>> {
+pub(crate) fn workflow<'n>(root: &'n Node, p: &mut Problems) -> Option<DagWorkflow<'n>> {
     let mut f = Fields::open(root, "the workflow", p)?;
     if let Some(version) = f.req("apiVersion", p) {
         check_version(&version, p);
@@ -136,7 +136,7 @@ fn spec<'n>(
     version: String,
     mut extra: Map<String, Json>,
     p: &mut Problems,
-) -> Option<Workflow<'n>> {
+) -> Option<DagWorkflow<'n>> {
     let mut f = field.fields(p)?;
     if let Some(text) = f.opt("description", p).and_then(|field| field.text(p)) {
         extra.insert("description".to_owned(), text.into());
@@ -153,9 +153,9 @@ fn spec<'n>(
     let failure = f.opt("failurePolicy", p).and_then(|field| {
         let word = field.one_of(&["compensate", "retry", "abort"], p)?;
         let policy = match word {
-            "compensate" => Failure::Compensate,
-            "retry" => Failure::Retry,
-            _ => Failure::Abort,
+            "compensate" => FailurePolicy::Compensate,
+            "retry" => FailurePolicy::Retry,
+            _ => FailurePolicy::Abort,
         };
         Some((policy, field.span()))
     });
@@ -183,7 +183,7 @@ fn spec<'n>(
         .collect();
     f.finish(p);
     items?;
-    Some(Workflow {
+    Some(DagWorkflow {
         name,
         version,
         steps,
@@ -240,7 +240,7 @@ fn schedule<'n>(field: &Field<'n>, p: &mut Problems) -> Option<&'n str> {
     None
 }
 
-fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Compensation<'n>> {
+fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagCompensation<'n>> {
     let mut f = field.fields(p)?;
     let step = f.req("step", p).and_then(|step| mention(&step, p));
     let tool = f.opt("tool", p);
@@ -273,7 +273,7 @@ fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Compensation<
         None => (agent, action, Json::Null),
     };
     f.finish(p);
-    Some(Compensation {
+    Some(DagCompensation {
         step: step?,
         queue: queue?,
         operation: operation?,
@@ -284,8 +284,8 @@ fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Compensation<
 }
 
 /// A step's name where it is pointed at.
-fn mention<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Mention<'n>> {
+fn mention<'n>(field: &Field<'n>, p: &mut Problems) -> Option<StepMention<'n>> {
     let name = field.string(p)?;
     let span = field.span();
-    Some(Mention { name, span })
+    Some(StepMention { name, span })
 }

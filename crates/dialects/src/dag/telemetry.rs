@@ -43,7 +43,7 @@ pub struct Telemetry {
 #[must_use]
 pub fn telemetry(plan: &Plan, run_id: &str, events: &[Event]) -> Vec<Telemetry> {
     let mut state = State::new(run_id, plan);
-    let mut seen = Seen::new(plan);
+    let mut seen = TelemetryState::new(plan);
     let mut effects = Vec::new();
     for event in events {
         evolve(plan, &mut state, event, &mut effects);
@@ -57,15 +57,15 @@ pub fn telemetry(plan: &Plan, run_id: &str, events: &[Event]) -> Vec<Telemetry> 
 type RunWord = (&'static str, Option<&'static str>);
 
 /// What was last said about the run and each step.
-struct Seen {
+struct TelemetryState {
     run: Option<RunWord>,
     steps: Vec<&'static str>,
     emitted: Vec<Telemetry>,
 }
 
-impl Seen {
-    fn new(plan: &Plan) -> Seen {
-        Seen {
+impl TelemetryState {
+    fn new(plan: &Plan) -> TelemetryState {
+        TelemetryState {
             run: None,
             steps: vec!["pending"; plan.len()],
             emitted: Vec::new(),

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use stepwell_kernel::plan::{MAX_EDGES, MAX_STEPS, Work};
 
-use super::model::{Failure, OnFailure, Step, Workflow};
+use super::model::{DagOnFailure, DagStep, DagWorkflow, FailurePolicy};
 use crate::depends;
 use crate::problem::Problems;
 use crate::words::{self, quote};
 
 /// Reports what is wrong and gives each step's dependencies as places in the file.
-pub(crate) fn workflow(it: &Workflow<'_>, p: &mut Problems) -> Vec<Vec<usize>> {
+pub(crate) fn workflow(it: &DagWorkflow<'_>, p: &mut Problems) -> Vec<Vec<usize>> {
     let edges: usize = it.steps.iter().map(|step| step.needs.len()).sum();
     if it.steps.len() > MAX_STEPS || edges > MAX_EDGES {
         let message =
@@ -27,7 +27,7 @@ pub(crate) fn workflow(it: &Workflow<'_>, p: &mut Problems) -> Vec<Vec<usize>> {
     needs
 }
 
-fn places<'n>(steps: &[Step<'n>], p: &mut Problems) -> HashMap<&'n str, usize> {
+fn places<'n>(steps: &[DagStep<'n>], p: &mut Problems) -> HashMap<&'n str, usize> {
     let mut places = HashMap::with_capacity(steps.len());
     for (at, step) in steps.iter().enumerate() {
         if places.contains_key(step.name.name) {
@@ -44,7 +44,11 @@ fn places<'n>(steps: &[Step<'n>], p: &mut Problems) -> HashMap<&'n str, usize> {
     places
 }
 
-fn needs(steps: &[Step<'_>], places: &HashMap<&str, usize>, p: &mut Problems) -> Vec<Vec<usize>> {
+fn needs(
+    steps: &[DagStep<'_>],
+    places: &HashMap<&str, usize>,
+    p: &mut Problems,
+) -> Vec<Vec<usize>> {
     let mut all = Vec::with_capacity(steps.len());
     for step in steps {
         let mut known = Vec::new();
@@ -63,7 +67,7 @@ fn needs(steps: &[Step<'_>], places: &HashMap<&str, usize>, p: &mut Problems) ->
     all
 }
 
-fn nearest_step(given: &str, steps: &[Step<'_>], p: &Problems) -> String {
+fn nearest_step(given: &str, steps: &[DagStep<'_>], p: &Problems) -> String {
     // Past the cap nobody sees the help, and finding it costs.
     if p.is_full() {
         return String::new();
@@ -76,9 +80,9 @@ fn nearest_step(given: &str, steps: &[Step<'_>], p: &Problems) -> String {
     }
 }
 
-fn graph(it: &Workflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
+fn graph(it: &DagWorkflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
     let name = |at: usize| quote(it.steps[at].name.name);
-    let knots = depends::knots(needs);
+    let dependency_cycles = depends::dependency_cycles(needs);
     if !it.steps.is_empty() && it.steps.iter().all(|step| !step.needs.is_empty()) {
         p.error(
             "DAG_NO_ROOT",
@@ -87,7 +91,7 @@ fn graph(it: &Workflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
         )
         .help("remove `dependsOn` from the step that starts the workflow");
     }
-    for cycle in &knots.cycles {
+    for cycle in &dependency_cycles.cycles {
         let [first, ..] = cycle[..] else { continue };
         let next = cycle.get(1).copied().unwrap_or(first);
         let next_name = it.steps[next].name.name;
@@ -106,7 +110,7 @@ fn graph(it: &Workflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
         };
         p.error("DAG_CYCLE", span, message).help(help);
     }
-    for at in knots.starved {
+    for at in dependency_cycles.starved {
         let message = format!(
             "the step {} can never start: it waits for steps that depend on each other",
             name(at)
@@ -116,7 +120,7 @@ fn graph(it: &Workflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
     }
 }
 
-fn compensation(it: &Workflow<'_>, places: &HashMap<&str, usize>, p: &mut Problems) {
+fn compensation(it: &DagWorkflow<'_>, places: &HashMap<&str, usize>, p: &mut Problems) {
     let mut undone = HashSet::new();
     for undo in &it.compensation {
         let name = undo.step.name;
@@ -157,15 +161,15 @@ fn compensation(it: &Workflow<'_>, places: &HashMap<&str, usize>, p: &mut Proble
 }
 
 /// A policy that asks for what the file does not provide.
-fn unused_policy(it: &Workflow<'_>, p: &mut Problems) {
+fn unused_policy(it: &DagWorkflow<'_>, p: &mut Problems) {
     if it.compensation.is_empty() {
         let by_step = it.steps.iter().find_map(|step| match step.on_failure {
-            Some((OnFailure::Compensate, span)) => Some(span),
+            Some((DagOnFailure::Compensate, span)) => Some(span),
             _ => None,
         });
         let by_run = it
             .failure
-            .filter(|(policy, _)| *policy == Failure::Compensate);
+            .filter(|(policy, _)| *policy == FailurePolicy::Compensate);
         if let Some(span) = by_run.map(|(_, span)| span).or(by_step) {
             p.warn(
                 "DAG_POLICY_UNUSED",
@@ -175,7 +179,7 @@ fn unused_policy(it: &Workflow<'_>, p: &mut Problems) {
             .help("add `compensation` for the steps that change something, or write `abort`");
         }
     }
-    if let Some((Failure::Retry, span)) = it.failure
+    if let Some((FailurePolicy::Retry, span)) = it.failure
         && it.steps.iter().all(|step| step.retry.is_none())
     {
         p.warn(
@@ -188,11 +192,11 @@ fn unused_policy(it: &Workflow<'_>, p: &mut Problems) {
 }
 
 /// Without any timeout a lost agent would keep the workflow open for ever.
-fn timeouts(it: &Workflow<'_>, p: &mut Problems) {
+fn timeouts(it: &DagWorkflow<'_>, p: &mut Problems) {
     if it.timeout_ms.is_some() {
         return;
     }
-    let endless = |step: &&Step<'_>| {
+    let endless = |step: &&DagStep<'_>| {
         let waits = matches!(&step.work, Work::Wait(wait) if wait.deadline_ms.is_some());
         step.timeout_ms.is_none() && !waits
     };

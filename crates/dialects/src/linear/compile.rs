@@ -6,7 +6,7 @@ use stepwell_kernel::plan::{
     Step as NetStep, StepNo, WaitOn, WaitSpec, WaitTimeout, Work,
 };
 
-use super::model::{Does, Step, Workflow};
+use super::model::{LinearStep, LinearWorkflow, StepAction};
 
 /// What is retried. The specification leaves the choice between Retry and Dead to the handler; these
 /// are the classes of failures that trying again may mend.
@@ -20,7 +20,7 @@ const RETRYABLE: [ErrorClass; 7] = [
     ErrorClass::Unknown,
 ];
 
-pub(super) fn net(workflow: Workflow, source: SourceRef) -> Net {
+pub(super) fn net(workflow: LinearWorkflow, source: SourceRef) -> Net {
     let types: Vec<Json> = workflow
         .steps
         .iter()
@@ -59,7 +59,7 @@ pub(super) fn net(workflow: Workflow, source: SourceRef) -> Net {
     }
 }
 
-fn step(step: Step, seq: u32, workflow_type: &str) -> NetStep {
+fn step(step: LinearStep, seq: u32, workflow_type: &str) -> NetStep {
     let retry = Retry {
         max_executions: step.max_attempts,
         backoff: Backoff {
@@ -71,16 +71,16 @@ fn step(step: Step, seq: u32, workflow_type: &str) -> NetStep {
         classes: RETRYABLE.to_vec(),
     };
     let (work, retry) = match step.does {
-        Does::Tool(work) => (work, retry),
+        StepAction::Tool(work) => (work, retry),
         // A wait that ran out is over: there is no handler to try it again.
-        Does::Wait { event, timeout_ms } => (
+        StepAction::Wait { event, timeout_ms } => (
             Work::Wait(WaitSpec {
                 on: WaitOn::Event { event_type: event },
                 deadline_ms: timeout_ms,
             }),
             Retry::once(),
         ),
-        Does::Handler {
+        StepAction::Handler {
             queue,
             operation,
             wait_for,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value as Json;
 use stepwell_kernel::plan::MAX_STEPS;
 
-use super::model::{Backoff, Defaults, Does, Step, Workflow};
+use super::model::{BackoffFields, LinearDefaults, LinearStep, LinearWorkflow, StepAction};
 use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
@@ -19,7 +19,7 @@ const MOST_ATTEMPTS: i64 = 1_000;
 /// Longest lease: a day. A worker that dies is noticed when its lease ends.
 const LONGEST_LEASE: i64 = 86_400;
 
-pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<Workflow> {
+pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<LinearWorkflow> {
     let mut f = Fields::open(root, "a workflow", p)?;
     let workflow_type = f.req("workflowType", p).and_then(|v| v.name(p));
     let version = f.req("workflowVersion", p);
@@ -32,14 +32,14 @@ pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<Workflow> {
     let claims = f.opt("timeoutClaims", p).and_then(|v| v.bool(p));
     let timeout_claims = claims.unwrap_or(true);
     let defaults = f.opt("defaults", p).map(|v| defaults(&v, p));
-    let defaults = defaults.unwrap_or(Defaults::GLOBAL);
+    let defaults = defaults.unwrap_or(LinearDefaults::GLOBAL);
     let whole = Whole {
         defaults,
         timeout_claims,
     };
     let steps = f.req("steps", p).and_then(|v| steps(&v, whole, p));
     f.finish(p);
-    Some(Workflow {
+    Some(LinearWorkflow {
         workflow_type: workflow_type?.to_owned(),
         version: version?,
         description: description.map(str::to_owned),
@@ -53,12 +53,12 @@ pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<Workflow> {
 /// What a step must know of the file around it.
 #[derive(Clone, Copy)]
 struct Whole {
-    defaults: Defaults,
+    defaults: LinearDefaults,
     timeout_claims: bool,
 }
 
-fn defaults(field: &Field<'_>, p: &mut Problems) -> Defaults {
-    let mut defaults = Defaults::GLOBAL;
+fn defaults(field: &Field<'_>, p: &mut Problems) -> LinearDefaults {
+    let mut defaults = LinearDefaults::GLOBAL;
     let Some(mut f) = field.fields(p) else {
         return defaults;
     };
@@ -80,7 +80,7 @@ fn max_attempts(f: &mut Fields<'_>, p: &mut Problems) -> Option<u32> {
     attempts.and_then(|attempts| u32::try_from(attempts).ok())
 }
 
-fn backoff(f: &mut Fields<'_>, base: Backoff, p: &mut Problems) -> Backoff {
+fn backoff(f: &mut Fields<'_>, base: BackoffFields, p: &mut Problems) -> BackoffFields {
     let mut backoff = base;
     let Some(field) = f.opt("backoff", p) else {
         return backoff;
@@ -108,7 +108,7 @@ fn backoff(f: &mut Fields<'_>, base: Backoff, p: &mut Problems) -> Backoff {
     backoff
 }
 
-fn steps(field: &Field<'_>, whole: Whole, p: &mut Problems) -> Option<Vec<Step>> {
+fn steps(field: &Field<'_>, whole: Whole, p: &mut Problems) -> Option<Vec<LinearStep>> {
     let items = field.list(p)?;
     if items.is_empty() {
         field
@@ -135,7 +135,7 @@ fn step(
     whole: Whole,
     names: &mut HashMap<String, Span>,
     p: &mut Problems,
-) -> Option<Step> {
+) -> Option<LinearStep> {
     let mut f = item.fields(p)?;
     let step_type = f.req("stepType", p).and_then(|v| v.name(p));
     let own_name = f.opt("name", p);
@@ -162,7 +162,7 @@ fn step(
     });
     let does = does(&mut f, whole, p);
     f.finish(p);
-    Some(Step {
+    Some(LinearStep {
         name: name?.to_owned(),
         step_type: step_type?.to_owned(),
         description: description.map(str::to_owned),
@@ -184,7 +184,7 @@ fn unique(name: &str, span: Span, names: &mut HashMap<String, Span>, p: &mut Pro
 }
 
 /// A handler, a tool or a wait: which of them depends on which keys are there.
-fn does(f: &mut Fields<'_>, whole: Whole, p: &mut Problems) -> Option<Does> {
+fn does(f: &mut Fields<'_>, whole: Whole, p: &mut Problems) -> Option<StepAction> {
     let queue = f.opt("queue", p);
     let operation = f.opt(["operation", "handler"], p);
     let named = ["queue", "operation", "handler"];
@@ -217,11 +217,11 @@ fn does(f: &mut Fields<'_>, whole: Whole, p: &mut Problems) -> Option<Does> {
         return wait;
     }
     if let Some(tool) = tool {
-        return tools::work(&tool, p).map(Does::Tool);
+        return tools::work(&tool, p).map(StepAction::Tool);
     }
     let queue = queue.and_then(|v| v.name(p)).map(str::to_owned);
     let operation = operation.and_then(|v| v.name(p)).map(str::to_owned);
-    Some(Does::Handler {
+    Some(StepAction::Handler {
         queue,
         operation,
         wait_for: wait_json.unwrap_or(Json::Null),
@@ -246,7 +246,7 @@ fn only_waits(f: &Fields<'_>, p: &mut Problems) {
     }
 }
 
-fn wait_for(field: &Field<'_>, alone: bool, whole: Whole, p: &mut Problems) -> Option<Does> {
+fn wait_for(field: &Field<'_>, alone: bool, whole: Whole, p: &mut Problems) -> Option<StepAction> {
     let mut f = field.fields(p)?;
     let event = f.req("event", p).and_then(|v| v.string(p));
     let timeout = f.opt("timeout", p);
@@ -273,7 +273,7 @@ fn wait_for(field: &Field<'_>, alone: bool, whole: Whole, p: &mut Problems) -> O
         }
     }
     f.finish(p);
-    Some(Does::Wait {
+    Some(StepAction::Wait {
         event: event?.to_owned(),
         timeout_ms: timeout_ms.filter(|_| whole.timeout_claims),
     })

@@ -5,7 +5,7 @@ use stepwell_kernel::plan::{
     self, Dialect, Edge, Net, OnFailure, Retry, RunPolicy, SourceRef, StepNo, UndoMode,
 };
 
-use super::model::{Failure, Header, Step};
+use super::model::{Header, OnStepFailure, PlanStep};
 
 /// How long a held step waits for an operator: one day.
 const HOLD_MS: u64 = 24 * 60 * 60 * 1000;
@@ -13,7 +13,7 @@ const HOLD_MS: u64 = 24 * 60 * 60 * 1000;
 /// The net of a plan whose steps depend on each other as `needs` says.
 pub(super) fn net(
     header: Header<'_>,
-    steps: Vec<Step<'_>>,
+    steps: Vec<PlanStep<'_>>,
     needs: &[Vec<usize>],
     source: SourceRef,
 ) -> Net {
@@ -29,8 +29,8 @@ pub(super) fn net(
     }
     let compiled = steps.into_iter().enumerate().map(|(at, it)| {
         let on_failure = match it.on_failure.unwrap_or(header.on_failure) {
-            Failure::Fail => OnFailure::Stop { compensate },
-            Failure::Hold => OnFailure::Hold {
+            OnStepFailure::Fail => OnFailure::Stop { compensate },
+            OnStepFailure::Hold => OnFailure::Hold {
                 timeout_ms: it.hold.or(header.hold).map_or(HOLD_MS, |(hold, _)| hold),
             },
         };
@@ -58,7 +58,7 @@ pub(super) fn net(
     }
 }
 
-fn step(order: u32, it: Step<'_>, on_failure: OnFailure) -> plan::Step {
+fn step(order: u32, it: PlanStep<'_>, on_failure: OnFailure) -> plan::Step {
     plan::Step {
         description: it.description.map(str::to_owned),
         order,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::capabilities::{self, Fallback};
-use super::model::{Failure, Header};
+use super::model::{Header, OnStepFailure};
 use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
@@ -15,12 +15,12 @@ use crate::words::quote;
 const ADAPTERS: [&str; 5] = ["native", "temporal", "conductor", "mock", "any"];
 
 /// The two places where a field of the header can be.
-struct Places<'f, 'n> {
+struct HeaderFields<'f, 'n> {
     root: &'f mut Fields<'n>,
     metadata: Option<Fields<'n>>,
 }
 
-impl<'n> Places<'_, 'n> {
+impl<'n> HeaderFields<'_, 'n> {
     /// The field from either place. Both at once is fine only if they agree.
     fn opt(&mut self, name: &'static str, p: &mut Problems) -> Option<Field<'n>> {
         let inner = self.metadata.as_mut().and_then(|it| it.opt(name, p));
@@ -54,7 +54,7 @@ impl<'n> Places<'_, 'n> {
 pub(super) fn read<'n>(root: &mut Fields<'n>, p: &mut Problems) -> Option<Header<'n>> {
     let metadata = root.opt("metadata", p).and_then(|it| it.fields(p));
     let is_older = metadata.is_none();
-    let mut f = Places { root, metadata };
+    let mut f = HeaderFields { root, metadata };
 
     let plan_id = f.req("planId", p).and_then(|it| it.name(p));
     let plan_version = version(&mut f, p);
@@ -64,7 +64,7 @@ pub(super) fn read<'n>(root: &mut Fields<'n>, p: &mut Problems) -> Option<Header
         plan_version: plan_version.unwrap_or_default(),
         schema_version: schema_version.unwrap_or_default(),
         wants_parallel: None,
-        on_failure: Failure::Fail,
+        on_failure: OnStepFailure::Fail,
         hold: None,
         needs_approval: false,
         timeout_ms: None,
@@ -92,7 +92,7 @@ pub(super) fn read<'n>(root: &mut Fields<'n>, p: &mut Problems) -> Option<Header
     Some(header)
 }
 
-fn policies(f: &mut Places<'_, '_>, header: &mut Header<'_>, p: &mut Problems) {
+fn policies(f: &mut HeaderFields<'_, '_>, header: &mut Header<'_>, p: &mut Problems) {
     if let Some(failure) = f.opt("onStepFailure", p).and_then(|it| failure(&it, p)) {
         header.on_failure = failure;
     }
@@ -105,7 +105,7 @@ fn policies(f: &mut Places<'_, '_>, header: &mut Header<'_>, p: &mut Problems) {
         .and_then(|it| it.duration(DurationRule::TEXT, p));
 }
 
-fn about(f: &mut Places<'_, '_>, p: &mut Problems) -> Map<String, Json> {
+fn about(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Map<String, Json> {
     let mut extra = Map::new();
     for key in ["name", "description"] {
         if let Some(text) = f.opt(key, p).and_then(|it| it.text(p)) {
@@ -126,10 +126,10 @@ fn about(f: &mut Places<'_, '_>, p: &mut Problems) -> Map<String, Json> {
 }
 
 /// `onStepFailure`, of a plan or of a step.
-pub(super) fn failure(field: &Field<'_>, p: &mut Problems) -> Option<Failure> {
+pub(super) fn failure(field: &Field<'_>, p: &mut Problems) -> Option<OnStepFailure> {
     Some(match field.one_of(&["fail", "hold"], p)? {
-        "hold" => Failure::Hold,
-        _ => Failure::Fail,
+        "hold" => OnStepFailure::Hold,
+        _ => OnStepFailure::Fail,
     })
 }
 
@@ -140,7 +140,7 @@ pub(super) fn hold(field: &Field<'_>, p: &mut Problems) -> Option<(u64, Span)> {
 }
 
 /// `planVersion`, in older files also `version`. It is a part of every idempotency key.
-fn version(f: &mut Places<'_, '_>, p: &mut Problems) -> Option<String> {
+fn version(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Option<String> {
     let short = f.opt("version", p);
     let field = match short {
         Some(short) => match f.opt("planVersion", p) {
@@ -172,7 +172,11 @@ fn version(f: &mut Places<'_, '_>, p: &mut Problems) -> Option<String> {
 }
 
 /// `v1.x`. Older files may leave it out.
-fn schema_version(f: &mut Places<'_, '_>, is_older: bool, p: &mut Problems) -> Option<String> {
+fn schema_version(
+    f: &mut HeaderFields<'_, '_>,
+    is_older: bool,
+    p: &mut Problems,
+) -> Option<String> {
     let field = if is_older {
         match f.opt("schemaVersion", p) {
             Some(field) => field,

@@ -60,7 +60,10 @@ pub fn compile(doc: &Document<'_>, p: &mut Problems) -> Option<Net> {
     }
 }
 
-fn read<'n>(root: &'n Node, p: &mut Problems) -> Option<(model::Header<'n>, Vec<model::Step<'n>>)> {
+fn read<'n>(
+    root: &'n Node,
+    p: &mut Problems,
+) -> Option<(model::Header<'n>, Vec<model::PlanStep<'n>>)> {
     let mut f = Fields::open(root, "the plan", p)?;
     let header = header::read(&mut f, p);
     let steps = f.req("steps", p);

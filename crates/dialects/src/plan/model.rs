@@ -13,7 +13,7 @@ pub(super) struct Header<'n> {
     pub(super) schema_version: String,
     /// The capability that says steps run side by side, where the plan asks for it.
     pub(super) wants_parallel: Option<Span>,
-    pub(super) on_failure: Failure,
+    pub(super) on_failure: OnStepFailure,
     pub(super) hold: Option<(u64, Span)>,
     pub(super) needs_approval: bool,
     pub(super) timeout_ms: Option<u64>,
@@ -24,7 +24,7 @@ pub(super) struct Header<'n> {
 
 /// `onStepFailure`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum OnStepFailure {
     /// The run fails.
     #[default]
     Fail,
@@ -34,23 +34,23 @@ pub(super) enum Failure {
 
 /// A name that points at a step, and where it stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mention<'n> {
+pub(super) struct StepMention<'n> {
     pub(super) name: &'n str,
     pub(super) span: Span,
 }
 
 #[derive(Debug)]
-pub(super) struct Step<'n> {
-    pub(super) id: Mention<'n>,
+pub(super) struct PlanStep<'n> {
+    pub(super) id: StepMention<'n>,
     pub(super) description: Option<&'n str>,
-    pub(super) needs: Vec<Mention<'n>>,
+    pub(super) needs: Vec<StepMention<'n>>,
     pub(super) work: Work,
     pub(super) gate: Option<Gate>,
     pub(super) duties: Vec<stepwell_kernel::plan::Duty>,
     pub(super) input: Json,
     pub(super) timeout_ms: Option<u64>,
     pub(super) retry: Option<Retry>,
-    pub(super) on_failure: Option<Failure>,
+    pub(super) on_failure: Option<OnStepFailure>,
     pub(super) hold: Option<(u64, Span)>,
     pub(super) side_effect: SideEffect,
     pub(super) undo: Option<Undo>,

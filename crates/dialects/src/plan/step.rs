@@ -7,7 +7,7 @@ use stepwell_kernel::plan::{
     Duty, ErrorClass, Gate, Retry, SideEffect, Undo, WaitOn, WaitSpec, Work,
 };
 
-use super::model::{Mention, Step};
+use super::model::{PlanStep, StepMention};
 use super::{header, secrets};
 use crate::duration::DurationRule;
 use crate::problem::Problems;
@@ -33,7 +33,7 @@ const RETRIED: [ErrorClass; 7] = [
 ];
 
 /// Reads a step. `None` only if it has no id, since nothing else can then be said about it.
-pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> {
+pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<PlanStep<'n>> {
     if field.node.as_map().is_none() {
         let message = format!("must be a mapping, but is {}", field.node.describe());
         field
@@ -44,7 +44,7 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
     let mut f = field.fields(p)?;
     let id = f.req("stepId", p).and_then(|id| {
         let span = id.span();
-        id.name(p).map(|name| Mention { name, span })
+        id.name(p).map(|name| StepMention { name, span })
     });
     let name = f.opt("name", p).and_then(|it| it.text(p));
     let description = f.opt("description", p).and_then(|it| it.text(p)).or(name);
@@ -63,12 +63,12 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
     let side_effect = side_effect(&mut f, has_undo, p);
     let doing = doing(&mut f, id.map(|id| id.name), timeout_ms, p);
     f.finish_as("INVALID_STEP_SCHEMA", p);
-    let Doing { work, gate, duties } = doing;
+    let StepWork { work, gate, duties } = doing;
     let is_wait = matches!(work, Work::Wait(_));
     if let Some(retry) = retry_field.filter(|_| is_wait) {
         meaningless(&retry, "a step that only waits", p);
     }
-    Some(Step {
+    Some(PlanStep {
         id: id?,
         description,
         needs,
@@ -85,14 +85,14 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
     })
 }
 
-fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<Mention<'n>> {
+fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<StepMention<'n>> {
     let mut needs = Vec::new();
     let mut seen = HashSet::new();
     for item in field.list_or_one() {
         let Some(name) = item.string(p) else { continue };
         if seen.insert(name) {
             let span = item.span();
-            needs.push(Mention { name, span });
+            needs.push(StepMention { name, span });
         } else {
             let message = format!("names {} a second time", quote(name));
             item.error("INVALID_PLAN_SCHEMA", &message, p)
@@ -200,14 +200,19 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Undo> {
 }
 
 /// What a step does, and whom it asks first.
-struct Doing {
+struct StepWork {
     work: Work,
     gate: Option<Gate>,
     duties: Vec<Duty>,
 }
 
 /// Work is a tool, a wait, an approval, a noop or a task, and only one of them.
-fn doing(f: &mut Fields<'_>, id: Option<&str>, timeout_ms: Option<u64>, p: &mut Problems) -> Doing {
+fn doing(
+    f: &mut Fields<'_>,
+    id: Option<&str>,
+    timeout_ms: Option<u64>,
+    p: &mut Problems,
+) -> StepWork {
     let kind = f.opt(["kind", "type"], p);
     let queue = f.opt("queue", p);
     let tool = f.opt("tool", p);
@@ -240,7 +245,7 @@ fn doing(f: &mut Fields<'_>, id: Option<&str>, timeout_ms: Option<u64>, p: &mut 
             (kind, approval) => (task(kind, queue, id, p), approval),
         },
     };
-    Doing {
+    StepWork {
         work,
         gate,
         duties: Vec::new(),
@@ -248,8 +253,8 @@ fn doing(f: &mut Fields<'_>, id: Option<&str>, timeout_ms: Option<u64>, p: &mut 
 }
 
 /// A step whose only work is a person's decision.
-fn only_approval(gate: Gate, timeout_ms: Option<u64>) -> Doing {
-    Doing {
+fn only_approval(gate: Gate, timeout_ms: Option<u64>) -> StepWork {
+    StepWork {
         work: Work::Wait(WaitSpec {
             on: WaitOn::Approval,
             deadline_ms: gate.deadline_ms.or(timeout_ms),

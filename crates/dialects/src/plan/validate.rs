@@ -4,14 +4,18 @@ use std::collections::HashMap;
 
 use stepwell_kernel::plan::{MAX_EDGES, MAX_STEPS};
 
-use super::model::{Failure, Header, Step};
+use super::model::{Header, OnStepFailure, PlanStep};
 use crate::depends;
 use crate::problem::Problems;
 use crate::words::{self, quote};
 
 /// Reports what is wrong and gives each step's dependencies as places in the file. A plan without
 /// any dependency is a list: each step depends on the one before it.
-pub(super) fn plan(header: &Header<'_>, steps: &[Step<'_>], p: &mut Problems) -> Vec<Vec<usize>> {
+pub(super) fn plan(
+    header: &Header<'_>,
+    steps: &[PlanStep<'_>],
+    p: &mut Problems,
+) -> Vec<Vec<usize>> {
     let edges: usize = steps.iter().map(|step| step.needs.len()).sum();
     if steps.len() > MAX_STEPS || edges > MAX_EDGES {
         let message =
@@ -33,7 +37,7 @@ pub(super) fn plan(header: &Header<'_>, steps: &[Step<'_>], p: &mut Problems) ->
 }
 
 /// A plan that asks for parallel steps and has no dependency is probably not meant as a list.
-fn sequential(header: &Header<'_>, steps: &[Step<'_>], p: &mut Problems) {
+fn sequential(header: &Header<'_>, steps: &[PlanStep<'_>], p: &mut Problems) {
     if let Some(span) = header.wants_parallel
         && steps.len() > 1
     {
@@ -46,7 +50,7 @@ fn sequential(header: &Header<'_>, steps: &[Step<'_>], p: &mut Problems) {
     }
 }
 
-fn places<'n>(steps: &[Step<'n>], p: &mut Problems) -> HashMap<&'n str, usize> {
+fn places<'n>(steps: &[PlanStep<'n>], p: &mut Problems) -> HashMap<&'n str, usize> {
     let mut places = HashMap::with_capacity(steps.len());
     for (at, step) in steps.iter().enumerate() {
         if places.contains_key(step.id.name) {
@@ -63,7 +67,11 @@ fn places<'n>(steps: &[Step<'n>], p: &mut Problems) -> HashMap<&'n str, usize> {
     places
 }
 
-fn needs(steps: &[Step<'_>], places: &HashMap<&str, usize>, p: &mut Problems) -> Vec<Vec<usize>> {
+fn needs(
+    steps: &[PlanStep<'_>],
+    places: &HashMap<&str, usize>,
+    p: &mut Problems,
+) -> Vec<Vec<usize>> {
     let names: Vec<&str> = steps.iter().map(|step| step.id.name).collect();
     let mut all = Vec::with_capacity(steps.len());
     for step in steps {
@@ -91,9 +99,9 @@ fn needs(steps: &[Step<'_>], places: &HashMap<&str, usize>, p: &mut Problems) ->
     all
 }
 
-fn circles(steps: &[Step<'_>], needs: &[Vec<usize>], p: &mut Problems) {
-    let knots = depends::knots(needs);
-    for cycle in &knots.cycles {
+fn circles(steps: &[PlanStep<'_>], needs: &[Vec<usize>], p: &mut Problems) {
+    let dependency_cycles = depends::dependency_cycles(needs);
+    for cycle in &dependency_cycles.cycles {
         let [first, ..] = cycle[..] else { continue };
         let next = steps[cycle.get(1).copied().unwrap_or(first)].id.name;
         let mention = steps[first].needs.iter().find(|need| need.name == next);
@@ -111,8 +119,9 @@ fn circles(steps: &[Step<'_>], needs: &[Vec<usize>], p: &mut Problems) {
 }
 
 /// A time to hold that nothing holds.
-fn unused_holds(header: &Header<'_>, steps: &[Step<'_>], p: &mut Problems) {
-    let holds = |step: &Step<'_>| step.on_failure.unwrap_or(header.on_failure) == Failure::Hold;
+fn unused_holds(header: &Header<'_>, steps: &[PlanStep<'_>], p: &mut Problems) {
+    let holds =
+        |step: &PlanStep<'_>| step.on_failure.unwrap_or(header.on_failure) == OnStepFailure::Hold;
     let by_plan = header.hold.filter(|_| !steps.iter().any(holds));
     let by_step = steps.iter().filter(|step| !holds(step));
     let by_step = by_step.filter_map(|step| step.hold);

@@ -7,7 +7,7 @@ use stepwell_kernel::expr::{Template, TemplateValue};
 use stepwell_kernel::plan::{Admission, Loop, OnFailure, Route, RunPolicy};
 
 use crate::source::Span;
-use crate::tools::Task;
+use crate::tools::TaskDef;
 
 /// A name and where it is written.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Playbook {
     pub(super) executor: Executor,
     pub(super) steps: Vec<StepDef>,
     /// Workbook tasks by name.
-    pub(super) library: BTreeMap<String, Vec<Task>>,
+    pub(super) library: BTreeMap<String, Vec<TaskDef>>,
     /// What the worker gets beside the steps.
     pub(super) extra: Json,
 }
@@ -54,7 +54,7 @@ pub(super) struct StepDef {
     pub(super) on_failure: OnFailure,
     pub(super) each: Option<Loop>,
     /// Absent for a step that only routes.
-    pub(super) tasks: Option<Vec<Task>>,
+    pub(super) tasks: Option<Vec<TaskDef>>,
     pub(super) route: Route,
     pub(super) arcs: Vec<ArcDef>,
     /// Where `join: all` is written.

@@ -10,7 +10,7 @@ use crate::field::Field;
 use crate::leftover;
 use crate::problem::Problems;
 use crate::template;
-use crate::tools::{Scope, Sets};
+use crate::tools::{Assignments, VarScope};
 use crate::tree::Value;
 
 /// Reads `next`.
@@ -84,15 +84,15 @@ fn arc(item: &Field<'_>, p: &mut Problems) -> Option<ArcDef> {
     for text in ["desc", "description"] {
         f.opt(text, p).and_then(|it| it.text(p));
     }
-    let mut sets = Sets::default();
+    let mut sets = Assignments::default();
     if let Some(field) = f.opt(["args", "input"], p) {
-        sets.bare(&field, Scope::Args, p);
+        sets.bare(&field, VarScope::Args, p);
     }
     if let Some(field) = f.opt("set_ctx", p) {
-        sets.bare(&field, Scope::Ctx, p);
+        sets.bare(&field, VarScope::Ctx, p);
     }
     if let Some(field) = f.opt("set", p) {
-        sets.scoped(&field, &[Scope::Ctx, Scope::Args], p);
+        sets.scoped(&field, &[VarScope::Ctx, VarScope::Args], p);
     }
     let args = args(&sets);
     let set_ctx = step::patches(&sets, p);
@@ -113,9 +113,9 @@ fn arc(item: &Field<'_>, p: &mut Problems) -> Option<ArcDef> {
     })
 }
 
-fn args(sets: &Sets<'_>) -> Option<TemplateValue> {
+fn args(sets: &Assignments<'_>) -> Option<TemplateValue> {
     let map: Map<String, Json> = sets
-        .of(Scope::Args)
+        .of(VarScope::Args)
         .map(|(name, node)| (name.to_owned(), node.to_json()))
         .collect();
     if map.is_empty() {

@@ -12,7 +12,7 @@ use crate::leftover;
 use crate::plan::is_reference;
 use crate::problem::Problems;
 use crate::reader::Fields;
-use crate::tools::{self, Task};
+use crate::tools::{self, TaskDef};
 use crate::tree::{Node, Value};
 use crate::words::quote;
 
@@ -179,7 +179,7 @@ fn first_broken_template(node: &Node) -> Option<&Node> {
     }
 }
 
-fn workbook(field: &Field<'_>, p: &mut Problems) -> BTreeMap<String, Vec<Task>> {
+fn workbook(field: &Field<'_>, p: &mut Problems) -> BTreeMap<String, Vec<TaskDef>> {
     let mut library = BTreeMap::new();
     for item in field.list(p).unwrap_or_default() {
         let Some(mut f) = item.fields(p) else {
@@ -236,8 +236,8 @@ fn workflow(field: &Field<'_>, p: &mut Problems) -> Option<Vec<StepDef>> {
 }
 
 /// The library as the worker sees it.
-pub(super) fn library_json(library: BTreeMap<String, Vec<Task>>) -> BTreeMap<String, Json> {
-    let tasks = |tasks: Vec<Task>| -> Json {
+pub(super) fn library_json(library: BTreeMap<String, Vec<TaskDef>>) -> BTreeMap<String, Json> {
+    let tasks = |tasks: Vec<TaskDef>| -> Json {
         tasks
             .into_iter()
             .map(|task| Json::Object(task.json))

@@ -11,7 +11,7 @@ use crate::leftover;
 use crate::problem::Problems;
 use crate::reader::Fields;
 use crate::template;
-use crate::tools::{self, Scope, Sets};
+use crate::tools::{self, Assignments, VarScope};
 
 const STEP: &[&str] = &[
     "step",
@@ -88,19 +88,19 @@ fn input(field: &Field<'_>, p: &mut Problems) -> Json {
 
 /// `set_ctx: {x: …}` and `set: {ctx.x: …}`.
 fn set_ctx(f: &mut Fields<'_>, p: &mut Problems) -> Vec<(String, TemplateValue)> {
-    let mut sets = Sets::default();
+    let mut sets = Assignments::default();
     if let Some(field) = f.opt("set_ctx", p) {
-        sets.bare(&field, Scope::Ctx, p);
+        sets.bare(&field, VarScope::Ctx, p);
     }
     if let Some(field) = f.opt("set", p) {
-        sets.scoped(&field, &[Scope::Ctx], p);
+        sets.scoped(&field, &[VarScope::Ctx], p);
     }
     patches(&sets, p)
 }
 
 /// The assignments to ctx as the kernel takes them.
-pub(super) fn patches(sets: &Sets<'_>, p: &mut Problems) -> Vec<(String, TemplateValue)> {
-    sets.of(Scope::Ctx)
+pub(super) fn patches(sets: &Assignments<'_>, p: &mut Problems) -> Vec<(String, TemplateValue)> {
+    sets.of(VarScope::Ctx)
         .filter_map(|(name, node)| Some((name.to_owned(), template::value(node, p)?)))
         .collect()
 }
@@ -122,9 +122,9 @@ fn each(field: &Field<'_>, failure: Option<OnLoopFailure>, p: &mut Problems) -> 
     };
     let items = items.and_then(|it| items_of(&it, p));
     let iterator = f.opt("iterator", p).map(|it| iterator(&it, p));
-    let mut shape = Shape::default();
+    let mut shape = LoopShape::default();
     if let Some(spec) = f.opt("spec", p).and_then(|it| it.fields(p)) {
-        shape = Shape::read(spec, p);
+        shape = LoopShape::read(spec, p);
     }
     f.finish(p);
     Some(Loop {
@@ -161,15 +161,15 @@ fn iterator(field: &Field<'_>, p: &mut Problems) -> Option<String> {
     Some(text.to_owned())
 }
 
-struct Shape {
+struct LoopShape {
     mode: LoopMode,
     max_in_flight: Option<MaxInFlight>,
     on_failure: Option<OnLoopFailure>,
 }
 
-impl Default for Shape {
-    fn default() -> Shape {
-        Shape {
+impl Default for LoopShape {
+    fn default() -> LoopShape {
+        LoopShape {
             mode: LoopMode::Sequential,
             max_in_flight: Some(MaxInFlight::Fixed(1)),
             on_failure: None,
@@ -177,8 +177,8 @@ impl Default for Shape {
     }
 }
 
-impl Shape {
-    fn read(mut f: Fields<'_>, p: &mut Problems) -> Shape {
+impl LoopShape {
+    fn read(mut f: Fields<'_>, p: &mut Problems) -> LoopShape {
         let mode = f.opt("mode", p);
         let word = mode.map_or(Some("sequential"), |it| {
             it.one_of(&["sequential", "parallel"], p)
@@ -214,7 +214,7 @@ impl Shape {
             &["mode", "max_in_flight", "policy"],
             p,
         );
-        Shape {
+        LoopShape {
             mode: if parallel {
                 LoopMode::Parallel
             } else {

@@ -2,7 +2,7 @@
 
 /// How a field's value is read and what it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum FieldShape {
     /// Anything; templates in it are checked.
     Any,
     /// Text that is not blank; may be a template.
@@ -27,22 +27,22 @@ pub(super) enum Shape {
 
 /// One field: its names, the first of which is what the worker sees.
 #[derive(Debug)]
-pub(super) struct Key {
+pub(super) struct FieldSpec {
     pub(super) names: &'static [&'static str],
-    pub(super) shape: Shape,
+    pub(super) shape: FieldShape,
     pub(super) required: bool,
 }
 
-const fn key(names: &'static [&'static str], shape: Shape) -> Key {
-    Key {
+const fn key(names: &'static [&'static str], shape: FieldShape) -> FieldSpec {
+    FieldSpec {
         names,
         shape,
         required: false,
     }
 }
 
-const fn needed(names: &'static [&'static str], shape: Shape) -> Key {
-    Key {
+const fn needed(names: &'static [&'static str], shape: FieldShape) -> FieldSpec {
+    FieldSpec {
         names,
         shape,
         required: true,
@@ -51,144 +51,150 @@ const fn needed(names: &'static [&'static str], shape: Shape) -> Key {
 
 /// A kind of tool.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct ToolKind {
     /// What the worker sees.
     pub(super) name: &'static str,
     pub(super) aliases: &'static [&'static str],
-    pub(super) keys: &'static [Key],
+    pub(super) keys: &'static [FieldSpec],
 }
 
 /// Fields that every kind takes, beside `name`, `kind`, `spec`, `set`, `set_ctx` and `set_iter`.
-pub(super) const COMMON: &[Key] = &[
-    key(&["description", "desc"], Shape::Any),
-    key(&["args", "input"], Shape::Map),
-    key(&["auth", "credential"], Shape::Any),
+pub(super) const COMMON: &[FieldSpec] = &[
+    key(&["description", "desc"], FieldShape::Any),
+    key(&["args", "input"], FieldShape::Map),
+    key(&["auth", "credential"], FieldShape::Any),
     key(
         &["timeout", "timeout_s", "timeout_seconds"],
-        Shape::Duration,
+        FieldShape::Duration,
     ),
-    key(&["assert"], Shape::Map),
-    key(&["select", "output_select"], Shape::Commands),
+    key(&["assert"], FieldShape::Map),
+    key(&["select", "output_select"], FieldShape::Commands),
 ];
 
-const SQL: Key = needed(&["commands", "command", "query", "sql"], Shape::Commands);
+const SQL: FieldSpec = needed(
+    &["commands", "command", "query", "sql"],
+    FieldShape::Commands,
+);
 /// Stands in for what is needed of its kind: the code, the SQL.
-pub(super) const SCRIPT: Key = key(&["script"], Shape::Script);
+pub(super) const SCRIPT: FieldSpec = key(&["script"], FieldShape::Script);
 
-pub(super) const KINDS: &[Kind] = &[
-    Kind {
+pub(super) const KINDS: &[ToolKind] = &[
+    ToolKind {
         name: "http",
         aliases: &[],
         keys: &[
-            key(&["method"], Shape::Method),
-            needed(&["url", "endpoint"], Shape::Text),
-            key(&["params", "query"], Shape::Any),
-            key(&["headers"], Shape::Any),
-            key(&["json"], Shape::Any),
-            key(&["body", "data", "payload"], Shape::Any),
-            key(&["form"], Shape::Any),
-            key(&["follow_redirects"], Shape::Flag),
-            key(&["verify_ssl"], Shape::Flag),
+            key(&["method"], FieldShape::Method),
+            needed(&["url", "endpoint"], FieldShape::Text),
+            key(&["params", "query"], FieldShape::Any),
+            key(&["headers"], FieldShape::Any),
+            key(&["json"], FieldShape::Any),
+            key(&["body", "data", "payload"], FieldShape::Any),
+            key(&["form"], FieldShape::Any),
+            key(&["follow_redirects"], FieldShape::Flag),
+            key(&["verify_ssl"], FieldShape::Flag),
         ],
     },
-    Kind {
+    ToolKind {
         name: "shell",
         aliases: &[],
         keys: &[
-            needed(&["cmds", "cmd", "command", "commands"], Shape::Commands),
-            key(&["cwd"], Shape::Text),
-            key(&["env"], Shape::Map),
+            needed(
+                &["cmds", "cmd", "command", "commands"],
+                FieldShape::Commands,
+            ),
+            key(&["cwd"], FieldShape::Text),
+            key(&["env"], FieldShape::Map),
         ],
     },
-    Kind {
+    ToolKind {
         name: "python",
         aliases: &[],
         keys: &[
-            needed(&["code"], Shape::Code),
+            needed(&["code"], FieldShape::Code),
             SCRIPT,
-            key(&["libs"], Shape::Any),
-            key(&["env"], Shape::Map),
-            key(&["cwd"], Shape::Text),
+            key(&["libs"], FieldShape::Any),
+            key(&["env"], FieldShape::Map),
+            key(&["cwd"], FieldShape::Text),
         ],
     },
-    Kind {
+    ToolKind {
         name: "postgres",
         aliases: &[],
-        keys: &[SQL, SCRIPT, key(&["params"], Shape::Any)],
+        keys: &[SQL, SCRIPT, key(&["params"], FieldShape::Any)],
     },
-    Kind {
+    ToolKind {
         name: "sqlite",
         aliases: &[],
         keys: &[
-            needed(&["database", "path", "file"], Shape::Text),
+            needed(&["database", "path", "file"], FieldShape::Text),
             SQL,
             SCRIPT,
-            key(&["params"], Shape::Any),
+            key(&["params"], FieldShape::Any),
         ],
     },
-    Kind {
+    ToolKind {
         name: "duckdb",
         aliases: &[],
         keys: &[
-            key(&["database"], Shape::Text),
+            key(&["database"], FieldShape::Text),
             SQL,
             SCRIPT,
-            key(&["params"], Shape::Any),
+            key(&["params"], FieldShape::Any),
         ],
     },
-    Kind {
+    ToolKind {
         name: "noop",
         aliases: &[],
         keys: &[],
     },
-    Kind {
+    ToolKind {
         name: "sleep",
         aliases: &[],
-        keys: &[needed(&["duration", "seconds"], Shape::Duration)],
+        keys: &[needed(&["duration", "seconds"], FieldShape::Duration)],
     },
-    Kind {
+    ToolKind {
         name: "playbook",
         aliases: &["workflow"],
         keys: &[
-            needed(&["path"], Shape::Text),
-            key(&["return_step"], Shape::Text),
-            key(&["args", "input", "payload"], Shape::Map),
+            needed(&["path"], FieldShape::Text),
+            key(&["return_step"], FieldShape::Text),
+            key(&["args", "input", "payload"], FieldShape::Map),
         ],
     },
-    Kind {
+    ToolKind {
         name: "workbook",
         aliases: &[],
         keys: &[],
     },
-    Kind {
+    ToolKind {
         name: "wait",
         aliases: &[],
-        keys: &[needed(&["event", "event_type"], Shape::Plain)],
+        keys: &[needed(&["event", "event_type"], FieldShape::Plain)],
     },
-    Kind {
+    ToolKind {
         name: "manual",
         aliases: &[],
         keys: &[],
     },
 ];
 
-impl Key {
+impl FieldSpec {
     /// Whether a script can stand in for it.
     pub(super) fn may_be_script(&self) -> bool {
         matches!(self.names.first(), Some(&"code" | &"commands"))
     }
 }
 
-impl Kind {
+impl ToolKind {
     /// Whether it takes `script`.
     pub(super) fn has_script(&self) -> bool {
-        self.keys.iter().any(|key| key.shape == Shape::Script)
+        self.keys.iter().any(|key| key.shape == FieldShape::Script)
     }
 
     /// All its fields: its own, and the common ones that it does not read in its own way.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &'static Key> + use<> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = &'static FieldSpec> + use<> {
         let own = self.keys;
-        let name = |key: &Key| key.names.first().copied();
+        let name = |key: &FieldSpec| key.names.first().copied();
         let common = COMMON
             .iter()
             .filter(move |key| own.iter().all(|mine| name(mine) != name(key)));
@@ -207,7 +213,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// The kind of that name.
-pub(super) fn find(name: &str) -> Option<&'static Kind> {
+pub(super) fn find(name: &str) -> Option<&'static ToolKind> {
     KINDS
         .iter()
         .find(|kind| kind.name == name || kind.aliases.contains(&name))

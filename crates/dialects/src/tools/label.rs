@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::Task;
+use super::TaskDef;
 use crate::field::Field;
 use crate::problem::Problems;
 use crate::reader::check_name_text;
@@ -47,7 +47,7 @@ fn given(node: &Node) -> Option<String> {
 }
 
 /// Reports names that occur twice: `{{ name }}` and `to: name` could mean either.
-pub(super) fn unique(tasks: &[Option<Task>], p: &mut Problems) -> bool {
+pub(super) fn unique(tasks: &[Option<TaskDef>], p: &mut Problems) -> bool {
     let mut seen = HashSet::new();
     let mut ok = true;
     for task in tasks.iter().flatten() {

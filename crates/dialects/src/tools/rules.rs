@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::has_template;
 
-use super::sets::{Scope, Sets};
+use super::sets::{Assignments, VarScope};
 use crate::duration::DurationRule;
 use crate::field::Field;
 use crate::problem::Problems;
@@ -190,16 +190,16 @@ pub(super) fn duration(
 }
 
 /// Reads the assignments of a task or of a rule.
-pub(super) fn sets<'n>(f: &mut Fields<'n>, p: &mut Problems) -> Sets<'n> {
-    let mut sets = Sets::default();
+pub(super) fn sets<'n>(f: &mut Fields<'n>, p: &mut Problems) -> Assignments<'n> {
+    let mut sets = Assignments::default();
     if let Some(field) = f.opt("set_ctx", p) {
-        sets.bare(&field, Scope::Ctx, p);
+        sets.bare(&field, VarScope::Ctx, p);
     }
     if let Some(field) = f.opt("set_iter", p) {
-        sets.bare(&field, Scope::Iter, p);
+        sets.bare(&field, VarScope::Iter, p);
     }
     if let Some(field) = f.opt("set", p) {
-        sets.scoped(&field, &[Scope::Ctx, Scope::Iter, Scope::Step], p);
+        sets.scoped(&field, &[VarScope::Ctx, VarScope::Iter, VarScope::Step], p);
     }
     sets
 }

@@ -7,12 +7,12 @@ use crate::field::Field;
 use crate::problem::Problems;
 use crate::source::Span;
 use crate::template;
-use crate::tree::{Entry, Node};
+use crate::tree::{MapEntry, Node};
 use crate::words::{list, quote};
 
 /// Where a variable lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum VarScope {
     /// For the whole run.
     Ctx,
     /// For one iteration of a loop.
@@ -23,36 +23,36 @@ pub(crate) enum Scope {
     Args,
 }
 
-impl Scope {
-    fn of(word: &str) -> Option<Scope> {
+impl VarScope {
+    fn of(word: &str) -> Option<VarScope> {
         match word {
-            "ctx" => Some(Scope::Ctx),
-            "iter" => Some(Scope::Iter),
-            "step" => Some(Scope::Step),
-            "args" | "input" => Some(Scope::Args),
+            "ctx" => Some(VarScope::Ctx),
+            "iter" => Some(VarScope::Iter),
+            "step" => Some(VarScope::Step),
+            "args" | "input" => Some(VarScope::Args),
             _ => None,
         }
     }
 
     fn word(self) -> &'static str {
         match self {
-            Scope::Ctx => "ctx",
-            Scope::Iter => "iter",
-            Scope::Step => "step",
-            Scope::Args => "args",
+            VarScope::Ctx => "ctx",
+            VarScope::Iter => "iter",
+            VarScope::Step => "step",
+            VarScope::Args => "args",
         }
     }
 }
 
 /// Assignments in the order of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Sets<'n> {
-    pub(crate) all: Vec<(Scope, &'n str, &'n Node)>,
+pub(crate) struct Assignments<'n> {
+    pub(crate) all: Vec<(VarScope, &'n str, &'n Node)>,
 }
 
-impl<'n> Sets<'n> {
+impl<'n> Assignments<'n> {
     /// Reads `set_ctx` or `set_iter`: bare names, all of one scope.
-    pub(crate) fn bare(&mut self, field: &Field<'n>, scope: Scope, p: &mut Problems) {
+    pub(crate) fn bare(&mut self, field: &Field<'n>, scope: VarScope, p: &mut Problems) {
         for entry in field.map(p).unwrap_or_default() {
             // `set_ctx: {ctx.x: …}` mixes the two vocabularies but can mean only one thing.
             let prefix = format!("{}.", scope.word());
@@ -62,28 +62,28 @@ impl<'n> Sets<'n> {
     }
 
     /// Reads `set`: names that say their scope, which must be one of these.
-    pub(crate) fn scoped(&mut self, field: &Field<'n>, allowed: &[Scope], p: &mut Problems) {
+    pub(crate) fn scoped(&mut self, field: &Field<'n>, allowed: &[VarScope], p: &mut Problems) {
         for entry in field.map(p).unwrap_or_default() {
             let (word, name) = match entry.key.split_once('.') {
                 Some((word, name)) => (word, Some(name)),
                 None => (entry.key.as_str(), None),
             };
-            let scope = Scope::of(word);
+            let scope = VarScope::of(word);
             match (scope.filter(|it| allowed.contains(it)), name) {
                 (Some(scope), Some(name)) => self.push(scope, name, entry, p),
                 (Some(scope), None) if entry.node.as_map().is_some() => {
                     self.bare(&Field::of(entry), scope, p);
                 }
                 // `set: {page: …}` on a task names something for the tasks after it.
-                (None, None) if allowed.contains(&Scope::Step) => {
-                    self.push(Scope::Step, &entry.key, entry, p);
+                (None, None) if allowed.contains(&VarScope::Step) => {
+                    self.push(VarScope::Step, &entry.key, entry, p);
                 }
                 _ => refuse(entry, scope, allowed, p),
             }
         }
     }
 
-    fn push(&mut self, scope: Scope, name: &'n str, entry: &'n Entry, p: &mut Problems) {
+    fn push(&mut self, scope: VarScope, name: &'n str, entry: &'n MapEntry, p: &mut Problems) {
         if name.is_empty() || name.contains(['.', ' ', '[', ']', '{', '}']) {
             p.error(
                 "SET_SCOPE",
@@ -99,7 +99,7 @@ impl<'n> Sets<'n> {
     }
 
     /// The assignments of one scope as a JSON mapping, if there are any.
-    pub(crate) fn json(&self, scope: Scope) -> Option<Json> {
+    pub(crate) fn json(&self, scope: VarScope) -> Option<Json> {
         let map: Map<String, Json> = self
             .of(scope)
             .map(|(name, node)| (name.to_owned(), node.to_json()))
@@ -108,7 +108,7 @@ impl<'n> Sets<'n> {
     }
 
     /// The assignments of one scope.
-    pub(crate) fn of(&self, scope: Scope) -> impl Iterator<Item = (&'n str, &'n Node)> + '_ {
+    pub(crate) fn of(&self, scope: VarScope) -> impl Iterator<Item = (&'n str, &'n Node)> + '_ {
         self.all
             .iter()
             .filter(move |(it, ..)| *it == scope)
@@ -118,9 +118,9 @@ impl<'n> Sets<'n> {
     /// Writes the assignments into a normalised task or rule.
     pub(super) fn write(&self, into: &mut Map<String, Json>) {
         let keys = [
-            ("set_ctx", Scope::Ctx),
-            ("set_iter", Scope::Iter),
-            ("set_step", Scope::Step),
+            ("set_ctx", VarScope::Ctx),
+            ("set_iter", VarScope::Iter),
+            ("set_step", VarScope::Step),
         ];
         for (key, scope) in keys {
             if let Some(json) = self.json(scope) {
@@ -130,7 +130,7 @@ impl<'n> Sets<'n> {
     }
 }
 
-fn refuse(entry: &Entry, scope: Option<Scope>, allowed: &[Scope], p: &mut Problems) {
+fn refuse(entry: &MapEntry, scope: Option<VarScope>, allowed: &[VarScope], p: &mut Problems) {
     let words: Vec<&str> = allowed.iter().map(|scope| scope.word()).collect();
     let span: Span = entry.key_span;
     let name = entry.key.rsplit('.').next().unwrap_or(&entry.key);

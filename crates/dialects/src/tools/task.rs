@@ -3,8 +3,8 @@
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::has_template;
 
-use super::kinds::{Key, Kind, Shape};
-use super::{Task, kinds, label, rules, script};
+use super::kinds::{FieldShape, FieldSpec, ToolKind};
+use super::{TaskDef, kinds, label, rules, script};
 use crate::field::Field;
 use crate::leftover;
 use crate::problem::Problems;
@@ -14,16 +14,16 @@ use crate::template;
 use crate::words::{list, nearest, one_of, quote};
 
 /// Names from the table of kinds.
-struct Listed(&'static [&'static str]);
+struct FieldNames(&'static [&'static str]);
 
-impl Names for Listed {
+impl Names for FieldNames {
     fn names(&self) -> &[&'static str] {
         self.0
     }
 }
 
 /// Reads the task at this place of its block. `None` if anything about it was an error.
-pub(super) fn read(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<Task> {
+pub(super) fn read(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<TaskDef> {
     let mut mine = Problems::new();
     let task = read_into(item, at, &mut mine);
     let ok = !mine.has_errors();
@@ -31,7 +31,7 @@ pub(super) fn read(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<Task
     task.filter(|_| ok)
 }
 
-fn read_into(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<Task> {
+fn read_into(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<TaskDef> {
     let (body, labelled) = label::open(item, p);
     let mut f = body.fields(p)?;
     let kind = kind(&mut f, p)?;
@@ -55,7 +55,7 @@ fn read_into(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<Task> {
     let what = format!("a {} task", quote(kind.name));
     let own = ["name", "kind", "spec", "set", "set_ctx", "set_iter"];
     leftover::report(&f, &what, &known(kind, &own), p);
-    Some(Task {
+    Some(TaskDef {
         span: short(item.node.span, f.span_of("kind")),
         kind: kind.name,
         name,
@@ -73,12 +73,12 @@ fn short(whole: Span, kind: Span) -> Span {
     }
 }
 
-fn known(kind: &Kind, own: &[&'static str]) -> Vec<&'static str> {
+fn known(kind: &ToolKind, own: &[&'static str]) -> Vec<&'static str> {
     let names = kind.fields().flat_map(|key| key.names.iter().copied());
     names.chain(own.iter().copied()).collect()
 }
 
-fn kind(f: &mut Fields<'_>, p: &mut Problems) -> Option<&'static Kind> {
+fn kind(f: &mut Fields<'_>, p: &mut Problems) -> Option<&'static ToolKind> {
     let field = f.req("kind", p)?;
     let name = field.string(p)?;
     let found = kinds::find(name);
@@ -97,7 +97,7 @@ fn kind(f: &mut Fields<'_>, p: &mut Problems) -> Option<&'static Kind> {
 /// Reads `name`, and for a workbook call what it calls: `task`, or else `name` itself.
 fn names(
     f: &mut Fields<'_>,
-    kind: &Kind,
+    kind: &ToolKind,
     labelled: bool,
     p: &mut Problems,
 ) -> Option<(String, Span)> {
@@ -143,16 +143,16 @@ fn names(
 fn field(
     f: &mut Fields<'_>,
     spec: Option<&mut Fields<'_>>,
-    key: &Key,
-    kind: &Kind,
+    key: &FieldSpec,
+    kind: &ToolKind,
     json: &mut Map<String, Json>,
     p: &mut Problems,
 ) {
     let scripted = key.may_be_script()
         && kind.has_script()
         && (f.has("script") || spec.as_ref().is_some_and(|spec| spec.has("script")));
-    let mut found = f.opt(Listed(key.names), p);
-    if let Some(inner) = spec.and_then(|spec| spec.opt(Listed(key.names), p)) {
+    let mut found = f.opt(FieldNames(key.names), p);
+    if let Some(inner) = spec.and_then(|spec| spec.opt(FieldNames(key.names), p)) {
         match &found {
             None => found = Some(inner),
             Some(outer) => {
@@ -183,7 +183,7 @@ fn field(
 fn value(
     field: &Field<'_>,
     name: &str,
-    shape: Shape,
+    shape: FieldShape,
     json: &mut Map<String, Json>,
     p: &mut Problems,
 ) {
@@ -191,44 +191,44 @@ fn value(
         json.insert(name.to_owned(), value);
     };
     match shape {
-        Shape::Code => {
+        FieldShape::Code => {
             if let Some(code) = field.string(p) {
                 unrendered(code, field, p);
                 put(json!(code));
             }
         }
-        Shape::Duration => rules::duration(name, field, json, p),
-        Shape::Script => script::read(field, json, p),
+        FieldShape::Duration => rules::duration(name, field, json, p),
+        FieldShape::Script => script::read(field, json, p),
         _ if !template::check(field.node, p) => {}
-        Shape::Any => put(field.json()),
-        Shape::Map => {
+        FieldShape::Any => put(field.json()),
+        FieldShape::Map => {
             if rules::is_template(field.node) || field.map(p).is_some() {
                 put(field.json());
             }
         }
-        Shape::Text => {
+        FieldShape::Text => {
             if let Some(text) = field.string(p) {
                 put(json!(text));
             }
         }
-        Shape::Plain => {
+        FieldShape::Plain => {
             if let Some(text) = field.string(p).filter(|_| fixed(field, p)) {
                 put(json!(text));
             }
         }
-        Shape::Commands => {
+        FieldShape::Commands => {
             let items = field.list_or_one();
             if items.is_empty() {
                 field.error("FIELD_VALUE", "must not be empty", p);
             }
             put(items.iter().filter_map(|it| it.string(p)).collect());
         }
-        Shape::Flag => {
+        FieldShape::Flag => {
             if rules::is_template(field.node) || field.bool(p).is_some() {
                 put(field.json());
             }
         }
-        Shape::Method => method(field, &mut put, p),
+        FieldShape::Method => method(field, &mut put, p),
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 use stepwell_dialects::actions::compile;
-use stepwell_dialects::actions::evidence::{Fault, Finding, Kind, evidence, verify};
+use stepwell_dialects::actions::evidence::{
+    EvidenceFault, EvidenceFinding, EvidenceKind, evidence, verify,
+};
 use stepwell_kernel::event::{
     Body, Event, Lease, Rollback, RunContext, StepError, Success, UndoOutcome, UndoResult,
 };
@@ -203,7 +205,7 @@ fn every_attempt_and_terminal_transition_leaves_evidence() {
 fn the_evidence_of_a_compensated_run_ends_with_a_summary() {
     let records = evidence(&plan(), "run_1", &compensated());
     let last = records.last().expect("records");
-    assert_eq!(last.kind, Kind::CompensationSummary);
+    assert_eq!(last.kind, EvidenceKind::CompensationSummary);
     let summary = serde_json::to_value(&last.compensation).expect("JSON");
     let expected = json!({
         "rollback": "complete",
@@ -223,8 +225,15 @@ fn a_run_that_was_not_compensated_has_no_summary() {
         },
     ];
     let records = evidence(&plan(), "run_1", &log(bodies));
-    let kinds: Vec<Kind> = records.iter().map(|it| it.kind).collect();
-    assert_eq!(kinds, [Kind::Attempt, Kind::Transition, Kind::Run]);
+    let kinds: Vec<EvidenceKind> = records.iter().map(|it| it.kind).collect();
+    assert_eq!(
+        kinds,
+        [
+            EvidenceKind::Attempt,
+            EvidenceKind::Transition,
+            EvidenceKind::Run
+        ]
+    );
 }
 
 #[test]
@@ -245,17 +254,17 @@ fn a_signature_does_not_change_the_hash() {
     assert_eq!(verify(&records), []);
 }
 
-fn found(index: usize, fault: Fault) -> Finding {
-    Finding { index, fault }
+fn found(index: usize, fault: EvidenceFault) -> EvidenceFinding {
+    EvidenceFinding { index, fault }
 }
 
 #[test]
 fn a_changed_record_is_a_hash_mismatch() {
     let mut records = evidence(&plan(), "run_1", &compensated());
     records[1].attempt = 7;
-    assert_eq!(verify(&records), [found(1, Fault::HashMismatch)]);
+    assert_eq!(verify(&records), [found(1, EvidenceFault::HashMismatch)]);
     assert_eq!(
-        serde_json::to_value(Fault::HashMismatch).expect("JSON"),
+        serde_json::to_value(EvidenceFault::HashMismatch).expect("JSON"),
         "hash_mismatch"
     );
 }
@@ -264,18 +273,18 @@ fn a_changed_record_is_a_hash_mismatch() {
 fn a_missing_record_is_a_chain_break() {
     let mut records = evidence(&plan(), "run_1", &compensated());
     records.remove(2);
-    assert_eq!(verify(&records), [found(2, Fault::ChainBreak)]);
+    assert_eq!(verify(&records), [found(2, EvidenceFault::ChainBreak)]);
     records.remove(0);
-    assert_eq!(verify(&records)[0], found(0, Fault::ChainBreak));
+    assert_eq!(verify(&records)[0], found(0, EvidenceFault::ChainBreak));
 }
 
 #[test]
 fn time_that_runs_backwards_is_noticed() {
     let mut events = compensated();
     events[6].at = Time(500);
-    let faults: Vec<Finding> = verify(&evidence(&plan(), "run_1", &events));
+    let faults: Vec<EvidenceFinding> = verify(&evidence(&plan(), "run_1", &events));
     assert!(
-        faults.contains(&found(3, Fault::TimestampNotMonotonic)),
+        faults.contains(&found(3, EvidenceFault::TimestampNotMonotonic)),
         "{faults:?}"
     );
 }

@@ -20,7 +20,7 @@ use stepwell_engine::service::Service;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
 use stepwell_worker::secrets::Secrets;
-use stepwell_worker::{Crew, Means};
+use stepwell_worker::{Crew, WorkerResources};
 
 use super::gauge::{self, Cpu};
 use super::load::Load;
@@ -184,7 +184,7 @@ impl Bench {
             Some((tool, call)) => Some(alone::measure(&tool, &call, self.at_a_time, self.time)?),
             None => None,
         };
-        let crew = Crew::new(means(&folder.0, kind)?, kind.handlers())?;
+        let crew = Crew::new(resources(&folder.0, kind)?, kind.handlers())?;
         let store = self.place.open()?;
         let load = Load::new(plan, "t");
         let handle = Arc::new(OnceLock::new());
@@ -258,12 +258,12 @@ impl Bench {
     }
 }
 
-fn means(folder: &Path, kind: Kind) -> Result<Means> {
+fn resources(folder: &Path, kind: Kind) -> Result<WorkerResources> {
     let artifacts = Artifacts::open(&folder.join("artifacts").to_string_lossy())?;
     let logs = Logs::beside(folder, &artifacts);
-    let means = Means::new(Secrets::from_env()?, artifacts, logs).with_all_tools();
+    let resources = WorkerResources::new(Secrets::from_env()?, artifacts, logs).with_all_tools();
     Ok(match kind.own_tool() {
-        Some((name, tool)) => means.with_tool(name, tool),
-        None => means,
+        Some((name, tool)) => resources.with_tool(name, tool),
+        None => resources,
     })
 }

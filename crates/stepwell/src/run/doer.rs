@@ -9,7 +9,7 @@ use stepwell_engine::mock::{FailRule, Mock};
 use stepwell_kernel::plan::{Plan, Step, Work};
 use stepwell_kernel::time::Time;
 use stepwell_worker::Crew;
-use stepwell_worker::logs::Entry;
+use stepwell_worker::logs::LogEntry;
 
 use super::RunEngine;
 use super::native::Native;
@@ -130,7 +130,7 @@ impl Doer {
     }
 
     /// What steps have said since this was asked last.
-    pub(super) fn said(&mut self) -> Option<Arc<Entry>> {
+    pub(super) fn said(&mut self) -> Option<Arc<LogEntry>> {
         match self {
             Doer::Native(native) => native.said(),
             Doer::Mock(_) => None,

@@ -8,7 +8,7 @@ use stepwell_dialects::document::{run_substatus, run_word, step_word};
 use stepwell_kernel::event::{Body, Event, SkipReason, Verdict};
 use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::time::Time;
-use stepwell_worker::log::Stream;
+use stepwell_worker::step_log::Stream;
 
 use super::follow::Followed;
 use super::phrases::{self, Progress};

@@ -10,7 +10,7 @@ use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::engine::Ask;
 use stepwell_kernel::command::Command;
 use stepwell_worker::Crew;
-use stepwell_worker::logs::Entry;
+use stepwell_worker::logs::LogEntry;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use super::RunEngine;
@@ -23,14 +23,14 @@ pub(super) struct Native {
     reports: Receiver<(Assignment, Command)>,
     /// What came while nobody could take it.
     early: VecDeque<(Assignment, Command)>,
-    said: broadcast::Receiver<Arc<Entry>>,
+    said: broadcast::Receiver<Arc<LogEntry>>,
 }
 
 impl Native {
     pub(super) fn new(mut engine: RunEngine, crew: Crew) -> Native {
         engine.config().serves = crew.serves();
         let (report, reports) = mpsc::channel();
-        let said = crew.means().logs.subscribe();
+        let said = crew.resources().logs.subscribe();
         Native {
             engine,
             crew,
@@ -98,7 +98,7 @@ impl Native {
 
     /// What steps have said since this was asked last. Who says too much is not heard in full; the log
     /// has it.
-    pub(super) fn said(&mut self) -> Option<Arc<Entry>> {
+    pub(super) fn said(&mut self) -> Option<Arc<LogEntry>> {
         loop {
             match self.said.try_recv() {
                 Ok(entry) => return Some(entry),
@@ -130,7 +130,7 @@ impl Native {
             self.engine.fire_due()?;
         }
         self.crew.stop_all();
-        let killed = Instant::now() + self.crew.means().limits.grace + Duration::from_secs(2);
+        let killed = Instant::now() + self.crew.resources().limits.grace + Duration::from_secs(2);
         while !self.is_idle() && Instant::now() < killed {
             self.rest(Duration::from_millis(50));
             self.take_in()?;

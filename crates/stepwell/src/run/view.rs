@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use stepwell_kernel::event::Event;
-use stepwell_worker::log::Stream;
+use stepwell_worker::step_log::Stream;
 
 use super::RunEngine;
 use super::follow::{Followed, Follower};

@@ -13,7 +13,7 @@ use stepwell_engine::rows::parse_target;
 use stepwell_engine::{Error, run_id_for};
 use stepwell_kernel::event::{Body, Event, WaitKind};
 use stepwell_kernel::rejection::{Code, Rejection};
-use stepwell_worker::logs::{Line as LogLine, LogFile, Logs};
+use stepwell_worker::logs::{LogFile, LogLine, Logs};
 use tokio::runtime::{Builder, Runtime};
 
 use super::Refused;

@@ -8,7 +8,7 @@ const LONGEST: usize = 200;
 
 /// What an artifact belongs to, and its name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct ArtifactKey {
     /// The run.
     pub run_id: String,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
@@ -19,11 +19,11 @@ pub struct Key {
     pub name: String,
 }
 
-impl Key {
+impl ArtifactKey {
     /// A key of these parts.
     #[must_use]
-    pub fn new(run_id: &str, step_id: &str, execution: u32, name: &str) -> Key {
-        Key {
+    pub fn new(run_id: &str, step_id: &str, execution: u32, name: &str) -> ArtifactKey {
+        ArtifactKey {
             run_id: run_id.to_owned(),
             step_id: step_id.to_owned(),
             execution,
@@ -43,11 +43,11 @@ impl Key {
         )
     }
 
-    /// What a path stands for, if it is one that [`Key::path`] makes.
+    /// What a path stands for, if it is one that [`ArtifactKey::path`] makes.
     #[must_use]
-    pub fn from_path(path: &str) -> Option<Key> {
+    pub fn from_path(path: &str) -> Option<ArtifactKey> {
         let mut parts = path.strip_prefix("runs/")?.split('/');
-        let key = Key {
+        let key = ArtifactKey {
             run_id: name_of(parts.next()?)?,
             step_id: name_of(parts.next()?)?,
             execution: parts.next()?.parse().ok()?,

@@ -4,11 +4,11 @@
 //! Paths are relative to the store, so a store can be moved. What becomes of references in values is
 //! in [`mod@shrink`]; where things are kept is in `key.rs`.
 
+mod cache;
 mod error;
 mod key;
-mod place;
+mod location;
 mod preview;
-mod recent;
 mod retention;
 mod shrink;
 
@@ -25,14 +25,14 @@ use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::reference::SCHEME;
 
 pub use error::ArtifactError;
-pub use key::{Key, name_of, segment};
-pub(crate) use place::{private_dir, secure};
+pub use key::{ArtifactKey, name_of, segment};
+pub(crate) use location::{private_dir, secure};
 pub use preview::preview;
 pub use retention::{Pruned, Stored};
-pub use shrink::{INLINE_BYTES, Keep, is_ref, refers};
+pub use shrink::{INLINE_BYTES, RetainedPaths, is_ref, refers};
 
 use key::hex;
-use place::Place;
+use location::Location;
 
 /// How much is read into memory at once, unless someone says otherwise.
 const READ_LIMIT: u64 = 256 << 20;
@@ -41,9 +41,9 @@ const READ_LIMIT: u64 = 256 << 20;
 #[derive(Clone)]
 pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
-    place: Place,
+    place: Location,
     limit: u64,
-    recent: recent::Recent,
+    cache: cache::ArtifactCache,
 }
 
 /// The clients of clouds hold credentials, so they are not shown.
@@ -60,12 +60,12 @@ impl Artifacts {
     /// Opens the store at an address: a path, `file:///…`, `s3://bucket/prefix`, `gs://…`, `az://…`,
     /// or `memory:` for tests. A folder is made if it is not there.
     pub fn open(address: &str) -> Result<Artifacts, ArtifactError> {
-        let (store, place) = place::open(address)?;
+        let (store, place) = location::open(address)?;
         Ok(Artifacts {
             store,
             place,
             limit: READ_LIMIT,
-            recent: recent::Recent::default(),
+            cache: cache::ArtifactCache::default(),
         })
     }
 
@@ -80,15 +80,15 @@ impl Artifacts {
     #[must_use]
     pub fn folder(&self) -> Option<&FilePath> {
         match &self.place {
-            Place::Local(path) => Some(path),
-            Place::Memory | Place::Remote => None,
+            Location::Local(path) => Some(path),
+            Location::Memory | Location::Remote => None,
         }
     }
 
     /// Keeps bytes under a key, all of them or none. What was there before is replaced.
     pub async fn put(
         &self,
-        key: &Key,
+        key: &ArtifactKey,
         kind: &str,
         bytes: impl Into<Bytes>,
     ) -> Result<ArtifactRef, ArtifactError> {
@@ -135,7 +135,7 @@ impl Artifacts {
     }
 
     /// What is kept under a key, unchecked, since nobody has its reference.
-    pub(crate) async fn at(&self, key: &Key) -> Result<Bytes, ArtifactError> {
+    pub(crate) async fn at(&self, key: &ArtifactKey) -> Result<Bytes, ArtifactError> {
         let path = key.path();
         self.read(&format!("{SCHEME}{path}"), &parse(&path)?).await
     }

@@ -7,13 +7,13 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt as _};
 
 use super::key::{name_of, run_path};
-use super::{ArtifactError, Artifacts, Key, parse};
+use super::{ArtifactError, ArtifactKey, Artifacts, parse};
 
 /// An artifact that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// What it belongs to; none if its name was too long to be turned back.
-    pub key: Option<Key>,
+    pub key: Option<ArtifactKey>,
     /// Where it is, as a reference names it.
     pub uri: String,
     /// Its size.
@@ -118,7 +118,7 @@ impl Artifacts {
 
 fn stored(object: &ObjectMeta) -> Stored {
     Stored {
-        key: Key::from_path(object.location.as_ref()),
+        key: ArtifactKey::from_path(object.location.as_ref()),
         uri: format!("{}{}", super::SCHEME, object.location),
         bytes: object.size,
         modified: SystemTime::from(object.last_modified),

@@ -12,7 +12,7 @@ use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::reference::{self, AT, COUNT, KEYS, REF};
 
 use super::preview::preview;
-use super::{ArtifactError, Artifacts, Key};
+use super::{ArtifactError, ArtifactKey, Artifacts};
 
 /// A value whose JSON has more bytes than this is kept as an artifact.
 pub const INLINE_BYTES: usize = 64 << 10;
@@ -30,7 +30,7 @@ const PREVIEW: &str = "_preview";
 
 /// Which parts of a value stay in its place, as long as they are small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Keep {
+pub struct RetainedPaths {
     /// Names of fields and indices of items: `["rows", "0", "id"]`. The earlier ones go first when
     /// not all have room.
     pub paths: Vec<Vec<String>>,
@@ -41,9 +41,9 @@ impl Artifacts {
     /// kept under the key.
     pub async fn shrink(
         &self,
-        key: &Key,
+        key: &ArtifactKey,
         value: Json,
-        keep: &Keep,
+        keep: &RetainedPaths,
     ) -> Result<(Json, Option<ArtifactRef>), ArtifactError> {
         let text = value.to_string();
         if text.len() <= INLINE_BYTES {
@@ -86,7 +86,7 @@ impl Artifacts {
     /// every item.
     async fn parsed(&self, reference: &ArtifactRef) -> Result<Arc<Json>, ArtifactError> {
         let hash = reference.sha256.clone().unwrap_or_default();
-        if let Some(known) = self.recent.get(&hash) {
+        if let Some(known) = self.cache.get(&hash) {
             return Ok(known);
         }
         let bytes = self.get(reference).await?;
@@ -96,7 +96,7 @@ impl Artifacts {
                 why: format!("it is not JSON: {error}"),
             })?;
         let json = Arc::new(json);
-        self.recent.put(hash, bytes.len(), &json);
+        self.cache.put(hash, bytes.len(), &json);
         Ok(json)
     }
 }

@@ -16,20 +16,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::became::{Became, cut, failed};
-use super::{Shared, caught};
-use crate::artifacts::{Keep, Key};
+use super::{CrewShared, caught};
+use crate::artifacts::{ArtifactKey, RetainedPaths};
+use crate::expression_location;
 use crate::handler::{self, Failure, Reply};
-use crate::keep;
-use crate::log::StepLog;
 use crate::outcome::ToolError;
-use crate::pipeline::{self, Ending, MAX_VALUE, Surroundings};
-use crate::place;
-use crate::ready::Ready;
-use crate::scope::{Fixed, Vars, View};
+use crate::pipeline::{self, Ending, MAX_VALUE, PipelineContext};
+use crate::retained;
+use crate::scope::{ScopeView, StepInputs, TaskVars};
 use crate::secrets::Redactor;
-use crate::tool::{Cx, Stop};
+use crate::step_log::StepLog;
+use crate::tool::{StopReason, TaskContext};
+use crate::warm_pool::PreparedStep;
 
-impl Shared {
+impl CrewShared {
     pub(super) async fn work(&self, job: &Assignment, cancelled: CancellationToken) -> Became {
         let claimed = &job.claimed;
         let target = claimed.claim.target;
@@ -37,20 +37,20 @@ impl Shared {
         let redactor = Redactor::new();
         let step_id: Arc<str> = target_name(&job.plan, target).into();
         let execution = claimed.claim.execution;
-        let lines = self.means.logs.begin(
+        let lines = self.resources.logs.begin(
             &job.run_id,
             &step_id,
             execution,
             &redactor,
-            &self.means.limits,
+            &self.resources.limits,
         );
-        let cx = Cx {
+        let cx = TaskContext {
             run_id: Arc::clone(&job.run_id),
             step_id,
             idempotency_key: claimed.idempotency_key.as_str().into(),
             attempt: 1,
-            limits: self.means.limits,
-            deadline: Instant::now() + self.means.limits.timeout,
+            limits: self.resources.limits,
+            deadline: Instant::now() + self.resources.limits.timeout,
             cancelled,
             log: StepLog::new(lines.clone()),
         };
@@ -87,7 +87,7 @@ impl Shared {
         let Some(args) = job.claimed.args.as_deref() else {
             return Ok(Map::new());
         };
-        Ok(match self.means.artifacts.expand(args).await? {
+        Ok(match self.resources.artifacts.expand(args).await? {
             Json::Object(map) => map,
             _ => Map::new(),
         })
@@ -97,14 +97,18 @@ impl Shared {
     async fn input(
         &self,
         job: &Assignment,
-        ready: &Ready,
-        fixed: &Fixed,
+        ready: &PreparedStep,
+        fixed: &StepInputs,
         mut args: Map<String, Json>,
         redactor: &Redactor,
     ) -> Result<Map<String, Json>, ToolError> {
         let claimed = &job.claimed;
         // Looked for in what the author wrote: data from outside cannot name a secret.
-        let resolved = self.means.secrets.gather(&ready.written, redactor).await?;
+        let resolved = self
+            .resources
+            .secrets
+            .gather(&ready.written, redactor)
+            .await?;
         let mut own = self.rendered(job, fixed, &ready.input, &args)?;
         resolved.apply(&mut own)?;
         if let Json::Object(own) = own {
@@ -120,14 +124,14 @@ impl Shared {
     fn rendered(
         &self,
         job: &Assignment,
-        fixed: &Fixed,
+        fixed: &StepInputs,
         written: &TemplateValue,
         args: &Map<String, Json>,
     ) -> Result<Json, ToolError> {
-        let view = View {
+        let view = ScopeView {
             plan: &job.plan,
             fixed,
-            vars: &Vars::default(),
+            vars: &TaskVars::default(),
             args,
             task: "",
             attempt: 1,
@@ -135,12 +139,12 @@ impl Shared {
         };
         written.evaluate_within(&view, MAX_VALUE).map_err(|error| {
             let step = &job.plan.step(job.claimed.step).name;
-            let message = place::of(&job.plan, step, &error);
+            let message = expression_location::of(&job.plan, step, &error);
             ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", message)
         })
     }
 
-    async fn tools(&self, job: &Assignment, cx: Cx, redactor: Redactor) -> Became {
+    async fn tools(&self, job: &Assignment, cx: TaskContext, redactor: Redactor) -> Became {
         match self.run_tools(job, cx, redactor).await {
             Ok(became) => became,
             Err(error) => failed(error, Patch::new()),
@@ -150,25 +154,25 @@ impl Shared {
     async fn run_tools(
         &self,
         job: &Assignment,
-        cx: Cx,
+        cx: TaskContext,
         redactor: Redactor,
     ) -> Result<Became, ToolError> {
         let claimed = &job.claimed;
-        let ready = self.shelf.of(job)?;
+        let ready = self.warm_pool.of(job)?;
         let pipeline = ready.pipeline()?;
-        let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
-        pipeline::bring(&self.means, &mut fixed).await?;
+        let mut fixed = StepInputs::new(&job.run_id, &job.plan, claimed);
+        pipeline::bring(&self.resources, &mut fixed).await?;
         let args = self.args(job).await?;
         self.unlock(job, &ready.keychain, &mut fixed, &redactor)
             .await?;
         let memo = match claimed.memo.as_deref() {
-            Some(memo) => Some(self.means.artifacts.expand(memo).await?),
+            Some(memo) => Some(self.resources.artifacts.expand(memo).await?),
             None => None,
         };
         let args = self.input(job, &ready, &fixed, args, &redactor).await?;
         let step = &job.plan.step(claimed.step).name;
-        let surroundings = Surroundings {
-            means: &self.means,
+        let context = PipelineContext {
+            resources: &self.resources,
             plan: &job.plan,
             step,
             fixed,
@@ -177,32 +181,31 @@ impl Shared {
             redactor,
             may_wait: matches!(claimed.claim.target, Target::Step(_)),
         };
-        let payload = surroundings.fixed.payload.clone();
+        let payload = context.fixed.payload.clone();
         let payload = payload.as_deref();
-        Ok(
-            match surroundings.run(pipeline, memo.as_ref(), payload).await {
-                Ending::Completed { output, ctx } => {
-                    let (output, ctx, artifacts) =
-                        self.shrink(job, output, ctx, &ready.keep).await?;
-                    Became::Completed(output, ctx, artifacts)
-                }
-                Ending::Failed { error, ctx } => {
-                    let (_, ctx, _) = self.shrink(job, Json::Null, ctx, &keep::nothing()).await?;
-                    failed(error, ctx)
-                }
-                Ending::Waits {
-                    wait,
-                    timeout,
-                    memo,
-                } => {
-                    let redactor = &surroundings.redactor;
-                    self.waits(job, wait, timeout, Vec::new(), Some(memo), redactor)
-                        .await?
-                }
-                Ending::Stopped(Stop::Cancelled) => Became::Stopped,
-                Ending::Stopped(stop) => failed(stop.error(), Patch::new()),
-            },
-        )
+        Ok(match context.run(pipeline, memo.as_ref(), payload).await {
+            Ending::Completed { output, ctx } => {
+                let (output, ctx, artifacts) = self.shrink(job, output, ctx, &ready.keep).await?;
+                Became::Completed(output, ctx, artifacts)
+            }
+            Ending::Failed { error, ctx } => {
+                let (_, ctx, _) = self
+                    .shrink(job, Json::Null, ctx, &retained::nothing())
+                    .await?;
+                failed(error, ctx)
+            }
+            Ending::Waits {
+                wait,
+                timeout,
+                memo,
+            } => {
+                let redactor = &context.redactor;
+                self.waits(job, wait, timeout, Vec::new(), Some(memo), redactor)
+                    .await?
+            }
+            Ending::Stopped(StopReason::Cancelled) => Became::Stopped,
+            Ending::Stopped(stop) => failed(stop.error(), Patch::new()),
+        })
     }
 
     /// Gets the secrets that the templates name below `keychain`.
@@ -210,7 +213,7 @@ impl Shared {
         &self,
         job: &Assignment,
         names: &[String],
-        fixed: &mut Fixed,
+        fixed: &mut StepInputs,
         redactor: &Redactor,
     ) -> Result<(), ToolError> {
         if names.is_empty() {
@@ -219,17 +222,21 @@ impl Shared {
         let entries = job.plan.net().extra.get("keychain").unwrap_or(&Json::Null);
         let mut values = Map::new();
         for name in names {
-            let value = self.means.secrets.keychain(entries, name, redactor).await?;
+            let value = self
+                .resources
+                .secrets
+                .keychain(entries, name, redactor)
+                .await?;
             values.insert(name.clone(), value);
         }
         fixed.keychain = Arc::new(Json::Object(values));
         Ok(())
     }
 
-    fn key(&self, job: &Assignment, name: &str) -> Key {
+    fn key(&self, job: &Assignment, name: &str) -> ArtifactKey {
         let claim = &job.claimed.claim;
         let step_id = target_name(&job.plan, claim.target);
-        Key::new(&job.run_id, &step_id, claim.execution, name)
+        ArtifactKey::new(&job.run_id, &step_id, claim.execution, name)
     }
 
     /// The step waits. All that this writes down is without secrets, and small.
@@ -242,7 +249,7 @@ impl Shared {
         memo: Option<Json>,
         redactor: &Redactor,
     ) -> Result<Became, ToolError> {
-        let store = &self.means.artifacts;
+        let store = &self.resources.artifacts;
         outbound.iter_mut().for_each(|event| redactor.json(event));
         if let WaitFor::Child { input, .. } = &mut wait
             && let Json::Object(fields) = input
@@ -250,14 +257,14 @@ impl Shared {
             for (name, value) in fields {
                 let key = self.key(job, &format!("input.{name}"));
                 let whole = std::mem::take(value);
-                *value = store.shrink(&key, whole, &keep::nothing()).await?.0;
+                *value = store.shrink(&key, whole, &retained::nothing()).await?.0;
             }
         }
         let memo = match memo {
             Some(mut memo) => {
                 redactor.json(&mut memo);
                 let key = self.key(job, "memo");
-                Some(store.shrink(&key, memo, &keep::nothing()).await?.0)
+                Some(store.shrink(&key, memo, &retained::nothing()).await?.0)
             }
             None => None,
         };
@@ -270,15 +277,15 @@ impl Shared {
         job: &Assignment,
         output: Json,
         ctx: Patch,
-        keep: &Keep,
+        keep: &RetainedPaths,
     ) -> Result<(Json, Patch, Vec<ArtifactRef>), ToolError> {
-        let store = &self.means.artifacts;
+        let store = &self.resources.artifacts;
         let (output, reference) = store.shrink(&self.key(job, "output"), output, keep).await?;
         let mut artifacts: Vec<ArtifactRef> = reference.into_iter().collect();
         let mut small = Patch::new();
         for (name, value) in ctx {
             let key = self.key(job, &format!("ctx.{name}"));
-            let (value, reference) = store.shrink(&key, value, &keep::nothing()).await?;
+            let (value, reference) = store.shrink(&key, value, &retained::nothing()).await?;
             artifacts.extend(reference);
             small.insert(name, value);
         }
@@ -290,7 +297,7 @@ impl Shared {
         job: &Assignment,
         queue: &str,
         operation: &str,
-        cx: Cx,
+        cx: TaskContext,
         redactor: &Redactor,
     ) -> Became {
         match self.run_handler(job, queue, operation, cx, redactor).await {
@@ -304,7 +311,7 @@ impl Shared {
         job: &Assignment,
         queue: &str,
         operation: &str,
-        cx: Cx,
+        cx: TaskContext,
         redactor: &Redactor,
     ) -> Result<Became, ToolError> {
         let claimed = &job.claimed;
@@ -313,9 +320,9 @@ impl Shared {
                 format!("this worker has no handler for {operation:?} of the queue {queue:?}");
             return Err(ToolError::invalid("HANDLER_MISSING", message));
         };
-        let ready = self.shelf.of(job)?;
-        let mut fixed = Fixed::new(&job.run_id, &job.plan, claimed);
-        pipeline::bring(&self.means, &mut fixed).await?;
+        let ready = self.warm_pool.of(job)?;
+        let mut fixed = StepInputs::new(&job.run_id, &job.plan, claimed);
+        pipeline::bring(&self.resources, &mut fixed).await?;
         let args = self.args(job).await?;
         self.unlock(job, &ready.keychain, &mut fixed, redactor)
             .await?;
@@ -326,7 +333,7 @@ impl Shared {
             false => Json::Object(input),
         };
         let memo = match &claimed.memo {
-            Some(memo) => Some(self.means.artifacts.expand_shared(memo).await?),
+            Some(memo) => Some(self.resources.artifacts.expand_shared(memo).await?),
             None => None,
         };
         let config = self.rendered(job, &fixed, &ready.config, &Map::new())?;

@@ -24,8 +24,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handlers;
-use crate::means::Means;
-use crate::ready::Shelf;
+use crate::resources::WorkerResources;
+use crate::warm_pool::WarmPool;
 use became::command;
 
 /// How long a job that was stopped may take beyond its programs' grace: its log is written yet.
@@ -36,7 +36,7 @@ type Slot = (RunNo, Target, u32);
 
 /// Does jobs, many at a time.
 pub struct Crew {
-    shared: Arc<Shared>,
+    shared: Arc<CrewShared>,
     handle: Handle,
     /// Ends with the crew, if the crew made it.
     runtime: Option<Runtime>,
@@ -45,40 +45,40 @@ pub struct Crew {
 impl fmt::Debug for Crew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Crew")
-            .field("means", &self.shared.means)
+            .field("resources", &self.shared.resources)
             .field("handlers", &self.shared.handlers)
             .finish_non_exhaustive()
     }
 }
 
-struct Shared {
-    means: Means,
+struct CrewShared {
+    resources: WorkerResources,
     handlers: Handlers,
     running: Mutex<HashMap<Slot, CancellationToken>>,
-    shelf: Shelf,
+    warm_pool: WarmPool,
 }
 
 impl Crew {
     /// A crew with threads of its own.
-    pub fn new(means: Means, handlers: Handlers) -> io::Result<Crew> {
+    pub fn new(resources: WorkerResources, handlers: Handlers) -> io::Result<Crew> {
         let runtime = Builder::new_multi_thread()
             .thread_name("stepwell-worker")
             .enable_all()
             .build()?;
         let handle = runtime.handle().clone();
-        let mut crew = Crew::on(handle, means, handlers);
+        let mut crew = Crew::on(handle, resources, handlers);
         crew.runtime = Some(runtime);
         Ok(crew)
     }
 
     /// A crew on a runtime that is there already.
     #[must_use]
-    pub fn on(handle: Handle, means: Means, handlers: Handlers) -> Crew {
-        let shared = Arc::new(Shared {
-            means,
+    pub fn on(handle: Handle, resources: WorkerResources, handlers: Handlers) -> Crew {
+        let shared = Arc::new(CrewShared {
+            resources,
             handlers,
             running: Mutex::default(),
-            shelf: Shelf::default(),
+            warm_pool: WarmPool::default(),
         });
         Crew {
             shared,
@@ -103,8 +103,8 @@ impl Crew {
 
     /// What it has.
     #[must_use]
-    pub fn means(&self) -> &Means {
-        &self.shared.means
+    pub fn resources(&self) -> &WorkerResources {
+        &self.shared.resources
     }
 
     /// Does a job and reports what became of it, once.
@@ -170,7 +170,7 @@ impl Worker for Crew {
 
     fn stop_all(&mut self) -> Duration {
         Crew::stop_all(self);
-        self.shared.means.limits.grace + LAST_WORDS
+        self.shared.resources.limits.grace + LAST_WORDS
     }
 }
 
@@ -193,7 +193,7 @@ async fn caught<T>(work: AssertUnwindSafe<impl Future<Output = T>>) -> Result<T,
     .await
 }
 
-impl Shared {
+impl CrewShared {
     fn running(&self) -> MutexGuard<'_, HashMap<Slot, CancellationToken>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::Logs;
-use super::line::{self, Entry};
+use super::line::{self, LogEntry};
 use super::read::files;
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ pub struct Follow<F> {
     is_over: F,
     /// How far each file has been read.
     read: BTreeMap<PathBuf, u64>,
-    ready: VecDeque<Entry>,
+    ready: VecDeque<LogEntry>,
 }
 
 impl<F> fmt::Debug for Follow<F> {
@@ -59,9 +59,9 @@ impl Logs {
 }
 
 impl<F: FnMut() -> bool> Iterator for Follow<F> {
-    type Item = io::Result<Entry>;
+    type Item = io::Result<LogEntry>;
 
-    fn next(&mut self) -> Option<io::Result<Entry>> {
+    fn next(&mut self) -> Option<io::Result<LogEntry>> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
                 return Some(Ok(entry));
@@ -90,7 +90,7 @@ impl<F> Follow<F> {
         for (path, log) in found {
             let read = self.read.entry(path.clone()).or_insert(0);
             for line in read_on(&path, read)? {
-                fresh.push(Entry {
+                fresh.push(LogEntry {
                     run_id: self.run_id.clone(),
                     step_id: log.step_id.clone(),
                     execution: log.execution,
@@ -105,7 +105,7 @@ impl<F> Follow<F> {
 }
 
 /// The lines behind `read` that are whole; `read` moves on behind them.
-fn read_on(path: &Path, read: &mut u64) -> io::Result<Vec<line::Line>> {
+fn read_on(path: &Path, read: &mut u64) -> io::Result<Vec<line::LogLine>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         // It was removed in the meantime.

@@ -6,11 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use stepwell_kernel::time::Time;
 
-use crate::log::Stream;
+use crate::step_log::Stream;
 
 /// One line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     /// When it was said, in RFC 3339 with milliseconds.
     pub at: String,
     /// Which task said it; empty for the step itself.
@@ -23,7 +23,7 @@ pub struct Line {
 
 /// A line, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LogEntry {
     /// The run.
     pub run_id: String,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
@@ -31,11 +31,11 @@ pub struct Entry {
     /// Which execution of it.
     pub execution: u32,
     /// What was said.
-    pub line: Line,
+    pub line: LogLine,
 }
 
 #[derive(Deserialize, Serialize)]
-struct Row<'a> {
+struct LogRow<'a> {
     #[serde(borrow)]
     at: Cow<'a, str>,
     #[serde(borrow)]
@@ -47,7 +47,7 @@ struct Row<'a> {
 
 /// A line as it stands in a file, with its end.
 pub(super) fn write(at: &str, task: &str, stream: Stream, text: &str) -> Vec<u8> {
-    let row = Row {
+    let row = LogRow {
         at: at.into(),
         task: task.into(),
         stream: stream.name().into(),
@@ -60,10 +60,10 @@ pub(super) fn write(at: &str, task: &str, stream: Stream, text: &str) -> Vec<u8>
 }
 
 /// Reads a line; none if it is torn, as one is that a crash cut off.
-pub(super) fn read(bytes: &[u8]) -> Option<Line> {
-    let row: Row<'_> = serde_json::from_slice(bytes).ok()?;
+pub(super) fn read(bytes: &[u8]) -> Option<LogLine> {
+    let row: LogRow<'_> = serde_json::from_slice(bytes).ok()?;
     let streams = [Stream::Out, Stream::Err, Stream::Note];
-    Some(Line {
+    Some(LogLine {
         at: row.at.into_owned(),
         task: row.task.into_owned(),
         stream: streams.into_iter().find(|it| it.name() == row.stream)?,
@@ -72,7 +72,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Line> {
 }
 
 /// All lines of a file that are whole.
-pub(super) fn read_all(bytes: &[u8]) -> Vec<Line> {
+pub(super) fn read_all(bytes: &[u8]) -> Vec<LogLine> {
     bytes
         .split(|byte| *byte == b'\n')
         .filter_map(read)

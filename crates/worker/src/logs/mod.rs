@@ -14,13 +14,13 @@ use std::{fs, io, thread};
 use tokio::sync::broadcast;
 
 pub use follow::Follow;
-pub use line::{Entry, Line};
+pub use line::{LogEntry, LogLine};
 pub use read::LogFile;
-pub use writer::Writer;
+pub use writer::LogWriter;
 
 use crate::artifacts::{Artifacts, Pruned, name_of, segment};
 use crate::secrets::Redactor;
-use crate::tool::Limits;
+use crate::tool::TaskLimits;
 
 /// How a log's file ends.
 const ENDING: &str = ".jsonl";
@@ -34,16 +34,16 @@ const WATCHED: usize = 4096;
 /// The logs of steps. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Logs {
-    shared: Arc<Shared>,
+    shared: Arc<LogsShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LogsShared {
     folder: PathBuf,
     artifacts: Option<Artifacts>,
-    watched: broadcast::Sender<Arc<Entry>>,
+    watched: broadcast::Sender<Arc<LogEntry>>,
     /// To the thread that takes buffers to their files; it starts with the first log.
-    flushing: OnceLock<mpsc::Sender<Weak<Writer>>>,
+    flushing: OnceLock<mpsc::Sender<Weak<LogWriter>>>,
 }
 
 impl Logs {
@@ -61,7 +61,7 @@ impl Logs {
 
     fn with(folder: &Path, artifacts: Option<Artifacts>) -> Logs {
         Logs {
-            shared: Arc::new(Shared {
+            shared: Arc::new(LogsShared {
                 folder: folder.join("logs"),
                 artifacts,
                 watched: broadcast::Sender::new(WATCHED),
@@ -84,16 +84,16 @@ impl Logs {
         step_id: &str,
         execution: u32,
         redactor: &Redactor,
-        limits: &Limits,
-    ) -> Arc<Writer> {
+        limits: &TaskLimits,
+    ) -> Arc<LogWriter> {
         let key = writer::key(run_id, step_id, execution);
-        Writer::new(self, key, redactor.clone(), limits.log_bytes)
+        LogWriter::new(self, key, redactor.clone(), limits.log_bytes)
     }
 
     /// Every line of every log of this process from now on. Who is too slow misses some, and is told
     /// how many.
     #[must_use]
-    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Entry>> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<LogEntry>> {
         self.shared.watched.subscribe()
     }
 
@@ -139,7 +139,7 @@ impl Logs {
         self.shared.artifacts.as_ref()
     }
 
-    fn show(&self, entry: impl FnOnce() -> Entry) {
+    fn show(&self, entry: impl FnOnce() -> LogEntry) {
         if self.shared.watched.receiver_count() > 0 {
             // The last one may just have gone.
             let _ = self.shared.watched.send(Arc::new(entry()));
@@ -147,7 +147,7 @@ impl Logs {
     }
 
     /// Has a buffer taken to its file soon; false if there is nobody who does it.
-    fn await_flush(&self, writer: Weak<Writer>) -> bool {
+    fn await_flush(&self, writer: Weak<LogWriter>) -> bool {
         let flushing = self.shared.flushing.get_or_init(|| {
             let (sender, waiting) = mpsc::channel();
             // If it cannot be started, sending fails and each line is written at once.
@@ -161,7 +161,7 @@ impl Logs {
 }
 
 /// Takes buffers to their files until no log is left that could send one.
-fn flush_all(waiting: &mpsc::Receiver<Weak<Writer>>) {
+fn flush_all(waiting: &mpsc::Receiver<Weak<LogWriter>>) {
     while let Ok(first) = waiting.recv() {
         thread::sleep(writer::DELAY);
         for writer in [first].into_iter().chain(waiting.try_iter()) {

@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::line::{Line, read_all};
+use super::line::{LogLine, read_all};
 use super::{ENDING, Logs, UPLOADED, writer};
-use crate::artifacts::{ArtifactError, Key, name_of, segment};
+use crate::artifacts::{ArtifactError, ArtifactKey, name_of, segment};
 
 /// A log that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Logs {
         run_id: &str,
         step_id: &str,
         execution: Option<u32>,
-    ) -> io::Result<Vec<Line>> {
+    ) -> io::Result<Vec<LogLine>> {
         let executions = match execution {
             Some(execution) => vec![execution],
             None => self.executions(run_id, step_id).await?,
@@ -67,8 +67,8 @@ impl Logs {
     }
 
     /// The last lines of a step, across its executions.
-    pub async fn tail(&self, run_id: &str, step_id: &str, n: usize) -> io::Result<Vec<Line>> {
-        let mut lines: Vec<Line> = Vec::new();
+    pub async fn tail(&self, run_id: &str, step_id: &str, n: usize) -> io::Result<Vec<LogLine>> {
+        let mut lines: Vec<LogLine> = Vec::new();
         for execution in self.executions(run_id, step_id).await?.into_iter().rev() {
             if lines.len() >= n {
                 break;
@@ -89,7 +89,7 @@ impl Logs {
     }
 
     /// A log as it was written. One that is not there is empty: the execution said nothing.
-    async fn bytes(&self, key: &Key) -> io::Result<Vec<u8>> {
+    async fn bytes(&self, key: &ArtifactKey) -> io::Result<Vec<u8>> {
         let path = self.file(&key.run_id, &key.step_id, key.execution);
         match (tokio::fs::read(path).await, self.remote()) {
             (Ok(bytes), _) => Ok(bytes),

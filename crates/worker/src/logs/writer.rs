@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::line::{self, Entry, Line};
+use super::line::{self, LogEntry, LogLine};
 use super::{Logs, UPLOADED};
-use crate::artifacts::{Key, private_dir};
-use crate::log::{Lines, Stream};
+use crate::artifacts::{ArtifactKey, private_dir};
 use crate::secrets::Redactor;
+use crate::step_log::{LogSink, Stream};
 
 /// How long a line stays in the buffer at most.
 pub(super) const DELAY: Duration = Duration::from_millis(50);
@@ -27,22 +27,22 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// A longer line is cut, so that one line cannot take a whole log.
 const LINE_BYTES: usize = 64 << 10;
 
-/// The log of one execution. It is ended by [`Writer::finish`], or by being dropped.
-pub struct Writer {
+/// The log of one execution. It is ended by [`LogWriter::finish`], or by being dropped.
+pub struct LogWriter {
     logs: Logs,
-    me: Weak<Writer>,
-    key: Key,
+    me: Weak<LogWriter>,
+    key: ArtifactKey,
     redactor: Redactor,
     limit: usize,
     /// Nothing is written any more; read before the lock, for programs that print without end.
     is_full: AtomicBool,
     lines_left_out: AtomicU64,
     bytes_left_out: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<WriterState>,
 }
 
 #[derive(Default)]
-struct State {
+struct WriterState {
     file: Option<File>,
     buffer: Vec<u8>,
     /// Bytes that are in the file or on their way.
@@ -54,7 +54,7 @@ struct State {
     is_over: bool,
 }
 
-impl fmt::Debug for Writer {
+impl fmt::Debug for LogWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Writer")
             .field("path", &self.path())
@@ -62,9 +62,14 @@ impl fmt::Debug for Writer {
     }
 }
 
-impl Writer {
-    pub(super) fn new(logs: &Logs, key: Key, redactor: Redactor, limit: usize) -> Arc<Writer> {
-        Arc::new_cyclic(|me| Writer {
+impl LogWriter {
+    pub(super) fn new(
+        logs: &Logs,
+        key: ArtifactKey,
+        redactor: Redactor,
+        limit: usize,
+    ) -> Arc<LogWriter> {
+        Arc::new_cyclic(|me| LogWriter {
             logs: logs.clone(),
             me: me.clone(),
             key,
@@ -79,7 +84,7 @@ impl Writer {
 
     /// Ends the log: all of it is in the file, and in the bucket if artifacts are in one. What is
     /// said later is not kept. The file is not synced: a log is not what a run is resumed from.
-    pub async fn finish(self: &Arc<Writer>) {
+    pub async fn finish(self: &Arc<LogWriter>) {
         // Most steps say nothing, and then there is no file that anybody must be waited for.
         if self.close_silent() {
             return;
@@ -151,7 +156,7 @@ impl Writer {
         state.file = None;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,11 +168,11 @@ impl Writer {
 
     /// Shows a line to those who watch.
     fn show(&self, at: String, task: &str, stream: Stream, text: &str) {
-        self.logs.show(|| Entry {
+        self.logs.show(|| LogEntry {
             run_id: self.key.run_id.clone(),
             step_id: self.key.step_id.clone(),
             execution: self.key.execution,
-            line: Line {
+            line: LogLine {
                 at,
                 task: task.to_owned(),
                 stream,
@@ -176,7 +181,7 @@ impl Writer {
         });
     }
 
-    fn write_out(&self, state: &mut State) {
+    fn write_out(&self, state: &mut WriterState) {
         if !state.buffer.is_empty()
             && !state.is_broken
             && let Err(error) = append(&mut state.file, &self.path(), &state.buffer)
@@ -193,7 +198,7 @@ impl Writer {
     }
 }
 
-impl Lines for Writer {
+impl LogSink for LogWriter {
     fn line(&self, task: &str, stream: Stream, text: &str) {
         if self.is_full.load(Ordering::Relaxed) {
             return self.leave_out(text);
@@ -226,7 +231,7 @@ impl Lines for Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         self.close();
     }
@@ -273,6 +278,6 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// The key under which a log is uploaded.
-pub(super) fn key(run_id: &str, step_id: &str, execution: u32) -> Key {
-    Key::new(run_id, step_id, execution, UPLOADED)
+pub(super) fn key(run_id: &str, step_id: &str, execution: u32) -> ArtifactKey {
+    ArtifactKey::new(run_id, step_id, execution, UPLOADED)
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::task::Task;
+use super::task::PipelineTask;
 use crate::outcome::ToolError;
 
 /// Puts the tasks of the library in the place of their calls.
 pub(super) fn flatten(
-    tasks: Vec<Task>,
+    tasks: Vec<PipelineTask>,
     library: &BTreeMap<String, Json>,
-) -> Result<Vec<Task>, ToolError> {
+) -> Result<Vec<PipelineTask>, ToolError> {
     let mut flat = Vec::with_capacity(tasks.len());
     for task in tasks {
         if task.kind != "workbook" {
@@ -39,7 +39,7 @@ pub(super) fn flatten(
 
 /// The tasks of an entry as a step calls them: with the call's arguments over their own, and what the
 /// call says of its end said of the last.
-fn called(call: &Task, entry: &[Json]) -> Result<Vec<Task>, ToolError> {
+fn called(call: &PipelineTask, entry: &[Json]) -> Result<Vec<PipelineTask>, ToolError> {
     let mut tasks = Vec::with_capacity(entry.len());
     for (at, json) in entry.iter().enumerate() {
         let mut json = json.clone();
@@ -63,7 +63,7 @@ fn called(call: &Task, entry: &[Json]) -> Result<Vec<Task>, ToolError> {
                 }
             }
         }
-        let mut task = Task::read(&json)?;
+        let mut task = PipelineTask::read(&json)?;
         if last {
             task.alias = Some(call.name.clone());
         }

@@ -3,11 +3,11 @@
 //! A pipeline does not sleep for long and does not wait for other runs: it says that the step waits,
 //! and writes down how far it came. Whoever claims the step when the wait is over goes on there.
 
-mod judge;
 mod library;
+mod outcome_view;
 mod progress;
+mod rules;
 mod script;
-mod seen;
 mod task;
 
 use std::collections::BTreeMap;
@@ -20,16 +20,16 @@ use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use tokio::time::Instant;
 
-use crate::means::Means;
-use crate::outcome::{Outcome, ToolError};
-use crate::place;
-use crate::scope::{self, Fixed, View};
+use crate::expression_location;
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::resources::WorkerResources;
+use crate::scope::{self, ScopeView, StepInputs};
 use crate::secrets::Redactor;
-use crate::tool::{Call, Cx, Stop};
-use judge::Next;
-use progress::{Progress, Resumed};
-use seen::Seen;
-use task::{Task, Timeout};
+use crate::tool::{StopReason, TaskContext, ToolCall};
+use outcome_view::OutcomeView;
+use progress::{PipelineProgress, WaitPurpose};
+use rules::NextAction;
+use task::{PipelineTask, Timeout};
 
 pub(crate) use task::MAX_VALUE;
 
@@ -43,7 +43,7 @@ const LONG_BACKOFF: Duration = Duration::from_secs(10);
 /// The tasks of a step, read once.
 #[derive(Debug)]
 pub(crate) struct Pipeline {
-    tasks: Vec<Task>,
+    tasks: Vec<PipelineTask>,
     /// Somebody looks at what single tasks returned.
     keeps_results: bool,
 }
@@ -65,7 +65,7 @@ impl Pipeline {
 
     /// The paths that its templates read.
     pub(crate) fn reads(&self) -> impl Iterator<Item = String> {
-        self.tasks.iter().flat_map(Task::reads)
+        self.tasks.iter().flat_map(PipelineTask::reads)
     }
 }
 
@@ -83,19 +83,19 @@ pub(crate) enum Ending {
         memo: Json,
     },
     /// It was told to stop.
-    Stopped(Stop),
+    Stopped(StopReason),
 }
 
 /// What a pipeline runs in.
-pub(crate) struct Surroundings<'a> {
-    pub(crate) means: &'a Means,
+pub(crate) struct PipelineContext<'a> {
+    pub(crate) resources: &'a WorkerResources,
     pub(crate) plan: &'a Plan,
     /// The step's name.
     pub(crate) step: &'a str,
-    pub(crate) fixed: Fixed,
+    pub(crate) fixed: StepInputs,
     /// The token's arguments and the step's own input.
     pub(crate) args: Map<String, Json>,
-    pub(crate) cx: Cx,
+    pub(crate) cx: TaskContext,
     pub(crate) redactor: Redactor,
     /// The step may wait; an undo may not.
     pub(crate) may_wait: bool,
@@ -104,12 +104,12 @@ pub(crate) struct Surroundings<'a> {
 /// What doing a task came to.
 enum Done {
     /// What became of it, and the arguments that it was done with.
-    Outcome(Outcome, Map<String, Json>),
-    Waits(WaitFor, Option<Duration>, Resumed),
-    Stopped(Stop),
+    TaskOutcome(TaskOutcome, Map<String, Json>),
+    Waits(WaitFor, Option<Duration>, WaitPurpose),
+    Stopped(StopReason),
 }
 
-impl Surroundings<'_> {
+impl PipelineContext<'_> {
     /// Runs the tasks from where the memo says, else from the first.
     pub(crate) async fn run(
         &self,
@@ -117,8 +117,8 @@ impl Surroundings<'_> {
         memo: Option<&Json>,
         payload: Option<&Json>,
     ) -> Ending {
-        let mut now = match memo.map(Progress::read) {
-            None => Progress::default(),
+        let mut now = match memo.map(PipelineProgress::read) {
+            None => PipelineProgress::default(),
             Some(Ok(progress)) => progress,
             Some(Err(error)) => return self.failed(error, Patch::new()),
         };
@@ -134,7 +134,7 @@ impl Surroundings<'_> {
             }
             let started = Instant::now();
             let done = match came.take() {
-                Some(outcome) => Done::Outcome(outcome, self.args.clone()),
+                Some(outcome) => Done::TaskOutcome(outcome, self.args.clone()),
                 None => {
                     if now.attempt == 1 {
                         now.come_to_next();
@@ -143,7 +143,7 @@ impl Surroundings<'_> {
                 }
             };
             let (mut outcome, args) = match done {
-                Done::Outcome(outcome, args) => (outcome, args),
+                Done::TaskOutcome(outcome, args) => (outcome, args),
                 Done::Stopped(stop) => return Ending::Stopped(stop),
                 Done::Waits(wait, timeout, resumed) => {
                     return Ending::Waits {
@@ -158,18 +158,18 @@ impl Surroundings<'_> {
             {
                 outcome.error = Some(error);
             }
-            let seen = Seen::of(&outcome, now.attempt, started.elapsed());
+            let seen = OutcomeView::of(&outcome, now.attempt, started.elapsed());
             match self.judge(pipeline, task, &args, &outcome, &seen, &mut now) {
-                Ok(Next::Go(at)) => {
+                Ok(NextAction::Go(at)) => {
                     now.at = at;
                     now.attempt = 1;
                 }
-                Ok(Next::End) => break,
-                Ok(Next::Fail(error)) => {
+                Ok(NextAction::End) => break,
+                Ok(NextAction::Fail(error)) => {
                     let error = self.named(task, pipeline, error);
                     return self.failed(error, patch(now.vars.ctx));
                 }
-                Ok(Next::Again(delay)) => {
+                Ok(NextAction::Again(delay)) => {
                     let attempt = now.attempt;
                     now.attempt += 1;
                     let log = self.cx.log.of(&task.name);
@@ -181,7 +181,7 @@ impl Surroundings<'_> {
                         return Ending::Waits {
                             wait: WaitFor::Timer,
                             timeout: Some(delay),
-                            memo: now.memo(Resumed::Retry),
+                            memo: now.memo(WaitPurpose::Retry),
                         };
                     }
                     if let Some(stop) = self.sleep(delay).await {
@@ -216,7 +216,7 @@ impl Surroundings<'_> {
     }
 
     /// In a block of several tasks, which of them failed.
-    fn named(&self, task: &Task, pipeline: &Pipeline, mut error: ToolError) -> ToolError {
+    fn named(&self, task: &PipelineTask, pipeline: &Pipeline, mut error: ToolError) -> ToolError {
         if pipeline.tasks.len() > 1 {
             error.message = format!("task `{}`: {}", task.name, error.message);
         }
@@ -225,12 +225,12 @@ impl Surroundings<'_> {
 
     fn view<'v>(
         &'v self,
-        task: &'v Task,
-        now: &'v Progress,
+        task: &'v PipelineTask,
+        now: &'v PipelineProgress,
         args: &'v Map<String, Json>,
         outcome: Option<&'v Json>,
-    ) -> View<'v> {
-        View {
+    ) -> ScopeView<'v> {
+        ScopeView {
             plan: self.plan,
             fixed: &self.fixed,
             vars: &now.vars,
@@ -243,15 +243,15 @@ impl Surroundings<'_> {
 
     /// Says where the expression stands.
     fn expression(&self, error: &TemplateError) -> ToolError {
-        let place = place::of(self.plan, self.step, error);
+        let place = expression_location::of(self.plan, self.step, error);
         ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", place)
     }
 
     /// Does a task once.
-    async fn perform(&self, task: &Task, now: &Progress) -> Done {
+    async fn perform(&self, task: &PipelineTask, now: &PipelineProgress) -> Done {
         let prepared = match self.prepare(task, now).await {
             Ok(prepared) => prepared,
-            Err(error) => return Done::Outcome(Outcome::failed(error), self.args.clone()),
+            Err(error) => return Done::TaskOutcome(TaskOutcome::failed(error), self.args.clone()),
         };
         let (call, timeout) = prepared;
         match task.kind.as_str() {
@@ -264,15 +264,15 @@ impl Surroundings<'_> {
                     true => Json::Null,
                     false => Json::Object(given.collect()),
                 };
-                let mut outcome = Outcome::ok(result);
+                let mut outcome = TaskOutcome::ok(result);
                 self.redact(&mut outcome);
-                Done::Outcome(outcome, call.args)
+                Done::TaskOutcome(outcome, call.args)
             }
             "sleep" => self.nap(&call).await,
             "playbook" => self.call(&call, timeout),
-            kind => match self.means.tool(kind) {
+            kind => match self.resources.tool(kind) {
                 Some(tool) => {
-                    let cx = Cx {
+                    let cx = TaskContext {
                         attempt: now.attempt,
                         deadline: Instant::now() + timeout.unwrap_or(self.cx.limits.timeout),
                         idempotency_key: self.identity(task, now).into(),
@@ -281,26 +281,26 @@ impl Surroundings<'_> {
                     };
                     let mut outcome = tool.run(&call, &cx).await;
                     if cx.cancelled.is_cancelled() && outcome.error.is_some() {
-                        return Done::Stopped(Stop::Cancelled);
+                        return Done::Stopped(StopReason::Cancelled);
                     }
                     self.redact(&mut outcome);
-                    Done::Outcome(wrapped(kind, outcome), call.args)
+                    Done::TaskOutcome(wrapped(kind, outcome), call.args)
                 }
                 None => {
                     let message = format!("this worker has no tool `{kind}`");
                     let error = ToolError::invalid("TOOL_MISSING", message);
-                    Done::Outcome(Outcome::failed(error), call.args)
+                    Done::TaskOutcome(TaskOutcome::failed(error), call.args)
                 }
             },
         }
     }
 
     /// The same for every attempt of this task, and for nothing else.
-    fn identity(&self, task: &Task, now: &Progress) -> String {
+    fn identity(&self, task: &PipelineTask, now: &PipelineProgress) -> String {
         format!("{}:{}", self.cx.idempotency_key, now.identity(task))
     }
 
-    fn redact(&self, outcome: &mut Outcome) {
+    fn redact(&self, outcome: &mut TaskOutcome) {
         self.redactor.json(&mut outcome.result);
         outcome
             .details
@@ -314,10 +314,10 @@ impl Surroundings<'_> {
     /// Renders a task and puts secrets in the place of their references.
     async fn prepare(
         &self,
-        task: &Task,
-        now: &Progress,
-    ) -> Result<(Call, Option<Duration>), ToolError> {
-        let secrets = &self.means.secrets;
+        task: &PipelineTask,
+        now: &PipelineProgress,
+    ) -> Result<(ToolCall, Option<Duration>), ToolError> {
+        let secrets = &self.resources.secrets;
         let resolved = secrets.gather(&task.written, &self.redactor).await?;
         let wrong = |error: TemplateError| self.expression(&error);
         let mut args = self.args.clone();
@@ -336,7 +336,7 @@ impl Surroundings<'_> {
         resolved.apply(&mut fields)?;
         let mut auth = task.auth.evaluate(&view).map_err(wrong)?;
         resolved.apply(&mut auth)?;
-        let auth = self.means.credential(auth, &self.redactor).await?;
+        let auth = self.resources.credential(auth, &self.redactor).await?;
         let timeout = match &task.timeout {
             Timeout::Default => None,
             Timeout::Fixed(timeout) => Some(*timeout),
@@ -360,7 +360,7 @@ impl Surroundings<'_> {
             fields.insert("code".to_owned(), json!(code));
         }
         script::bring(&task.kind, &mut fields, &self.plan.net().source.uri)?;
-        let call = Call {
+        let call = ToolCall {
             name: task.name.clone(),
             fields,
             args,
@@ -370,44 +370,44 @@ impl Surroundings<'_> {
     }
 
     /// A sleep in the middle of a block.
-    async fn nap(&self, call: &Call) -> Done {
+    async fn nap(&self, call: &ToolCall) -> Done {
         let fixed = call.fields.get("duration_ms").and_then(Json::as_u64);
         let length = fixed.map(Duration::from_millis);
         let Some(length) = length.or_else(|| task::duration(call.fields.get("duration")?)) else {
             let error = ToolError::invalid("TOOL_FIELD", "`duration` is no length of time");
-            return Done::Outcome(Outcome::failed(error), call.args.clone());
+            return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
         };
         if length >= LONG_SLEEP && self.may_wait {
-            return Done::Waits(WaitFor::Timer, Some(length), Resumed::Slept);
+            return Done::Waits(WaitFor::Timer, Some(length), WaitPurpose::Slept);
         }
         match self.sleep(length).await {
             Some(stop) => Done::Stopped(stop),
-            None => Done::Outcome(Outcome::ok(progress::slept()), call.args.clone()),
+            None => Done::TaskOutcome(TaskOutcome::ok(progress::slept()), call.args.clone()),
         }
     }
 
-    async fn sleep(&self, length: Duration) -> Option<Stop> {
+    async fn sleep(&self, length: Duration) -> Option<StopReason> {
         tokio::select! {
             () = tokio::time::sleep(length) => None,
-            () = self.cx.cancelled.cancelled() => Some(Stop::Cancelled),
+            () = self.cx.cancelled.cancelled() => Some(StopReason::Cancelled),
         }
     }
 
     /// A call of another definition in the middle of a block: the step waits for that run.
-    fn call(&self, call: &Call, timeout: Option<Duration>) -> Done {
+    fn call(&self, call: &ToolCall, timeout: Option<Duration>) -> Done {
         let text = |name: &str| call.text(name).map(|it| it.map(str::to_owned));
         let called = text("path").and_then(|path| Ok((path, text("return_step")?)));
         let (path, return_step) = match called {
             Ok((Some(path), return_step)) if !path.trim().is_empty() => (path, return_step),
             Ok(_) => {
                 let error = ToolError::invalid("TOOL_FIELD", "`path` is empty");
-                return Done::Outcome(Outcome::failed(error), call.args.clone());
+                return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
             }
-            Err(error) => return Done::Outcome(Outcome::failed(error), call.args.clone()),
+            Err(error) => return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone()),
         };
         if !self.may_wait {
             let error = ToolError::invalid("UNDO_CANNOT_WAIT", "an undo cannot call another run");
-            return Done::Outcome(Outcome::failed(error), call.args.clone());
+            return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
         }
         let input = Json::Object(call.args.clone());
         let mut clean = input.clone();
@@ -416,13 +416,13 @@ impl Surroundings<'_> {
             let message = "a secret cannot be handed to another run, which would write it down; \
                            name it in the definition that is called";
             let error = ToolError::invalid("SECRET_IN_CALL", message);
-            return Done::Outcome(Outcome::failed(error), call.args.clone());
+            return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
         }
         let wait = WaitFor::Child {
             call: CalledRun { path, return_step },
             input,
         };
-        Done::Waits(wait, timeout, Resumed::Called)
+        Done::Waits(wait, timeout, WaitPurpose::Called)
     }
 }
 
@@ -431,7 +431,7 @@ fn patch(ctx: Map<String, Json>) -> Patch {
 }
 
 /// An answer over HTTP is more than its body: files read `step.data` and `step.status_code`.
-fn wrapped(kind: &str, mut outcome: Outcome) -> Outcome {
+fn wrapped(kind: &str, mut outcome: TaskOutcome) -> TaskOutcome {
     if let ("http", Some(status)) = (
         kind,
         outcome.details.get("http").and_then(|it| it.get("status")),
@@ -444,7 +444,7 @@ fn wrapped(kind: &str, mut outcome: Outcome) -> Outcome {
 }
 
 /// The arguments that a task says it cannot do without.
-fn expects(task: &Task, args: &Map<String, Json>) -> Result<(), ToolError> {
+fn expects(task: &PipelineTask, args: &Map<String, Json>) -> Result<(), ToolError> {
     let missing =
         names(&task.assert, "expects").find(|name| args.get(*name).is_none_or(Json::is_null));
     missing.map_or(Ok(()), |name| {
@@ -454,7 +454,7 @@ fn expects(task: &Task, args: &Map<String, Json>) -> Result<(), ToolError> {
 }
 
 /// What a task promises to return.
-fn returns(task: &Task, result: &Json) -> Result<(), ToolError> {
+fn returns(task: &PipelineTask, result: &Json) -> Result<(), ToolError> {
     let missing = names(&task.assert, "returns").find(|name| result.get(*name).is_none());
     missing.map_or(Ok(()), |name| {
         let message = format!("it promises to return `{name}`, which it did not");
@@ -468,9 +468,12 @@ fn names<'a>(assert: &'a Json, key: &str) -> impl Iterator<Item = &'a str> {
 }
 
 /// Values that are kept elsewhere are brought here before anything is rendered.
-pub(crate) async fn bring(means: &Means, fixed: &mut Fixed) -> Result<(), ToolError> {
+pub(crate) async fn bring(
+    resources: &WorkerResources,
+    fixed: &mut StepInputs,
+) -> Result<(), ToolError> {
     for value in fixed.referable() {
-        *value = means.artifacts.expand_shared(value).await?;
+        *value = resources.artifacts.expand_shared(value).await?;
     }
     Ok(())
 }

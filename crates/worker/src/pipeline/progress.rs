@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
 
-use super::task::Task;
-use crate::outcome::{Outcome, ToolError};
-use crate::scope::Vars;
+use super::task::PipelineTask;
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::scope::TaskVars;
 
 /// The form of a memo. A memo of another form was written by another version.
 const FORM: u64 = 1;
 
 /// What a wait was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resumed {
+pub(super) enum WaitPurpose {
     /// The task is to be done again.
     Retry,
     /// The task was a sleep, which is over.
@@ -25,7 +25,7 @@ pub(super) enum Resumed {
 
 /// How far a pipeline came.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Progress {
+pub(super) struct PipelineProgress {
     /// The task that is next.
     pub(super) at: usize,
     /// Which attempt of it, from 1.
@@ -34,33 +34,33 @@ pub(super) struct Progress {
     pub(super) ran: u32,
     /// How often each task was come to, by its place: a jump comes to one again.
     visits: BTreeMap<usize, u32>,
-    pub(super) vars: Vars,
+    pub(super) vars: TaskVars,
     /// What the step returns, so far.
     output: Json,
-    resumed: Option<Resumed>,
+    resumed: Option<WaitPurpose>,
 }
 
-impl Default for Progress {
-    fn default() -> Progress {
-        Progress {
+impl Default for PipelineProgress {
+    fn default() -> PipelineProgress {
+        PipelineProgress {
             at: 0,
             attempt: 1,
             ran: 0,
             visits: BTreeMap::new(),
-            vars: Vars::default(),
+            vars: TaskVars::default(),
             output: Json::Null,
             resumed: None,
         }
     }
 }
 
-impl Progress {
+impl PipelineProgress {
     /// Writes it down.
-    pub(super) fn memo(&self, resumed: Resumed) -> Json {
+    pub(super) fn memo(&self, resumed: WaitPurpose) -> Json {
         let resumed = match resumed {
-            Resumed::Retry => "retry",
-            Resumed::Slept => "slept",
-            Resumed::Called => "called",
+            WaitPurpose::Retry => "retry",
+            WaitPurpose::Slept => "slept",
+            WaitPurpose::Called => "called",
         };
         json!({
             "form": FORM,
@@ -79,7 +79,7 @@ impl Progress {
     }
 
     /// Reads it back.
-    pub(super) fn read(memo: &Json) -> Result<Progress, ToolError> {
+    pub(super) fn read(memo: &Json) -> Result<PipelineProgress, ToolError> {
         let broken = || {
             let message = "how far the step came was written down by another version of the worker";
             ToolError::invalid("PIPELINE_BROKEN", message)
@@ -96,18 +96,18 @@ impl Progress {
             return Err(broken());
         }
         let resumed = match memo.get("resumed").and_then(Json::as_str) {
-            Some("retry") => Resumed::Retry,
-            Some("slept") => Resumed::Slept,
-            Some("called") => Resumed::Called,
+            Some("retry") => WaitPurpose::Retry,
+            Some("slept") => WaitPurpose::Slept,
+            Some("called") => WaitPurpose::Called,
             _ => return Err(broken()),
         };
         let small = |key: &str| number(key).and_then(|it| u32::try_from(it).map_err(|_| broken()));
-        Ok(Progress {
+        Ok(PipelineProgress {
             at: small("at")? as usize,
             attempt: small("attempt")?,
             ran: small("ran")?,
             visits: serde_json::from_value(value("visits")).map_err(|_| broken())?,
-            vars: Vars {
+            vars: TaskVars {
                 ctx: map("ctx")?,
                 iter: map("iter")?,
                 step: map("step")?,
@@ -120,11 +120,11 @@ impl Progress {
     }
 
     /// What became of the task that the step waited for, if that is known without doing it.
-    pub(super) fn came_back(&mut self, payload: Option<&Json>) -> Option<Outcome> {
+    pub(super) fn came_back(&mut self, payload: Option<&Json>) -> Option<TaskOutcome> {
         match self.resumed.take()? {
-            Resumed::Retry => None,
-            Resumed::Slept => Some(Outcome::ok(slept())),
-            Resumed::Called => Some(ended(payload.unwrap_or(&Json::Null))),
+            WaitPurpose::Retry => None,
+            WaitPurpose::Slept => Some(TaskOutcome::ok(slept())),
+            WaitPurpose::Called => Some(ended(payload.unwrap_or(&Json::Null))),
         }
     }
 
@@ -135,7 +135,7 @@ impl Progress {
 
     /// What the task at hand is called among all that the step-run does. A retry of it is called the same,
     /// and nothing else is.
-    pub(super) fn identity(&self, task: &Task) -> String {
+    pub(super) fn identity(&self, task: &PipelineTask) -> String {
         match self.visits.get(&self.at) {
             Some(visit) if *visit > 1 => format!("{}.{}#{visit}", self.at, task.name),
             _ => format!("{}.{}", self.at, task.name),
@@ -143,7 +143,7 @@ impl Progress {
     }
 
     /// Keeps what a task returned.
-    pub(super) fn remember(&mut self, task: &Task, result: &Json) {
+    pub(super) fn remember(&mut self, task: &PipelineTask, result: &Json) {
         for name in [Some(&task.name), task.alias.as_ref()]
             .into_iter()
             .flatten()
@@ -179,7 +179,7 @@ pub(super) fn slept() -> Json {
 }
 
 /// What a call returns, by how the run ended.
-fn ended(payload: &Json) -> Outcome {
+fn ended(payload: &Json) -> TaskOutcome {
     let output = payload.get("output").cloned().unwrap_or_default();
     let failed = |code: &str| {
         let error = payload.get("error");
@@ -187,13 +187,13 @@ fn ended(payload: &Json) -> Outcome {
             .and_then(|it| it.get("message"))
             .and_then(Json::as_str);
         let message = message.unwrap_or("the run that was called did not succeed");
-        Outcome {
+        TaskOutcome {
             result: output.clone(),
-            ..Outcome::failed(ToolError::new(ErrorClass::External, code, message))
+            ..TaskOutcome::failed(ToolError::new(ErrorClass::External, code, message))
         }
     };
     match payload.get("status").and_then(Json::as_str) {
-        Some("succeeded" | "partial") => Outcome::ok(output),
+        Some("succeeded" | "partial") => TaskOutcome::ok(output),
         Some("cancelled") => failed("CHILD_CANCELLED"),
         _ => failed("CHILD_FAILED"),
     }
@@ -205,18 +205,18 @@ mod tests {
 
     #[test]
     fn what_is_written_down_is_read_back() {
-        let mut progress = Progress {
+        let mut progress = PipelineProgress {
             at: 2,
             attempt: 3,
             ran: 7,
             output: json!([1]),
-            ..Progress::default()
+            ..PipelineProgress::default()
         };
         progress.vars.iter.insert("page".into(), json!(4));
         progress.vars.prev = json!({ "a": null });
-        let read = Progress::read(&progress.memo(Resumed::Retry)).unwrap();
-        let expected = Progress {
-            resumed: Some(Resumed::Retry),
+        let read = PipelineProgress::read(&progress.memo(WaitPurpose::Retry)).unwrap();
+        let expected = PipelineProgress {
+            resumed: Some(WaitPurpose::Retry),
             ..progress
         };
         assert_eq!(read, expected);
@@ -224,9 +224,12 @@ mod tests {
 
     #[test]
     fn a_memo_of_another_form_is_refused() {
-        let mut memo = Progress::default().memo(Resumed::Slept);
+        let mut memo = PipelineProgress::default().memo(WaitPurpose::Slept);
         memo["form"] = json!(2);
-        assert_eq!(Progress::read(&memo).unwrap_err().code, "PIPELINE_BROKEN");
-        assert!(Progress::read(&Json::Null).is_err());
+        assert_eq!(
+            PipelineProgress::read(&memo).unwrap_err().code,
+            "PIPELINE_BROKEN"
+        );
+        assert!(PipelineProgress::read(&Json::Null).is_err());
     }
 }

@@ -28,7 +28,7 @@ const OWN: [&str; 13] = [
 
 /// One task of a pipeline.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct PipelineTask {
     pub(crate) name: String,
     pub(crate) kind: String,
     /// The fields of its kind.
@@ -38,8 +38,8 @@ pub(crate) struct Task {
     pub(crate) args: TemplateValue,
     pub(crate) auth: TemplateValue,
     pub(crate) timeout: Timeout,
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) sets: Sets,
+    pub(crate) rules: Vec<TaskRule>,
+    pub(crate) sets: Assignments,
     pub(crate) assert: Json,
     /// What stays in the log of a result that is too large for it.
     pub(crate) select: Vec<String>,
@@ -60,7 +60,7 @@ pub(crate) enum Timeout {
 
 /// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum RuleAction {
     Retry,
     Jump,
     Break,
@@ -70,38 +70,38 @@ pub(crate) enum Act {
 
 /// What to do after a task, if its condition holds.
 #[derive(Debug)]
-pub(crate) struct Rule {
+pub(crate) struct TaskRule {
     /// Absent holds always.
     pub(crate) when: Option<Template>,
-    pub(crate) act: Act,
+    pub(crate) act: RuleAction,
     pub(crate) attempts: TemplateValue,
-    pub(crate) backoff: Backoff,
+    pub(crate) backoff: TaskBackoff,
     pub(crate) delay: TemplateValue,
     /// In milliseconds, where it is fixed.
     pub(crate) delay_ms: Option<u64>,
     pub(crate) to: Option<String>,
-    pub(crate) sets: Sets,
+    pub(crate) sets: Assignments,
 }
 
 /// How waits between attempts grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backoff {
+pub(crate) enum TaskBackoff {
     None,
     Constant,
     Linear,
     Exponential,
 }
 
-impl Backoff {
+impl TaskBackoff {
     /// The wait after `attempt` attempts.
     pub(crate) fn after(self, delay: Duration, attempt: u32) -> Duration {
         /// No single wait is longer: a slip in a file must not stop a run for years.
         const LONGEST: Duration = Duration::from_secs(24 * 3600);
         let factor = match self {
-            Backoff::None => 0,
-            Backoff::Constant => 1,
-            Backoff::Linear => attempt,
-            Backoff::Exponential => 2_u32.saturating_pow(attempt.saturating_sub(1)),
+            TaskBackoff::None => 0,
+            TaskBackoff::Constant => 1,
+            TaskBackoff::Linear => attempt,
+            TaskBackoff::Exponential => 2_u32.saturating_pow(attempt.saturating_sub(1)),
         };
         delay.saturating_mul(factor).min(LONGEST)
     }
@@ -109,7 +109,7 @@ impl Backoff {
 
 /// Values to set: for the run, for the iteration, for the tasks that follow.
 #[derive(Debug)]
-pub(crate) struct Sets {
+pub(crate) struct Assignments {
     pub(crate) ctx: TemplateValue,
     pub(crate) iter: TemplateValue,
     pub(crate) step: TemplateValue,
@@ -124,14 +124,14 @@ fn broken(what: impl std::fmt::Display) -> ToolError {
 }
 
 /// Reads the tasks of a block.
-pub(crate) fn read(tasks: &Json) -> Result<Vec<Task>, ToolError> {
+pub(crate) fn read(tasks: &Json) -> Result<Vec<PipelineTask>, ToolError> {
     let list = tasks.as_array().ok_or_else(|| broken("no list"))?;
-    list.iter().map(Task::read).collect()
+    list.iter().map(PipelineTask::read).collect()
 }
 
-impl Task {
+impl PipelineTask {
     /// Reads one task.
-    pub(crate) fn read(json: &Json) -> Result<Task, ToolError> {
+    pub(crate) fn read(json: &Json) -> Result<PipelineTask, ToolError> {
         let map = json.as_object().ok_or_else(|| broken("no mapping"))?;
         let text = |key: &str| map.get(key).and_then(Json::as_str).map(str::to_owned);
         let name = text("name").ok_or_else(|| broken("a task without a name"))?;
@@ -146,7 +146,9 @@ impl Task {
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let rules = match map.get("rules") {
-            Some(Json::Array(rules)) => rules.iter().map(Rule::read).collect::<Result<_, _>>()?,
+            Some(Json::Array(rules)) => {
+                rules.iter().map(TaskRule::read).collect::<Result<_, _>>()?
+            }
             _ => Vec::new(),
         };
         let select = match map.get("select") {
@@ -156,7 +158,7 @@ impl Task {
                 .collect(),
             _ => Vec::new(),
         };
-        Ok(Task {
+        Ok(PipelineTask {
             name,
             kind,
             fields: value(&Json::Object(fields))?,
@@ -165,7 +167,7 @@ impl Task {
             auth: value(map.get("auth").unwrap_or(&Json::Null))?,
             timeout: timeout(map)?,
             rules,
-            sets: Sets::of_task(map)?,
+            sets: Assignments::of_task(map)?,
             assert: map.get("assert").cloned().unwrap_or_default(),
             select,
             alias: None,
@@ -182,7 +184,7 @@ fn inline(task: &Map<String, Json>) -> Option<String> {
     code.as_str().map(str::to_owned)
 }
 
-impl Task {
+impl PipelineTask {
     /// The paths that its templates read.
     pub(super) fn reads(&self) -> BTreeSet<String> {
         let own = [&self.fields, &self.args, &self.auth];
@@ -205,27 +207,27 @@ impl Task {
     }
 }
 
-impl Rule {
-    fn read(json: &Json) -> Result<Rule, ToolError> {
+impl TaskRule {
+    fn read(json: &Json) -> Result<TaskRule, ToolError> {
         let map = json
             .as_object()
             .ok_or_else(|| broken("a rule that is no mapping"))?;
         let text = |key: &str| map.get(key).and_then(Json::as_str);
         let act = match text("do") {
-            Some("retry") => Act::Retry,
-            Some("jump") => Act::Jump,
-            Some("break") => Act::Break,
-            Some("fail") => Act::Fail,
-            Some("continue") | None => Act::Continue,
+            Some("retry") => RuleAction::Retry,
+            Some("jump") => RuleAction::Jump,
+            Some("break") => RuleAction::Break,
+            Some("fail") => RuleAction::Fail,
+            Some("continue") | None => RuleAction::Continue,
             Some(other) => return Err(broken(format!("a rule that does {other:?}"))),
         };
         let backoff = match text("backoff") {
-            Some("none") => Backoff::None,
-            Some("linear") => Backoff::Linear,
-            Some("exponential") => Backoff::Exponential,
-            _ => Backoff::Constant,
+            Some("none") => TaskBackoff::None,
+            Some("linear") => TaskBackoff::Linear,
+            Some("exponential") => TaskBackoff::Exponential,
+            _ => TaskBackoff::Constant,
         };
-        Ok(Rule {
+        Ok(TaskRule {
             when: text("when").map(template).transpose()?,
             act,
             attempts: value(map.get("attempts").unwrap_or(&Json::from(3)))?,
@@ -233,19 +235,19 @@ impl Rule {
             delay: value(map.get("delay").unwrap_or(&Json::Null))?,
             delay_ms: map.get("delay_ms").and_then(Json::as_u64),
             to: text("to").map(str::to_owned),
-            sets: Sets::read(map)?,
+            sets: Assignments::read(map)?,
         })
     }
 }
 
-impl Sets {
+impl Assignments {
     fn all(&self) -> [&TemplateValue; 3] {
         [&self.ctx, &self.iter, &self.step]
     }
 
     /// Of a task itself. It is looked at only when the task went well, and `{{ output }}` alone then is
     /// what the task returned, as its authors know it.
-    fn of_task(map: &Map<String, Json>) -> Result<Sets, ToolError> {
+    fn of_task(map: &Map<String, Json>) -> Result<Assignments, ToolError> {
         let mut map = map.clone();
         for key in ["set_ctx", "set_iter", "set_step"] {
             let values = map.get_mut(key).and_then(Json::as_object_mut);
@@ -258,12 +260,12 @@ impl Sets {
                 }
             }
         }
-        Sets::read(&map)
+        Assignments::read(&map)
     }
 
-    fn read(map: &Map<String, Json>) -> Result<Sets, ToolError> {
+    fn read(map: &Map<String, Json>) -> Result<Assignments, ToolError> {
         let of = |key: &str| value(map.get(key).unwrap_or(&Json::Null));
-        Ok(Sets {
+        Ok(Assignments {
             ctx: of("set_ctx")?,
             iter: of("set_iter")?,
             step: of("set_step")?,
@@ -345,12 +347,15 @@ mod tests {
     #[test]
     fn waits_grow_as_their_rule_says() {
         let d = Duration::from_secs(2);
-        let after = |backoff: Backoff| [1, 2, 3].map(|n| backoff.after(d, n).as_secs());
-        assert_eq!(after(Backoff::None), [0, 0, 0]);
-        assert_eq!(after(Backoff::Constant), [2, 2, 2]);
-        assert_eq!(after(Backoff::Linear), [2, 4, 6]);
-        assert_eq!(after(Backoff::Exponential), [2, 4, 8]);
-        assert_eq!(Backoff::Exponential.after(d, 1_000).as_secs(), 24 * 3600);
+        let after = |backoff: TaskBackoff| [1, 2, 3].map(|n| backoff.after(d, n).as_secs());
+        assert_eq!(after(TaskBackoff::None), [0, 0, 0]);
+        assert_eq!(after(TaskBackoff::Constant), [2, 2, 2]);
+        assert_eq!(after(TaskBackoff::Linear), [2, 4, 6]);
+        assert_eq!(after(TaskBackoff::Exponential), [2, 4, 8]);
+        assert_eq!(
+            TaskBackoff::Exponential.after(d, 1_000).as_secs(),
+            24 * 3600
+        );
     }
 
     #[test]
@@ -369,17 +374,20 @@ mod tests {
     #[test]
     fn a_task_that_sets_its_whole_output_sets_what_it_returned() {
         let set = json!({"all": "{{ output }}", "part": "{{ output.data.id }}"});
-        let task = Task::read(&json!({"name": "a", "kind": "noop", "set_step": set})).unwrap();
+        let task =
+            PipelineTask::read(&json!({"name": "a", "kind": "noop", "set_step": set})).unwrap();
         let expected = json!({"all": "{{ outcome.result }}", "part": "{{ output.data.id }}"});
         assert_eq!(task.sets.step.to_json(), expected);
     }
 
     #[test]
     fn a_program_is_not_rendered() {
-        let task = Task::read(&json!({"name": "a", "kind": "python", "code": "x = f'{{{y}}}'"}));
+        let task =
+            PipelineTask::read(&json!({"name": "a", "kind": "python", "code": "x = f'{{{y}}}'"}));
         assert_eq!(task.unwrap().code.as_deref(), Some("x = f'{{{y}}}'"));
         let script = json!({"type": "inline", "code": "x = '{{ data }}'"});
-        let task = Task::read(&json!({"name": "a", "kind": "python", "script": script})).unwrap();
+        let task =
+            PipelineTask::read(&json!({"name": "a", "kind": "python", "script": script})).unwrap();
         assert_eq!(task.code.as_deref(), Some("x = '{{ data }}'"));
         assert_eq!(task.fields.to_json(), json!({}));
     }

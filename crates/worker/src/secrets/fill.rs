@@ -15,12 +15,12 @@ use super::{Secrets, is_reference};
 /// References are looked for in what the author wrote, before templates are rendered, and replaced
 /// after that. So data that a step got from outside cannot name a secret that the task does not use.
 #[derive(Clone, Default)]
-pub struct Resolved {
+pub struct ResolvedSecrets {
     values: BTreeMap<String, Json>,
 }
 
 /// Which references, never what they stand for.
-impl fmt::Debug for Resolved {
+impl fmt::Debug for ResolvedSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
     }
@@ -31,13 +31,17 @@ impl Secrets {
     /// mappings, and `${secret:NAME}` inside longer texts. The redactor gets to know each value.
     ///
     /// The value must be the author's own. Where it has been rendered with data from outside, use
-    /// [`Secrets::gather`] before and [`Resolved::apply`] after rendering.
+    /// [`Secrets::gather`] before and [`ResolvedSecrets::apply`] after rendering.
     pub async fn fill(&self, value: &mut Json, seen: &Redactor) -> Result<(), SecretError> {
         self.gather(value, seen).await?.apply(value)
     }
 
     /// Resolves every reference below a value, which stays as it is.
-    pub async fn gather(&self, value: &Json, seen: &Redactor) -> Result<Resolved, SecretError> {
+    pub async fn gather(
+        &self,
+        value: &Json,
+        seen: &Redactor,
+    ) -> Result<ResolvedSecrets, SecretError> {
         let mut references = BTreeSet::new();
         find(value, &mut references);
         let mut values = BTreeMap::new();
@@ -46,11 +50,11 @@ impl Secrets {
             seen.add_value(&value);
             values.insert(reference, value);
         }
-        Ok(Resolved { values })
+        Ok(ResolvedSecrets { values })
     }
 }
 
-impl Resolved {
+impl ResolvedSecrets {
     /// Puts the values in the place of their references below `value`. Any other reference stays.
     pub fn apply(&self, value: &mut Json) -> Result<(), SecretError> {
         if self.values.is_empty() {

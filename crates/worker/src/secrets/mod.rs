@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value as Json;
 
 pub use error::SecretError;
-pub use fill::Resolved;
-pub use provider::{Looking, Provider, Vars};
+pub use fill::ResolvedSecrets;
+pub use provider::{EnvVars, Provider, SecretFuture};
 pub use redactor::{MASK, Redactor};
 
 use provider::{EnvProvider, FileProvider, variable};
@@ -36,10 +36,10 @@ const FOLDER: &str = "./.stepwell/secrets";
 /// Resolves references to secrets. Cheap to clone.
 #[derive(Clone)]
 pub struct Secrets {
-    inner: Arc<Inner>,
+    inner: Arc<SecretsState>,
 }
 
-struct Inner {
+struct SecretsState {
     providers: Vec<Box<dyn Provider>>,
     seen: Mutex<HashMap<String, (Instant, Json)>>,
 }
@@ -63,7 +63,7 @@ impl Secrets {
     #[must_use]
     pub fn new(providers: Vec<Box<dyn Provider>>) -> Secrets {
         Secrets {
-            inner: Arc::new(Inner {
+            inner: Arc::new(SecretsState {
                 providers,
                 seen: Mutex::default(),
             }),
@@ -72,11 +72,11 @@ impl Secrets {
 
     /// As this process's environment says: `STEPWELL_SECRETS=env,file:/path,vault`.
     pub fn from_env() -> Result<Secrets, SecretError> {
-        Secrets::from_vars(&Vars::of_process())
+        Secrets::from_vars(&EnvVars::of_process())
     }
 
     /// As these variables say.
-    pub fn from_vars(vars: &Vars) -> Result<Secrets, SecretError> {
+    pub fn from_vars(vars: &EnvVars) -> Result<Secrets, SecretError> {
         let Some(list) = vars.get("STEPWELL_SECRETS") else {
             let mut providers: Vec<Box<dyn Provider>> = vec![env(vars)];
             if Path::new(FOLDER).is_dir() {
@@ -230,7 +230,7 @@ impl Secrets {
     }
 }
 
-fn env(vars: &Vars) -> Box<dyn Provider> {
+fn env(vars: &EnvVars) -> Box<dyn Provider> {
     Box::new(EnvProvider { vars: vars.clone() })
 }
 

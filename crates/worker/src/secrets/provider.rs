@@ -16,7 +16,8 @@ use super::error::SecretError;
 pub(super) const SECRET_BYTES: usize = 64 << 10;
 
 /// What a provider's work gives back: the value, or none if it has no such secret.
-pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<Option<Json>, SecretError>> + Send + 'a>>;
+pub type SecretFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Option<Json>, SecretError>> + Send + 'a>>;
 
 /// Where secrets come from. A provider never writes a value to a log or into an error.
 pub trait Provider: fmt::Debug + Send + Sync {
@@ -24,34 +25,34 @@ pub trait Provider: fmt::Debug + Send + Sync {
     fn scheme(&self) -> &'static str;
 
     /// The secret of this name.
-    fn named<'a>(&'a self, name: &'a str) -> Looking<'a>;
+    fn named<'a>(&'a self, name: &'a str) -> SecretFuture<'a>;
 
     /// The secret at an address of this provider's own.
-    fn direct<'a>(&'a self, address: &'a str) -> Looking<'a>;
+    fn direct<'a>(&'a self, address: &'a str) -> SecretFuture<'a>;
 }
 
 /// Environment variables, of this process or made up.
 #[derive(Clone)]
-pub struct Vars(Arc<ReadVar>);
+pub struct EnvVars(Arc<ReadVar>);
 
 type ReadVar = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-impl fmt::Debug for Vars {
+impl fmt::Debug for EnvVars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Vars")
     }
 }
 
-impl Vars {
+impl EnvVars {
     /// Those of this process.
     #[must_use]
-    pub fn of_process() -> Vars {
-        Vars::new(|name| std::env::var(name).ok())
+    pub fn of_process() -> EnvVars {
+        EnvVars::new(|name| std::env::var(name).ok())
     }
 
     /// Whatever a function says.
-    pub fn new(read: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Vars {
-        Vars(Arc::new(read))
+    pub fn new(read: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> EnvVars {
+        EnvVars(Arc::new(read))
     }
 
     /// A variable's value; an empty one is none.
@@ -63,7 +64,7 @@ impl Vars {
 /// Secrets in environment variables: `db-main` is `STEPWELL_SECRET_DB_MAIN`.
 #[derive(Debug)]
 pub(super) struct EnvProvider {
-    pub(super) vars: Vars,
+    pub(super) vars: EnvVars,
 }
 
 impl Provider for EnvProvider {
@@ -71,11 +72,11 @@ impl Provider for EnvProvider {
         "env"
     }
 
-    fn named<'a>(&'a self, name: &'a str) -> Looking<'a> {
+    fn named<'a>(&'a self, name: &'a str) -> SecretFuture<'a> {
         Box::pin(async move { Ok(self.vars.get(&variable(name)).map(value_of)) })
     }
 
-    fn direct<'a>(&'a self, address: &'a str) -> Looking<'a> {
+    fn direct<'a>(&'a self, address: &'a str) -> SecretFuture<'a> {
         Box::pin(async move { Ok(self.vars.get(address).map(value_of)) })
     }
 }
@@ -103,7 +104,7 @@ impl Provider for FileProvider {
         "secretfile"
     }
 
-    fn named<'a>(&'a self, name: &'a str) -> Looking<'a> {
+    fn named<'a>(&'a self, name: &'a str) -> SecretFuture<'a> {
         Box::pin(async move {
             // Whatever leads elsewhere is no name of a file here.
             let is_safe = !name.is_empty()
@@ -124,7 +125,7 @@ impl Provider for FileProvider {
         })
     }
 
-    fn direct<'a>(&'a self, address: &'a str) -> Looking<'a> {
+    fn direct<'a>(&'a self, address: &'a str) -> SecretFuture<'a> {
         self.named(address)
     }
 }

@@ -30,18 +30,18 @@ const PLAIN_FIELDS: [&str; 16] = [
 /// know the same.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    inner: Arc<Inner>,
+    inner: Arc<RedactorState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct RedactorState {
     /// Read on every line of a log, before the lock.
     knows_any: AtomicBool,
-    known: RwLock<Known>,
+    known: RwLock<KnownSecrets>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownSecrets {
     forms: BTreeSet<String>,
     matcher: Option<Arc<AhoCorasick>>,
 }

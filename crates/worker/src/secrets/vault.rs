@@ -9,7 +9,7 @@ use reqwest::{Certificate, Client, Response, StatusCode, redirect};
 use serde_json::Value as Json;
 
 use super::error::SecretError;
-use super::provider::{Looking, Provider, SECRET_BYTES, Vars};
+use super::provider::{EnvVars, Provider, SECRET_BYTES, SecretFuture};
 
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -23,13 +23,13 @@ const MOUNT: &str = "secret";
 pub(super) struct VaultProvider {
     client: Client,
     address: String,
-    token: Token,
+    token: VaultToken,
     namespace: Option<String>,
     mount: String,
 }
 
 /// A file is read each time: whoever renews the token writes it anew.
-enum Token {
+enum VaultToken {
     Text(String),
     File(PathBuf),
 }
@@ -44,14 +44,14 @@ impl fmt::Debug for VaultProvider {
 }
 
 /// Why one try failed.
-enum Failure {
+enum VaultFailure {
     /// The next try may go well.
     Passing(String),
     Final(SecretError),
 }
 
 impl VaultProvider {
-    pub(super) fn from_vars(vars: &Vars) -> Result<VaultProvider, SecretError> {
+    pub(super) fn from_vars(vars: &EnvVars) -> Result<VaultProvider, SecretError> {
         let settings = |text: String| SecretError::Settings(text);
         let address = vars.get("VAULT_ADDR").ok_or_else(|| {
             settings(
@@ -64,8 +64,8 @@ impl VaultProvider {
             ));
         }
         let token = match (vars.get("VAULT_TOKEN"), vars.get("VAULT_TOKEN_FILE")) {
-            (Some(text), _) => Token::Text(text),
-            (None, Some(path)) => Token::File(path.into()),
+            (Some(text), _) => VaultToken::Text(text),
+            (None, Some(path)) => VaultToken::File(path.into()),
             (None, None) => {
                 return Err(settings(
                     "the secret provider `vault` needs VAULT_TOKEN or VAULT_TOKEN_FILE".into(),
@@ -117,11 +117,11 @@ impl VaultProvider {
         loop {
             match (self.ask(&url, &reference).await, pauses.next()) {
                 (Ok(found), _) => return Ok(found),
-                (Err(Failure::Passing(_)), Some(pause)) => tokio::time::sleep(pause).await,
-                (Err(Failure::Passing(why)), None) => {
+                (Err(VaultFailure::Passing(_)), Some(pause)) => tokio::time::sleep(pause).await,
+                (Err(VaultFailure::Passing(why)), None) => {
                     return Err(SecretError::provider(&reference, why));
                 }
-                (Err(Failure::Final(error)), _) => return Err(error),
+                (Err(VaultFailure::Final(error)), _) => return Err(error),
             }
         }
     }
@@ -135,13 +135,13 @@ impl VaultProvider {
         Some(url)
     }
 
-    async fn ask(&self, url: &str, reference: &str) -> Result<Option<Json>, Failure> {
+    async fn ask(&self, url: &str, reference: &str) -> Result<Option<Json>, VaultFailure> {
         let mut request = self
             .client
             .get(url)
             .header(
                 "X-Vault-Token",
-                self.token(reference).map_err(Failure::Final)?,
+                self.token(reference).map_err(VaultFailure::Final)?,
             )
             .header("X-Vault-Request", "true");
         if let Some(namespace) = &self.namespace {
@@ -152,10 +152,10 @@ impl VaultProvider {
                 true => "it did not answer in time".to_owned(),
                 false => root_of(&error),
             };
-            Failure::Passing(format!("Vault was not reached at {}: {why}", self.address))
+            VaultFailure::Passing(format!("Vault was not reached at {}: {why}", self.address))
         })?;
         let denied = |why: String| {
-            Failure::Final(SecretError::Denied {
+            VaultFailure::Final(SecretError::Denied {
                 reference: reference.to_owned(),
                 why,
             })
@@ -166,14 +166,14 @@ impl VaultProvider {
             StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Err(denied(
                 "Vault says that the token is not valid or has no policy for this path".into(),
             )),
-            StatusCode::SERVICE_UNAVAILABLE => Err(Failure::Passing(
+            StatusCode::SERVICE_UNAVAILABLE => Err(VaultFailure::Passing(
                 "Vault is sealed or in maintenance; unseal it".into(),
             )),
             status if status.is_redirection() => Err(denied(
                 "Vault sends us to another address; set VAULT_ADDR to the active node".into(),
             )),
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                Err(Failure::Passing(format!("Vault answered {status}")))
+                Err(VaultFailure::Passing(format!("Vault answered {status}")))
             }
             status => Err(denied(format!(
                 "Vault answered {status}; is it a key-value engine of version 2?"
@@ -183,8 +183,8 @@ impl VaultProvider {
 
     fn token(&self, reference: &str) -> Result<String, SecretError> {
         match &self.token {
-            Token::Text(text) => Ok(text.clone()),
-            Token::File(path) => match std::fs::read_to_string(path) {
+            VaultToken::Text(text) => Ok(text.clone()),
+            VaultToken::File(path) => match std::fs::read_to_string(path) {
                 Ok(text) => Ok(text.trim().to_owned()),
                 Err(error) => Err(SecretError::provider(
                     reference,
@@ -196,14 +196,14 @@ impl VaultProvider {
 }
 
 /// The secret's fields: `data.data` of the answer.
-async fn body(mut response: Response, reference: &str) -> Result<Json, Failure> {
-    let unreadable = |why: &str| Failure::Final(SecretError::provider(reference, why));
+async fn body(mut response: Response, reference: &str) -> Result<Json, VaultFailure> {
+    let unreadable = |why: &str| VaultFailure::Final(SecretError::provider(reference, why));
     let mut bytes = Vec::new();
     loop {
         match response.chunk().await {
             Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
             Ok(None) => break,
-            Err(_) => return Err(Failure::Passing("Vault's answer broke off".into())),
+            Err(_) => return Err(VaultFailure::Passing("Vault's answer broke off".into())),
         }
         if bytes.len() > SECRET_BYTES {
             return Err(unreadable("it has more than 64 KiB"));
@@ -249,11 +249,11 @@ impl Provider for VaultProvider {
         "vault"
     }
 
-    fn named<'a>(&'a self, name: &'a str) -> Looking<'a> {
+    fn named<'a>(&'a self, name: &'a str) -> SecretFuture<'a> {
         Box::pin(self.read(&self.mount, name))
     }
 
-    fn direct<'a>(&'a self, address: &'a str) -> Looking<'a> {
+    fn direct<'a>(&'a self, address: &'a str) -> SecretFuture<'a> {
         Box::pin(async move {
             let (mount, path) = address.split_once('/').unwrap_or((address, ""));
             self.read(mount, path).await

@@ -24,7 +24,7 @@ pub(crate) fn all() -> Vec<(&'static str, Arc<dyn Tool>)> {
     if let Some(path) = set("STEPWELL_PYTHON") {
         python.python = path.into();
     }
-    let mut duckdb = duckdb::Options::default();
+    let mut duckdb = duckdb::DuckdbOptions::default();
     if let Some(path) = set("STEPWELL_DUCKDB") {
         duckdb.program = path.into();
     }

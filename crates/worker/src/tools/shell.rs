@@ -15,9 +15,9 @@ use super::process::{
     Capture, Group, Piped, ProcessOptions, cannot_start, class_of_signal, codes, environment,
     piped, signal_name, while_reading,
 };
-use crate::log::Stream;
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::{Call, Cx, Stop, Tool, Working, kind_of};
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::step_log::Stream;
+use crate::tool::{StopReason, TaskContext, Tool, ToolCall, ToolFuture, kind_of};
 
 /// How much of standard error is in a message.
 const SHOWN: usize = 2048;
@@ -46,8 +46,8 @@ impl Shell {
         Shell { shell, ..self }
     }
 
-    async fn commands(&self, call: &Call, cx: &Cx) -> Result<Outcome, ToolError> {
-        let mut work = Work::new(self, call, cx)?;
+    async fn commands(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, ToolError> {
+        let mut work = ShellWork::new(self, call, cx)?;
         let mut out = Capture::new(Stream::Out, cx.log.clone(), &cx.limits);
         let mut err = Capture::new(Stream::Err, cx.log.clone(), &cx.limits);
         let pipe = || piped().map_err(|error| cannot_start("a pipe", &error));
@@ -64,25 +64,29 @@ impl Shell {
 }
 
 impl Tool for Shell {
-    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
-        Box::pin(async move { self.commands(call, cx).await.unwrap_or_else(Outcome::from) })
+    fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a> {
+        Box::pin(async move {
+            self.commands(call, cx)
+                .await
+                .unwrap_or_else(TaskOutcome::from)
+        })
     }
 }
 
 /// How the commands ended.
-enum Ended {
+enum ShellEnd {
     /// With the last one's status. It failed, or it is the last of all.
     Exited {
         status: ExitStatus,
         pid: u32,
     },
-    Stopped(Stop),
+    Stopped(StopReason),
     Failed(ToolError),
 }
 
 /// The commands of one call.
-struct Work<'a> {
-    cx: &'a Cx,
+struct ShellWork<'a> {
+    cx: &'a TaskContext,
     shell: &'a Path,
     commands: Vec<&'a str>,
     directory: PathBuf,
@@ -91,14 +95,18 @@ struct Work<'a> {
     done: Vec<Json>,
 }
 
-impl<'a> Work<'a> {
-    fn new(shell: &'a Shell, call: &'a Call, cx: &'a Cx) -> Result<Work<'a>, ToolError> {
+impl<'a> ShellWork<'a> {
+    fn new(
+        shell: &'a Shell,
+        call: &'a ToolCall,
+        cx: &'a TaskContext,
+    ) -> Result<ShellWork<'a>, ToolError> {
         let mut env = environment(&shell.options, call, cx)?;
         let args = Json::Object(call.args.clone()).to_string();
         if args.len() <= LARGEST_ARGS {
             env.entry("STEPWELL_ARGS".into()).or_insert(args);
         }
-        Ok(Work {
+        Ok(ShellWork {
             cx,
             shell: &shell.shell,
             commands: commands(call)?,
@@ -108,22 +116,22 @@ impl<'a> Work<'a> {
         })
     }
 
-    async fn run(&mut self, stdout: OwnedFd, stderr: OwnedFd) -> Ended {
+    async fn run(&mut self, stdout: OwnedFd, stderr: OwnedFd) -> ShellEnd {
         let group = match Group::new() {
             Ok(group) => group,
-            Err(error) => return Ended::Failed(cannot_start("`sh`", &error)),
+            Err(error) => return ShellEnd::Failed(cannot_start("`sh`", &error)),
         };
         let ended = self.each(&group, &stdout, &stderr).await;
         group.end().await;
         ended
     }
 
-    async fn each(&mut self, group: &Group, stdout: &OwnedFd, stderr: &OwnedFd) -> Ended {
+    async fn each(&mut self, group: &Group, stdout: &OwnedFd, stderr: &OwnedFd) -> ShellEnd {
         let mut last = None;
         for command in std::mem::take(&mut self.commands) {
             let began = Instant::now();
             let ended = self.one(command, group, stdout, stderr).await;
-            let Ended::Exited { status, .. } = &ended else {
+            let ShellEnd::Exited { status, .. } = &ended else {
                 return ended;
             };
             let status = *status;
@@ -136,10 +144,18 @@ impl<'a> Work<'a> {
             }
             last = Some(ended);
         }
-        last.unwrap_or_else(|| Ended::Failed(ToolError::invalid("TOOL_FIELD", "`cmds` is empty")))
+        last.unwrap_or_else(|| {
+            ShellEnd::Failed(ToolError::invalid("TOOL_FIELD", "`cmds` is empty"))
+        })
     }
 
-    async fn one(&self, command: &str, group: &Group, stdout: &OwnedFd, stderr: &OwnedFd) -> Ended {
+    async fn one(
+        &self,
+        command: &str,
+        group: &Group,
+        stdout: &OwnedFd,
+        stderr: &OwnedFd,
+    ) -> ShellEnd {
         let spawned = (|| {
             Command::new(self.shell)
                 .args(["-c", command])
@@ -155,19 +171,19 @@ impl<'a> Work<'a> {
         let mut child = match spawned {
             Ok(child) => child,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ended::Failed(ToolError::invalid(
+                return ShellEnd::Failed(ToolError::invalid(
                     codes::SHELL_NOT_FOUND,
                     format!("the shell is not there: {}", self.shell.display()),
                 ));
             }
-            Err(error) => return Ended::Failed(cannot_start("the command", &error)),
+            Err(error) => return ShellEnd::Failed(cannot_start("the command", &error)),
         };
         let pid = child.id().unwrap_or_default();
         tokio::select! {
             biased;
             status = child.wait() => match status {
-                Ok(status) => Ended::Exited { status, pid },
-                Err(error) => Ended::Failed(cannot_start("the command", &error)),
+                Ok(status) => ShellEnd::Exited { status, pid },
+                Err(error) => ShellEnd::Failed(cannot_start("the command", &error)),
             },
             stop = self.cx.stopped() => {
                 group.terminate();
@@ -175,14 +191,14 @@ impl<'a> Work<'a> {
                     group.kill();
                     drop(child.wait().await);
                 }
-                Ended::Stopped(stop)
+                ShellEnd::Stopped(stop)
             }
         }
     }
 }
 
 /// What the call says is to be run.
-fn commands(call: &Call) -> Result<Vec<&str>, ToolError> {
+fn commands(call: &ToolCall) -> Result<Vec<&str>, ToolError> {
     let wrong = |found: &Json| {
         ToolError::invalid(
             "TOOL_FIELD",
@@ -211,7 +227,7 @@ fn commands(call: &Call) -> Result<Vec<&str>, ToolError> {
     Ok(listed.iter().filter_map(Json::as_str).collect())
 }
 
-fn outcome(ended: Ended, done: Vec<Json>, out: &Capture, err: &Capture) -> Outcome {
+fn outcome(ended: ShellEnd, done: Vec<Json>, out: &Capture, err: &Capture) -> TaskOutcome {
     let mut result = Map::new();
     let stdout = out.text();
     if out.left_out() == 0
@@ -220,8 +236,8 @@ fn outcome(ended: Ended, done: Vec<Json>, out: &Capture, err: &Capture) -> Outco
         result.insert("data".into(), data);
     }
     let (status, pid) = match &ended {
-        Ended::Exited { status, pid } => (Some(*status), Some(*pid)),
-        Ended::Stopped(_) | Ended::Failed(_) => (None, None),
+        ShellEnd::Exited { status, pid } => (Some(*status), Some(*pid)),
+        ShellEnd::Stopped(_) | ShellEnd::Failed(_) => (None, None),
     };
     let code = status.map(exit_code);
     result.insert("stdout".into(), stdout.into());
@@ -229,19 +245,19 @@ fn outcome(ended: Ended, done: Vec<Json>, out: &Capture, err: &Capture) -> Outco
     result.insert("exit_code".into(), json!(code));
     result.insert("commands".into(), done.into());
     let error = match ended {
-        Ended::Exited { status, .. } => failure(status, err),
-        Ended::Stopped(stop) => Some(stop.error()),
-        Ended::Failed(error) => Some(error),
+        ShellEnd::Exited { status, .. } => failure(status, err),
+        ShellEnd::Stopped(stop) => Some(stop.error()),
+        ShellEnd::Failed(error) => Some(error),
     };
     let details = json!({
         "exit_code": code,
         "signal": status.and_then(|status| status.signal()),
         "pid": pid,
     });
-    Outcome {
+    TaskOutcome {
         result: result.into(),
         error,
-        ..Outcome::default()
+        ..TaskOutcome::default()
     }
     .with("sh", details)
 }

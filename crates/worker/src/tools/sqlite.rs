@@ -13,11 +13,11 @@ use stepwell_kernel::plan::ErrorClass;
 
 use super::sql::codes;
 use super::sql::params::{Params, wrong};
-use super::sql::rows::{Answer, Budget, distinct, result};
-use super::sql::scan::{Dialect, Place};
-use super::sql::{Statement, Task, details, left_open};
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::{Call, Cx, Tool, Working};
+use super::sql::rows::{Budget, StatementResult, distinct, result};
+use super::sql::scan::{Placeholder, SqlDialect};
+use super::sql::{SqlStatement, SqlTask, details, left_open};
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::tool::{TaskContext, Tool, ToolCall, ToolFuture};
 
 /// Steps of SQLite's machine between two looks at whether to stop: well below a millisecond.
 const STEPS: i32 = 1000;
@@ -27,16 +27,16 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// How the tool works on this worker.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SqliteOptions {
     /// Where relative paths begin; the process's directory if none.
     pub directory: Option<PathBuf>,
     /// How long a statement waits for somebody else's lock, if its deadline is not sooner.
     pub busy_timeout: Duration,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for SqliteOptions {
+    fn default() -> SqliteOptions {
+        SqliteOptions {
             directory: None,
             busy_timeout: Duration::from_secs(10),
         }
@@ -46,11 +46,11 @@ impl Default for Options {
 /// Runs SQL on SQLite databases.
 #[derive(Debug)]
 pub struct Sqlite {
-    options: Options,
+    options: SqliteOptions,
 }
 
 impl Tool for Sqlite {
-    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
+    fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a> {
         Box::pin(async move { self.work(call, cx).await.unwrap_or_else(|failed| failed) })
     }
 }
@@ -58,16 +58,16 @@ impl Tool for Sqlite {
 impl Sqlite {
     /// A tool; each task opens its own connection.
     #[must_use]
-    pub fn new(options: Options) -> Sqlite {
+    pub fn new(options: SqliteOptions) -> Sqlite {
         Sqlite { options }
     }
 
-    async fn work(&self, call: &Call, cx: &Cx) -> Result<Outcome, Outcome> {
-        let task = Task::read(call, Dialect::Sqlite)?;
+    async fn work(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, TaskOutcome> {
+        let task = SqlTask::read(call, SqlDialect::Sqlite)?;
         let stopping = Arc::new(AtomicBool::new(false));
         // If this future is dropped, the thread sees it too.
         let _guard = StopOnDrop(Arc::clone(&stopping));
-        let mut job = Job {
+        let mut job = SqliteJob {
             path: self.path(call)?,
             task,
             budget: Budget::new(cx.limits.result_bytes),
@@ -88,7 +88,7 @@ impl Sqlite {
         }
     }
 
-    fn path(&self, call: &Call) -> Result<PathBuf, ToolError> {
+    fn path(&self, call: &ToolCall) -> Result<PathBuf, ToolError> {
         let given = call.text("database")?.map(str::trim).unwrap_or_default();
         if given.is_empty() {
             let message = "`database` names no file; for one in memory, write :memory:";
@@ -110,9 +110,9 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn crashed() -> Outcome {
+fn crashed() -> TaskOutcome {
     let message = "the thread that ran it ended early";
-    Outcome::failed(ToolError::new(
+    TaskOutcome::failed(ToolError::new(
         ErrorClass::Unknown,
         codes::SQLITE_ERROR,
         message,
@@ -120,45 +120,48 @@ fn crashed() -> Outcome {
 }
 
 /// The work of one task, on its thread.
-struct Job {
+struct SqliteJob {
     path: PathBuf,
-    task: Task,
+    task: SqlTask,
     budget: Budget,
     patience: Duration,
     stopping: Arc<AtomicBool>,
 }
 
 /// Why a statement failed.
-enum Trouble {
+enum SqliteFailure {
     Engine(Error),
     Ours(ToolError),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Engine(error)
+impl From<Error> for SqliteFailure {
+    fn from(error: Error) -> SqliteFailure {
+        SqliteFailure::Engine(error)
     }
 }
 
-impl From<ToolError> for Trouble {
-    fn from(error: ToolError) -> Trouble {
-        Trouble::Ours(error)
+impl From<ToolError> for SqliteFailure {
+    fn from(error: ToolError) -> SqliteFailure {
+        SqliteFailure::Ours(error)
     }
 }
 
-impl Job {
-    fn run(&mut self) -> Outcome {
+impl SqliteJob {
+    fn run(&mut self) -> TaskOutcome {
         match self.statements() {
-            Ok(answers) => Outcome::ok(result(answers)),
+            Ok(answers) => TaskOutcome::ok(result(answers)),
             Err(failed) => *failed,
         }
     }
 
-    fn statements(&mut self) -> Result<Vec<Answer>, Box<Outcome>> {
+    fn statements(&mut self) -> Result<Vec<StatementResult>, Box<TaskOutcome>> {
         let opened = open(&self.path, Arc::clone(&self.stopping));
         let connection = opened.map_err(|error| {
             let place = self.path.display().to_string();
-            failed(Trouble::Engine(error), &format!("cannot open {place}"))
+            failed(
+                SqliteFailure::Engine(error),
+                &format!("cannot open {place}"),
+            )
         })?;
         let begin = transaction(&self.task);
         let statements = std::mem::take(&mut self.task.statements);
@@ -203,12 +206,12 @@ impl Job {
     /// Does something again while somebody else holds the database.
     fn patiently<T>(
         &mut self,
-        mut what: impl FnMut(&mut Job) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        mut what: impl FnMut(&mut SqliteJob) -> Result<T, SqliteFailure>,
+    ) -> Result<T, SqliteFailure> {
         let since = Instant::now();
         loop {
             let done = what(self);
-            let Err(Trouble::Engine(error)) = &done else {
+            let Err(SqliteFailure::Engine(error)) = &done else {
                 return done;
             };
             let over = since.elapsed() >= self.patience || self.stopping.load(Ordering::Relaxed);
@@ -221,14 +224,14 @@ impl Job {
     fn statement(
         &mut self,
         connection: &Connection,
-        statement: &Statement,
-    ) -> Result<Answer, Trouble> {
-        let named = |place: &Place<'_>, _: &Json| match place {
-            Place::Name(name) => Ok(format!(" :{name} ")),
+        statement: &SqlStatement,
+    ) -> Result<StatementResult, SqliteFailure> {
+        let named = |place: &Placeholder<'_>, _: &Json| match place {
+            Placeholder::Name(name) => Ok(format!(" :{name} ")),
             _ => Ok(String::new()),
         };
         let params = &self.task.params;
-        let text = params.rewrite(statement, Dialect::Sqlite, named)?.text;
+        let text = params.rewrite(statement, SqlDialect::Sqlite, named)?.text;
         let mut prepared = connection.prepare(&text)?;
         bind(&mut prepared, params)?;
         if prepared.column_count() == 0 {
@@ -238,9 +241,9 @@ impl Job {
                 true => connection.changes(),
                 false => 0,
             };
-            return Ok(Answer {
+            return Ok(StatementResult {
                 row_count,
-                ..Answer::default()
+                ..StatementResult::default()
             });
         }
         let columns = distinct(prepared.column_names());
@@ -255,7 +258,7 @@ impl Job {
             }
             taken.push(Json::Object(values));
         }
-        Ok(Answer {
+        Ok(StatementResult {
             row_count: taken.len() as u64,
             rows: Some(taken),
             columns,
@@ -274,20 +277,20 @@ fn open(path: &Path, stopping: Arc<AtomicBool>) -> Result<Connection, Error> {
     Ok(connection)
 }
 
-fn execute(connection: &Connection, text: &str) -> Result<(), Trouble> {
+fn execute(connection: &Connection, text: &str) -> Result<(), SqliteFailure> {
     Ok(connection.execute_batch(text)?)
 }
 
 /// Before which statement the task's transaction begins, and how. None if the file has its own, or
 /// has a statement that cannot be in one. Settings and attached files come before it.
-fn transaction(task: &Task) -> Option<(usize, &'static str)> {
-    let outside = |it: &Statement| ["vacuum", "detach"].contains(&it.first());
+fn transaction(task: &SqlTask) -> Option<(usize, &'static str)> {
+    let outside = |it: &SqlStatement| ["vacuum", "detach"].contains(&it.first());
     if task.has_own_transactions() || task.statements.iter().any(outside) {
         return None;
     }
-    let before = |it: &Statement| ["pragma", "attach"].contains(&it.first());
+    let before = |it: &SqlStatement| ["pragma", "attach"].contains(&it.first());
     let first = task.statements.iter().position(|it| !before(it))?;
-    let reads = |it: &Statement| {
+    let reads = |it: &SqlStatement| {
         let writes = ["insert", "update", "delete", "replace"];
         match it.first() {
             "select" | "values" | "explain" | "pragma" => true,
@@ -303,7 +306,7 @@ fn transaction(task: &Task) -> Option<(usize, &'static str)> {
     Some((first, begin))
 }
 
-fn bind(prepared: &mut rusqlite::Statement<'_>, params: &Params) -> Result<(), Trouble> {
+fn bind(prepared: &mut rusqlite::Statement<'_>, params: &Params) -> Result<(), SqliteFailure> {
     if *params == Params::None {
         return Ok(());
     }
@@ -370,13 +373,13 @@ fn is_busy(error: &Error) -> bool {
     })
 }
 
-fn failed(trouble: Trouble, place: &str) -> Box<Outcome> {
+fn failed(trouble: SqliteFailure, place: &str) -> Box<TaskOutcome> {
     let error = match trouble {
-        Trouble::Ours(mut error) => {
+        SqliteFailure::Ours(mut error) => {
             error.message = format!("{place}: {}", error.message);
             return Box::new(error.into());
         }
-        Trouble::Engine(error) => error,
+        SqliteFailure::Engine(error) => error,
     };
     // The engine's error repeats the whole statement; its message does not.
     let said = match &error {
@@ -409,5 +412,5 @@ fn failed(trouble: Trouble, place: &str) -> Box<Outcome> {
     }
     told.insert("code".into(), name.into());
     let error = ToolError::new(class, name, format!("{place}: {said}"));
-    Box::new(Outcome::failed(error).with("sqlite", Json::Object(told)))
+    Box::new(TaskOutcome::failed(error).with("sqlite", Json::Object(told)))
 }

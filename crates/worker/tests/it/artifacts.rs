@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::event::ArtifactRef;
-use stepwell_worker::artifacts::{Artifacts, Keep, Key, Pruned, is_ref};
+use stepwell_worker::artifacts::{ArtifactKey, Artifacts, Pruned, RetainedPaths, is_ref};
 use stepwell_worker::outcome::ToolError;
 use tempfile::TempDir;
 
@@ -16,12 +16,12 @@ fn folder() -> (TempDir, Artifacts) {
     (dir, store)
 }
 
-fn key(name: &str) -> Key {
-    Key::new("run-1", "load[3]", 2, name)
+fn key(name: &str) -> ArtifactKey {
+    ArtifactKey::new("run-1", "load[3]", 2, name)
 }
 
-fn keep(paths: &[&[&str]]) -> Keep {
-    Keep {
+fn keep(paths: &[&[&str]]) -> RetainedPaths {
+    RetainedPaths {
         paths: paths
             .iter()
             .map(|path| path.iter().map(|it| (*it).to_owned()).collect())
@@ -80,11 +80,11 @@ async fn no_name_leaves_the_store() {
         "a/../../b",
         "x\0y",
     ] {
-        let hostile = Key::new(name, name, 1, name);
+        let hostile = ArtifactKey::new(name, name, 1, name);
         let reference = store.put(&hostile, "text", "evil").await.unwrap();
         assert_eq!(store.get(&reference).await.unwrap(), "evil", "{name:?}");
         assert_eq!(
-            Key::from_path(&reference.uri["artifact:".len()..]),
+            ArtifactKey::from_path(&reference.uri["artifact:".len()..]),
             Some(hostile)
         );
     }
@@ -152,7 +152,7 @@ async fn a_small_value_stays_where_it_is() {
     let (_dir, store) = folder();
     let value = json!({ "rows": [1, 2, 3] });
     let (same, reference) = store
-        .shrink(&key("result"), value.clone(), &Keep::default())
+        .shrink(&key("result"), value.clone(), &RetainedPaths::default())
         .await
         .unwrap();
     assert_eq!((same, reference), (value.clone(), None));
@@ -191,7 +191,7 @@ async fn what_is_kept_has_a_limit_in_all() {
         .map(|n| (format!("f{n}"), Json::from("v".repeat(10_000))))
         .collect();
     let names: Vec<String> = value.keys().cloned().collect();
-    let keep = Keep {
+    let keep = RetainedPaths {
         paths: names.into_iter().map(|name| vec![name]).collect(),
     };
     let (stub, _) = store
@@ -245,7 +245,7 @@ async fn pruning_takes_only_old_runs_that_nobody_keeps() {
     let (_dir, store) = folder();
     for run in ["old", "kept", "../odd"] {
         for name in ["a", "b"] {
-            let key = Key::new(run, "s", 1, name);
+            let key = ArtifactKey::new(run, "s", 1, name);
             store.put(&key, "text", "four").await.unwrap();
         }
     }

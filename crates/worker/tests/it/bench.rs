@@ -4,44 +4,44 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use stepwell_worker::log::{Lines, StepLog, Stream};
-use stepwell_worker::outcome::Outcome;
-use stepwell_worker::tool::{Call, Cx, Limits, Tool};
+use stepwell_worker::outcome::TaskOutcome;
+use stepwell_worker::step_log::{LogSink, StepLog, Stream};
+use stepwell_worker::tool::{TaskContext, TaskLimits, Tool, ToolCall};
 use tokio_util::sync::CancellationToken;
 
 /// A task with these fields.
-pub(crate) fn call(fields: Json) -> Call {
+pub(crate) fn call(fields: Json) -> ToolCall {
     let Json::Object(fields) = fields else {
         panic!("fields are a mapping");
     };
-    Call {
+    ToolCall {
         name: "task".into(),
         fields,
-        ..Call::default()
+        ..ToolCall::default()
     }
 }
 
 /// A task with credentials.
-pub(crate) fn call_with(fields: Json, auth: Json) -> Call {
-    Call {
+pub(crate) fn call_with(fields: Json, auth: Json) -> ToolCall {
+    ToolCall {
         auth: auth.as_object().cloned(),
         ..call(fields)
     }
 }
 
 /// Half a minute, and nobody listens.
-pub(crate) fn cx() -> Cx {
+pub(crate) fn cx() -> TaskContext {
     cx_for(Duration::from_secs(30))
 }
 
 /// With a deadline.
-pub(crate) fn cx_for(time: Duration) -> Cx {
-    Cx {
+pub(crate) fn cx_for(time: Duration) -> TaskContext {
+    TaskContext {
         run_id: "run".into(),
         step_id: "step".into(),
         idempotency_key: "key".into(),
         attempt: 1,
-        limits: Limits::default(),
+        limits: TaskLimits::default(),
         deadline: tokio::time::Instant::now() + time,
         cancelled: CancellationToken::new(),
         log: StepLog::nowhere(),
@@ -49,26 +49,26 @@ pub(crate) fn cx_for(time: Duration) -> Cx {
 }
 
 /// With a bound on the result.
-pub(crate) fn cx_within(result_bytes: usize) -> Cx {
+pub(crate) fn cx_within(result_bytes: usize) -> TaskContext {
     let mut cx = cx();
     cx.limits.result_bytes = result_bytes;
     cx
 }
 
 /// Runs it, and it must go well.
-pub(crate) async fn ok(tool: &dyn Tool, call: &Call) -> Json {
+pub(crate) async fn ok(tool: &dyn Tool, call: &ToolCall) -> Json {
     let outcome = tool.run(call, &cx()).await;
     assert_eq!(outcome.error, None);
     outcome.result
 }
 
 /// Runs it, and it must not go well: the code.
-pub(crate) async fn code(tool: &dyn Tool, call: &Call) -> String {
+pub(crate) async fn code(tool: &dyn Tool, call: &ToolCall) -> String {
     failed(tool, call).await.error.unwrap().code
 }
 
 /// Runs it, and it must not go well.
-pub(crate) async fn failed(tool: &dyn Tool, call: &Call) -> Outcome {
+pub(crate) async fn failed(tool: &dyn Tool, call: &ToolCall) -> TaskOutcome {
     let outcome = tool.run(call, &cx()).await;
     assert!(outcome.error.is_some(), "{:?}", outcome.result);
     outcome
@@ -78,7 +78,7 @@ pub(crate) async fn failed(tool: &dyn Tool, call: &Call) -> Outcome {
 #[derive(Default)]
 pub(crate) struct Kept(pub(crate) Mutex<Vec<String>>);
 
-impl Lines for Kept {
+impl LogSink for Kept {
     fn line(&self, _: &str, _: Stream, text: &str) {
         self.0.lock().unwrap().push(text.to_owned());
     }
@@ -87,6 +87,6 @@ impl Lines for Kept {
 /// Such a log.
 pub(crate) fn kept() -> (StepLog, Arc<Kept>) {
     let kept = Arc::new(Kept::default());
-    let lines: Arc<dyn Lines> = Arc::<Kept>::clone(&kept);
+    let lines: Arc<dyn LogSink> = Arc::<Kept>::clone(&kept);
     (StepLog::new(lines), kept)
 }

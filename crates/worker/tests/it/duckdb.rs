@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
-use stepwell_worker::tool::{Call, Tool as _};
-use stepwell_worker::tools::duckdb::{Duckdb, Options};
+use stepwell_worker::tool::{Tool as _, ToolCall};
+use stepwell_worker::tools::duckdb::{Duckdb, DuckdbOptions};
 use tempfile::TempDir;
 
 use crate::bench::{call, code, cx_for, cx_within, failed, ok};
@@ -30,18 +30,18 @@ fn program() -> Option<PathBuf> {
 }
 
 fn tool(directory: &TempDir) -> Option<Duckdb> {
-    Some(Duckdb::new(Options {
+    Some(Duckdb::new(DuckdbOptions {
         program: program()?,
         directory: Some(directory.path().to_owned()),
     }))
 }
 
-fn task(commands: impl Into<Json>, params: Json) -> Call {
+fn task(commands: impl Into<Json>, params: Json) -> ToolCall {
     let commands: Json = commands.into();
     call(json!({"database": "data.duckdb", "commands": commands, "params": params}))
 }
 
-fn memory(commands: &str, params: Json) -> Call {
+fn memory(commands: &str, params: Json) -> ToolCall {
     call(json!({"commands": [commands], "params": params}))
 }
 
@@ -184,7 +184,7 @@ async fn many_rows_are_stopped_at_the_limit() {
 
 #[tokio::test]
 async fn a_missing_program_is_told() {
-    let tool = Duckdb::new(Options {
+    let tool = Duckdb::new(DuckdbOptions {
         program: "no-such-duckdb".into(),
         directory: None,
     });

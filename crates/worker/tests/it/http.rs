@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
-use stepwell_worker::log::{Lines, StepLog, Stream};
-use stepwell_worker::outcome::{Outcome, ToolError};
-use stepwell_worker::tool::{Call, Cx, Limits, Tool as _};
+use stepwell_worker::outcome::{TaskOutcome, ToolError};
+use stepwell_worker::step_log::{LogSink, StepLog, Stream};
+use stepwell_worker::tool::{TaskContext, TaskLimits, Tool as _, ToolCall};
 use stepwell_worker::tools::http::{Http, HttpOptions};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Default)]
 struct Heap(Arc<Mutex<Vec<String>>>);
 
-impl Lines for Heap {
+impl LogSink for Heap {
     fn line(&self, _: &str, _: Stream, text: &str) {
         self.0.lock().unwrap().push(text.to_owned());
     }
@@ -37,7 +37,7 @@ impl Heap {
 /// What one task is run with.
 struct Bench {
     http: Http,
-    cx: Cx,
+    cx: TaskContext,
     log: Heap,
     auth: Option<Map<String, Json>>,
 }
@@ -53,14 +53,14 @@ impl Bench {
             environment_proxy: false,
             ..options
         });
-        let cx = Cx {
+        let cx = TaskContext {
             run_id: "run".into(),
             step_id: "fetch".into(),
             idempotency_key: "run/fetch ä".into(),
             attempt: 1,
-            limits: Limits {
+            limits: TaskLimits {
                 result_bytes: 1 << 20,
-                ..Limits::default()
+                ..TaskLimits::default()
             },
             deadline: Instant::now() + Duration::from_secs(30),
             cancelled: CancellationToken::new(),
@@ -85,15 +85,15 @@ impl Bench {
         self
     }
 
-    async fn run(&self, fields: Json) -> Outcome {
+    async fn run(&self, fields: Json) -> TaskOutcome {
         let Json::Object(fields) = fields else {
             panic!("fields are a mapping");
         };
-        let call = Call {
+        let call = ToolCall {
             name: "task".into(),
             fields,
             auth: self.auth.clone(),
-            ..Call::default()
+            ..ToolCall::default()
         };
         self.http.run(&call, &self.cx).await
     }
@@ -102,13 +102,13 @@ impl Bench {
         self.run(fields).await.error.unwrap()
     }
 
-    async fn get(&self, url: &str) -> Outcome {
+    async fn get(&self, url: &str) -> TaskOutcome {
         self.run(json!({"url": url})).await
     }
 }
 
 /// An error as `(class, code, whether to try again)`.
-fn kind(outcome: &Outcome) -> (&str, &str, bool) {
+fn kind(outcome: &TaskOutcome) -> (&str, &str, bool) {
     let error = outcome.error.as_ref().unwrap();
     (error.class.name(), &error.code, error.is_retryable())
 }

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use stepwell_worker::artifacts::{Artifacts, Pruned};
-use stepwell_worker::log::{Lines as _, StepLog, Stream};
-use stepwell_worker::logs::{Line, Logs, Writer};
+use stepwell_worker::logs::{LogLine, LogWriter, Logs};
 use stepwell_worker::secrets::Redactor;
-use stepwell_worker::tool::Limits;
+use stepwell_worker::step_log::{LogSink as _, StepLog, Stream};
+use stepwell_worker::tool::TaskLimits;
 use tempfile::TempDir;
 
 fn logs() -> (TempDir, Logs) {
@@ -21,17 +21,17 @@ fn logs() -> (TempDir, Logs) {
     (dir, logs)
 }
 
-fn begin(logs: &Logs, step: &str, execution: u32) -> Arc<Writer> {
+fn begin(logs: &Logs, step: &str, execution: u32) -> Arc<LogWriter> {
     logs.begin(
         "run-1",
         step,
         execution,
         &Redactor::new(),
-        &Limits::default(),
+        &TaskLimits::default(),
     )
 }
 
-fn texts(lines: &[Line]) -> Vec<&str> {
+fn texts(lines: &[LogLine]) -> Vec<&str> {
     lines.iter().map(|line| line.text.as_str()).collect()
 }
 
@@ -107,9 +107,9 @@ async fn executions_are_listed_and_read_in_order() {
 #[tokio::test]
 async fn a_gigabyte_printed_is_bounded_and_quick() {
     let (dir, logs) = logs();
-    let limits = Limits {
+    let limits = TaskLimits {
         log_bytes: 1 << 20,
-        ..Limits::default()
+        ..TaskLimits::default()
     };
     let redactor = Redactor::new();
     redactor.add("hunter22");
@@ -155,7 +155,7 @@ async fn secrets_do_not_reach_the_file_nor_those_who_watch() {
     let (dir, logs) = logs();
     let redactor = Redactor::new();
     redactor.add("-----BEGIN KEY-----\nAAAAsecretline1\nBBBBsecretline2\n-----END KEY-----");
-    let writer = logs.begin("run-1", "s", 1, &redactor, &Limits::default());
+    let writer = logs.begin("run-1", "s", 1, &redactor, &TaskLimits::default());
     let mut live = logs.subscribe();
     writer.line("t", Stream::Out, "AAAAsecretline1");
     writer.line("t", Stream::Out, "key: BBBBsecretline2 end");
@@ -215,7 +215,7 @@ async fn a_full_disk_silences_the_log_only() {
 async fn no_name_leaves_the_folder() {
     let (dir, logs) = logs();
     for name in ["../../up", "/abs", "..", ""] {
-        let writer = logs.begin(name, name, 1, &Redactor::new(), &Limits::default());
+        let writer = logs.begin(name, name, 1, &Redactor::new(), &TaskLimits::default());
         writer.line("t", Stream::Out, name);
         writer.finish().await;
         let lines = logs.read(name, name, None).await.unwrap();
@@ -358,7 +358,7 @@ async fn where_artifacts_are_remote_a_finished_log_is_read_from_elsewhere() {
 async fn pruning_takes_only_old_runs_that_nobody_keeps() {
     let (_dir, logs) = logs();
     for run in ["old", "kept"] {
-        let writer = logs.begin(run, "s", 1, &Redactor::new(), &Limits::default());
+        let writer = logs.begin(run, "s", 1, &Redactor::new(), &TaskLimits::default());
         writer.line("t", Stream::Out, "x");
         writer.finish().await;
     }

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use stepwell_worker::tool::{Call, Tool};
+use stepwell_worker::tool::{Tool, ToolCall};
 use stepwell_worker::tools::process::ProcessOptions;
 use stepwell_worker::tools::python::{Python, PythonOptions};
 use stepwell_worker::tools::shell::Shell;
@@ -13,7 +13,7 @@ use crate::programs::{call, cx, is_gone, pids, soon};
 /// Says to the process that a test starts that it is the worker, and where to tell its processes.
 const ROLE: &str = "STEPWELL_TEST_WORKER";
 
-fn endless(file: &str) -> (Call, Call) {
+fn endless(file: &str) -> (ToolCall, ToolCall) {
     let script = format!("trap '' TERM; sleep 1000 & echo $! >> {file}; echo $$ >> {file}; wait");
     let code = "
 import os, signal, time

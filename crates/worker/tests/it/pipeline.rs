@@ -14,10 +14,10 @@ use stepwell_engine::store::MemoryStore;
 use stepwell_kernel::event::{Body, StepError};
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use stepwell_worker::artifacts::Artifacts;
-use stepwell_worker::log::Stream;
 use stepwell_worker::logs::Logs;
-use stepwell_worker::secrets::{Secrets, Vars};
-use stepwell_worker::{Crew, Failure, Handlers, Job, Means};
+use stepwell_worker::secrets::{EnvVars, Secrets};
+use stepwell_worker::step_log::Stream;
+use stepwell_worker::{Crew, Failure, Handlers, Job, WorkerResources};
 
 /// What became of a run of one step.
 #[derive(Debug)]
@@ -71,10 +71,11 @@ fn drive_with(plan: &Arc<Plan>, params: Json, handlers: Handlers) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let artifacts = Artifacts::open("memory:").unwrap();
     let vars = |name: &str| (name == "STEPWELL_SECRET_API").then(|| SECRET.to_owned());
-    let secrets = Secrets::from_vars(&Vars::new(vars)).unwrap();
-    let means = Means::new(secrets, artifacts, Logs::open(folder.path())).with_all_tools();
-    let crew = Crew::new(means, handlers).unwrap();
-    let mut said = crew.means().logs.subscribe();
+    let secrets = Secrets::from_vars(&EnvVars::new(vars)).unwrap();
+    let resources =
+        WorkerResources::new(secrets, artifacts, Logs::open(folder.path())).with_all_tools();
+    let crew = Crew::new(resources, handlers).unwrap();
+    let mut said = crew.resources().logs.subscribe();
     let config = Config {
         serves: crew.serves(),
         ..Config::default()

@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_worker::tool::Tool as _;
-use stepwell_worker::tools::postgres::{Options, Postgres};
+use stepwell_worker::tools::postgres::{Postgres, PostgresOptions};
 
 use crate::bench::{call_with, code, cx, failed, kept, ok};
 use crate::server::{Place, url};
 
 fn tool() -> Postgres {
-    Postgres::new(Options::default())
+    Postgres::new(PostgresOptions::default())
 }
 
 async fn one(query: &str) -> Json {

@@ -6,14 +6,14 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_worker::outcome::ToolError;
 use stepwell_worker::tool::Tool as _;
-use stepwell_worker::tools::postgres::{Options, Postgres};
+use stepwell_worker::tools::postgres::{Postgres, PostgresOptions};
 
 use crate::bench::{call_with, cx, cx_for, cx_within, failed, ok};
 use crate::server::cluster::Cluster;
 use crate::server::{Place, client, url};
 
 fn tool() -> Postgres {
-    Postgres::new(Options::default())
+    Postgres::new(PostgresOptions::default())
 }
 
 async fn error_at(auth: Json) -> ToolError {

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_worker::outcome::ToolError;
 use stepwell_worker::tool::Tool as _;
-use stepwell_worker::tools::postgres::{Options, Postgres};
+use stepwell_worker::tools::postgres::{Postgres, PostgresOptions};
 use tempfile::TempDir;
 
 use crate::bench::{call_with, cx_for, failed, ok};
@@ -105,7 +105,7 @@ impl Guarded {
 }
 
 fn tool() -> Postgres {
-    Postgres::new(Options::default())
+    Postgres::new(PostgresOptions::default())
 }
 
 #[tokio::test]

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
-use stepwell_worker::log::{Lines, StepLog, Stream};
 use stepwell_worker::outcome::ToolError;
-use stepwell_worker::tool::{Call, Cx, Limits};
+use stepwell_worker::step_log::{LogSink, StepLog, Stream};
+use stepwell_worker::tool::{TaskContext, TaskLimits, ToolCall};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<Vec<(Stream, String)>>);
 
-impl Lines for Kept {
+impl LogSink for Kept {
     fn line(&self, _: &str, stream: Stream, text: &str) {
         self.0.lock().unwrap().push((stream, text.to_owned()));
     }
@@ -28,16 +28,16 @@ impl Kept {
     }
 }
 
-pub(crate) fn cx() -> Cx {
-    Cx {
+pub(crate) fn cx() -> TaskContext {
+    TaskContext {
         run_id: "run-1".into(),
         step_id: "load[3]".into(),
         idempotency_key: "key-1".into(),
         attempt: 2,
-        limits: Limits {
+        limits: TaskLimits {
             grace: Duration::from_millis(100),
             log_bytes: 1 << 20,
-            ..Limits::default()
+            ..TaskLimits::default()
         },
         deadline: Instant::now() + Duration::from_secs(30),
         cancelled: CancellationToken::new(),
@@ -46,23 +46,23 @@ pub(crate) fn cx() -> Cx {
 }
 
 /// Surroundings whose log is kept.
-pub(crate) fn logged() -> (Cx, Arc<Kept>) {
+pub(crate) fn logged() -> (TaskContext, Arc<Kept>) {
     let kept = Arc::new(Kept::default());
     let log = StepLog::new(kept.clone());
-    (Cx { log, ..cx() }, kept)
+    (TaskContext { log, ..cx() }, kept)
 }
 
 /// Surroundings that end soon.
-pub(crate) fn short(time: Duration) -> Cx {
-    Cx {
+pub(crate) fn short(time: Duration) -> TaskContext {
+    TaskContext {
         deadline: Instant::now() + time,
         ..cx()
     }
 }
 
-pub(crate) fn call(fields: Json, args: Json) -> Call {
+pub(crate) fn call(fields: Json, args: Json) -> ToolCall {
     let map = |value: Json| -> Map<String, Json> { serde_json::from_value(value).unwrap() };
-    Call {
+    ToolCall {
         name: "task".into(),
         fields: map(fields),
         args: map(args),

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
-use stepwell_worker::log::Stream;
-use stepwell_worker::outcome::Outcome;
+use stepwell_worker::outcome::TaskOutcome;
+use stepwell_worker::step_log::Stream;
 use stepwell_worker::tool::Tool;
 use stepwell_worker::tools::python::{Python, PythonOptions};
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ fn python() -> Python {
     Python::new(PythonOptions::default())
 }
 
-async fn run(code: &str, args: Json) -> Outcome {
+async fn run(code: &str, args: Json) -> TaskOutcome {
     python()
         .run(&call(json!({ "code": code }), args), &cx())
         .await

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use stepwell_kernel::plan::ErrorClass;
-use stepwell_worker::outcome::Outcome;
-use stepwell_worker::tool::{Cx, Limits, Tool};
+use stepwell_worker::outcome::TaskOutcome;
+use stepwell_worker::tool::{TaskContext, TaskLimits, Tool};
 use stepwell_worker::tools::python::{Python, PythonOptions};
 use tokio::time::Instant;
 
@@ -15,12 +15,12 @@ fn python() -> Python {
     Python::new(PythonOptions::default())
 }
 
-async fn run_with(python: &Python, code: &str, cx: &Cx) -> Outcome {
+async fn run_with(python: &Python, code: &str, cx: &TaskContext) -> TaskOutcome {
     let call = call(json!({ "code": code }), json!({}));
     python.run(&call, cx).await
 }
 
-async fn run(code: &str) -> Outcome {
+async fn run(code: &str) -> TaskOutcome {
     run_with(&python(), code, &cx()).await
 }
 
@@ -32,7 +32,7 @@ async fn leaves_nothing(source: &str, count: usize) {
     let fields = json!({"code": source, "env": {"PIDS": file}});
     let call = call(fields, json!({}));
     let cancel = tokio_util::sync::CancellationToken::new();
-    let cx = Cx {
+    let cx = TaskContext {
         cancelled: cancel.clone(),
         ..cx()
     };
@@ -344,8 +344,8 @@ async fn a_process_that_left_the_group_holds_nobody_up() {
 #[tokio::test]
 async fn a_small_limit_is_kept_to() {
     let python = python();
-    let cx = Cx {
-        limits: Limits {
+    let cx = TaskContext {
+        limits: TaskLimits {
             result_bytes: 10,
             ..cx().limits
         },

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value as Json, json};
 use stepwell_worker::outcome::ToolError;
-use stepwell_worker::secrets::{Redactor, SecretError, Secrets, Vars, is_reference};
+use stepwell_worker::secrets::{EnvVars, Redactor, SecretError, Secrets, is_reference};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-fn vars(pairs: &[(&str, &str)]) -> Vars {
+fn vars(pairs: &[(&str, &str)]) -> EnvVars {
     let map: HashMap<String, String> = pairs
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();
-    Vars::new(move |name| map.get(name).cloned())
+    EnvVars::new(move |name| map.get(name).cloned())
 }
 
 fn secrets(pairs: &[(&str, &str)]) -> Secrets {

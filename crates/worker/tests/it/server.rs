@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value as Json, json};
-use stepwell_worker::tool::Call;
+use stepwell_worker::tool::ToolCall;
 
 use crate::bench::call_with;
 
@@ -43,12 +43,12 @@ impl Place {
     }
 
     /// A task on it.
-    pub(crate) fn call(&self, commands: impl Into<Json>) -> Call {
+    pub(crate) fn call(&self, commands: impl Into<Json>) -> ToolCall {
         self.call_with(commands, Json::Null)
     }
 
     /// A task with parameters.
-    pub(crate) fn call_with(&self, commands: impl Into<Json>, params: Json) -> Call {
+    pub(crate) fn call_with(&self, commands: impl Into<Json>, params: Json) -> ToolCall {
         let commands: Json = commands.into();
         let fields = json!({"commands": commands, "params": params});
         call_with(fields, json!({"dsn": url(), "schema": self.schema}))

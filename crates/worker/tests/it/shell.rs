@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
-use stepwell_worker::log::Stream;
-use stepwell_worker::outcome::Outcome;
-use stepwell_worker::tool::{Cx, Limits, Tool};
+use stepwell_worker::outcome::TaskOutcome;
+use stepwell_worker::step_log::Stream;
+use stepwell_worker::tool::{TaskContext, TaskLimits, Tool};
 use stepwell_worker::tools::process::ProcessOptions;
 use stepwell_worker::tools::shell::Shell;
 use tokio::time::Instant;
 
 use crate::programs::{MEMORY, call, code, cx, is_gone, logged, pids, resident, short, soon};
 
-async fn run_in(cmds: Json, cx: &Cx) -> Outcome {
+async fn run_in(cmds: Json, cx: &TaskContext) -> TaskOutcome {
     let shell = Shell::new(ProcessOptions::default());
     shell
         .run(&call(json!({ "cmds": cmds }), json!({})), cx)
         .await
 }
 
-async fn run(cmds: Json) -> Outcome {
+async fn run(cmds: Json) -> TaskOutcome {
     run_in(cmds, &cx()).await
 }
 
@@ -224,7 +224,7 @@ async fn a_gigabyte_of_output_is_read_in_bounded_memory() {
     let outcome = run(json!(["yes | head -c 1G"])).await;
     assert_eq!(outcome.error, None);
     let kept = outcome.result["stdout"].as_str().unwrap();
-    let limit = Limits::default().captured_bytes;
+    let limit = TaskLimits::default().captured_bytes;
     assert!(kept.starts_with("y\n") && kept.len() < limit + 100);
     assert!(kept.contains(&format!("[{} bytes left out]", (1 << 30) - limit)));
     assert!(

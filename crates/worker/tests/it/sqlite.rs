@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
-use stepwell_worker::tool::{Call, Tool as _};
-use stepwell_worker::tools::sqlite::{Options, Sqlite};
+use stepwell_worker::tool::{Tool as _, ToolCall};
+use stepwell_worker::tools::sqlite::{Sqlite, SqliteOptions};
 use tempfile::TempDir;
 
 use crate::bench::{call, code, cx, cx_for, cx_within, failed, ok};
@@ -17,14 +17,14 @@ struct Place {
 
 fn place() -> Place {
     let directory = TempDir::new().unwrap();
-    let tool = Sqlite::new(Options {
+    let tool = Sqlite::new(SqliteOptions {
         directory: Some(directory.path().to_owned()),
         busy_timeout: Duration::from_millis(300),
     });
     Place { tool, directory }
 }
 
-fn task(commands: impl Into<Json>, params: Json) -> Call {
+fn task(commands: impl Into<Json>, params: Json) -> ToolCall {
     let commands: Json = commands.into();
     call(json!({"database": "data.db", "commands": commands, "params": params}))
 }

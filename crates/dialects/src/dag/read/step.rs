@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use stepwell_kernel::plan::{ErrorClass, Retry, WaitOn, WaitSpec, Work};
 
 use super::mention;
-use crate::dag::model::{Mention, OnFailure, Step};
+use crate::dag::model::{DagOnFailure, DagStep, StepMention};
 use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
@@ -23,11 +23,11 @@ const TRANSIENT: [ErrorClass; 3] = [
 ];
 
 /// Reads a step. `None` only if it has no name, since nothing else can then be said about it.
-pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> {
+pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagStep<'n>> {
     let mut f = field.fields(p)?;
     let name = f.req("name", p).and_then(|name| {
         let span = name.span();
-        name.name(p).map(|name| Mention { name, span })
+        name.name(p).map(|name| StepMention { name, span })
     });
     let description = f.opt("description", p).and_then(|text| text.text(p));
     let agent = f.opt("agent", p).and_then(|agent| agent.name(p));
@@ -66,7 +66,7 @@ pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<Step<'n>> 
     };
     let retry = retry_field.and_then(|it| retry(&it, p));
     f.finish(p);
-    Some(Step {
+    Some(DagStep {
         name: name?,
         // Where no agent acts, the action still says what the step is for.
         description: description.or(action.filter(|_| is_gate || tool.is_some())),
@@ -123,7 +123,7 @@ fn only_waits(gate: &Field<'_>, others: [&Option<Field<'_>>; 2], p: &mut Problem
     }
 }
 
-fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<Mention<'n>> {
+fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<StepMention<'n>> {
     let mut needs = Vec::new();
     let mut seen = HashSet::new();
     for item in field.list_or_one() {
@@ -141,12 +141,12 @@ fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<Mention<'n>> {
     needs
 }
 
-fn on_failure(field: &Field<'_>, p: &mut Problems) -> Option<(OnFailure, crate::source::Span)> {
+fn on_failure(field: &Field<'_>, p: &mut Problems) -> Option<(DagOnFailure, crate::source::Span)> {
     let word = field.one_of(&["abort", "skip", "compensate"], p)?;
     let action = match word {
-        "abort" => OnFailure::Abort,
-        "skip" => OnFailure::Skip,
-        _ => OnFailure::Compensate,
+        "abort" => DagOnFailure::Abort,
+        "skip" => DagOnFailure::Skip,
+        _ => DagOnFailure::Compensate,
     };
     Some((action, field.span()))
 }

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::{Value as Json, json};
-use stepwell_dialects::actions::evidence::{Kind, evidence, verify};
+use stepwell_dialects::actions::evidence::{EvidenceKind, evidence, verify};
 use stepwell_dialects::actions::words::{run_substatus, run_word, step_word};
 use stepwell_kernel::command::{
     Actor, Already, Claimed, Command, ManualOutcome, Reply, Role, TimerKind, WaitFor,
@@ -960,7 +960,10 @@ fn a29_a_compensated_run_is_failed_with_a_summary_in_its_evidence() {
     let records = evidence(&sim.plan, &sim.state.run_id, sim.events());
     assert_eq!(verify(&records), []);
     for record in &records {
-        let about_the_run = matches!(record.kind, Kind::Run | Kind::CompensationSummary);
+        let about_the_run = matches!(
+            record.kind,
+            EvidenceKind::Run | EvidenceKind::CompensationSummary
+        );
         assert_eq!(record.action_id.is_none(), about_the_run);
         assert_eq!(record.correlation.idempotency_key.is_none(), about_the_run);
         assert!(!record.correlation.event_id.is_empty());

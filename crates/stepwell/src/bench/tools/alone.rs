@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use stepwell_worker::log::StepLog;
-use stepwell_worker::tool::{Call, Cx, Limits, Tool};
+use stepwell_worker::step_log::StepLog;
+use stepwell_worker::tool::{TaskContext, TaskLimits, Tool, ToolCall};
 use tokio::runtime::Builder;
 
 use super::report::Sample;
@@ -15,7 +15,7 @@ use crate::bench::gauge::{self, Cpu};
 /// Calls a tool for this long.
 pub(super) fn measure(
     tool: &Arc<dyn Tool>,
-    call: &Call,
+    call: &ToolCall,
     at_a_time: u32,
     time: Duration,
 ) -> Result<Sample> {
@@ -38,7 +38,7 @@ pub(super) fn measure(
 /// How long each call took, in microseconds, sorted.
 async fn callers(
     tool: &Arc<dyn Tool>,
-    call: &Call,
+    call: &ToolCall,
     at_a_time: u32,
     time: Duration,
 ) -> Result<Vec<u64>> {
@@ -56,12 +56,12 @@ async fn callers(
     Ok(all)
 }
 
-async fn again(tool: Arc<dyn Tool>, call: Call, enough: Arc<AtomicBool>) -> Result<Vec<u64>> {
-    let limits = Limits::default();
+async fn again(tool: Arc<dyn Tool>, call: ToolCall, enough: Arc<AtomicBool>) -> Result<Vec<u64>> {
+    let limits = TaskLimits::default();
     let mut took = Vec::new();
     loop {
         let begin = Instant::now();
-        let cx = Cx {
+        let cx = TaskContext {
             run_id: "alone".into(),
             step_id: "alone".into(),
             idempotency_key: "alone".into(),

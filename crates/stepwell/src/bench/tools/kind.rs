@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde_json::{Map, Value as Json, json};
 use stepwell_dialects::{Source, load};
 use stepwell_kernel::plan::{Plan, Work};
-use stepwell_worker::tool::{Call, Tool};
+use stepwell_worker::tool::{Tool, ToolCall};
 use stepwell_worker::tools::http::Http;
 use stepwell_worker::tools::postgres::Postgres;
 use stepwell_worker::tools::python::{Python, PythonOptions};
@@ -131,7 +131,7 @@ impl Kind {
     }
 
     /// The tool and the call that a step makes of it; none where there is no tool to call.
-    pub(super) fn alone(self, plan: &Plan) -> Option<(Arc<dyn Tool>, Call)> {
+    pub(super) fn alone(self, plan: &Plan) -> Option<(Arc<dyn Tool>, ToolCall)> {
         let tool: Arc<dyn Tool> = match self {
             Kind::Noop | Kind::Handler => return None,
             Kind::Shell => Arc::new(Shell::new(Default::default())),
@@ -152,7 +152,7 @@ impl Kind {
             .filter(|(name, _)| !apart.contains(&name.as_str()))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
-        let call = Call {
+        let call = ToolCall {
             name: "alone".to_owned(),
             fields,
             args: Map::new(),

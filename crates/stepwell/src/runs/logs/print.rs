@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use serde_json::json;
-use stepwell_worker::log::Stream;
+use stepwell_worker::step_log::Stream;
 
 use super::{KeptLog, LogLine, LogReader};
 use crate::run::Output;

@@ -1,7 +1,7 @@
 //! The tool `duckdb`: runs SQL with the program `duckdb`, one process for each task. The engine is
 //! not linked in: it takes minutes to build, and whoever needs it has it.
 
-mod answers;
+mod output;
 mod process;
 mod script;
 
@@ -12,25 +12,25 @@ use stepwell_kernel::plan::ErrorClass;
 
 use super::sql::codes;
 use super::sql::rows::{Budget, result};
-use super::sql::scan::Dialect;
-use super::sql::{Task, details};
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::{Call, Cx, Tool, Working};
-use process::{Ended, Process};
+use super::sql::scan::SqlDialect;
+use super::sql::{SqlTask, details};
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::tool::{TaskContext, Tool, ToolCall, ToolFuture};
+use process::{DuckdbExit, DuckdbProcess};
 use script::Script;
 
 /// How the tool works on this worker.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DuckdbOptions {
     /// The program; looked for in PATH if it is only a name.
     pub program: PathBuf,
     /// Where it runs, and where relative paths begin; the process's directory if none.
     pub directory: Option<PathBuf>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for DuckdbOptions {
+    fn default() -> DuckdbOptions {
+        DuckdbOptions {
             program: PathBuf::from("duckdb"),
             directory: None,
         }
@@ -40,11 +40,11 @@ impl Default for Options {
 /// Runs SQL with DuckDB.
 #[derive(Debug)]
 pub struct Duckdb {
-    options: Options,
+    options: DuckdbOptions,
 }
 
 impl Tool for Duckdb {
-    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
+    fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a> {
         Box::pin(async move { self.work(call, cx).await.unwrap_or_else(|failed| failed) })
     }
 }
@@ -52,12 +52,12 @@ impl Tool for Duckdb {
 impl Duckdb {
     /// A tool; each task starts its own process.
     #[must_use]
-    pub fn new(options: Options) -> Duckdb {
+    pub fn new(options: DuckdbOptions) -> Duckdb {
         Duckdb { options }
     }
 
-    async fn work(&self, call: &Call, cx: &Cx) -> Result<Outcome, Outcome> {
-        let task = Task::read(call, Dialect::Duckdb)?;
+    async fn work(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, TaskOutcome> {
+        let task = SqlTask::read(call, SqlDialect::Duckdb)?;
         let database = call.text("database")?.map(str::trim).unwrap_or_default();
         let database = match database {
             "" => ":memory:",
@@ -66,7 +66,7 @@ impl Duckdb {
             given => given,
         };
         let script = Script::new(&task)?;
-        let mut process = Process::start(&self.options, database)?;
+        let mut process = DuckdbProcess::start(&self.options, database)?;
         let ended = tokio::select! {
             biased;
             ended = process.run(&script, cx.limits) => Ok(ended?),
@@ -79,19 +79,19 @@ impl Duckdb {
                 return Err(stop.error().into());
             }
         };
-        let seen = answers::read(&ended, &script, Budget::new(cx.limits.result_bytes));
+        let seen = output::read(&ended, &script, Budget::new(cx.limits.result_bytes));
         match seen {
-            Ok(answers) => Ok(Outcome::ok(result(answers))),
+            Ok(answers) => Ok(TaskOutcome::ok(result(answers))),
             Err(at) => Err(told(&ended, &task, at)),
         }
     }
 }
 
 /// What the program said went wrong, and where.
-fn told(ended: &Ended, task: &Task, at: answers::Failed) -> Outcome {
+fn told(ended: &DuckdbExit, task: &SqlTask, at: output::DuckdbFailure) -> TaskOutcome {
     let (number, ours) = match at {
-        answers::Failed::Statement(number) => (number, None),
-        answers::Failed::Ours(number, error) => (number, Some(error)),
+        output::DuckdbFailure::Statement(number) => (number, None),
+        output::DuckdbFailure::Ours(number, error) => (number, Some(error)),
     };
     let shown = task.statements.get(number.saturating_sub(1));
     let shown = shown.map_or("", |statement| statement.shown.as_str());
@@ -103,13 +103,13 @@ fn told(ended: &Ended, task: &Task, at: answers::Failed) -> Outcome {
     let mut about = details(number, shown);
     if let Some(mut error) = ours {
         error.message = format!("{place}: {}", error.message);
-        return Outcome::failed(error).with("duckdb", Json::Object(about));
+        return TaskOutcome::failed(error).with("duckdb", Json::Object(about));
     }
     let said = task.params.hidden_in(ended.said());
     let kind = said.split_once(" Error:").map_or("", |(kind, _)| kind);
     about.insert("type".into(), kind.into());
     let error = ToolError::new(class(kind), codes::DUCKDB_ERROR, format!("{place}: {said}"));
-    Outcome::failed(error).with("duckdb", Json::Object(about))
+    TaskOutcome::failed(error).with("duckdb", Json::Object(about))
 }
 
 fn class(kind: &str) -> ErrorClass {

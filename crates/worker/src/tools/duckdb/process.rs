@@ -9,23 +9,23 @@ use stepwell_kernel::plan::ErrorClass;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 
-use super::Options;
+use super::DuckdbOptions;
 use super::script::Script;
 use crate::outcome::ToolError;
-use crate::tool::Limits;
+use crate::tool::TaskLimits;
 use crate::tools::sql::codes;
 
 /// Bytes of standard error that are read; an error comes first.
 const SAID: usize = 64 << 10;
 
 /// A process that runs. Without it the group that it leads is gone.
-pub(super) struct Process {
+pub(super) struct DuckdbProcess {
     child: Child,
     group: Option<Pid>,
 }
 
 /// What became of it.
-pub(super) struct Ended {
+pub(super) struct DuckdbExit {
     pub(super) output: String,
     pub(super) success: bool,
     /// There was more output than a result may have.
@@ -33,7 +33,7 @@ pub(super) struct Ended {
     errors: String,
 }
 
-impl Ended {
+impl DuckdbExit {
     /// What went wrong, without the part of the statement that the program repeats: it has values.
     pub(super) fn said(&self) -> &str {
         let said = self.errors.split("\n\nLINE ").next().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Ended {
     }
 }
 
-impl Drop for Process {
+impl Drop for DuckdbProcess {
     fn drop(&mut self) {
         kill(self.group);
     }
@@ -58,8 +58,11 @@ fn kill(group: Option<Pid>) {
     }
 }
 
-impl Process {
-    pub(super) fn start(options: &Options, database: &str) -> Result<Process, ToolError> {
+impl DuckdbProcess {
+    pub(super) fn start(
+        options: &DuckdbOptions,
+        database: &str,
+    ) -> Result<DuckdbProcess, ToolError> {
         let mut command = Command::new(&options.program);
         command
             .args(["-json", "-bail", "-batch", "-init", "/dev/null"])
@@ -74,7 +77,7 @@ impl Process {
         }
         let child = command.spawn().map_err(|error| missing(options, &error))?;
         let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Ok(Process {
+        Ok(DuckdbProcess {
             group: id.and_then(Pid::from_raw),
             child,
         })
@@ -90,8 +93,8 @@ impl Process {
     pub(super) async fn run(
         &mut self,
         script: &Script,
-        limits: Limits,
-    ) -> Result<Ended, ToolError> {
+        limits: TaskLimits,
+    ) -> Result<DuckdbExit, ToolError> {
         let stdin = self.child.stdin.take();
         let feed = async {
             if let Some(mut stdin) = stdin {
@@ -116,7 +119,7 @@ impl Process {
             let message = format!("the program cannot be waited for: {error}");
             ToolError::new(ErrorClass::Unknown, codes::DUCKDB_ERROR, message)
         })?;
-        Ok(Ended {
+        Ok(DuckdbExit {
             output: String::from_utf8_lossy(&output).into_owned(),
             success: status.success(),
             too_large: output.len() > most,
@@ -135,7 +138,7 @@ async fn bounded(pipe: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     bytes
 }
 
-fn missing(options: &Options, error: &std::io::Error) -> ToolError {
+fn missing(options: &DuckdbOptions, error: &std::io::Error) -> ToolError {
     let program = options.program.display();
     let message = match error.kind() {
         ErrorKind::NotFound => format!(

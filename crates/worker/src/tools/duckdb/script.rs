@@ -5,8 +5,8 @@ use serde_json::Value as Json;
 
 use crate::outcome::ToolError;
 use crate::tools::sql::codes;
-use crate::tools::sql::scan::{Dialect, Kind, scan};
-use crate::tools::sql::{Statement, Task};
+use crate::tools::sql::scan::{SqlDialect, TokenKind, scan};
+use crate::tools::sql::{SqlStatement, SqlTask};
 
 /// The text, and how its answers are told apart.
 pub(super) struct Script {
@@ -14,22 +14,22 @@ pub(super) struct Script {
     /// No output has it but where we ask for it.
     pub(super) mark: String,
     /// What each part of the output belongs to.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<OutputPart>,
 }
 
 /// A part of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum OutputPart {
     /// Nothing to see: the transaction's begin and end.
     Quiet,
     /// The columns of the statement that follows.
     Columns,
     /// The answer of a statement.
-    Answer,
+    Rows,
 }
 
 impl Script {
-    pub(super) fn new(task: &Task) -> Result<Script, ToolError> {
+    pub(super) fn new(task: &SqlTask) -> Result<Script, ToolError> {
         let mark = format!("mark-{}", uuid::Uuid::now_v7().simple());
         let mut script = Script {
             text: ".changes on\n".to_owned(),
@@ -45,25 +45,27 @@ impl Script {
                 error
             };
             refuse_commands(statement).map_err(in_place)?;
-            let written = task.params.rewrite(statement, Dialect::Duckdb, |_, value| {
-                Ok(format!(" {} ", literal(value)))
-            });
+            let written = task
+                .params
+                .rewrite(statement, SqlDialect::Duckdb, |_, value| {
+                    Ok(format!(" {} ", literal(value)))
+                });
             let written = written.map_err(in_place)?.text;
             if begin == Some(at) {
-                script.push("BEGIN TRANSACTION", Part::Quiet);
+                script.push("BEGIN TRANSACTION", OutputPart::Quiet);
             }
             if is_query(statement) {
-                script.push(&format!("DESCRIBE {written}"), Part::Columns);
+                script.push(&format!("DESCRIBE {written}"), OutputPart::Columns);
             }
-            script.push(&written, Part::Answer);
+            script.push(&written, OutputPart::Rows);
         }
         if begin.is_some() {
-            script.push("COMMIT", Part::Quiet);
+            script.push("COMMIT", OutputPart::Quiet);
         }
         Ok(script)
     }
 
-    fn push(&mut self, statement: &str, part: Part) {
+    fn push(&mut self, statement: &str, part: OutputPart) {
         let statement = statement.trim();
         let statement = statement.strip_suffix(';').unwrap_or(statement);
         // The line break ends a comment that may stand last.
@@ -75,7 +77,7 @@ impl Script {
 
 /// Before which statement the task's transaction begins. None if the file has its own, or has a
 /// statement that cannot be in one. Settings come before it.
-fn transaction(task: &Task) -> Option<usize> {
+fn transaction(task: &SqlTask) -> Option<usize> {
     let outside = [
         "vacuum",
         "checkpoint",
@@ -84,17 +86,17 @@ fn transaction(task: &Task) -> Option<usize> {
         "export",
         "import",
     ];
-    let outside = |it: &Statement| outside.contains(&it.first());
+    let outside = |it: &SqlStatement| outside.contains(&it.first());
     if task.has_own_transactions() || task.statements.iter().any(outside) {
         return None;
     }
     let before = ["pragma", "attach", "use", "set", "reset", "install", "load"];
-    let before = |it: &Statement| before.contains(&it.first());
+    let before = |it: &SqlStatement| before.contains(&it.first());
     task.statements.iter().position(|it| !before(it))
 }
 
 /// Whether its columns can be asked for before it runs.
-fn is_query(statement: &Statement) -> bool {
+fn is_query(statement: &SqlStatement) -> bool {
     let writes = ["insert", "update", "delete", "merge"];
     match statement.first() {
         "select" | "from" => true,
@@ -104,9 +106,9 @@ fn is_query(statement: &Statement) -> bool {
 }
 
 /// The program's own commands begin with a dot, and can do what SQL cannot.
-fn refuse_commands(statement: &Statement) -> Result<(), ToolError> {
-    let tokens = scan(&statement.text, Dialect::Duckdb);
-    let first = tokens.iter().find(|token| token.kind != Kind::Blank);
+fn refuse_commands(statement: &SqlStatement) -> Result<(), ToolError> {
+    let tokens = scan(&statement.text, SqlDialect::Duckdb);
+    let first = tokens.iter().find(|token| token.kind != TokenKind::Blank);
     match first.is_some_and(|token| token.text == ".") {
         true => Err(ToolError::invalid(
             codes::SQL_UNSUPPORTED,

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value as Json};
 
-use super::fault;
+use super::error;
 use super::request::{header_name, header_value, scalar};
 use crate::outcome::ToolError;
 use crate::tool::kind_of;
@@ -46,7 +46,7 @@ pub(super) fn read(auth: Option<&Map<String, Json>>) -> Result<Credential, ToolE
             let user = needed(auth, "basic", USER)?;
             let password = text(auth, &["password"])?.unwrap_or_default();
             if user.contains(':') {
-                return Err(fault::field(
+                return Err(error::field(
                     "the user's name in `auth` must not have a colon",
                 ));
             }
@@ -58,10 +58,10 @@ pub(super) fn read(auth: Option<&Map<String, Json>>) -> Result<Credential, ToolE
             let name = needed(auth, "header", NAME)?;
             header(&name, &needed(auth, "header", KEY)?)
         }
-        "" => Err(fault::field(format!(
+        "" => Err(error::field(format!(
             "`auth` has nothing that `http` can use; {UNDERSTOOD}"
         ))),
-        other => Err(fault::field(format!(
+        other => Err(error::field(format!(
             "`auth` of type {other:?} is not known to `http`; {UNDERSTOOD}"
         ))),
     }
@@ -90,7 +90,7 @@ fn api_key(auth: &Map<String, Json>) -> Result<Credential, ToolError> {
             let name = name.unwrap_or_else(|| "api_key".to_owned());
             Ok(Credential::Query(name, key))
         }
-        other => Err(fault::field(format!(
+        other => Err(error::field(format!(
             "`auth` has `in: {other}`; a key goes in a `header` or in the `query`"
         ))),
     }
@@ -114,7 +114,7 @@ fn text(auth: &Map<String, Json>, names: &[&str]) -> Result<Option<String>, Tool
             Some(value) => {
                 let what = kind_of(value);
                 let text = scalar(value).ok_or_else(|| {
-                    fault::field(format!("`{name}` in `auth` must be text, it is {what}"))
+                    error::field(format!("`{name}` in `auth` must be text, it is {what}"))
                 });
                 return text.map(Some);
             }
@@ -127,7 +127,7 @@ fn needed(auth: &Map<String, Json>, kind: &str, names: &[&str]) -> Result<String
     let found = text(auth, names)?.filter(|text| !text.trim().is_empty());
     found.ok_or_else(|| {
         let name = names.first().copied().unwrap_or_default();
-        fault::field(format!("`auth` of type `{kind}` needs `{name}`"))
+        error::field(format!("`auth` of type `{kind}` needs `{name}`"))
     })
 }
 

@@ -1,15 +1,15 @@
 //! The `http` tool: sends one request, follows where it is sent on, and reads the answer.
 //!
 //! How a request is made of a task's fields is in [`request`] and [`auth`], where a redirect leads
-//! in [`redirect`], what an answer becomes in [`answer`], what went wrong in [`fault`], and what may
+//! in [`redirect`], what an answer becomes in [`response`], what went wrong in [`error`], and what may
 //! be shown of an address in [`redact`]. Whether to try again is decided elsewhere.
 
-mod answer;
 mod auth;
-mod fault;
+mod error;
 mod redact;
 mod redirect;
 mod request;
+mod response;
 
 use std::fmt;
 use std::future::Future;
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use reqwest::{Certificate, Client, Response, redirect::Policy};
 use serde_json::Value as Json;
 
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::{Call, Cx, Stop, Tool, Working};
-use answer::{Exchange, Unread};
-use request::Prepared;
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::tool::{StopReason, TaskContext, Tool, ToolCall, ToolFuture};
+use request::PreparedRequest;
+use response::{BodyReadError, HttpExchange};
 
 /// How the tool sends its requests.
 #[derive(Clone)]
@@ -60,15 +60,15 @@ impl fmt::Debug for HttpOptions {
 }
 
 /// A client, or why there is none.
-type Made = OnceLock<Result<Client, String>>;
+type BuiltClient = OnceLock<Result<Client, String>>;
 
 /// The tool. Its connections are kept and used again by every task and run, so one is enough.
 #[derive(Debug)]
 pub struct Http {
     options: HttpOptions,
     /// Made when they are first needed: to read the system's certificates takes time.
-    verifying: Made,
-    trusting: Made,
+    verifying: BuiltClient,
+    trusting: BuiltClient,
 }
 
 impl Http {
@@ -77,8 +77,8 @@ impl Http {
     pub fn new(options: HttpOptions) -> Http {
         Http {
             options,
-            verifying: Made::new(),
-            trusting: Made::new(),
+            verifying: BuiltClient::new(),
+            trusting: BuiltClient::new(),
         }
     }
 
@@ -89,10 +89,15 @@ impl Http {
             &self.trusting
         };
         let client = made.get_or_init(|| make_client(&self.options, verify));
-        client.as_ref().map_err(|why| fault::no_client(why))
+        client.as_ref().map_err(|why| error::no_client(why))
     }
 
-    async fn exchange(&self, call: &Call, cx: &Cx, seen: &mut Exchange) -> Result<Json, Failed> {
+    async fn exchange(
+        &self,
+        call: &ToolCall,
+        cx: &TaskContext,
+        seen: &mut HttpExchange,
+    ) -> Result<Json, FailedExchange> {
         let verify = call.flag("verify_ssl")?.unwrap_or(true);
         let client = self.client(verify)?;
         let prepared = request::prepare(client, call, &cx.idempotency_key)?;
@@ -108,9 +113,9 @@ impl Http {
     async fn follow(
         &self,
         client: &Client,
-        prepared: Prepared,
-        cx: &Cx,
-        seen: &mut Exchange,
+        prepared: PreparedRequest,
+        cx: &TaskContext,
+        seen: &mut HttpExchange,
     ) -> Result<Response, ToolError> {
         let mut request = prepared.request;
         let mut left = self.options.redirects;
@@ -125,7 +130,7 @@ impl Http {
             let response = match sent {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => {
-                    let error = fault::of_transport(error, seen.url());
+                    let error = error::of_transport(error, seen.url());
                     seen.note(&cx.log, Err(&error));
                     return Err(error);
                 }
@@ -142,7 +147,7 @@ impl Http {
             seen.note(&cx.log, Ok(response.status()));
             request = next?;
             left = left.checked_sub(1).ok_or_else(|| {
-                fault::redirects(format!(
+                error::redirects(format!(
                     "it was sent on more than {} times; the addresses may lead in a circle",
                     self.options.redirects
                 ))
@@ -158,17 +163,17 @@ impl Default for Http {
 }
 
 impl Tool for Http {
-    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
+    fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a> {
         Box::pin(async move {
-            let mut seen = Exchange::new(Instant::now());
+            let mut seen = HttpExchange::new(Instant::now());
             let (result, error) = match self.exchange(call, cx, &mut seen).await {
                 Ok(result) => (result, None),
                 Err(failed) => (failed.result, Some(failed.error)),
             };
-            let outcome = Outcome {
+            let outcome = TaskOutcome {
                 result,
                 error,
-                ..Outcome::default()
+                ..TaskOutcome::default()
             };
             // Always there, so that a rule may read `outcome.http.status` when nothing answered.
             outcome.with("http", seen.details())
@@ -177,14 +182,14 @@ impl Tool for Http {
 }
 
 /// An error, and what there is to show nevertheless.
-struct Failed {
+struct FailedExchange {
     error: ToolError,
     result: Json,
 }
 
-impl From<ToolError> for Failed {
-    fn from(error: ToolError) -> Failed {
-        Failed {
+impl From<ToolError> for FailedExchange {
+    fn from(error: ToolError) -> FailedExchange {
+        FailedExchange {
             error,
             result: Json::Null,
         }
@@ -192,16 +197,20 @@ impl From<ToolError> for Failed {
 }
 
 /// Reads the last answer. A status that is an error says more than a body that cannot be read.
-async fn finish(mut response: Response, cx: &Cx, seen: &Exchange) -> Result<Json, Failed> {
-    let refused = fault::of_status(response.status(), response.headers());
-    let read = until(cx, answer::read(&mut response, cx.limits.result_bytes)).await;
+async fn finish(
+    mut response: Response,
+    cx: &TaskContext,
+    seen: &HttpExchange,
+) -> Result<Json, FailedExchange> {
+    let refused = error::of_status(response.status(), response.headers());
+    let read = until(cx, response::read(&mut response, cx.limits.result_bytes)).await;
     let read = read.map_err(|stop| stopped(stop, cx, seen))?;
     let unread = match read {
         Ok(body) => {
             seen.note(&cx.log, Ok(response.status()));
-            let result = answer::parse(&body, response.headers(), &cx.log);
+            let result = response::parse(&body, response.headers(), &cx.log);
             return match refused {
-                Some(error) => Err(Failed { error, result }),
+                Some(error) => Err(FailedExchange { error, result }),
                 None => Ok(result),
             };
         }
@@ -211,21 +220,21 @@ async fn finish(mut response: Response, cx: &Cx, seen: &Exchange) -> Result<Json
     Err(refused.unwrap_or(unread).into())
 }
 
-fn unread_error(unread: Unread, cx: &Cx, seen: &Exchange) -> ToolError {
+fn unread_error(unread: BodyReadError, cx: &TaskContext, seen: &HttpExchange) -> ToolError {
     match unread {
-        Unread::TooLarge => fault::too_large(cx.limits.result_bytes),
-        Unread::Broken(error) => fault::of_transport(error, seen.url()),
+        BodyReadError::TooLarge => error::too_large(cx.limits.result_bytes),
+        BodyReadError::Broken(error) => error::of_transport(error, seen.url()),
     }
 }
 
-fn stopped(stop: Stop, cx: &Cx, seen: &Exchange) -> ToolError {
+fn stopped(stop: StopReason, cx: &TaskContext, seen: &HttpExchange) -> ToolError {
     let error = stop.error();
     seen.note(&cx.log, Err(&error));
     error
 }
 
 /// Does something unless the task must end first. What is dropped closes its connection.
-async fn until<T>(cx: &Cx, work: impl Future<Output = T>) -> Result<T, Stop> {
+async fn until<T>(cx: &TaskContext, work: impl Future<Output = T>) -> Result<T, StopReason> {
     tokio::select! {
         biased;
         stop = cx.stopped() => Err(stop),
@@ -235,7 +244,7 @@ async fn until<T>(cx: &Cx, work: impl Future<Output = T>) -> Result<T, Stop> {
 
 fn make_client(options: &HttpOptions, verify: bool) -> Result<Client, String> {
     install_provider();
-    let shown = |error: reqwest::Error| fault::chain(&error);
+    let shown = |error: reqwest::Error| error::chain(&error);
     let mut roots = Vec::new();
     for pem in &options.extra_roots {
         roots.extend(Certificate::from_pem_bundle(pem).map_err(shown)?);

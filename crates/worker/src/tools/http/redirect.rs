@@ -7,7 +7,7 @@ use reqwest::header::{
 };
 use reqwest::{Method, Request, Response, StatusCode, Url};
 
-use super::fault;
+use super::error;
 use super::request::IDEMPOTENCY_KEY;
 use crate::outcome::ToolError;
 
@@ -50,10 +50,10 @@ fn target(from: &Url, response: &Response) -> Result<Option<Url>, ToolError> {
     };
     let location = String::from_utf8_lossy(location.as_bytes());
     let Ok(mut target) = from.join(&location) else {
-        return Err(fault::redirects("it was sent on to what is no address"));
+        return Err(error::redirects("it was sent on to what is no address"));
     };
     match (from.scheme(), target.scheme()) {
-        ("https", "http") => Err(fault::redirects(
+        ("https", "http") => Err(error::redirects(
             "it was sent on from https to http, where everyone could read along; \
              if that is meant, use the http address",
         )),
@@ -63,7 +63,7 @@ fn target(from: &Url, response: &Response) -> Result<Option<Url>, ToolError> {
             let _ = target.set_password(None);
             Ok(Some(target))
         }
-        (_, scheme) => Err(fault::redirects(format!(
+        (_, scheme) => Err(error::redirects(format!(
             "it was sent on to an address of scheme `{scheme}`; only http and https are followed"
         ))),
     }

@@ -7,15 +7,15 @@ use reqwest::{Client, Method, Request, Url};
 use serde_json::Value as Json;
 
 use super::auth::{self, Credential};
-use super::{fault, redact};
+use super::{error, redact};
 use crate::outcome::ToolError;
-use crate::tool::{Call, kind_of};
+use crate::tool::{ToolCall, kind_of};
 
 /// Lets the other side see that it has been asked the same before.
 pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// A request, ready to be sent.
-pub(super) struct Prepared {
+pub(super) struct PreparedRequest {
     pub(super) request: Request,
     /// Whether to go where it is sent on.
     pub(super) follow: bool,
@@ -24,7 +24,11 @@ pub(super) struct Prepared {
 }
 
 /// Makes the request.
-pub(super) fn prepare(client: &Client, call: &Call, key: &str) -> Result<Prepared, ToolError> {
+pub(super) fn prepare(
+    client: &Client,
+    call: &ToolCall,
+    key: &str,
+) -> Result<PreparedRequest, ToolError> {
     let follow = call.flag("follow_redirects")?.unwrap_or(true);
     let body = body(call)?;
     let method = method(call, body.is_some())?;
@@ -51,17 +55,17 @@ pub(super) fn prepare(client: &Client, call: &Call, key: &str) -> Result<Prepare
     let request = client.request(method, url);
     let request = match body {
         None => request.headers(headers),
-        Some(Body::Text(text)) => request.headers(headers).body(text),
-        Some(Body::Form(pairs)) => request.form(&pairs).headers(headers),
-        Some(Body::Json(value)) => request
+        Some(RequestBody::Text(text)) => request.headers(headers).body(text),
+        Some(RequestBody::Form(pairs)) => request.form(&pairs).headers(headers),
+        Some(RequestBody::Json(value)) => request
             .headers(typed("application/json"))
             .headers(headers)
             .body(value.to_string()),
     };
     let request = request
         .build()
-        .map_err(|error| fault::field(format!("no request can be made of it: {error}")))?;
-    Ok(Prepared {
+        .map_err(|error| error::field(format!("no request can be made of it: {error}")))?;
+    Ok(PreparedRequest {
         request,
         follow,
         query_secret,
@@ -69,13 +73,13 @@ pub(super) fn prepare(client: &Client, call: &Call, key: &str) -> Result<Prepare
 }
 
 /// What is sent.
-enum Body {
+enum RequestBody {
     Text(String),
     Json(Json),
     Form(Vec<(String, String)>),
 }
 
-fn body(call: &Call) -> Result<Option<Body>, ToolError> {
+fn body(call: &ToolCall) -> Result<Option<RequestBody>, ToolError> {
     let given = |name: &'static str| {
         let value = call.fields.get(name).filter(|value| !value.is_null());
         value.map(|value| (name, value))
@@ -86,18 +90,18 @@ fn body(call: &Call) -> Result<Option<Body>, ToolError> {
         .collect();
     match bodies[..] {
         [] => Ok(None),
-        [("json", value)] => Ok(Some(Body::Json(value.clone()))),
+        [("json", value)] => Ok(Some(RequestBody::Json(value.clone()))),
         [("form", value)] => match value {
-            Json::Object(_) | Json::Array(_) => Ok(Some(Body::Form(pairs("form", value)?))),
+            Json::Object(_) | Json::Array(_) => Ok(Some(RequestBody::Form(pairs("form", value)?))),
             other => Err(wrong_kind("form", "a mapping", other)),
         },
         [(_, value)] => Ok(Some(match scalar(value) {
-            Some(text) => Body::Text(text),
-            None => Body::Json(value.clone()),
+            Some(text) => RequestBody::Text(text),
+            None => RequestBody::Json(value.clone()),
         })),
         _ => {
             let names: Vec<String> = bodies.iter().map(|(name, _)| format!("`{name}`")).collect();
-            Err(fault::field(format!(
+            Err(error::field(format!(
                 "a request has one body; keep one of {}",
                 names.join(" and ")
             )))
@@ -105,7 +109,7 @@ fn body(call: &Call) -> Result<Option<Body>, ToolError> {
     }
 }
 
-fn method(call: &Call, has_body: bool) -> Result<Method, ToolError> {
+fn method(call: &ToolCall, has_body: bool) -> Result<Method, ToolError> {
     let Some(method) = call.text("method")? else {
         return Ok(if has_body { Method::POST } else { Method::GET });
     };
@@ -117,26 +121,26 @@ fn method(call: &Call, has_body: bool) -> Result<Method, ToolError> {
         "DELETE" => Ok(Method::DELETE),
         "HEAD" => Ok(Method::HEAD),
         "OPTIONS" => Ok(Method::OPTIONS),
-        other => Err(fault::field(format!(
+        other => Err(error::field(format!(
             "`method` is {other:?}; it is one of GET, POST, PUT, PATCH, DELETE, HEAD and OPTIONS"
         ))),
     }
 }
 
 /// The address with what `params` adds. It is not shown when it is wrong: it may hold a password.
-fn url(call: &Call) -> Result<Url, ToolError> {
+fn url(call: &ToolCall) -> Result<Url, ToolError> {
     let text = call.text("url")?.unwrap_or_default().trim();
     if text.is_empty() {
-        return Err(fault::field("`url` is missing or empty"));
+        return Err(error::field("`url` is missing or empty"));
     }
     let mut url = Url::parse(text).map_err(|error| {
-        fault::field(format!(
+        error::field(format!(
             "`url` must be a whole address, as https://example.org/orders: {error}"
         ))
     })?;
     if !matches!(url.scheme(), "http" | "https") {
         let scheme = url.scheme();
-        return Err(fault::field(format!(
+        return Err(error::field(format!(
             "`url` has the scheme `{scheme}`; only http and https are known"
         )));
     }
@@ -160,7 +164,7 @@ fn url(call: &Call) -> Result<Url, ToolError> {
     Ok(url)
 }
 
-fn headers(call: &Call) -> Result<HeaderMap, ToolError> {
+fn headers(call: &ToolCall) -> Result<HeaderMap, ToolError> {
     let mut headers = HeaderMap::new();
     let pairs = match call.fields.get("headers") {
         None | Some(Json::Null) => return Ok(headers),
@@ -182,13 +186,13 @@ fn headers(call: &Call) -> Result<HeaderMap, ToolError> {
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
     let known = HeaderName::from_bytes(name.trim().as_bytes());
-    known.map_err(|_| fault::field(format!("{name:?} is no name of a header")))
+    known.map_err(|_| error::field(format!("{name:?} is no name of a header")))
 }
 
 /// Blanks around a value are no part of it; a line's end often comes along from a file.
 pub(super) fn header_value(name: &str, value: &str) -> Result<HeaderValue, ToolError> {
     HeaderValue::from_bytes(value.trim().as_bytes()).map_err(|_| {
-        fault::field(format!(
+        error::field(format!(
             "the value of header `{name}` has characters that no header may have, as a line's end"
         ))
     })
@@ -214,7 +218,7 @@ fn pairs(field: &str, value: &Json) -> Result<Vec<(String, String)>, ToolError> 
                         add_pairs(&mut pairs, field, name, value)?;
                     }
                     _ => {
-                        return Err(fault::field(format!(
+                        return Err(error::field(format!(
                             "`{field}` is a list, so each of it must be a pair: [name, value]"
                         )));
                     }
@@ -267,7 +271,7 @@ fn visible(text: &str) -> String {
 }
 
 fn wrong_kind(field: &str, wanted: &str, value: &Json) -> ToolError {
-    fault::field(format!(
+    error::field(format!(
         "`{field}` must be {wanted}, it is {}",
         kind_of(value)
     ))

@@ -11,7 +11,7 @@ use tokio_postgres::{AsyncMessage, Client, Error, NoTls};
 
 use super::address::Address;
 use super::tls::Tls;
-use crate::log::StepLog;
+use crate::step_log::StepLog;
 
 /// Sees to it that values look the same whatever the server's settings are.
 const LOOKS: &str = "SELECT set_config('datestyle', 'ISO', false), \

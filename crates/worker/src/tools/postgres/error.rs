@@ -7,26 +7,26 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, ErrorPosition};
 
 use super::pool::Unconnected;
-use crate::outcome::{Outcome, ToolError};
+use crate::outcome::{TaskOutcome, ToolError};
 use crate::tools::sql::codes;
 use crate::tools::sql::params::{Params, Rewritten};
-use crate::tools::sql::{Statement, details};
+use crate::tools::sql::{SqlStatement, details};
 
 /// What a statement has to do with an error.
-pub(super) struct Where<'a> {
+pub(super) struct ErrorContext<'a> {
     pub(super) number: usize,
-    pub(super) statement: &'a Statement,
+    pub(super) statement: &'a SqlStatement,
     pub(super) sent: Option<&'a Rewritten>,
     pub(super) params: &'a Params,
 }
 
 /// A failed statement.
-pub(super) fn of_statement(error: &Error, place: &Where<'_>) -> Outcome {
+pub(super) fn of_statement(error: &Error, place: &ErrorContext<'_>) -> TaskOutcome {
     let mut told = details(place.number, &place.statement.shown);
     let shown = format!("statement {} ({})", place.number, place.statement.shown);
     let Some(server) = error.as_db_error() else {
         let error = lost(error, &format!("during {shown}"));
-        return Outcome::failed(error).with("pg", Json::Object(told));
+        return TaskOutcome::failed(error).with("pg", Json::Object(told));
     };
     let line = place.sent.and_then(|sent| line(server, sent, place));
     if let Some(line) = line {
@@ -36,23 +36,23 @@ pub(super) fn of_statement(error: &Error, place: &Where<'_>) -> Outcome {
     let at = line.map_or_else(String::new, |line| format!(", line {line}"));
     let said = place.params.hidden_in(server.message());
     let error = of_server(server, format!("{shown}{at}: {said}"));
-    Outcome::failed(error).with("pg", Json::Object(told))
+    TaskOutcome::failed(error).with("pg", Json::Object(told))
 }
 
 /// A commit that failed. If its answer is lost, nobody knows what became of it.
-pub(super) fn of_commit(error: &Error) -> Outcome {
+pub(super) fn of_commit(error: &Error) -> TaskOutcome {
     match error.as_db_error() {
         Some(server) => {
             let error = of_server(server, format!("at the commit: {}", server.message()));
-            Outcome::failed(error).with("pg", Json::Object(fields(server)))
+            TaskOutcome::failed(error).with("pg", Json::Object(fields(server)))
         }
-        None => in_doubt(Outcome::failed(lost(error, "while it committed"))),
+        None => in_doubt(TaskOutcome::failed(lost(error, "while it committed"))),
     }
 }
 
 /// Without a transaction around it, what a lost connection was doing may be done or not; to do it
 /// again could do it twice.
-pub(super) fn in_doubt(mut failed: Outcome) -> Outcome {
+pub(super) fn in_doubt(mut failed: TaskOutcome) -> TaskOutcome {
     let lost = failed.error.as_mut();
     if let Some(error) = lost.filter(|error| error.class == ErrorClass::Transport) {
         error.message += "; it is not known whether the changes were kept";
@@ -62,19 +62,19 @@ pub(super) fn in_doubt(mut failed: Outcome) -> Outcome {
 }
 
 /// A connection that could not be made.
-pub(super) fn of_connecting(why: &Unconnected, place: &str) -> Outcome {
+pub(super) fn of_connecting(why: &Unconnected, place: &str) -> TaskOutcome {
     let error = match why {
         Unconnected::Error(error) => error,
         Unconnected::Slow(time) => {
             let message = format!("{place} does not answer within {time:?}");
-            return Outcome::failed(unreachable(message));
+            return TaskOutcome::failed(unreachable(message));
         }
     };
     match error.as_db_error() {
         Some(server) => {
             let message = format!("{place} refuses: {}", server.message());
             let error = of_server(server, message);
-            Outcome::failed(error).with("pg", Json::Object(fields(server)))
+            TaskOutcome::failed(error).with("pg", Json::Object(fields(server)))
         }
         None => {
             let why = chain(error);
@@ -84,7 +84,7 @@ pub(super) fn of_connecting(why: &Unconnected, place: &str) -> Outcome {
             if auth {
                 told.class = ErrorClass::Auth;
             }
-            Outcome::failed(told)
+            TaskOutcome::failed(told)
         }
     }
 }
@@ -138,7 +138,7 @@ fn fields(server: &DbError) -> Map<String, Json> {
 }
 
 /// The line in the command that the server points at.
-fn line(server: &DbError, sent: &Rewritten, place: &Where<'_>) -> Option<usize> {
+fn line(server: &DbError, sent: &Rewritten, place: &ErrorContext<'_>) -> Option<usize> {
     let ErrorPosition::Original(character) = server.position()? else {
         return None;
     };

@@ -13,27 +13,27 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::{Call, Cx, Stop, Tool, Working};
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::tool::{StopReason, TaskContext, Tool, ToolCall, ToolFuture};
 use crate::tools::sql::codes;
-use crate::tools::sql::rows::{Answer, Budget, result};
-use crate::tools::sql::scan::Dialect;
-use crate::tools::sql::{Task, left_open};
+use crate::tools::sql::rows::{Budget, StatementResult, result};
+use crate::tools::sql::scan::SqlDialect;
+use crate::tools::sql::{SqlTask, left_open};
 use address::Address;
 use connection::{Busy, Connection};
 use pool::Pool;
-use session::Session;
+use session::TaskSession;
 
 /// How the tool works on this worker.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PostgresOptions {
     /// How long connecting may take.
     pub connect_timeout: Duration,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for PostgresOptions {
+    fn default() -> PostgresOptions {
+        PostgresOptions {
             connect_timeout: Duration::from_secs(15),
         }
     }
@@ -41,7 +41,7 @@ impl Default for Options {
 
 /// Runs SQL on PostgreSQL servers. Connections are kept for the next task.
 pub struct Postgres {
-    options: Options,
+    options: PostgresOptions,
     pool: Pool,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Postgres {
 }
 
 impl Tool for Postgres {
-    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
+    fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a> {
         Box::pin(async move { self.work(call, cx).await.unwrap_or_else(|failed| failed) })
     }
 }
@@ -62,15 +62,15 @@ impl Tool for Postgres {
 impl Postgres {
     /// A tool without any connection yet.
     #[must_use]
-    pub fn new(options: Options) -> Postgres {
+    pub fn new(options: PostgresOptions) -> Postgres {
         Postgres {
             options,
             pool: Pool::default(),
         }
     }
 
-    async fn work(&self, call: &Call, cx: &Cx) -> Result<Outcome, Outcome> {
-        let task = Task::read(call, Dialect::Postgres)?;
+    async fn work(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, TaskOutcome> {
+        let task = SqlTask::read(call, SqlDialect::Postgres)?;
         let address = Address::read(call.auth.as_ref())?;
         let connecting = self.pool.take(&address, self.options.connect_timeout, cx);
         let connection = tokio::select! {
@@ -84,13 +84,13 @@ impl Postgres {
         let done = self.statements(&task, &busy, cx).await;
         let connection = busy.done();
         match done {
-            Ended::Done(answers) => {
+            StatementsEnd::Done(answers) => {
                 if let Some(connection) = connection {
                     self.settle(connection, &address, cx.limits.grace).await?;
                 }
-                Ok(Outcome::ok(result(answers)))
+                Ok(TaskOutcome::ok(result(answers)))
             }
-            Ended::Failed(failed) => {
+            StatementsEnd::Failed(failed) => {
                 if let Some(connection) = connection {
                     let grace = cx.limits.grace;
                     let too_large = failed.error.as_ref();
@@ -102,16 +102,16 @@ impl Postgres {
                 }
                 Err(failed)
             }
-            Ended::Stopped(stop) => Err(stop.error().into()),
+            StatementsEnd::Stopped(stop) => Err(stop.error().into()),
         }
     }
 
-    async fn statements(&self, task: &Task, busy: &Busy, cx: &Cx) -> Ended {
+    async fn statements(&self, task: &SqlTask, busy: &Busy, cx: &TaskContext) -> StatementsEnd {
         let Some(connection) = busy.connection() else {
-            return Ended::Stopped(Stop::Cancelled);
+            return StatementsEnd::Stopped(StopReason::Cancelled);
         };
         let stopping = AtomicBool::new(false);
-        let session = Session {
+        let session = TaskSession {
             client: &connection.client,
             task,
             budget: Budget::new(cx.limits.result_bytes),
@@ -120,7 +120,7 @@ impl Postgres {
         let mut work = std::pin::pin!(session.run());
         let stop = tokio::select! {
             biased;
-            done = &mut work => return Ended::from(done),
+            done = &mut work => return StatementsEnd::from(done),
             stop = cx.stopped() => stop,
         };
         stopping.store(true, Ordering::Relaxed);
@@ -131,12 +131,12 @@ impl Postgres {
         });
         match ending.await {
             // It was faster than the request to stop, and what is done is done.
-            Ok(Ok(answers)) => Ended::Done(answers),
+            Ok(Ok(answers)) => StatementsEnd::Done(answers),
             _ => {
                 // So that no lock outlives the task, even if the server is slow to see us leave.
                 let _ =
                     tokio::time::timeout(grace, connection.client.batch_execute("ROLLBACK")).await;
-                Ended::Stopped(stop)
+                StatementsEnd::Stopped(stop)
             }
         }
     }
@@ -178,17 +178,17 @@ impl Postgres {
 }
 
 /// How the statements of a task ended.
-enum Ended {
-    Done(Vec<Answer>),
-    Failed(Outcome),
-    Stopped(Stop),
+enum StatementsEnd {
+    Done(Vec<StatementResult>),
+    Failed(TaskOutcome),
+    Stopped(StopReason),
 }
 
-impl From<Result<Vec<Answer>, Outcome>> for Ended {
-    fn from(done: Result<Vec<Answer>, Outcome>) -> Ended {
+impl From<Result<Vec<StatementResult>, TaskOutcome>> for StatementsEnd {
+    fn from(done: Result<Vec<StatementResult>, TaskOutcome>) -> StatementsEnd {
         match done {
-            Ok(answers) => Ended::Done(answers),
-            Err(failed) => Ended::Failed(failed),
+            Ok(answers) => StatementsEnd::Done(answers),
+            Err(failed) => StatementsEnd::Failed(failed),
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio_postgres::Error;
 
 use super::address::Address;
 use super::connection::Connection;
-use crate::tool::Cx;
+use crate::tool::TaskContext;
 
 /// How many wait for one address.
 const IDLE: usize = 8;
@@ -39,7 +39,7 @@ impl Pool {
         &self,
         address: &Address,
         within: Duration,
-        cx: &Cx,
+        cx: &TaskContext,
     ) -> Result<Connection, Unconnected> {
         let within = within.min(cx.left());
         while let Some(connection) = self.waiting(address) {

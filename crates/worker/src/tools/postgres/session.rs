@@ -9,40 +9,40 @@ use serde_json::Value as Json;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
 
-use super::error::{Where, in_doubt, of_commit, of_statement};
+use super::error::{ErrorContext, in_doubt, of_commit, of_statement};
 use super::values;
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::Stop;
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::tool::StopReason;
 use crate::tools::sql::codes;
 use crate::tools::sql::params::Rewritten;
-use crate::tools::sql::rows::{Answer, Budget, distinct};
-use crate::tools::sql::scan::{Dialect, Place};
-use crate::tools::sql::{Statement, Task, details};
+use crate::tools::sql::rows::{Budget, StatementResult, distinct};
+use crate::tools::sql::scan::{Placeholder, SqlDialect};
+use crate::tools::sql::{SqlStatement, SqlTask, details};
 
 /// A task at work.
-pub(super) struct Session<'a> {
+pub(super) struct TaskSession<'a> {
     pub(super) client: &'a Client,
-    pub(super) task: &'a Task,
+    pub(super) task: &'a SqlTask,
     pub(super) budget: Budget,
     /// Set when no further statement may begin.
     pub(super) stopping: &'a AtomicBool,
 }
 
 /// Why a statement failed.
-enum Trouble {
+enum StatementFailure {
     Server(Error, Option<Rewritten>),
     Ours(ToolError),
 }
 
-impl From<ToolError> for Trouble {
-    fn from(error: ToolError) -> Trouble {
-        Trouble::Ours(error)
+impl From<ToolError> for StatementFailure {
+    fn from(error: ToolError) -> StatementFailure {
+        StatementFailure::Ours(error)
     }
 }
 
-impl Session<'_> {
+impl TaskSession<'_> {
     /// Runs them all; the failure of the first that fails.
-    pub(super) async fn run(mut self) -> Result<Vec<Answer>, Outcome> {
+    pub(super) async fn run(mut self) -> Result<Vec<StatementResult>, TaskOutcome> {
         let together = one_transaction(self.task);
         if together {
             self.control("BEGIN").await?;
@@ -51,7 +51,7 @@ impl Session<'_> {
         for (at, statement) in self.task.statements.iter().enumerate() {
             let number = at + 1;
             if self.stopping.load(Ordering::Relaxed) {
-                return Err(Stop::Cancelled.error().into());
+                return Err(StopReason::Cancelled.error().into());
             }
             match self.statement(statement).await {
                 Ok(answer) => answers.push(answer),
@@ -71,39 +71,47 @@ impl Session<'_> {
         Ok(answers)
     }
 
-    async fn control(&self, text: &str) -> Result<(), Outcome> {
+    async fn control(&self, text: &str) -> Result<(), TaskOutcome> {
         let done = self.client.batch_execute(text).await;
-        done.map_err(|error| self.failed(Trouble::Server(error, None), 0, &begin()))
+        done.map_err(|error| self.failed(StatementFailure::Server(error, None), 0, &begin()))
     }
 
-    fn failed(&self, trouble: Trouble, number: usize, statement: &Statement) -> Outcome {
+    fn failed(
+        &self,
+        trouble: StatementFailure,
+        number: usize,
+        statement: &SqlStatement,
+    ) -> TaskOutcome {
         match trouble {
-            Trouble::Server(error, sent) => of_statement(
+            StatementFailure::Server(error, sent) => of_statement(
                 &error,
-                &Where {
+                &ErrorContext {
                     number,
                     statement,
                     sent: sent.as_ref(),
                     params: &self.task.params,
                 },
             ),
-            Trouble::Ours(mut error) => {
+            StatementFailure::Ours(mut error) => {
                 let shown = &statement.shown;
                 error.message = format!("statement {number} ({shown}): {}", error.message);
                 let told = details(number, shown);
-                Outcome::failed(error).with("pg", Json::Object(told))
+                TaskOutcome::failed(error).with("pg", Json::Object(told))
             }
         }
     }
 
-    async fn statement(&mut self, statement: &Statement) -> Result<Answer, Trouble> {
+    async fn statement(
+        &mut self,
+        statement: &SqlStatement,
+    ) -> Result<StatementResult, StatementFailure> {
         refuse_copy(statement)?;
         let expected = self.expected(statement).await?;
         let mut places = 0;
         let sent = self
             .task
             .params
-            .rewrite(statement, Dialect::Postgres, |_, value| {
+            .rewrite(statement, SqlDialect::Postgres, |_, value| {
                 let kind = expected.get(places);
                 places += 1;
                 values::literal(value, kind)
@@ -111,42 +119,48 @@ impl Session<'_> {
         let kinds = match may_return_rows(statement) {
             true => match self.client.prepare(&sent.text).await {
                 Ok(prepared) => kinds(prepared.columns()),
-                Err(error) => return Err(Trouble::Server(error, Some(sent))),
+                Err(error) => return Err(StatementFailure::Server(error, Some(sent))),
             },
             false => Vec::new(),
         };
         match self.rows(&sent.text, &kinds).await {
-            Err(Trouble::Server(error, _)) => Err(Trouble::Server(error, Some(sent))),
+            Err(StatementFailure::Server(error, _)) => {
+                Err(StatementFailure::Server(error, Some(sent)))
+            }
             other => other,
         }
     }
 
     /// What the server expects in each place of a parameter. It matters only to lists: an array, or
     /// JSON; so the server is asked only if there are any.
-    async fn expected(&self, statement: &Statement) -> Result<Vec<Type>, Trouble> {
+    async fn expected(&self, statement: &SqlStatement) -> Result<Vec<Type>, StatementFailure> {
         let mut lists = false;
         let mut count = 0;
-        let number = |_: &Place<'_>, value: &Json| {
+        let number = |_: &Placeholder<'_>, value: &Json| {
             lists |= value.is_array();
             count += 1;
             Ok(format!(" ${count} "))
         };
         let params = &self.task.params;
-        let numbered = params.rewrite(statement, Dialect::Postgres, number)?;
+        let numbered = params.rewrite(statement, SqlDialect::Postgres, number)?;
         if !lists || !can_be_prepared(statement) {
             return Ok(Vec::new());
         }
         match self.client.prepare(&numbered.text).await {
             Ok(prepared) => Ok(prepared.params().to_vec()),
-            Err(error) => Err(Trouble::Server(error, Some(numbered))),
+            Err(error) => Err(StatementFailure::Server(error, Some(numbered))),
         }
     }
 
-    async fn rows(&mut self, text: &str, kinds: &[Type]) -> Result<Answer, Trouble> {
-        let server = |error| Trouble::Server(error, None);
+    async fn rows(
+        &mut self,
+        text: &str,
+        kinds: &[Type],
+    ) -> Result<StatementResult, StatementFailure> {
+        let server = |error| StatementFailure::Server(error, None);
         let stream = self.client.simple_query_raw(text).await.map_err(server)?;
         let mut stream = pin!(stream);
-        let mut answer = Answer::default();
+        let mut answer = StatementResult::default();
         while let Some(message) = stream.next().await {
             match message.map_err(server)? {
                 SimpleQueryMessage::RowDescription(columns) => {
@@ -185,8 +199,8 @@ impl Session<'_> {
     }
 }
 
-fn begin() -> Statement {
-    Statement {
+fn begin() -> SqlStatement {
+    SqlStatement {
         text: "BEGIN".into(),
         words: vec!["begin".into()],
         shown: "BEGIN".into(),
@@ -203,9 +217,9 @@ fn kinds(columns: &[tokio_postgres::Column]) -> Vec<Type> {
 
 /// All statements of a task are one transaction, unless the file says itself where one begins and
 /// ends, or one of them cannot be in any. A lone procedure or block may end transactions inside.
-fn one_transaction(task: &Task) -> bool {
+fn one_transaction(task: &SqlTask) -> bool {
     let alone = task.statements.len() == 1;
-    let refuses = |statement: &Statement| {
+    let refuses = |statement: &SqlStatement| {
         let on = |words: &[&str]| words.iter().any(|word| statement.has(word));
         match statement.first() {
             "vacuum" => true,
@@ -224,14 +238,14 @@ fn one_transaction(task: &Task) -> bool {
 }
 
 /// Statements that take part in planning, and so can be asked about before they run.
-fn can_be_prepared(statement: &Statement) -> bool {
+fn can_be_prepared(statement: &SqlStatement) -> bool {
     let kinds = [
         "select", "insert", "update", "delete", "merge", "with", "values",
     ];
     kinds.contains(&statement.first())
 }
 
-fn may_return_rows(statement: &Statement) -> bool {
+fn may_return_rows(statement: &SqlStatement) -> bool {
     let kinds = [
         "select", "with", "values", "table", "show", "explain", "fetch", "execute", "call",
     ];
@@ -239,7 +253,7 @@ fn may_return_rows(statement: &Statement) -> bool {
 }
 
 /// There is nobody at the other end of such a copy.
-fn refuse_copy(statement: &Statement) -> Result<(), ToolError> {
+fn refuse_copy(statement: &SqlStatement) -> Result<(), ToolError> {
     let copies = statement.first() == "copy";
     if copies && (statement.has("stdin") || statement.has("stdout")) {
         return Err(ToolError::invalid(

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-use crate::log::{StepLog, Stream};
-use crate::tool::Limits;
+use crate::step_log::{StepLog, Stream};
+use crate::tool::TaskLimits;
 
 /// A longer line goes into the log in pieces.
 const LONGEST_LINE: usize = 16 * 1024;
@@ -44,7 +44,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    pub(crate) fn new(stream: Stream, log: StepLog, limits: &Limits) -> Capture {
+    pub(crate) fn new(stream: Stream, log: StepLog, limits: &TaskLimits) -> Capture {
         Capture {
             head: Vec::new(),
             tail: VecDeque::new(),
@@ -195,12 +195,12 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::log::Lines;
+    use crate::step_log::LogSink;
 
     #[derive(Default)]
     struct Kept(Mutex<Vec<String>>);
 
-    impl Lines for Kept {
+    impl LogSink for Kept {
         fn line(&self, _: &str, _: Stream, text: &str) {
             self.0.lock().unwrap().push(text.to_owned());
         }
@@ -208,9 +208,9 @@ mod tests {
 
     fn captured(limit: usize, chunks: &[&[u8]]) -> (Capture, Vec<String>) {
         let kept = Arc::new(Kept::default());
-        let limits = Limits {
+        let limits = TaskLimits {
             captured_bytes: limit,
-            ..Limits::default()
+            ..TaskLimits::default()
         };
         let mut capture = Capture::new(Stream::Out, StepLog::new(kept.clone()), &limits);
         for chunk in chunks {

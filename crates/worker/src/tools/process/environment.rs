@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::ProcessOptions;
 use crate::outcome::ToolError;
-use crate::tool::{Call, Cx, kind_of};
+use crate::tool::{TaskContext, ToolCall, kind_of};
 
 /// What is handed on of the worker's environment. Its secrets are in none of these.
 const PASSED: &[&str] = &[
@@ -36,8 +36,8 @@ const LONGEST: usize = 128 * 1024 - 256;
 /// Every variable that a call's program sees.
 pub(crate) fn environment(
     options: &ProcessOptions,
-    call: &Call,
-    cx: &Cx,
+    call: &ToolCall,
+    cx: &TaskContext,
 ) -> Result<BTreeMap<String, String>, ToolError> {
     let mut env = options.inherited();
     env.insert("STEPWELL_RUN_ID".into(), cx.run_id.to_string());

@@ -15,7 +15,7 @@ use std::time::Duration;
 use stepwell_kernel::plan::ErrorClass;
 
 use crate::outcome::ToolError;
-use crate::tool::Call;
+use crate::tool::ToolCall;
 
 pub(crate) use capture::{Capture, Piped, piped};
 pub(crate) use environment::environment;
@@ -36,7 +36,7 @@ pub struct ProcessOptions {
 
 impl ProcessOptions {
     /// The directory that a task runs in.
-    pub(crate) fn directory(&self, call: &Call) -> Result<PathBuf, ToolError> {
+    pub(crate) fn directory(&self, call: &ToolCall) -> Result<PathBuf, ToolError> {
         let base = self.directory.clone().unwrap_or_else(|| PathBuf::from("."));
         let wanted = match call.text("cwd")? {
             Some(cwd) => base.join(cwd),

@@ -1,7 +1,7 @@
 //! `python`: a step's code, run in a process of its own that is forked from an interpreter which is
 //! already there. What happens inside the interpreter is in `step.py` and `zygote.py`.
 
-mod answer;
+mod reply;
 mod request;
 mod zygote;
 
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use super::process::{Capture, ProcessOptions, while_reading};
-use crate::log::Stream;
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::{Call, Cx, Tool, Working};
-use answer::{Ended, outcome};
-use zygote::{Begun, Exit, Zygote};
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::step_log::Stream;
+use crate::tool::{TaskContext, Tool, ToolCall, ToolFuture};
+use reply::{PythonCallEnd, outcome};
+use zygote::{PythonExit, StartedCall, Zygote};
 
 /// How Python is run.
 #[derive(Clone, Debug)]
@@ -79,23 +79,23 @@ impl Python {
         }
     }
 
-    async fn step(&self, call: &Call, cx: &Cx) -> Result<Outcome, ToolError> {
+    async fn step(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, ToolError> {
         let request = request::encode(&self.options, call, cx)?;
-        let Begun {
+        let StartedCall {
             mut process,
             channel,
             stdout,
             stderr,
         } = tokio::select! {
             begun = self.begin() => begun?,
-            stop = cx.stopped() => return Ok(Outcome::failed(stop.error())),
+            stop = cx.stopped() => return Ok(TaskOutcome::failed(stop.error())),
         };
         let mut out = Capture::new(Stream::Out, cx.log.clone(), &cx.limits);
         let mut err = Capture::new(Stream::Err, cx.log.clone(), &cx.limits);
-        let mut answer = answer::Received::Nothing;
+        let mut answer = reply::Received::Nothing;
         let (exit, stop) = {
             let talk = async {
-                answer = answer::exchange(channel, &request, cx.limits.result_bytes).await;
+                answer = reply::exchange(channel, &request, cx.limits.result_bytes).await;
             };
             let output = async {
                 tokio::join!(talk, out.read(stdout), err.read(stderr));
@@ -105,7 +105,7 @@ impl Python {
         out.finish();
         err.finish();
         Ok(outcome(
-            Ended {
+            PythonCallEnd {
                 exit,
                 stop,
                 pid: process.pid(),
@@ -116,7 +116,7 @@ impl Python {
     }
 
     /// A process for one call. It has not seen any of the call yet, so that a second try is safe.
-    async fn begin(&self) -> Result<Begun, ToolError> {
+    async fn begin(&self) -> Result<StartedCall, ToolError> {
         if !self.options.warm {
             return Arc::new(Zygote::start(&self.options)?).begin().await;
         }
@@ -144,13 +144,16 @@ impl Python {
 }
 
 impl Tool for Python {
-    fn run<'a>(&'a self, call: &'a Call, cx: &'a Cx) -> Working<'a> {
-        Box::pin(async move { self.step(call, cx).await.unwrap_or_else(Outcome::from) })
+    fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a> {
+        Box::pin(async move { self.step(call, cx).await.unwrap_or_else(TaskOutcome::from) })
     }
 }
 
 /// Waits for the process, and ends it when the task must end.
-async fn supervise(process: &mut zygote::Process, cx: &Cx) -> (Exit, Option<crate::tool::Stop>) {
+async fn supervise(
+    process: &mut zygote::PythonProcess,
+    cx: &TaskContext,
+) -> (PythonExit, Option<crate::tool::StopReason>) {
     let stop = tokio::select! {
         biased;
         exit = process.exit() => return (exit, None),

@@ -4,11 +4,15 @@ use serde_json::{Value as Json, json};
 
 use super::PythonOptions;
 use crate::outcome::ToolError;
-use crate::tool::{Call, Cx, kind_of};
+use crate::tool::{TaskContext, ToolCall, kind_of};
 use crate::tools::process::environment;
 
 /// The request as `step.py` reads it.
-pub(super) fn encode(options: &PythonOptions, call: &Call, cx: &Cx) -> Result<Vec<u8>, ToolError> {
+pub(super) fn encode(
+    options: &PythonOptions,
+    call: &ToolCall,
+    cx: &TaskContext,
+) -> Result<Vec<u8>, ToolError> {
     let code = call
         .text("code")?
         .ok_or_else(|| ToolError::invalid("TOOL_FIELD", "`code` is missing"))?;
@@ -43,7 +47,7 @@ fn dedented(code: &str) -> String {
 /// A name (or nothing: its own), a module, and what of the module is meant, if not all of it.
 type Lib = (Option<String>, String, Option<String>);
 
-fn libs(call: &Call) -> Result<Vec<Lib>, ToolError> {
+fn libs(call: &ToolCall) -> Result<Vec<Lib>, ToolError> {
     let wrong = |found: &Json| {
         ToolError::invalid(
             "TOOL_FIELD",

@@ -41,8 +41,8 @@ pub(super) struct Zygote {
 
 /// A process for one call.
 #[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) process: Process,
+pub(super) struct StartedCall {
+    pub(super) process: PythonProcess,
     /// The request goes out and the answer comes in here.
     pub(super) channel: UnixStream,
     pub(super) stdout: Receiver,
@@ -51,7 +51,7 @@ pub(super) struct Begun {
 
 /// The process of a call. The zygote kills its group when this is dropped.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct PythonProcess {
     said: BufReader<OwnedReadHalf>,
     orders: OwnedWriteHalf,
     pid: Option<Pid>,
@@ -60,7 +60,7 @@ pub(super) struct Process {
 
 /// How a call's process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Exit {
+pub(super) enum PythonExit {
     Code(i32),
     Signal(i32),
     /// Nobody knows: the zygote went away.
@@ -131,7 +131,7 @@ impl Zygote {
     }
 
     /// Has it fork a process for one call.
-    pub(super) async fn begin(self: Arc<Self>) -> Result<Begun, ToolError> {
+    pub(super) async fn begin(self: Arc<Self>) -> Result<StartedCall, ToolError> {
         let failed = |error: io::Error| cannot_start("a Python process", &error);
         let (out, err) = (piped().map_err(failed)?, piped().map_err(failed)?);
         let (orders, their_orders) = UnixStream::pair().map_err(failed)?;
@@ -148,14 +148,14 @@ impl Zygote {
         // The other end is closed, and seen to be closed, only once no copy is left here.
         drop(theirs);
         let (said, orders) = orders.into_split();
-        let mut process = Process {
+        let mut process = PythonProcess {
             said: BufReader::new(said),
             orders,
             pid: None,
             zygote: self,
         };
         process.begun().await?;
-        Ok(Begun {
+        Ok(StartedCall {
             process,
             channel,
             stdout: out.reader,
@@ -190,7 +190,7 @@ impl Zygote {
     }
 }
 
-impl Process {
+impl PythonProcess {
     /// Its number, and its group's.
     pub(super) fn pid(&self) -> Option<i32> {
         self.pid.map(|pid| pid.as_raw_nonzero().get())
@@ -209,23 +209,23 @@ impl Process {
     }
 
     /// Waits for its end. It may be dropped and called again.
-    pub(super) async fn exit(&mut self) -> Exit {
+    pub(super) async fn exit(&mut self) -> PythonExit {
         let line = self.line().await;
         match line
             .split_once(' ')
             .map(|(how, number)| (how, number.parse()))
         {
-            Some(("exit", Ok(code))) => Exit::Code(code),
-            Some(("signal", Ok(signal))) => Exit::Signal(signal),
+            Some(("exit", Ok(code))) => PythonExit::Code(code),
+            Some(("signal", Ok(signal))) => PythonExit::Signal(signal),
             _ => {
                 self.abandon();
-                Exit::Lost
+                PythonExit::Lost
             }
         }
     }
 
     /// Ends its whole group: asks, waits, kills.
-    pub(super) async fn end(&mut self, grace: Duration) -> Exit {
+    pub(super) async fn end(&mut self, grace: Duration) -> PythonExit {
         for (order, patience) in [(b"T", grace), (b"K", KILLING)] {
             // If it cannot be said, nobody is there, and waiting tells.
             drop(self.orders.write_all(order).await);
@@ -234,7 +234,7 @@ impl Process {
             }
         }
         self.abandon();
-        Exit::Lost
+        PythonExit::Lost
     }
 
     /// The zygote is dead or stuck: what it can no longer end is ended here.

@@ -10,23 +10,23 @@ pub(crate) mod split;
 use serde_json::{Map, Value as Json};
 
 use crate::outcome::ToolError;
-use crate::tool::{Call, kind_of};
+use crate::tool::{ToolCall, kind_of};
 use params::Params;
-use scan::{Dialect, Kind};
+use scan::{SqlDialect, TokenKind};
 
 /// How many bytes of a statement a message shows.
 const SHOWN: usize = 48;
 
 /// What a task asks a database for.
 #[derive(Debug)]
-pub(crate) struct Task {
-    pub(crate) statements: Vec<Statement>,
+pub(crate) struct SqlTask {
+    pub(crate) statements: Vec<SqlStatement>,
     pub(crate) params: Params,
 }
 
 /// One statement of a task.
 #[derive(Debug, Clone)]
-pub(crate) struct Statement {
+pub(crate) struct SqlStatement {
     /// As it is written, with what surrounds it.
     pub(crate) text: String,
     /// Its words outside quotes and comments, in small letters.
@@ -37,9 +37,9 @@ pub(crate) struct Statement {
     pub(crate) line: usize,
 }
 
-impl Task {
+impl SqlTask {
     /// Reads the fields `commands` and `params`.
-    pub(crate) fn read(call: &Call, dialect: Dialect) -> Result<Task, ToolError> {
+    pub(crate) fn read(call: &ToolCall, dialect: SqlDialect) -> Result<SqlTask, ToolError> {
         let mut statements = Vec::new();
         for command in commands(call)? {
             statements.extend(statements_of(command, dialect));
@@ -47,7 +47,7 @@ impl Task {
         if statements.is_empty() {
             return Err(field("`commands` holds no statement"));
         }
-        Ok(Task {
+        Ok(SqlTask {
             statements,
             params: Params::read(call.fields.get("params"))?,
         })
@@ -66,7 +66,7 @@ impl Task {
     }
 }
 
-impl Statement {
+impl SqlStatement {
     /// Its first word.
     pub(crate) fn first(&self) -> &str {
         self.words.first().map_or("", String::as_str)
@@ -82,7 +82,7 @@ fn field(message: impl Into<String>) -> ToolError {
     ToolError::invalid("TOOL_FIELD", message)
 }
 
-fn commands(call: &Call) -> Result<Vec<&str>, ToolError> {
+fn commands(call: &ToolCall) -> Result<Vec<&str>, ToolError> {
     let given = call.fields.get("commands").unwrap_or(&Json::Null);
     let texts = match given {
         Json::Array(texts) => texts.as_slice(),
@@ -99,14 +99,14 @@ fn commands(call: &Call) -> Result<Vec<&str>, ToolError> {
     Ok(texts.iter().filter_map(Json::as_str).collect())
 }
 
-fn statements_of(command: &str, dialect: Dialect) -> Vec<Statement> {
+fn statements_of(command: &str, dialect: SqlDialect) -> Vec<SqlStatement> {
     let mut line = 1;
     let mut statements = Vec::new();
     for piece in split::split(command, dialect) {
         let tokens = scan::scan(piece, dialect);
-        let empty = |kind: Kind<'_>| matches!(kind, Kind::Blank | Kind::Semicolon);
+        let empty = |kind: TokenKind<'_>| matches!(kind, TokenKind::Blank | TokenKind::Semicolon);
         if !tokens.iter().all(|token| empty(token.kind)) {
-            statements.push(Statement {
+            statements.push(SqlStatement {
                 text: piece.to_owned(),
                 words: words(&tokens),
                 shown: shown(&tokens),
@@ -118,25 +118,27 @@ fn statements_of(command: &str, dialect: Dialect) -> Vec<Statement> {
     statements
 }
 
-fn words(tokens: &[scan::Token<'_>]) -> Vec<String> {
-    let words = tokens.iter().filter(|token| token.kind == Kind::Word);
+fn words(tokens: &[scan::SqlToken<'_>]) -> Vec<String> {
+    let words = tokens.iter().filter(|token| token.kind == TokenKind::Word);
     words.map(|token| token.text.to_ascii_lowercase()).collect()
 }
 
 /// The beginning of a statement on one line. Values written into it may be secrets, so it ends
 /// before the first.
-fn shown(tokens: &[scan::Token<'_>]) -> String {
+fn shown(tokens: &[scan::SqlToken<'_>]) -> String {
     let mut shown = String::new();
-    let significant = tokens.iter().skip_while(|token| token.kind == Kind::Blank);
+    let significant = tokens
+        .iter()
+        .skip_while(|token| token.kind == TokenKind::Blank);
     for token in significant {
         let value = match token.kind {
-            Kind::Quoted => !token.text.starts_with(['"', '`', '[']),
-            Kind::Word => {
+            TokenKind::Quoted => !token.text.starts_with(['"', '`', '[']),
+            TokenKind::Word => {
                 token.text.len() > 4 && token.text.starts_with(|c: char| c.is_ascii_digit())
             }
             _ => false,
         };
-        if token.kind == Kind::Semicolon {
+        if token.kind == TokenKind::Semicolon {
             break;
         }
         if value || shown.len() + token.text.len() > SHOWN {
@@ -144,7 +146,7 @@ fn shown(tokens: &[scan::Token<'_>]) -> String {
             break;
         }
         match token.kind {
-            Kind::Blank => shown.push(' '),
+            TokenKind::Blank => shown.push(' '),
             _ => shown.push_str(token.text),
         }
     }
@@ -175,10 +177,10 @@ mod tests {
 
     use super::*;
 
-    fn task(commands: Json) -> Result<Task, ToolError> {
-        let mut call = Call::default();
+    fn task(commands: Json) -> Result<SqlTask, ToolError> {
+        let mut call = ToolCall::default();
         call.fields.insert("commands".into(), commands);
-        Task::read(&call, Dialect::Postgres)
+        SqlTask::read(&call, SqlDialect::Postgres)
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::scan::{Dialect, Kind, Place, scan};
-use super::{Statement, codes};
+use super::scan::{Placeholder, SqlDialect, TokenKind, scan};
+use super::{SqlStatement, codes};
 use crate::outcome::ToolError;
 use crate::tool::kind_of;
 
@@ -109,16 +109,18 @@ impl Params {
     /// Puts something in the place of each placeholder that these parameters are for.
     pub(crate) fn rewrite<'p>(
         &'p self,
-        statement: &Statement,
-        dialect: Dialect,
-        mut write: impl FnMut(&Place<'_>, &'p Json) -> Result<String, ToolError>,
+        statement: &SqlStatement,
+        dialect: SqlDialect,
+        mut write: impl FnMut(&Placeholder<'_>, &'p Json) -> Result<String, ToolError>,
     ) -> Result<Rewritten, ToolError> {
         let mut text = String::with_capacity(statement.text.len());
         let mut origins = Vec::new();
         let mut passed = 0;
         for token in scan(&statement.text, dialect) {
             let value = match token.kind {
-                Kind::Place(place) => self.at(place, &mut passed)?.map(|value| (place, value)),
+                TokenKind::Placeholder(place) => {
+                    self.at(place, &mut passed)?.map(|value| (place, value))
+                }
                 _ => None,
             };
             origins.push((text.len(), token.start));
@@ -131,14 +133,14 @@ impl Params {
     }
 
     /// The value for a place, if parameters of this sort were given at all.
-    fn at(&self, place: Place<'_>, passed: &mut usize) -> Result<Option<&Json>, ToolError> {
+    fn at(&self, place: Placeholder<'_>, passed: &mut usize) -> Result<Option<&Json>, ToolError> {
         let value = match (self, place) {
-            (Params::List(_), Place::Number(number)) => self.number(number)?,
-            (Params::List(_), Place::Next) => {
+            (Params::List(_), Placeholder::Number(number)) => self.number(number)?,
+            (Params::List(_), Placeholder::Next) => {
                 *passed += 1;
                 self.number(*passed)?
             }
-            (Params::Map(_), Place::Name(name)) => self.name(name)?,
+            (Params::Map(_), Placeholder::Name(name)) => self.name(name)?,
             _ => return Ok(None),
         };
         Ok(Some(value))
@@ -157,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    fn statement(text: &str) -> Statement {
-        Statement {
+    fn statement(text: &str) -> SqlStatement {
+        SqlStatement {
             text: text.to_owned(),
             words: Vec::new(),
             shown: String::new(),
@@ -168,7 +170,7 @@ mod tests {
 
     fn rewrite(text: &str, params: &Json) -> Result<Rewritten, ToolError> {
         let params = Params::read(Some(params))?;
-        params.rewrite(&statement(text), Dialect::Postgres, |_, value| {
+        params.rewrite(&statement(text), SqlDialect::Postgres, |_, value| {
             Ok(value.to_string())
         })
     }

@@ -9,7 +9,7 @@ use crate::outcome::ToolError;
 
 /// What one statement answered.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct StatementResult {
     /// Nothing if the statement is of a kind that returns no rows.
     pub(crate) rows: Option<Vec<Json>>,
     pub(crate) columns: Vec<String>,
@@ -17,9 +17,9 @@ pub(crate) struct Answer {
     pub(crate) row_count: u64,
 }
 
-impl Answer {
+impl StatementResult {
     fn into_json(self) -> Json {
-        let Answer {
+        let StatementResult {
             rows,
             columns,
             row_count,
@@ -44,7 +44,7 @@ impl Answer {
 
 /// The result of a task: each statement's answer as `command_N`, the last rows at the top, and all
 /// again below `result`, where many files look for it.
-pub(crate) fn result(answers: Vec<Answer>) -> Json {
+pub(crate) fn result(answers: Vec<StatementResult>) -> Json {
     let last = answers.iter().rposition(|answer| answer.rows.is_some());
     let last = last.or(answers.len().checked_sub(1)).unwrap_or_default();
     let mut commands = Map::new();
@@ -163,8 +163,8 @@ pub(crate) fn iso(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn rows(count: usize) -> Answer {
-        Answer {
+    fn rows(count: usize) -> StatementResult {
+        StatementResult {
             rows: Some(vec![json!({"a": 1}); count]),
             columns: vec!["a".into()],
             row_count: count as u64,
@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn few_rows_are_found_wherever_files_look() {
-        let changed = Answer {
+        let changed = StatementResult {
             row_count: 5,
-            ..Answer::default()
+            ..StatementResult::default()
         };
         let seen = result(vec![rows(2), changed]);
         assert_eq!(seen["command_0"]["rows"], seen["rows"]);
@@ -189,9 +189,9 @@ mod tests {
 
     #[test]
     fn without_rows_the_count_is_the_last_statements() {
-        let changed = |row_count| Answer {
+        let changed = |row_count| StatementResult {
             row_count,
-            ..Answer::default()
+            ..StatementResult::default()
         };
         let seen = result(vec![changed(3), changed(4)]);
         assert_eq!((&seen["row_count"], &seen["rows"]), (&json!(4), &json!([])));

@@ -3,7 +3,7 @@
 
 /// Whose SQL it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum SqlDialect {
     Postgres,
     Sqlite,
     Duckdb,
@@ -11,7 +11,7 @@ pub(crate) enum Dialect {
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind<'a> {
+pub(crate) enum TokenKind<'a> {
     /// White space or a comment.
     Blank,
     /// A text, a quoted name, a dollar quote.
@@ -21,14 +21,14 @@ pub(crate) enum Kind<'a> {
     /// The end of a statement, unless something is open around it.
     Semicolon,
     /// Where a parameter's value goes, if the task has parameters of that sort.
-    Place(Place<'a>),
+    Placeholder(Placeholder<'a>),
     /// Anything else.
     Other,
 }
 
 /// How a parameter is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place<'a> {
+pub(crate) enum Placeholder<'a> {
     /// `$1`, `?1`
     Number(usize),
     /// `?`
@@ -39,21 +39,21 @@ pub(crate) enum Place<'a> {
 
 /// A piece of the text. All tokens after each other are the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Token<'a> {
-    pub(crate) kind: Kind<'a>,
+pub(crate) struct SqlToken<'a> {
+    pub(crate) kind: TokenKind<'a>,
     pub(crate) text: &'a str,
     pub(crate) start: usize,
 }
 
 /// Takes a text apart.
-pub(crate) fn scan(text: &str, dialect: Dialect) -> Vec<Token<'_>> {
+pub(crate) fn scan(text: &str, dialect: SqlDialect) -> Vec<SqlToken<'_>> {
     let mut tokens = Vec::new();
     let mut start = 0;
     while start < text.len() {
         let rest = &text[start..];
         let before = text[..start].chars().next_back();
         let (kind, len) = next(rest, before, dialect);
-        tokens.push(Token {
+        tokens.push(SqlToken {
             kind,
             text: &rest[..len],
             start,
@@ -63,48 +63,56 @@ pub(crate) fn scan(text: &str, dialect: Dialect) -> Vec<Token<'_>> {
     tokens
 }
 
-fn next<'a>(rest: &'a str, before: Option<char>, dialect: Dialect) -> (Kind<'a>, usize) {
+fn next<'a>(rest: &'a str, before: Option<char>, dialect: SqlDialect) -> (TokenKind<'a>, usize) {
     let first = rest.chars().next().unwrap_or(' ');
-    let postgres_like = dialect != Dialect::Sqlite;
+    let postgres_like = dialect != SqlDialect::Sqlite;
     if first.is_whitespace() {
         let len = rest.find(|c: char| !c.is_whitespace());
-        return (Kind::Blank, len.unwrap_or(rest.len()));
+        return (TokenKind::Blank, len.unwrap_or(rest.len()));
     }
     if rest.starts_with("--") {
-        return (Kind::Blank, rest.find('\n').map_or(rest.len(), |at| at + 1));
+        return (
+            TokenKind::Blank,
+            rest.find('\n').map_or(rest.len(), |at| at + 1),
+        );
     }
     if rest.starts_with("/*") {
-        return (Kind::Blank, block_comment(rest, postgres_like));
+        return (TokenKind::Blank, block_comment(rest, postgres_like));
     }
     if postgres_like && (rest.starts_with("E'") || rest.starts_with("e'")) {
-        return (Kind::Quoted, 1 + quoted(&rest[1..], '\'', true));
+        return (TokenKind::Quoted, 1 + quoted(&rest[1..], '\'', true));
     }
     match first {
-        '\'' | '"' => return (Kind::Quoted, quoted(rest, first, false)),
-        '`' if dialect == Dialect::Sqlite => return (Kind::Quoted, quoted(rest, '`', false)),
-        '[' if dialect == Dialect::Sqlite => {
-            return (Kind::Quoted, rest.find(']').map_or(rest.len(), |at| at + 1));
+        '\'' | '"' => return (TokenKind::Quoted, quoted(rest, first, false)),
+        '`' if dialect == SqlDialect::Sqlite => {
+            return (TokenKind::Quoted, quoted(rest, '`', false));
         }
-        ';' => return (Kind::Semicolon, 1),
+        '[' if dialect == SqlDialect::Sqlite => {
+            return (
+                TokenKind::Quoted,
+                rest.find(']').map_or(rest.len(), |at| at + 1),
+            );
+        }
+        ';' => return (TokenKind::Semicolon, 1),
         _ => {}
     }
     if let Some(len) = dollar_quote(rest).filter(|_| postgres_like) {
-        return (Kind::Quoted, len);
+        return (TokenKind::Quoted, len);
     }
     if let Some((place, len)) = place(rest, before, dialect) {
-        return (Kind::Place(place), len);
+        return (TokenKind::Placeholder(place), len);
     }
     if is_word(first) {
         let inside = |c: char| is_word(c) || c == '$';
         let len = rest.find(|c| !inside(c)).unwrap_or(rest.len());
-        return (Kind::Word, len);
+        return (TokenKind::Word, len);
     }
     // A cast is one token, so that what follows its second colon is no parameter.
     let len = match rest.starts_with("::") {
         true => 2,
         false => first.len_utf8(),
     };
-    (Kind::Other, len)
+    (TokenKind::Other, len)
 }
 
 fn is_word(c: char) -> bool {
@@ -167,13 +175,17 @@ fn dollar_quote(rest: &str) -> Option<usize> {
     Some(end.map_or(rest.len(), |at| opening + at + closing.len()))
 }
 
-fn place<'a>(rest: &'a str, before: Option<char>, dialect: Dialect) -> Option<(Place<'a>, usize)> {
+fn place<'a>(
+    rest: &'a str,
+    before: Option<char>,
+    dialect: SqlDialect,
+) -> Option<(Placeholder<'a>, usize)> {
     if let Some(name) = rest.strip_prefix("%(") {
         let len = name.find(")s").filter(|len| is_name(&name[..*len]))?;
-        return Some((Place::Name(&name[..len]), len + 4));
+        return Some((Placeholder::Name(&name[..len]), len + 4));
     }
     // SQLite finds its own.
-    if dialect == Dialect::Sqlite {
+    if dialect == SqlDialect::Sqlite {
         return None;
     }
     if let Some(name) = rest.strip_prefix(':') {
@@ -183,10 +195,10 @@ fn place<'a>(rest: &'a str, before: Option<char>, dialect: Dialect) -> Option<(P
             return None;
         }
         let len = name_len(name)?;
-        return Some((Place::Name(&name[..len]), len + 1));
+        return Some((Placeholder::Name(&name[..len]), len + 1));
     }
     let marks: &[char] = match dialect {
-        Dialect::Duckdb => &['$', '?'],
+        SqlDialect::Duckdb => &['$', '?'],
         _ => &['$'],
     };
     let number = rest.strip_prefix(marks)?;
@@ -194,13 +206,13 @@ fn place<'a>(rest: &'a str, before: Option<char>, dialect: Dialect) -> Option<(P
     let digits = digits.unwrap_or(number.len());
     if digits > 0 {
         let number = number[..digits].parse().unwrap_or(usize::MAX);
-        return Some((Place::Number(number), digits + 1));
+        return Some((Placeholder::Number(number), digits + 1));
     }
     if rest.starts_with('?') {
-        return Some((Place::Next, 1));
+        return Some((Placeholder::Next, 1));
     }
-    let len = name_len(number).filter(|_| dialect == Dialect::Duckdb)?;
-    Some((Place::Name(&number[..len]), len + 1))
+    let len = name_len(number).filter(|_| dialect == SqlDialect::Duckdb)?;
+    Some((Placeholder::Name(&number[..len]), len + 1))
 }
 
 fn is_name(text: &str) -> bool {
@@ -217,9 +229,9 @@ fn name_len(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn places(text: &str, dialect: Dialect) -> Vec<&str> {
+    fn places(text: &str, dialect: SqlDialect) -> Vec<&str> {
         let tokens = scan(text, dialect).into_iter();
-        let places = tokens.filter(|token| matches!(token.kind, Kind::Place(_)));
+        let places = tokens.filter(|token| matches!(token.kind, TokenKind::Placeholder(_)));
         places.map(|token| token.text).collect()
     }
 
@@ -227,15 +239,15 @@ mod tests {
     fn placeholders_are_found_outside_quotes_and_comments() {
         let text = "SELECT $1, :name, %(other)s, ':no', \":no\", $$:no $2$$, $t$:no$t$, E'\\':no' \
                     -- :no\n /* :no /* $3 */ :no */ , x::text, a[1:n], a$1, :last";
-        let found = places(text, Dialect::Postgres);
+        let found = places(text, SqlDialect::Postgres);
         assert_eq!(found, ["$1", ":name", "%(other)s", ":last"]);
     }
 
     #[test]
     fn each_engine_has_its_own_marks() {
-        assert_eq!(places("a ? b", Dialect::Postgres), [""; 0]);
-        assert_eq!(places("? ?2 $x", Dialect::Duckdb), ["?", "?2", "$x"]);
-        assert_eq!(places("{'a':x, b:y}", Dialect::Duckdb), [""; 0]);
-        assert_eq!(places(":a ? %(b)s", Dialect::Sqlite), ["%(b)s"]);
+        assert_eq!(places("a ? b", SqlDialect::Postgres), [""; 0]);
+        assert_eq!(places("? ?2 $x", SqlDialect::Duckdb), ["?", "?2", "$x"]);
+        assert_eq!(places("{'a':x, b:y}", SqlDialect::Duckdb), [""; 0]);
+        assert_eq!(places(":a ? %(b)s", SqlDialect::Sqlite), ["%(b)s"]);
     }
 }

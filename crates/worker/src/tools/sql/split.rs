@@ -1,20 +1,20 @@
 //! Cuts a text of SQL into its statements. Each piece ends behind its semicolon; all pieces after
 //! each other are the text.
 
-use super::scan::{Dialect, Kind, Token, scan};
+use super::scan::{SqlDialect, SqlToken, TokenKind, scan};
 
 /// The pieces of a text.
-pub(crate) fn split(text: &str, dialect: Dialect) -> Vec<&str> {
+pub(crate) fn split(text: &str, dialect: SqlDialect) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut start = 0;
-    let mut open = Open::default();
+    let mut open = OpenBlocks::default();
     for token in scan(text, dialect) {
         open.see(token, dialect);
-        if token.kind == Kind::Semicolon && open.nothing() {
+        if token.kind == TokenKind::Semicolon && open.nothing() {
             let end = token.start + token.text.len();
             pieces.push(&text[start..end]);
             start = end;
-            open = Open::default();
+            open = OpenBlocks::default();
         }
     }
     if start < text.len() {
@@ -25,7 +25,7 @@ pub(crate) fn split(text: &str, dialect: Dialect) -> Vec<&str> {
 
 /// What is open around a semicolon and keeps it from ending the statement.
 #[derive(Default)]
-struct Open {
+struct OpenBlocks {
     /// The statement is a CREATE, and so may have a body.
     creates: bool,
     begun: bool,
@@ -38,21 +38,23 @@ struct Open {
     brackets: usize,
 }
 
-impl Open {
+impl OpenBlocks {
     fn nothing(&self) -> bool {
         self.blocks == 0 && self.brackets == 0
     }
 
-    fn see(&mut self, token: Token<'_>, dialect: Dialect) {
+    fn see(&mut self, token: SqlToken<'_>, dialect: SqlDialect) {
         match token.kind {
-            Kind::Word => self.word(token.text, dialect),
-            Kind::Other if token.text == "(" => self.brackets += 1,
-            Kind::Other if token.text == ")" => self.brackets = self.brackets.saturating_sub(1),
+            TokenKind::Word => self.word(token.text, dialect),
+            TokenKind::Other if token.text == "(" => self.brackets += 1,
+            TokenKind::Other if token.text == ")" => {
+                self.brackets = self.brackets.saturating_sub(1)
+            }
             _ => {}
         }
     }
 
-    fn word(&mut self, word: &str, dialect: Dialect) {
+    fn word(&mut self, word: &str, dialect: SqlDialect) {
         let is = |name: &str| word.eq_ignore_ascii_case(name);
         if !self.begun {
             self.begun = true;
@@ -70,7 +72,7 @@ impl Open {
                 self.blocks -= 1;
             }
         } else if match dialect {
-            Dialect::Sqlite => begin && self.trigger,
+            SqlDialect::Sqlite => begin && self.trigger,
             // The body of a function in the standard's words.
             _ => is("atomic") && self.begin,
         } {
@@ -87,7 +89,7 @@ mod tests {
     use super::*;
 
     fn pieces(text: &str) -> usize {
-        split(text, Dialect::Postgres).len()
+        split(text, SqlDialect::Postgres).len()
     }
 
     #[test]
@@ -119,7 +121,7 @@ mod tests {
     fn the_bodies_of_triggers_stay_whole() {
         let text = "CREATE TEMP TRIGGER t AFTER INSERT ON x BEGIN UPDATE y SET a = CASE WHEN 1 THEN \
                     2 ELSE 3 END; DELETE FROM z; END; SELECT [a;b], `c;d`; BEGIN; END";
-        let pieces = split(text, Dialect::Sqlite);
+        let pieces = split(text, SqlDialect::Sqlite);
         assert_eq!(pieces.len(), 4, "{pieces:?}");
     }
 
@@ -140,7 +142,7 @@ mod tests {
     proptest! {
         #[test]
         fn joining_the_pieces_gives_the_text(text in soup()) {
-            for dialect in [Dialect::Postgres, Dialect::Sqlite, Dialect::Duckdb] {
+            for dialect in [SqlDialect::Postgres, SqlDialect::Sqlite, SqlDialect::Duckdb] {
                 prop_assert_eq!(split(&text, dialect).concat(), text.as_str());
                 let tokens = scan(&text, dialect);
                 let joined: String = tokens.iter().map(|token| token.text).collect();
@@ -158,7 +160,7 @@ mod tests {
             });
             let statements: Vec<String> = statements.collect();
             let text = statements.concat();
-            prop_assert_eq!(split(&text, Dialect::Postgres), statements);
+            prop_assert_eq!(split(&text, SqlDialect::Postgres), statements);
         }
     }
 }

@@ -6,9 +6,9 @@ use stepwell_kernel::plan::ErrorClass;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use super::zygote::Exit;
-use crate::outcome::{Outcome, ToolError};
-use crate::tool::{Cx, Stop};
+use super::zygote::PythonExit;
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::tool::{StopReason, TaskContext};
 use crate::tools::process::{class_of_signal, codes, signal_name};
 
 /// An answer holds more than the result: notes, or a traceback.
@@ -18,7 +18,7 @@ const BESIDE: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) enum Received {
     Nothing,
-    Answer(Answer),
+    Reply(PythonReply),
     /// Something that is no answer.
     Rubbish(String),
 }
@@ -26,12 +26,12 @@ pub(super) enum Received {
 /// As `step.py` writes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum PythonReply {
     Value {
         value: Json,
         notes: Vec<String>,
     },
-    Exit {
+    PythonExit {
         code: i64,
     },
     Refused {
@@ -48,9 +48,9 @@ pub(super) enum Answer {
 
 /// How a call ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) exit: Exit,
-    pub(super) stop: Option<Stop>,
+pub(super) struct PythonCallEnd {
+    pub(super) exit: PythonExit,
+    pub(super) stop: Option<StopReason>,
     pub(super) pid: Option<i32>,
     pub(super) answer: Received,
 }
@@ -74,14 +74,14 @@ pub(super) async fn exchange(mut channel: UnixStream, request: &[u8], limit: usi
         return Received::Nothing;
     }
     match serde_json::from_slice(&answer) {
-        Ok(answer) => Received::Answer(answer),
+        Ok(answer) => Received::Reply(answer),
         Err(error) => Received::Rubbish(error.to_string()),
     }
 }
 
 /// What a call's end means.
-pub(super) fn outcome(ended: Ended, cx: &Cx) -> Outcome {
-    let Ended {
+pub(super) fn outcome(ended: PythonCallEnd, cx: &TaskContext) -> TaskOutcome {
+    let PythonCallEnd {
         exit,
         stop,
         pid,
@@ -89,11 +89,11 @@ pub(super) fn outcome(ended: Ended, cx: &Cx) -> Outcome {
     } = ended;
     let bare = json!({ "pid": pid });
     if let Some(stop) = stop {
-        return Outcome::failed(stop.error()).with("py", bare);
+        return TaskOutcome::failed(stop.error()).with("py", bare);
     }
     match answer {
-        Received::Answer(answer) => answered(answer, pid, cx),
-        Received::Rubbish(why) => Outcome::failed(ToolError::invalid(
+        Received::Reply(answer) => answered(answer, pid, cx),
+        Received::Rubbish(why) => TaskOutcome::failed(ToolError::invalid(
             codes::PYTHON_RESULT,
             format!("the result cannot be read: {why}"),
         ))
@@ -102,26 +102,28 @@ pub(super) fn outcome(ended: Ended, cx: &Cx) -> Outcome {
     }
 }
 
-fn answered(answer: Answer, pid: Option<i32>, cx: &Cx) -> Outcome {
+fn answered(answer: PythonReply, pid: Option<i32>, cx: &TaskContext) -> TaskOutcome {
     match answer {
-        Answer::Value { value, notes } => {
+        PythonReply::Value { value, notes } => {
             for note in &notes {
                 cx.log.note(&format!("result: {note}"));
             }
-            Outcome::ok(value).with("py", json!({ "pid": pid, "notes": notes }))
+            TaskOutcome::ok(value).with("py", json!({ "pid": pid, "notes": notes }))
         }
-        Answer::Exit { code: 0 } => Outcome::ok(Json::Null).with("py", json!({ "pid": pid })),
-        Answer::Exit { code } => Outcome::failed(ToolError::new(
+        PythonReply::PythonExit { code: 0 } => {
+            TaskOutcome::ok(Json::Null).with("py", json!({ "pid": pid }))
+        }
+        PythonReply::PythonExit { code } => TaskOutcome::failed(ToolError::new(
             ErrorClass::Unknown,
             codes::PYTHON_EXIT,
             format!("the code ended with sys.exit({code})"),
         ))
         .with("py", json!({ "pid": pid, "exit_code": code })),
-        Answer::Refused { message } => {
-            Outcome::failed(ToolError::invalid(codes::PYTHON_RESULT, message))
+        PythonReply::Refused { message } => {
+            TaskOutcome::failed(ToolError::invalid(codes::PYTHON_RESULT, message))
                 .with("py", json!({ "pid": pid }))
         }
-        Answer::Exception {
+        PythonReply::Exception {
             exception,
             message,
             line,
@@ -133,7 +135,7 @@ fn answered(answer: Answer, pid: Option<i32>, cx: &Cx) -> Outcome {
                 "" => format!("{exception}{place}"),
                 message => format!("{exception}: {message}{place}"),
             };
-            Outcome::failed(ToolError::new(
+            TaskOutcome::failed(ToolError::new(
                 class_named(&class),
                 code_of(&exception),
                 text,
@@ -146,30 +148,30 @@ fn answered(answer: Answer, pid: Option<i32>, cx: &Cx) -> Outcome {
     }
 }
 
-fn unanswered(exit: &Exit, pid: Option<i32>) -> Outcome {
+fn unanswered(exit: &PythonExit, pid: Option<i32>) -> TaskOutcome {
     let error = match exit {
-        Exit::Code(code) => ToolError::new(
+        PythonExit::Code(code) => ToolError::new(
             ErrorClass::Unknown,
             codes::PYTHON_EXIT,
             format!("the interpreter ended with exit code {code} before the code gave a result"),
         ),
-        Exit::Signal(signal) => ToolError::new(
+        PythonExit::Signal(signal) => ToolError::new(
             class_of_signal(*signal),
             codes::PYTHON_EXIT,
             format!("the interpreter was ended by {}", signal_name(*signal)),
         ),
-        Exit::Lost => ToolError::new(
+        PythonExit::Lost => ToolError::new(
             ErrorClass::Transient,
             codes::PYTHON_LOST,
             "the interpreter that runs the calls went away, and this call with it",
         ),
     };
     let (code, signal) = match exit {
-        Exit::Code(code) => (Some(code), None),
-        Exit::Signal(signal) => (None, Some(signal)),
-        Exit::Lost => (None, None),
+        PythonExit::Code(code) => (Some(code), None),
+        PythonExit::Signal(signal) => (None, Some(signal)),
+        PythonExit::Lost => (None, None),
     };
-    Outcome::failed(error).with(
+    TaskOutcome::failed(error).with(
         "py",
         json!({ "pid": pid, "exit_code": code, "signal": signal }),
     )

@@ -7,17 +7,17 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::expr::Template;
 use stepwell_kernel::plan::ErrorClass;
 
-use crate::outcome::Outcome;
+use crate::outcome::TaskOutcome;
 
 /// What became of a task, as templates see it.
-pub(super) struct Seen {
+pub(super) struct OutcomeView {
     json: Json,
     /// The word of another vocabulary for the kind of its error, and all of it with that word.
     other: Option<(&'static str, Json)>,
 }
 
-impl Seen {
-    pub(super) fn of(outcome: &Outcome, attempt: u32, took: Duration) -> Seen {
+impl OutcomeView {
+    pub(super) fn of(outcome: &TaskOutcome, attempt: u32, took: Duration) -> OutcomeView {
         let mut json = outcome.to_json(attempt, took);
         let status = json.pointer("/http/status").and_then(Json::as_u64);
         if let Some(status) = status {
@@ -31,7 +31,7 @@ impl Seen {
             json["error"]["kind"] = json!(kind);
             (kind, json)
         });
-        Seen { json, other }
+        OutcomeView { json, other }
     }
 
     /// For everything that says nothing of kinds.
@@ -66,7 +66,7 @@ fn open_body(seen: &mut Json) {
 }
 
 /// The kinds of errors in the words that playbooks were written in first.
-fn other_kind(outcome: &Outcome, status: Option<u64>) -> Option<&'static str> {
+fn other_kind(outcome: &TaskOutcome, status: Option<u64>) -> Option<&'static str> {
     let error = outcome.error.as_ref()?;
     let on_database = error.code.starts_with("PG");
     match (status, error.class) {
@@ -86,15 +86,15 @@ mod tests {
     use super::*;
     use crate::outcome::ToolError;
 
-    fn answered(status: u16, body: Json) -> Outcome {
+    fn answered(status: u16, body: Json) -> TaskOutcome {
         let result = json!({ "status_code": status, "data": body });
-        Outcome::ok(result).with("http", json!({ "status": status }))
+        TaskOutcome::ok(result).with("http", json!({ "status": status }))
     }
 
     #[test]
     fn fields_of_an_answer_are_found_with_and_without_its_own_data() {
         let body = json!({ "data": [1], "paging": { "hasMore": true } });
-        let seen = Seen::of(&answered(200, body.clone()), 1, Duration::ZERO);
+        let seen = OutcomeView::of(&answered(200, body.clone()), 1, Duration::ZERO);
         let seen = seen.plain();
         assert_eq!(seen["data"]["paging"]["hasMore"], true);
         assert_eq!(seen["data"]["data"], body);
@@ -105,7 +105,7 @@ mod tests {
     fn a_rule_finds_the_kind_of_an_error_by_either_word() {
         let mut outcome = answered(503, Json::Null);
         outcome.error = Some(ToolError::new(ErrorClass::Transient, "HTTP_503", "busy"));
-        let seen = Seen::of(&outcome, 1, Duration::ZERO);
+        let seen = OutcomeView::of(&outcome, 1, Duration::ZERO);
         let kind = |when: &str| {
             let when = Template::parse(when).unwrap();
             seen.by(Some(&when))["error"]["kind"].clone()

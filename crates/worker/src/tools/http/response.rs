@@ -9,8 +9,8 @@ use reqwest::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value as Json, json};
 
 use super::redact;
-use crate::log::StepLog;
 use crate::outcome::ToolError;
+use crate::step_log::StepLog;
 
 /// Types beside `text/…` whose bodies are text.
 const TEXTS: &[&str] = &[
@@ -31,7 +31,7 @@ const TEXTS: &[&str] = &[
 
 /// What is known of the requests of one task.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct HttpExchange {
     started: Instant,
     sent: Instant,
     method: Method,
@@ -40,9 +40,9 @@ pub(super) struct Exchange {
     headers: Map<String, Json>,
 }
 
-impl Exchange {
-    pub(super) fn new(started: Instant) -> Exchange {
-        Exchange {
+impl HttpExchange {
+    pub(super) fn new(started: Instant) -> HttpExchange {
+        HttpExchange {
             started,
             sent: started,
             method: Method::GET,
@@ -117,21 +117,21 @@ fn shown_headers(headers: &HeaderMap) -> Map<String, Json> {
 
 /// Why a body was not read to its end.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum BodyReadError {
     TooLarge,
     Broken(reqwest::Error),
 }
 
 /// Reads a body of at most `limit` bytes, counted after they are unpacked.
-pub(super) async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, Unread> {
+pub(super) async fn read(response: &mut Response, limit: usize) -> Result<Vec<u8>, BodyReadError> {
     let announced = response.content_length().unwrap_or(0);
     if usize::try_from(announced).map_or(true, |it| it > limit) {
-        return Err(Unread::TooLarge);
+        return Err(BodyReadError::TooLarge);
     }
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(Unread::Broken)? {
+    while let Some(chunk) = response.chunk().await.map_err(BodyReadError::Broken)? {
         if chunk.len() > limit - body.len() {
-            return Err(Unread::TooLarge);
+            return Err(BodyReadError::TooLarge);
         }
         body.extend_from_slice(&chunk);
     }
@@ -145,16 +145,16 @@ pub(super) fn parse(body: &[u8], headers: &HeaderMap, log: &StepLog) -> Json {
     }
     let content_type = headers.get(CONTENT_TYPE).map(|it| it.as_bytes());
     let content_type = String::from_utf8_lossy(content_type.unwrap_or_default());
-    match Kind::of(&content_type) {
-        Kind::Json => from_json(body).unwrap_or_else(|error| {
+    match BodyKind::of(&content_type) {
+        BodyKind::Json => from_json(body).unwrap_or_else(|error| {
             log.note(&format!(
                 "the body says that it is JSON but is not, so it is kept as text: {error}"
             ));
             text(body, log)
         }),
-        Kind::Text => text(body, log),
-        Kind::Binary => binary(body),
-        Kind::Unsaid => match from_json(body) {
+        BodyKind::Text => text(body, log),
+        BodyKind::Binary => binary(body),
+        BodyKind::Unsaid => match from_json(body) {
             Ok(value) => value,
             Err(_) if std::str::from_utf8(body).is_ok() => text(body, log),
             Err(_) => binary(body),
@@ -162,23 +162,23 @@ pub(super) fn parse(body: &[u8], headers: &HeaderMap, log: &StepLog) -> Json {
     }
 }
 
-enum Kind {
+enum BodyKind {
     Json,
     Text,
     Binary,
     Unsaid,
 }
 
-impl Kind {
-    fn of(content_type: &str) -> Kind {
+impl BodyKind {
+    fn of(content_type: &str) -> BodyKind {
         let essence = content_type.split(';').next().unwrap_or_default();
         match essence.trim().to_ascii_lowercase().as_str() {
-            "" => Kind::Unsaid,
-            "application/json" | "text/json" => Kind::Json,
-            it if it.ends_with("+json") => Kind::Json,
-            it if it.starts_with("text/") || TEXTS.contains(&it) => Kind::Text,
-            it if it.ends_with("+xml") || it.ends_with("+yaml") => Kind::Text,
-            _ => Kind::Binary,
+            "" => BodyKind::Unsaid,
+            "application/json" | "text/json" => BodyKind::Json,
+            it if it.ends_with("+json") => BodyKind::Json,
+            it if it.starts_with("text/") || TEXTS.contains(&it) => BodyKind::Text,
+            it if it.ends_with("+xml") || it.ends_with("+yaml") => BodyKind::Text,
+            _ => BodyKind::Binary,
         }
     }
 }

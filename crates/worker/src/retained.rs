@@ -4,16 +4,20 @@
 use stepwell_kernel::expr::{Template, TemplateValue};
 use stepwell_kernel::plan::{Plan, StepNo, Work};
 
-use crate::artifacts::Keep;
+use crate::artifacts::RetainedPaths;
 
 /// Nothing stays.
-pub(crate) fn nothing() -> Keep {
-    Keep::default()
+pub(crate) fn nothing() -> RetainedPaths {
+    RetainedPaths::default()
 }
 
 /// Of the output of a step.
-pub(crate) fn of<'a>(plan: &Plan, step: StepNo, select: impl Iterator<Item = &'a String>) -> Keep {
-    let mut keep = Keep::default();
+pub(crate) fn of<'a>(
+    plan: &Plan,
+    step: StepNo,
+    select: impl Iterator<Item = &'a String>,
+) -> RetainedPaths {
+    let mut keep = RetainedPaths::default();
     for path in select {
         add(&mut keep, path);
     }
@@ -64,7 +68,7 @@ pub(crate) fn of<'a>(plan: &Plan, step: StepNo, select: impl Iterator<Item = &'a
     keep
 }
 
-fn add(keep: &mut Keep, path: &str) {
+fn add(keep: &mut RetainedPaths, path: &str) {
     let path: Vec<String> = path.split('.').map(str::to_owned).collect();
     if !keep.paths.contains(&path) {
         keep.paths.push(path);

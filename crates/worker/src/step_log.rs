@@ -28,7 +28,7 @@ impl Stream {
 }
 
 /// Takes the lines of one execution. Called from any thread, often; it must not block for long.
-pub trait Lines: Send + Sync {
+pub trait LogSink: Send + Sync {
     /// One line of a task, without its end.
     fn line(&self, task: &str, stream: Stream, text: &str);
 }
@@ -37,7 +37,7 @@ pub trait Lines: Send + Sync {
 #[derive(Clone)]
 pub struct StepLog {
     task: Arc<str>,
-    lines: Arc<dyn Lines>,
+    lines: Arc<dyn LogSink>,
 }
 
 impl fmt::Debug for StepLog {
@@ -50,7 +50,7 @@ impl fmt::Debug for StepLog {
 
 impl StepLog {
     /// A log that writes to `lines`.
-    pub fn new(lines: Arc<dyn Lines>) -> StepLog {
+    pub fn new(lines: Arc<dyn LogSink>) -> StepLog {
         StepLog {
             task: "".into(),
             lines,
@@ -60,7 +60,7 @@ impl StepLog {
     /// A log that nobody reads.
     #[must_use]
     pub fn nowhere() -> StepLog {
-        StepLog::new(Arc::new(Nowhere))
+        StepLog::new(Arc::new(DiscardLines))
     }
 
     /// The same log for one task.
@@ -83,8 +83,8 @@ impl StepLog {
     }
 }
 
-struct Nowhere;
+struct DiscardLines;
 
-impl Lines for Nowhere {
+impl LogSink for DiscardLines {
     fn line(&self, _: &str, _: Stream, _: &str) {}
 }

@@ -19,14 +19,14 @@ use super::error::ArtifactError;
 
 /// What kind of place a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     Local(PathBuf),
     Memory,
     Remote,
 }
 
 /// The store at an address.
-pub(super) fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Place), ArtifactError> {
+pub(super) fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Location), ArtifactError> {
     let refuse = |why: &dyn ToString| {
         ArtifactError::Address(format!(
             "the artifact store `{}` cannot be opened: {}",
@@ -37,7 +37,7 @@ pub(super) fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Place), Artif
     let Some((scheme, rest)) = scheme(address) else {
         return match address {
             "" => Err(refuse(&"the address is empty; name a folder or a bucket")),
-            "memory:" => Ok((Arc::new(InMemory::new()), Place::Memory)),
+            "memory:" => Ok((Arc::new(InMemory::new()), Location::Memory)),
             path => local(Path::new(path)).map_err(|error| refuse(&error)),
         };
     };
@@ -107,23 +107,23 @@ fn retries() -> RetryConfig {
     }
 }
 
-fn remote(store: impl ObjectStore, prefix: &str) -> (Arc<dyn ObjectStore>, Place) {
+fn remote(store: impl ObjectStore, prefix: &str) -> (Arc<dyn ObjectStore>, Location) {
     let store: Arc<dyn ObjectStore> = match prefix.trim_matches('/') {
         "" => Arc::new(store),
         prefix => Arc::new(PrefixStore::new(store, prefix)),
     };
-    (store, Place::Remote)
+    (store, Location::Remote)
 }
 
 /// A reference to an artifact is committed right after it was put, so what is put is synced.
-fn local(path: &Path) -> Result<(Arc<dyn ObjectStore>, Place), String> {
+fn local(path: &Path) -> Result<(Arc<dyn ObjectStore>, Location), String> {
     private_dir(path).map_err(|error| error.to_string())?;
     let path = fs::canonicalize(path).map_err(|error| error.to_string())?;
     let store = LocalFileSystem::new_with_prefix(&path)
         .map_err(|error| error.to_string())?
         .with_automatic_cleanup(true)
         .with_fsync(true);
-    Ok((Arc::new(store), Place::Local(path)))
+    Ok((Arc::new(store), Location::Local(path)))
 }
 
 /// Makes a folder that only its owner can read, with those above it.

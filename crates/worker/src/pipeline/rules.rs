@@ -6,33 +6,33 @@ use serde_json::{Map, Value as Json};
 use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::ErrorClass;
 
-use super::progress::Progress;
-use super::seen::Seen;
-use super::task::{self, Act, Rule, Sets, Task};
-use super::{Pipeline, Surroundings};
-use crate::outcome::{Outcome, ToolError};
-use crate::scope::View;
+use super::outcome_view::OutcomeView;
+use super::progress::PipelineProgress;
+use super::task::{self, Assignments, PipelineTask, RuleAction, TaskRule};
+use super::{Pipeline, PipelineContext};
+use crate::outcome::{TaskOutcome, ToolError};
+use crate::scope::ScopeView;
 use crate::secrets::Redactor;
 
 /// What the rules say about it.
-pub(super) enum Next {
+pub(super) enum NextAction {
     Go(usize),
     End,
     Again(Duration),
     Fail(ToolError),
 }
 
-impl Surroundings<'_> {
+impl PipelineContext<'_> {
     /// What the first rule that holds says. Without one, success goes on and an error fails.
     pub(super) fn judge(
         &self,
         pipeline: &Pipeline,
-        task: &Task,
+        task: &PipelineTask,
         args: &Map<String, Json>,
-        outcome: &Outcome,
-        seen: &Seen,
-        now: &mut Progress,
-    ) -> Result<Next, TemplateError> {
+        outcome: &TaskOutcome,
+        seen: &OutcomeView,
+        now: &mut PipelineProgress,
+    ) -> Result<NextAction, TemplateError> {
         let mut decided = None;
         for rule in &task.rules {
             let when = rule.when.as_ref();
@@ -45,13 +45,13 @@ impl Surroundings<'_> {
         let view = self.view(task, now, args, Some(seen.plain()));
         let act = decided.map_or(
             match outcome.error {
-                None => Act::Continue,
-                Some(_) => Act::Fail,
+                None => RuleAction::Continue,
+                Some(_) => RuleAction::Fail,
             },
             |rule| rule.act,
         );
         let again = match (act, decided) {
-            (Act::Retry, Some(rule)) => self.again(rule, &view, outcome)?,
+            (RuleAction::Retry, Some(rule)) => self.again(rule, &view, outcome)?,
             _ => None,
         };
         let mut sets = Vec::new();
@@ -59,33 +59,37 @@ impl Surroundings<'_> {
             sets.push(&task.sets);
         }
         sets.extend(decided.map(|rule| &rule.sets));
-        let sets = sets.into_iter().map(|it| Assigned::of(it, &view));
-        let sets: Vec<Assigned> = sets.collect::<Result<_, _>>()?;
+        let sets = sets
+            .into_iter()
+            .map(|it| EvaluatedAssignments::of(it, &view));
+        let sets: Vec<EvaluatedAssignments> = sets.collect::<Result<_, _>>()?;
         sets.into_iter()
             .for_each(|it| it.apply(now, &self.redactor));
         if let Some(delay) = again {
-            return Ok(Next::Again(delay));
+            return Ok(NextAction::Again(delay));
         }
         now.remember(task, &outcome.result);
         let error = || outcome.error.clone();
         Ok(match act {
-            Act::Continue => Next::Go(now.at + 1),
-            Act::Break => Next::End,
-            Act::Jump => match target(pipeline, now.at, decided.and_then(|it| it.to.as_deref())) {
-                Some(at) => Next::Go(at),
-                None => Next::Fail(ToolError::invalid(
-                    "PIPELINE_BROKEN",
-                    "a jump leads nowhere",
-                )),
-            },
-            Act::Retry => Next::Fail(error().unwrap_or_else(|| {
+            RuleAction::Continue => NextAction::Go(now.at + 1),
+            RuleAction::Break => NextAction::End,
+            RuleAction::Jump => {
+                match target(pipeline, now.at, decided.and_then(|it| it.to.as_deref())) {
+                    Some(at) => NextAction::Go(at),
+                    None => NextAction::Fail(ToolError::invalid(
+                        "PIPELINE_BROKEN",
+                        "a jump leads nowhere",
+                    )),
+                }
+            }
+            RuleAction::Retry => NextAction::Fail(error().unwrap_or_else(|| {
                 let message = format!(
                     "after {} attempts its rule still asks for another",
                     now.attempt
                 );
                 ToolError::new(ErrorClass::Unknown, "RETRIES_EXHAUSTED", message)
             })),
-            Act::Fail => Next::Fail(error().unwrap_or_else(|| {
+            RuleAction::Fail => NextAction::Fail(error().unwrap_or_else(|| {
                 let message = said(&outcome.result).unwrap_or("its rule says that it has failed");
                 ToolError::new(ErrorClass::Unknown, "TASK_FAILED", message)
             })),
@@ -95,9 +99,9 @@ impl Surroundings<'_> {
     /// How long to wait for the next attempt; nothing if there is none.
     fn again(
         &self,
-        rule: &Rule,
-        view: &View<'_>,
-        outcome: &Outcome,
+        rule: &TaskRule,
+        view: &ScopeView<'_>,
+        outcome: &TaskOutcome,
     ) -> Result<Option<Duration>, TemplateError> {
         let attempts = match rule.attempts.evaluate(view)? {
             Json::Number(number) => number.as_u64(),
@@ -118,15 +122,15 @@ impl Surroundings<'_> {
 }
 
 /// What a rule or task sets, evaluated.
-struct Assigned {
+struct EvaluatedAssignments {
     ctx: Map<String, Json>,
     iter: Map<String, Json>,
     step: Map<String, Json>,
 }
 
-impl Assigned {
-    fn of(sets: &Sets, view: &View<'_>) -> Result<Assigned, TemplateError> {
-        Ok(Assigned {
+impl EvaluatedAssignments {
+    fn of(sets: &Assignments, view: &ScopeView<'_>) -> Result<EvaluatedAssignments, TemplateError> {
+        Ok(EvaluatedAssignments {
             ctx: task::mapping(&sets.ctx, view)?,
             iter: task::mapping(&sets.iter, view)?,
             step: task::mapping(&sets.step, view)?,
@@ -134,7 +138,7 @@ impl Assigned {
     }
 
     /// A variable may be written down, in ctx or while the step waits, so no secret gets into one.
-    fn apply(self, now: &mut Progress, redactor: &Redactor) {
+    fn apply(self, now: &mut PipelineProgress, redactor: &Redactor) {
         let clean = |mut map: Map<String, Json>| {
             map.values_mut().for_each(|value| redactor.json(value));
             map

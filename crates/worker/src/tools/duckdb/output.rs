@@ -6,14 +6,14 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value as Json};
 
-use super::process::Ended;
-use super::script::{Part, Script};
+use super::process::DuckdbExit;
+use super::script::{OutputPart, Script};
 use crate::outcome::ToolError;
 use crate::tools::sql::codes;
-use crate::tools::sql::rows::{Answer, Budget, distinct, exact, iso};
+use crate::tools::sql::rows::{Budget, StatementResult, distinct, exact, iso};
 
 /// Where it ended.
-pub(super) enum Failed {
+pub(super) enum DuckdbFailure {
     /// At the statement with this number, from 1; one more than there are: at the commit.
     Statement(usize),
     /// The same, for a reason that the program does not know.
@@ -22,24 +22,24 @@ pub(super) enum Failed {
 
 /// The answers of all statements, if all were done.
 pub(super) fn read(
-    ended: &Ended,
+    ended: &DuckdbExit,
     script: &Script,
     mut budget: Budget,
-) -> Result<Vec<Answer>, Failed> {
+) -> Result<Vec<StatementResult>, DuckdbFailure> {
     let mark = format!("{}\n", script.mark);
     let mut sections: Vec<&str> = ended.output.split(mark.as_str()).collect();
     // What stands behind the last mark belongs to a statement that was not finished.
     sections.pop();
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<StatementResult> = Vec::new();
     let mut columns = Vec::new();
     let mut changes = 0;
     for (part, section) in script.parts.iter().zip(&sections) {
         let number = answers.len() + 1;
-        let ours = |error| Failed::Ours(number, error);
+        let ours = |error| DuckdbFailure::Ours(number, error);
         match part {
-            Part::Quiet => {}
-            Part::Columns => columns = described(section).map_err(ours)?,
-            Part::Answer => {
+            OutputPart::Quiet => {}
+            OutputPart::Columns => columns = described(section).map_err(ours)?,
+            OutputPart::Rows => {
                 let described = std::mem::take(&mut columns);
                 let answer = answer(section, described, &mut changes, &mut budget);
                 answers.push(answer.map_err(ours)?);
@@ -49,13 +49,13 @@ pub(super) fn read(
     if ended.too_large {
         let used = budget.take(usize::MAX);
         return match used {
-            Err(error) => Err(Failed::Ours(answers.len() + 1, error)),
-            Ok(()) => Err(Failed::Statement(answers.len() + 1)),
+            Err(error) => Err(DuckdbFailure::Ours(answers.len() + 1, error)),
+            Ok(()) => Err(DuckdbFailure::Statement(answers.len() + 1)),
         };
     }
     match ended.success && sections.len() == script.parts.len() {
         true => Ok(answers),
-        false => Err(Failed::Statement(answers.len() + 1)),
+        false => Err(DuckdbFailure::Statement(answers.len() + 1)),
     }
 }
 
@@ -64,7 +64,7 @@ type Column = (String, String);
 
 fn described(section: &str) -> Result<Vec<Column>, ToolError> {
     let (rows, _) = rows(section)?;
-    let text = |row: &Row, name: &str| {
+    let text = |row: &DuckdbRow, name: &str| {
         let found = row.0.iter().find(|(column, _)| column == name);
         let text = found.and_then(|(_, value)| value.as_str());
         text.unwrap_or_default().to_owned()
@@ -81,15 +81,15 @@ fn answer(
     described: Vec<Column>,
     changes: &mut u64,
     budget: &mut Budget,
-) -> Result<Answer, ToolError> {
+) -> Result<StatementResult, ToolError> {
     budget.take(section.len())?;
     let (rows, total) = rows(section)?;
     let changed = total.saturating_sub(*changes);
     *changes = total.max(*changes);
     let Some(rows) = rows else {
-        return Ok(Answer {
+        return Ok(StatementResult {
             row_count: changed,
-            ..Answer::default()
+            ..StatementResult::default()
         });
     };
     let columns = match rows.first() {
@@ -105,7 +105,7 @@ fn answer(
         let row: Map<String, Json> = columns.iter().cloned().zip(values).collect();
         Json::Object(row)
     });
-    Ok(Answer {
+    Ok(StatementResult {
         rows: Some(rows.collect()),
         columns: columns.clone(),
         row_count,
@@ -126,7 +126,7 @@ fn typed(value: Json, kind: &str) -> Json {
 }
 
 /// The rows of a section, if there are any to speak of, and how many rows were changed so far.
-fn rows(section: &str) -> Result<(Option<Vec<Row>>, u64), ToolError> {
+fn rows(section: &str) -> Result<(Option<Vec<DuckdbRow>>, u64), ToolError> {
     let mut json = section.trim_end();
     let mut total = 0;
     // Lines of JSON begin with a bracket, so this one is what we asked for.
@@ -173,10 +173,10 @@ fn quoted_words(json: &str) -> String {
 }
 
 /// A row whose columns keep their order, and their names if two are the same.
-struct Row(Vec<(String, Json)>);
+struct DuckdbRow(Vec<(String, Json)>);
 
-impl<'de> Deserialize<'de> for Row {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Row, D::Error> {
+impl<'de> Deserialize<'de> for DuckdbRow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DuckdbRow, D::Error> {
         deserializer.deserialize_map(RowVisitor)
     }
 }
@@ -184,17 +184,17 @@ impl<'de> Deserialize<'de> for Row {
 struct RowVisitor;
 
 impl<'de> Visitor<'de> for RowVisitor {
-    type Value = Row;
+    type Value = DuckdbRow;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a row")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Row, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DuckdbRow, A::Error> {
         let mut columns = Vec::new();
         while let Some(column) = map.next_entry()? {
             columns.push(column);
         }
-        Ok(Row(columns))
+        Ok(DuckdbRow(columns))
     }
 }

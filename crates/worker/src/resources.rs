@@ -10,10 +10,10 @@ use crate::artifacts::Artifacts;
 use crate::logs::Logs;
 use crate::outcome::ToolError;
 use crate::secrets::{Redactor, Secrets, is_reference};
-use crate::tool::{Limits, Tool};
+use crate::tool::{TaskLimits, Tool};
 
 /// What a worker has.
-pub struct Means {
+pub struct WorkerResources {
     tools: BTreeMap<String, Arc<dyn Tool>>,
     /// Where secrets come from.
     pub secrets: Secrets,
@@ -22,10 +22,10 @@ pub struct Means {
     /// Where the words of tasks go.
     pub logs: Logs,
     /// How much a task may take.
-    pub limits: Limits,
+    pub limits: TaskLimits,
 }
 
-impl fmt::Debug for Means {
+impl fmt::Debug for WorkerResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Means")
             .field("tools", &self.tools.keys().collect::<Vec<_>>())
@@ -33,32 +33,34 @@ impl fmt::Debug for Means {
     }
 }
 
-impl Means {
+impl WorkerResources {
     /// Without any tool.
     #[must_use]
-    pub fn new(secrets: Secrets, artifacts: Artifacts, logs: Logs) -> Means {
-        Means {
+    pub fn new(secrets: Secrets, artifacts: Artifacts, logs: Logs) -> WorkerResources {
+        WorkerResources {
             tools: BTreeMap::new(),
             secrets,
             artifacts,
             logs,
-            limits: Limits::default(),
+            limits: TaskLimits::default(),
         }
     }
 
     /// With a tool for a kind of task.
     #[must_use]
-    pub fn with_tool(mut self, kind: &str, tool: Arc<dyn Tool>) -> Means {
+    pub fn with_tool(mut self, kind: &str, tool: Arc<dyn Tool>) -> WorkerResources {
         self.tools.insert(kind.to_owned(), tool);
         self
     }
 
     /// With every tool that is built in, as the process's environment sets them.
     #[must_use]
-    pub fn with_all_tools(self) -> Means {
+    pub fn with_all_tools(self) -> WorkerResources {
         crate::tools::all()
             .into_iter()
-            .fold(self, |means, (kind, tool)| means.with_tool(kind, tool))
+            .fold(self, |resources, (kind, tool)| {
+                resources.with_tool(kind, tool)
+            })
     }
 
     pub(crate) fn tool(&self, kind: &str) -> Option<&Arc<dyn Tool>> {

@@ -11,17 +11,17 @@ use stepwell_kernel::effect::Target;
 use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::{StepNo, Work};
 
-use crate::artifacts::Keep;
-use crate::keep;
+use crate::artifacts::RetainedPaths;
 use crate::outcome::ToolError;
 use crate::pipeline::Pipeline;
+use crate::retained;
 
 /// Steps that are kept ready; with more, all are read anew.
 const KEPT: usize = 4_096;
 
 /// A step that can be worked on.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct PreparedStep {
     /// The tasks; none if a handler does the work.
     pipeline: Option<Pipeline>,
     /// The step's own input.
@@ -33,11 +33,11 @@ pub(crate) struct Ready {
     /// The names below `keychain` that its tasks read.
     pub(crate) keychain: Vec<String>,
     /// What of a large output stays in the log.
-    pub(crate) keep: Keep,
+    pub(crate) keep: RetainedPaths,
 }
 
-impl Ready {
-    fn read(job: &Assignment) -> Result<Ready, ToolError> {
+impl PreparedStep {
+    fn read(job: &Assignment) -> Result<PreparedStep, ToolError> {
         let target = job.claimed.claim.target;
         let step = job.plan.step(job.claimed.step);
         let (input, tasks) = match (target, &step.undo, &step.work) {
@@ -57,12 +57,12 @@ impl Ready {
             Work::Task { config, .. } => config,
             _ => &Json::Null,
         };
-        Ok(Ready {
+        Ok(PreparedStep {
             input: template(input)?,
             written: input.clone(),
             config: template(config)?,
             keychain: keychain(&template(input)?, pipeline.as_ref()),
-            keep: keep::of(&job.plan, job.claimed.step, select),
+            keep: retained::of(&job.plan, job.claimed.step, select),
             pipeline,
         })
     }
@@ -88,17 +88,17 @@ fn keychain(input: &TemplateValue, pipeline: Option<&Pipeline>) -> Vec<String> {
 }
 
 /// The work of a step, or its undo.
-type Part = (StepNo, bool);
+type StepPart = (StepNo, bool);
 
 /// The steps that are kept ready, by their plan's hash.
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
-    plans: Mutex<HashMap<String, HashMap<Part, Arc<Ready>>>>,
+pub(crate) struct WarmPool {
+    plans: Mutex<HashMap<String, HashMap<StepPart, Arc<PreparedStep>>>>,
 }
 
-impl Shelf {
+impl WarmPool {
     /// What a job needs; read if it is not there.
-    pub(crate) fn of(&self, job: &Assignment) -> Result<Arc<Ready>, ToolError> {
+    pub(crate) fn of(&self, job: &Assignment) -> Result<Arc<PreparedStep>, ToolError> {
         let lock = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         let is_undo = matches!(job.claimed.claim.target, Target::Undo(_));
         let part = (job.claimed.step, is_undo);
@@ -106,7 +106,7 @@ impl Shelf {
         if let Some(ready) = lock().get(hash).and_then(|plan| plan.get(&part)) {
             return Ok(Arc::clone(ready));
         }
-        let ready = Arc::new(Ready::read(job)?);
+        let ready = Arc::new(PreparedStep::read(job)?);
         let mut plans = lock();
         if plans.values().map(HashMap::len).sum::<usize>() >= KEPT {
             plans.clear();

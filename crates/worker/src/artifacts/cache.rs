@@ -10,15 +10,15 @@ const MOST: usize = 8;
 const MOST_BYTES: usize = 32 << 20;
 
 /// Its hash, how many bytes it has as text, and what it says.
-type Entry = (String, usize, Arc<Json>);
+type CachedArtifact = (String, usize, Arc<Json>);
 
 /// The last ones, by hash. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Recent {
-    kept: Arc<Mutex<VecDeque<Entry>>>,
+pub(super) struct ArtifactCache {
+    kept: Arc<Mutex<VecDeque<CachedArtifact>>>,
 }
 
-impl Recent {
+impl ArtifactCache {
     pub(super) fn get(&self, hash: &str) -> Option<Arc<Json>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.iter().find(|(known, ..)| known == hash);
@@ -31,7 +31,8 @@ impl Recent {
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((hash, bytes, Arc::clone(json)));
-        let all = |kept: &VecDeque<Entry>| kept.iter().map(|(_, bytes, _)| bytes).sum::<usize>();
+        let all =
+            |kept: &VecDeque<CachedArtifact>| kept.iter().map(|(_, bytes, _)| bytes).sum::<usize>();
         while kept.len() > MOST || all(&kept) > MOST_BYTES {
             kept.pop_front();
         }
