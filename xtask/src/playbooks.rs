@@ -4,21 +4,21 @@
 //! nothing else may depend on them. What each must come to stands in `cases`.
 
 mod cases;
+mod sandbox;
 mod stub;
-mod yard;
 
 use crate::corpus;
 use crate::no_arguments;
 use crate::repo::Repo;
 use anyhow::{Result, bail};
 use cases::{CASES, Case};
+use sandbox::Sandbox;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use yard::Yard;
 
 pub(crate) const HELP: &str = "\
 Run real playbooks kept beside the checkout, and look at what they did.
@@ -57,10 +57,10 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
     }
     let files = corpus::list(&folder, "", &[".yaml", ".yml"])?;
     known(&files)?;
-    let yard = Yard::open(repo, &files)?;
-    cases::prepare(&yard)?;
+    let sandbox = Sandbox::open(repo, &files)?;
+    cases::prepare(&sandbox)?;
     let began = Instant::now();
-    let verdicts = all(&yard);
+    let verdicts = all(&sandbox);
     let mut wrong = 0;
     for verdict in &verdicts {
         let word = if verdict.wrong.is_some() {
@@ -107,7 +107,7 @@ fn known(files: &[PathBuf]) -> Result<()> {
 }
 
 /// Runs all cases, some at a time; the verdicts are in the order of the files' names.
-fn all(yard: &Yard) -> Vec<Verdict> {
+fn all(sandbox: &Sandbox) -> Vec<Verdict> {
     let next = AtomicUsize::new(0);
     let verdicts: Mutex<Vec<Verdict>> = Mutex::default();
     thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn all(yard: &Yard) -> Vec<Verdict> {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = CASES.get(at) else { return };
-                    let verdict = judge(yard, case);
+                    let verdict = judge(sandbox, case);
                     let mut done = verdicts.lock().unwrap_or_else(PoisonError::into_inner);
                     done.push(verdict);
                 }
@@ -130,13 +130,13 @@ fn all(yard: &Yard) -> Vec<Verdict> {
     done
 }
 
-fn judge(yard: &Yard, case: &Case) -> Verdict {
+fn judge(sandbox: &Sandbox, case: &Case) -> Verdict {
     let began = Instant::now();
-    let (steps, wrong) = match yard.run(case.file, case.inputs) {
+    let (steps, wrong) = match sandbox.run(case.file, case.inputs) {
         Err(error) => (0, Some(format!("        {error:#}"))),
         Ok(ran) => {
             let found = (case.right)(&ran).err();
-            let told = found.map(|error| format!("        {error:#}\n{}", ran.tell()));
+            let told = found.map(|error| format!("        {error:#}\n{}", ran.describe()));
             (ran.steps().len(), told)
         }
     };

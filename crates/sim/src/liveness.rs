@@ -11,30 +11,30 @@ use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::{Phase, Status};
 
-use crate::depot::Depot;
-use crate::oracle::{Oracle, Watched};
+use crate::oracle::{ObservedRun, Oracle};
+use crate::sim_store::SimStore;
 
 /// Checks every open run, and the slots.
 pub(crate) fn check(
     oracle: &Oracle,
-    depot: &Depot,
+    sim_store: &SimStore,
     list: &[RunSummary],
     limits: &Limits,
 ) -> Result<(), String> {
     for row in list {
-        let Some(watched) = oracle.runs.get(&row.run) else {
+        let Some(observed) = oracle.runs.get(&row.run) else {
             continue;
         };
-        let ended = watched.state.phase.is_ended();
+        let ended = observed.state.phase.is_ended();
         if ended != row.head.ended_at.is_some() {
             return Err(format!(
                 "{}: the head and the log disagree on whether it has ended",
                 row.run_id
             ));
         }
-        let stored = depot.memory.load(row.run).ok().flatten();
+        let stored = sim_store.memory.load(row.run).ok().flatten();
         let stored = stored.ok_or("a listed run is gone")?;
-        tasks(watched, &stored).map_err(|what| format!("{}: {what}", row.run_id))?;
+        tasks(observed, &stored).map_err(|what| format!("{}: {what}", row.run_id))?;
         if ended {
             if !stored.tasks.is_empty() || !stored.waits.is_empty() {
                 let (tasks, waits) = (&stored.tasks, &stored.waits);
@@ -48,17 +48,17 @@ pub(crate) fn check(
             }
             continue;
         }
-        is_live(oracle, depot, watched, &stored)
+        is_live(oracle, sim_store, observed, &stored)
             .map_err(|what| format!("{}: {what}; its head is {:?}", row.run_id, row.head))?;
     }
-    slots(depot, list, limits)
+    slots(sim_store, list, limits)
 }
 
 /// Nobody is offered work that is not to be done: workers would ask for it for ever.
-fn tasks(watched: &Watched, stored: &StoredRun) -> Result<(), String> {
+fn tasks(observed: &ObservedRun, stored: &StoredRun) -> Result<(), String> {
     for task in &stored.tasks {
-        let target = parse_target(&watched.plan, &task.target);
-        let run = target.and_then(|target| watched.state.target(target));
+        let target = parse_target(&observed.plan, &task.target);
+        let run = target.and_then(|target| observed.state.target(target));
         let status = run.map(|it| it.status);
         let wanted = match status {
             Some(Status::Ready | Status::Waiting) => !task.leased,
@@ -77,13 +77,13 @@ fn tasks(watched: &Watched, stored: &StoredRun) -> Result<(), String> {
 
 fn is_live(
     oracle: &Oracle,
-    depot: &Depot,
-    watched: &Watched,
+    sim_store: &SimStore,
+    observed: &ObservedRun,
     stored: &StoredRun,
 ) -> Result<(), String> {
     let head = &stored.head;
     if let Some(session) = head.session
-        && depot.session(session).is_none()
+        && sim_store.session(session).is_none()
     {
         return Err(format!("session {} is forgotten", session.0));
     }
@@ -91,18 +91,18 @@ fn is_live(
     let mail = !stored.mail.is_empty();
     // Whoever reads a message looks after everything else as well.
     let alive = owned || mail;
-    let sources = wake_sources(&watched.plan, &watched.state);
+    let sources = wake_sources(&observed.plan, &observed.state);
     if sources.is_empty() {
         return Err("nothing can make it move".into());
     }
     for source in sources {
         let missing = match &source {
             WakeSource::Queue => {
-                let waits = watched.state.approved || !watched.plan.policy().needs_approval;
-                watched.state.phase == Phase::Queued && waits && !head.queued && !alive
+                let waits = observed.state.approved || !observed.plan.policy().needs_approval;
+                observed.state.phase == Phase::Queued && waits && !head.queued && !alive
             }
             WakeSource::Task { target, .. } => {
-                let name = target_name(&watched.plan, *target);
+                let name = target_name(&observed.plan, *target);
                 let offered = stored
                     .tasks
                     .iter()
@@ -110,10 +110,10 @@ fn is_live(
                 !offered && !alive && head.wake_at.is_none()
             }
             WakeSource::Lease { target, .. } => {
-                let it = watched.state.target(*target);
+                let it = observed.state.target(*target);
                 let worker = it.and_then(|it| it.lease.as_ref()).map(|it| &it.worker);
                 let own = head.session.map(|session| format!("@{}", session.0));
-                let name = target_name(&watched.plan, *target);
+                let name = target_name(&observed.plan, *target);
                 let leased = stored.tasks.iter().any(|task| {
                     task.target == name && task.leased && task.worker.as_ref() == worker
                 });
@@ -130,7 +130,7 @@ fn is_live(
                 step,
                 wait: WaitKind::Event { .. },
             } => {
-                let id = watched.plan.step_id(*step);
+                let id = observed.plan.step_id(*step);
                 !stored.waits.contains(&id) && !mail
             }
             WakeSource::Outside { .. } | WakeSource::Operator | WakeSource::Ctx { .. } => false,
@@ -143,7 +143,7 @@ fn is_live(
 }
 
 /// The slots that are taken are those that open runs hold, and not too many.
-fn slots(depot: &Depot, list: &[RunSummary], limits: &Limits) -> Result<(), String> {
+fn slots(sim_store: &SimStore, list: &[RunSummary], limits: &Limits) -> Result<(), String> {
     let mut held: BTreeMap<&str, u32> = BTreeMap::new();
     let mut keys = vec!["all"];
     for row in list {
@@ -153,7 +153,7 @@ fn slots(depot: &Depot, list: &[RunSummary], limits: &Limits) -> Result<(), Stri
         }
     }
     for key in keys {
-        let taken = depot.memory.slots_taken(key).unwrap_or(0);
+        let taken = sim_store.memory.slots_taken(key).unwrap_or(0);
         let held = held.get(key).copied().unwrap_or(0);
         if taken != held {
             return Err(format!("{taken} slots of {key} are taken, {held} are held"));

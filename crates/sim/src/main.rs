@@ -16,7 +16,7 @@ struct Args {
     /// These seeds, as FROM..TO.
     #[arg(long, value_parser = range, default_value = "0..1000")]
     seeds: Range<u64>,
-    /// How many steps with faults each world takes.
+    /// How many steps with faults each simulation takes.
     #[arg(long, default_value_t = 400)]
     steps: u64,
     /// Go on with further seeds for so many minutes, whatever goes wrong.

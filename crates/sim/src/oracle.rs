@@ -1,5 +1,5 @@
 //! What must be true after every step, whatever happened. The oracle reads only the store and what the
-//! world saw with its own eyes (work that began, deliveries, answers); it never asks a coordinator.
+//! simulation saw with its own eyes (work that began, deliveries, answers); it never asks a coordinator.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -16,11 +16,11 @@ use stepwell_kernel::keys::hex;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::{Phase, State};
 
-use crate::depot::Depot;
+use crate::sim_store::SimStore;
 
 /// A run as its log says.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct ObservedRun {
     pub(crate) run: RunNo,
     pub(crate) run_id: String,
     pub(crate) plan: Arc<Plan>,
@@ -37,10 +37,10 @@ pub(crate) struct Watched {
     pub(crate) marks: BTreeSet<String>,
 }
 
-/// What the world saw.
+/// What the simulation saw.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
-    pub(crate) runs: BTreeMap<RunNo, Watched>,
+    pub(crate) runs: BTreeMap<RunNo, ObservedRun>,
     /// Side effects that began, by run, target and execution.
     pub(crate) effects: BTreeMap<(RunNo, Target, u32), u32>,
     /// The chunks that each sink has got, by run: how many, in order.
@@ -48,35 +48,35 @@ pub(crate) struct Oracle {
     pub(crate) events: u64,
 }
 
-type Verdict = Result<(), String>;
+type CheckResult = Result<(), String>;
 
 impl Oracle {
     /// Reads what is new in every log, and checks it.
-    pub(crate) fn read(&mut self, depot: &Depot) -> Result<Vec<RunSummary>, String> {
+    pub(crate) fn read(&mut self, sim_store: &SimStore) -> Result<Vec<RunSummary>, String> {
         let everything = RunFilter {
             limit: usize::MAX,
             ..RunFilter::default()
         };
         let said = |error: stepwell_engine::store::StoreError| error.to_string();
-        let list = depot.memory.list(&everything).map_err(said)?;
+        let list = sim_store.memory.list(&everything).map_err(said)?;
         for row in &list {
-            let watched = match self.runs.entry(row.run) {
+            let observed = match self.runs.entry(row.run) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(Watched::new(depot, row)?),
+                Entry::Vacant(new) => new.insert(ObservedRun::new(sim_store, row)?),
             };
-            if row.last_seq < watched.state.seq {
+            if row.last_seq < observed.state.seq {
                 return Err(format!(
                     "{}: event {} is gone from the log",
-                    row.run_id, watched.state.seq
+                    row.run_id, observed.state.seq
                 ));
             }
-            if row.last_seq == watched.state.seq {
+            if row.last_seq == observed.state.seq {
                 continue;
             }
-            let after = watched.state.seq;
-            let chunks = depot.memory.chunks(row.run, after, usize::MAX);
+            let after = observed.state.seq;
+            let chunks = sim_store.memory.chunks(row.run, after, usize::MAX);
             for chunk in chunks.map_err(said)? {
-                self.events += watched.take(&chunk)?;
+                self.events += observed.take(&chunk)?;
             }
         }
         if list.len() < self.runs.len() {
@@ -86,23 +86,29 @@ impl Oracle {
     }
 
     /// Reads every log from its beginning once more: nothing that was read has changed since.
-    pub(crate) fn read_again(&self, depot: &Depot) -> Verdict {
+    pub(crate) fn read_again(&self, sim_store: &SimStore) -> CheckResult {
         let mut again = Oracle::default();
-        again.read(depot)?;
-        for (run, watched) in &self.runs {
+        again.read(sim_store)?;
+        for (run, observed) in &self.runs {
             let other = again.runs.get(run);
             let head = other.map(|it| it.recorder.head());
-            if head != Some(watched.recorder.head()) {
-                return Err(format!("{}: the log was rewritten", watched.run_id));
+            if head != Some(observed.recorder.head()) {
+                return Err(format!("{}: the log was rewritten", observed.run_id));
             }
         }
         Ok(())
     }
 
     /// Work begins: its claim is in the log, and nobody has begun it before.
-    pub(crate) fn begins(&mut self, run: RunNo, target: Target, no: u32, worker: &str) -> Verdict {
-        let watched = self.runs.get(&run);
-        let claim = watched.and_then(|it| it.claims.get(&(target, no)));
+    pub(crate) fn begins(
+        &mut self,
+        run: RunNo,
+        target: Target,
+        no: u32,
+        worker: &str,
+    ) -> CheckResult {
+        let observed = self.runs.get(&run);
+        let claim = observed.and_then(|it| it.claims.get(&(target, no)));
         if claim.map(String::as_str) != Some(worker) {
             return Err(format!(
                 "{worker} began execution {no} of {target:?} of run {}, whose claim in the log is {claim:?}",
@@ -121,15 +127,15 @@ impl Oracle {
     }
 
     /// A sink gets a chunk: the next one of its run, or one that it has.
-    pub(crate) fn delivers(&mut self, sink: &str, run: RunNo, first: u64) -> Verdict {
-        let place = self.runs.get(&run).and_then(|watched| {
-            let mut chunks = watched.chunks.iter();
+    pub(crate) fn delivers(&mut self, sink: &str, run: RunNo, first: u64) -> CheckResult {
+        let index = self.runs.get(&run).and_then(|observed| {
+            let mut chunks = observed.chunks.iter();
             chunks.position(|it| *it == first)
         });
         let got = self.delivered.entry((sink.to_owned(), run)).or_default();
-        match place {
-            Some(place) if place < *got => Ok(()),
-            Some(place) if place == *got => {
+        match index {
+            Some(index) if index < *got => Ok(()),
+            Some(index) if index == *got => {
                 *got += 1;
                 Ok(())
             }
@@ -141,8 +147,8 @@ impl Oracle {
     }
 
     /// Every child was asked for by its parent.
-    pub(crate) fn children(&self) -> Verdict {
-        let by_id: BTreeMap<&str, &Watched> = { self.runs.values() }
+    pub(crate) fn children(&self) -> CheckResult {
+        let by_id: BTreeMap<&str, &ObservedRun> = { self.runs.values() }
             .map(|it| (it.run_id.as_str(), it))
             .collect();
         for child in self.runs.values() {
@@ -163,25 +169,25 @@ impl Oracle {
     }
 
     /// The run of that id.
-    pub(crate) fn by_id(&self, run_id: &str) -> Option<&Watched> {
+    pub(crate) fn by_id(&self, run_id: &str) -> Option<&ObservedRun> {
         self.runs.values().find(|it| it.run_id == run_id)
     }
 
     /// Runs that have not ended.
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Watched> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = &ObservedRun> {
         self.runs.values().filter(|it| !it.state.phase.is_ended())
     }
 }
 
-impl Watched {
-    fn new(depot: &Depot, row: &RunSummary) -> Result<Watched, String> {
-        let stored = depot.memory.load(row.run).ok().flatten();
+impl ObservedRun {
+    fn new(sim_store: &SimStore, row: &RunSummary) -> Result<ObservedRun, String> {
+        let stored = sim_store.memory.load(row.run).ok().flatten();
         let no = stored.map(|it| it.plan).ok_or("a listed run is gone")?;
-        let plan = depot.memory.plan(no).ok().flatten();
+        let plan = sim_store.memory.plan(no).ok().flatten();
         let net = plan.ok_or("a run's plan is gone")?.net;
         let net = serde_json::from_str(&net).map_err(|error| error.to_string())?;
         let plan = Arc::new(Plan::new(net).map_err(|error| error.to_string())?);
-        Ok(Watched {
+        Ok(ObservedRun {
             run: row.run,
             run_id: row.run_id.clone(),
             state: State::new(row.run_id.clone(), &plan),
@@ -219,7 +225,7 @@ impl Watched {
         Ok(events.len() as u64)
     }
 
-    fn fold(&mut self, event: &Event, hash: &str) -> Verdict {
+    fn fold(&mut self, event: &Event, hash: &str) -> CheckResult {
         let (seq, kind) = (event.seq, event.body.kind());
         if self.state.phase.is_ended() {
             return Err(format!("event {seq} ({kind}) after the end"));
@@ -244,7 +250,7 @@ impl Watched {
     }
 
     /// What may not follow from the state before it.
-    fn lawful(&mut self, event: &Event) -> Verdict {
+    fn lawful(&mut self, event: &Event) -> CheckResult {
         let seq = event.seq;
         let claimed = match &event.body {
             Body::StepStarted {

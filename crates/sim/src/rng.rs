@@ -26,8 +26,8 @@ impl Rng {
         self.draw().checked_rem(end).unwrap_or(0)
     }
 
-    /// A place in a list of that length.
-    pub fn place(&mut self, len: usize) -> usize {
+    /// A index in a list of that length.
+    pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 
@@ -43,6 +43,6 @@ impl Rng {
 
     /// One of a list.
     pub fn pick<'a, T>(&mut self, list: &'a [T]) -> Option<&'a T> {
-        list.get(self.place(list.len()))
+        list.get(self.index(list.len()))
     }
 }

@@ -9,12 +9,12 @@ use stepwell_engine::store::{AppendResult, Batch, RunNo, StoreError};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::time::Time;
 
-use crate::depot::{Depot, Link};
+use crate::sim_store::{SimStore, StoreConnection};
 use crate::workload::Workload;
 
-/// Work in a server.
+/// Work that runs in a server.
 #[derive(Clone, Debug)]
-pub(crate) struct Work {
+pub(crate) struct LocalTask {
     pub(crate) job: Assignment,
     /// It is no longer wanted.
     pub(crate) stopped: bool,
@@ -24,14 +24,14 @@ pub(crate) struct Work {
 
 /// A batch on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Flight {
+pub(crate) struct BatchInFlight {
     pub(crate) batch: Batch,
-    pub(crate) stage: Stage,
+    pub(crate) stage: BatchStage,
 }
 
 /// Where a batch is.
 #[derive(Clone, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum BatchStage {
     /// Between the server and the store.
     Sent,
     /// The answer is between the store and the server.
@@ -42,7 +42,7 @@ pub(crate) enum Stage {
 
 /// What an answer is awaited for.
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum PendingRequest {
     /// A start; once it is answered the run is there.
     Start,
     /// A signal; once it is accepted it is in the run's log.
@@ -63,24 +63,24 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    pub(crate) link: Arc<Link>,
+    pub(crate) connection: Arc<StoreConnection>,
     pub(crate) coordinator: Option<Coordinator>,
-    pub(crate) flights: Vec<Flight>,
-    pub(crate) works: Vec<Work>,
-    pub(crate) asked: BTreeMap<Ticket, Asked>,
+    pub(crate) flights: Vec<BatchInFlight>,
+    pub(crate) tasks: Vec<LocalTask>,
+    pub(crate) asked: BTreeMap<Ticket, PendingRequest>,
     /// How far its clock is off, in milliseconds.
     pub(crate) skew: i64,
     pub(crate) config: Config,
 }
 
 impl Server {
-    pub(crate) fn new(depot: &Arc<Depot>, config: Config) -> Server {
+    pub(crate) fn new(sim_store: &Arc<SimStore>, config: Config) -> Server {
         Server {
             name: config.name.clone(),
-            link: Arc::new(Link::new(depot.clone())),
+            connection: Arc::new(StoreConnection::new(sim_store.clone())),
             coordinator: None,
             flights: Vec::new(),
-            works: Vec::new(),
+            tasks: Vec::new(),
             asked: BTreeMap::new(),
             skew: 0,
             config,
@@ -97,17 +97,17 @@ impl Server {
         let catalog = Box::new(workload.clone());
         let now = self.clock(now);
         self.coordinator =
-            Coordinator::open(self.link.clone(), catalog, self.config.clone(), now).ok();
+            Coordinator::open(self.connection.clone(), catalog, self.config.clone(), now).ok();
         self.coordinator.is_some()
     }
 
     /// Kills the process. What was on its way to the store may still arrive.
     pub(crate) fn crash(&mut self) -> Vec<Batch> {
         self.coordinator = None;
-        self.works.clear();
+        self.tasks.clear();
         self.asked.clear();
         let flights = std::mem::take(&mut self.flights);
-        let sent = |it: &Flight| matches!(it.stage, Stage::Sent);
+        let sent = |it: &BatchInFlight| matches!(it.stage, BatchStage::Sent);
         flights
             .into_iter()
             .filter(sent)
@@ -121,7 +121,7 @@ impl Server {
 
     /// How many batches are between it and the store.
     pub(crate) fn flying(&self) -> usize {
-        let flies = |it: &&Flight| !matches!(it.stage, Stage::Again(_));
+        let flies = |it: &&BatchInFlight| !matches!(it.stage, BatchStage::Again(_));
         self.flights.iter().filter(flies).count()
     }
 }

@@ -207,7 +207,7 @@ steps:
 /// The definitions that can be chosen, by name.
 pub const NAMES: [&str; 5] = ["saga", "dag", "plan", "playbook", "linear"];
 
-/// The plans of a world, and the catalog that children are found in.
+/// The plans of a simulation, and the catalog that children are found in.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     /// What is started, with its name.

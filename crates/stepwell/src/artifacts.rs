@@ -14,8 +14,8 @@ use stepwell_worker::artifacts::Pruned;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Exit;
-use crate::picture::Picture;
-use crate::run::Output;
+use crate::output_format::OutputFormat;
+use crate::run_view::RunView;
 use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{bytes, count};
@@ -43,18 +43,18 @@ pub(crate) struct ArtifactsArgs {
 #[derive(Debug, Subcommand)]
 enum ArtifactsCommand {
     /// The artifacts of a run
-    List(OfRun),
+    List(RunArgs),
     /// Print one, if it is what the log says it is
-    Get(Get),
+    Get(GetArgs),
     /// Take out those of runs that ended long ago, and their logs
-    Prune(Prune),
+    Prune(PruneArgs),
 }
 
 #[derive(Debug, Args)]
-struct On {
+struct CommonArgs {
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -62,16 +62,16 @@ struct On {
 }
 
 #[derive(Debug, Args)]
-struct OfRun {
+struct RunArgs {
     /// The run's id
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
-    on: On,
+    on: CommonArgs,
 }
 
 #[derive(Debug, Args)]
-struct Get {
+struct GetArgs {
     /// The run's id
     #[arg(value_name = "RUN")]
     run: String,
@@ -79,11 +79,11 @@ struct Get {
     #[arg(value_name = "URI")]
     uri: String,
     #[command(flatten)]
-    on: On,
+    on: CommonArgs,
 }
 
 #[derive(Debug, Args)]
-struct Prune {
+struct PruneArgs {
     /// How long they are kept: a number with s, m, h or d
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
@@ -91,7 +91,7 @@ struct Prune {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    on: On,
+    on: CommonArgs,
 }
 
 fn age(text: &str) -> Result<Duration, String> {
@@ -124,15 +124,15 @@ fn runtime() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }
 
-impl On {
+impl CommonArgs {
     fn data(&self) -> Result<Data> {
         self.data.open(&self.store.address()?)
     }
 }
 
-fn list(args: &OfRun) -> Result<Exit> {
+fn list(args: &RunArgs) -> Result<Exit> {
     let store = args.on.store.read()?;
-    Picture::read(&*store, &args.run)?;
+    RunView::read(&*store, &args.run)?;
     let found = runtime()?.block_on(args.on.data()?.artifacts.list(&args.run))?;
     let mut text = String::new();
     let mut rows = Vec::new();
@@ -158,8 +158,8 @@ fn list(args: &OfRun) -> Result<Exit> {
 }
 
 /// What the log of a run says of an artifact.
-fn reference(picture: &Picture, uri: &str) -> Option<ArtifactRef> {
-    let events = picture.events.iter();
+fn reference(view: &RunView, uri: &str) -> Option<ArtifactRef> {
+    let events = view.events.iter();
     let texts = events.filter_map(|event| serde_json::to_value(event).ok());
     let mut found = None;
     for json in texts {
@@ -182,10 +182,10 @@ fn find(json: &serde_json::Value, uri: &str, found: &mut Option<ArtifactRef>) {
     }
 }
 
-fn get(args: &Get) -> Result<Exit> {
+fn get(args: &GetArgs) -> Result<Exit> {
     let store = args.on.store.read()?;
-    let picture = Picture::read(&*store, &args.run)?;
-    let reference = reference(&picture, &args.uri).ok_or_else(|| {
+    let view = RunView::read(&*store, &args.run)?;
+    let reference = reference(&view, &args.uri).ok_or_else(|| {
         anyhow!(
             "the log of {} names no artifact {}; `stepwell artifacts list` has them",
             args.run,
@@ -199,7 +199,7 @@ fn get(args: &Get) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn prune(args: &Prune) -> Result<Exit> {
+fn prune(args: &PruneArgs) -> Result<Exit> {
     let store = args.on.store.read()?;
     let data = args.on.data()?;
     let until = SystemTime::now()
@@ -243,11 +243,11 @@ fn is_open(store: &dyn Store, run_id: &str) -> Result<bool> {
             // Nobody knows the run: its store was thrown away, or it is another store's.
             return Ok(true);
         }
-        let picture = Picture::read(store, &run_id)?;
-        if !picture.state.phase.is_ended() {
+        let view = RunView::read(store, &run_id)?;
+        if !view.state.phase.is_ended() {
             return Ok(true);
         }
-        match picture.state.parent {
+        match view.state.parent {
             Some(parent) => run_id = parent.run_id,
             None => return Ok(false),
         }

@@ -1,12 +1,12 @@
 //! `stepwell bench`: named workloads on a chosen store, beside the bare store on the same disk in the
 //! same minute. Every figure says how it was synced.
 
-mod gauge;
-mod load;
-mod place;
-mod report;
+mod bench_store;
+mod load_generator;
+mod resource_usage;
 mod tools;
 mod workload;
+mod workload_report;
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -23,12 +23,13 @@ use stepwell_kernel::plan::Plan;
 use stepwell_stores::sqlite::Durability;
 
 use crate::exit::Exit;
+use crate::output_format::OutputFormat;
 use crate::{term, usage};
-use gauge::Cpu;
-use load::{Load, Noop};
-use place::Place;
-use report::Figures;
+use bench_store::BenchStore;
+use load_generator::{LoadGenerator, NoopWorker};
+use resource_usage::CpuUsage;
 use workload::{EVENT, NAMES, Workload};
+use workload_report::WorkloadFigures;
 
 /// How long a workload that counts runs may take.
 const PATIENCE: Duration = Duration::from_secs(1_800);
@@ -73,8 +74,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
     /// When a commit of SQLite is on disk
-    #[arg(long, value_enum, default_value_t = Sync::Full)]
-    sync: Sync,
+    #[arg(long, value_enum, default_value_t = SyncMode::Full)]
+    sync: SyncMode,
     /// How many engines share the store; more than one needs PostgreSQL
     #[arg(long, value_name = "N", default_value_t = 1)]
     servers: usize,
@@ -82,8 +83,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     waiting: u32,
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(subcommand)]
     command: Option<BenchCommand>,
 }
@@ -94,15 +95,7 @@ enum BenchCommand {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    Human,
-    /// For programs: one object a line
-    Json,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sync {
+enum SyncMode {
     /// Before it is answered
     Full,
     /// Some time later
@@ -111,12 +104,12 @@ enum Sync {
     Off,
 }
 
-impl From<Sync> for Durability {
-    fn from(sync: Sync) -> Durability {
+impl From<SyncMode> for Durability {
+    fn from(sync: SyncMode) -> Durability {
         match sync {
-            Sync::Full => Durability::Full,
-            Sync::Normal => Durability::Normal,
-            Sync::Off => Durability::Off,
+            SyncMode::Full => Durability::Full,
+            SyncMode::Normal => Durability::Normal,
+            SyncMode::Off => Durability::Off,
         }
     }
 }
@@ -126,21 +119,21 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         return tools::run(args);
     }
     let workloads = chosen(args)?;
-    let place = Place::of(args.store.as_deref(), args.sync)?;
-    if args.servers > 1 && !matches!(place, Place::Postgres { .. }) {
+    let store = BenchStore::of(args.store.as_deref(), args.sync)?;
+    if args.servers > 1 && !matches!(store, BenchStore::Postgres { .. }) {
         return usage("more than one server needs --store postgres://…");
     }
     for (name, workload) in workloads {
-        let bench = Bench {
+        let bench = WorkloadBench {
             args,
-            place: &place,
+            store: &store,
             name,
             workload,
         };
         for figures in bench.run().with_context(|| format!("workload {name}"))? {
             let text = match args.output {
-                Output::Human => figures.human(),
-                Output::Json => format!("{}\n", figures.json()),
+                OutputFormat::Human => figures.human(),
+                OutputFormat::Json => format!("{}\n", figures.json()),
             };
             term::print(&text)?;
         }
@@ -174,34 +167,34 @@ fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
 }
 
 /// One workload.
-struct Bench<'a> {
+struct WorkloadBench<'a> {
     args: &'a BenchArgs,
-    place: &'a Place,
+    store: &'a BenchStore,
     name: &'a str,
     workload: Workload,
 }
 
-impl Bench<'_> {
-    fn run(&self) -> Result<Vec<Figures>> {
+impl WorkloadBench<'_> {
+    fn run(&self) -> Result<Vec<WorkloadFigures>> {
         let result = match self.workload {
             Workload::Waiting(runs) => self.waiting(runs),
             _ => self.load().map(|figures| vec![figures]),
         };
-        self.place.remove()?;
+        self.store.remove()?;
         result
     }
 
     /// Engines on one store, with handlers that do nothing.
-    fn engines(&self, load: &Arc<Load>) -> Result<Vec<(Service, Arc<dyn Store>)>> {
+    fn engines(&self, load: &Arc<LoadGenerator>) -> Result<Vec<(Service, Arc<dyn Store>)>> {
         let mut engines = Vec::new();
-        let first = self.place.open()?;
+        let first = self.store.open()?;
         for number in 0..self.args.servers {
             let store = match number {
                 0 => first.clone(),
-                _ => self.place.open()?,
+                _ => self.store.open()?,
             };
             let handle = Arc::new(OnceLock::new());
-            let worker = Noop {
+            let worker = NoopWorker {
                 load: load.clone(),
                 handle: handle.clone(),
             };
@@ -220,24 +213,24 @@ impl Bench<'_> {
         Ok(engines)
     }
 
-    fn load(&self) -> Result<Figures> {
+    fn load(&self) -> Result<WorkloadFigures> {
         let plan = self.workload.plan()?;
-        let load = Load::new(plan, "b");
+        let load = LoadGenerator::new(plan, "b");
         let engines = self.engines(&load)?;
         let figures = self.measure(&load, &engines, self.workload)?;
         stop(engines)?;
         let batch = figures.appends_per_commit().round().max(1.0) as usize;
-        let bare = self.place.bare(figures.log_bytes_per_append(), batch)?;
+        let bare = self.store.bare(figures.log_bytes_per_append(), batch)?;
         Ok(figures.beside(bare))
     }
 
     /// Lets runs go through the engines for a while.
     fn measure(
         &self,
-        load: &Arc<Load>,
+        load: &Arc<LoadGenerator>,
         engines: &[(Service, Arc<dyn Store>)],
         workload: Workload,
-    ) -> Result<Figures> {
+    ) -> Result<WorkloadFigures> {
         let concurrency = match workload {
             Workload::Idle => 1,
             Workload::FanOut(_) => self.args.concurrency.min(4),
@@ -257,7 +250,7 @@ impl Bench<'_> {
             std::thread::sleep(Duration::from_secs(2).min(time));
         }
         load.take_latencies();
-        let before = Reading::take(load, engines)?;
+        let before = Counters::take(load, engines)?;
         if one {
             load.stop();
             if !load.wait_for(load.started(), PATIENCE) {
@@ -266,7 +259,7 @@ impl Bench<'_> {
         } else {
             std::thread::sleep(time);
         }
-        let after = Reading::take(load, engines)?;
+        let after = Counters::take(load, engines)?;
         let latencies = load.take_latencies();
         load.stop();
         // Long runs are left where they are: the store goes anyway.
@@ -275,10 +268,10 @@ impl Bench<'_> {
             bail!("the runs did not end in {} s", PATIENCE.as_secs());
         }
         let store = &engines[0].1;
-        Ok(Figures {
+        Ok(WorkloadFigures {
             workload: self.name.to_owned(),
             store: store.kind().to_owned(),
-            sync: self.place.sync(),
+            sync: self.store.sync(),
             servers: engines.len(),
             concurrency,
             steps_per_run: workload.steps(),
@@ -291,9 +284,9 @@ impl Bench<'_> {
     }
 
     /// Many runs that wait, and the cost of everything else beside them.
-    fn waiting(&self, runs: u32) -> Result<Vec<Figures>> {
+    fn waiting(&self, runs: u32) -> Result<Vec<WorkloadFigures>> {
         let chain: Arc<Plan> = self.workload.plan()?;
-        let load = Load::new(chain.clone(), "w");
+        let load = LoadGenerator::new(chain.clone(), "w");
         let engines = self.engines(&load)?;
         let mut alone = self.measure(&load, &engines, Workload::Chain(10))?;
         alone.workload = "chain-10, nothing waits".into();
@@ -317,10 +310,10 @@ impl Bench<'_> {
 
         stop(engines)?;
         let opened = Instant::now();
-        let load = Load::new(chain, "x");
+        let load = LoadGenerator::new(chain, "x");
         let engines = self.engines(&load)?;
         let opened = opened.elapsed();
-        let resident = gauge::resident();
+        let resident = resource_usage::resident();
         let mut beside = self.measure(&load, &engines, Workload::Chain(10))?;
         beside.workload = format!("chain-10, {runs} runs wait");
         beside.notes = vec![
@@ -339,7 +332,7 @@ impl Bench<'_> {
     /// Wakes some of the runs that wait; how many a second.
     fn wake(
         &self,
-        load: &Arc<Load>,
+        load: &Arc<LoadGenerator>,
         engines: &[(Service, Arc<dyn Store>)],
         some: u32,
     ) -> Result<f64> {
@@ -424,7 +417,7 @@ fn stop(engines: Vec<(Service, Arc<dyn Store>)>) -> Result<()> {
 
 /// Everything that is counted, at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct Counters {
     at: Instant,
     steps: u64,
     runs: u64,
@@ -432,12 +425,12 @@ struct Reading {
     appends: u64,
     log_bytes: u64,
     store_bytes: u64,
-    cpu: Cpu,
+    cpu: CpuUsage,
     resident: u64,
 }
 
-impl Reading {
-    fn take(load: &Load, engines: &[(Service, Arc<dyn Store>)]) -> Result<Reading> {
+impl Counters {
+    fn take(load: &LoadGenerator, engines: &[(Service, Arc<dyn Store>)]) -> Result<Counters> {
         let sum = |what: fn(&stepwell_engine::service::Stats) -> u64| -> u64 {
             engines
                 .iter()
@@ -448,15 +441,15 @@ impl Reading {
             Some((_, store)) => store.bytes()?,
             None => 0,
         };
-        Ok(Reading {
+        Ok(Counters {
             steps: load.steps.load(Ordering::Relaxed),
             runs: load.ended.load(Ordering::Relaxed),
             commits: sum(|stats| stats.commits.load(Ordering::Relaxed)),
             appends: sum(|stats| stats.appends.load(Ordering::Relaxed)),
             log_bytes: sum(|stats| stats.bytes.load(Ordering::Relaxed)),
             store_bytes,
-            cpu: Cpu::now(),
-            resident: gauge::resident(),
+            cpu: CpuUsage::now(),
+            resident: resource_usage::resident(),
             at: Instant::now(),
         })
     }

@@ -1,12 +1,13 @@
 //! `stepwell check`: every problem of every file, with its place.
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Value as Json, json};
 use stepwell_dialects::problem;
 
 use crate::definition::Definition;
 use crate::exit::Exit;
+use crate::output_format::OutputFormat;
 use crate::term::{self, Paint, Tone, count, one_line, pad};
 
 /// Check definitions without running them
@@ -25,19 +26,11 @@ pub(crate) struct CheckArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// How to print the result
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     /// Take warnings as errors
     #[arg(long)]
     deny_warnings: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people
-    Human,
-    /// For programs
-    Json,
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
@@ -52,17 +45,17 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         let ok = errors == 0 && !(args.deny_warnings && warnings > 0);
         good &= ok;
         match args.output {
-            Output::Human => {
+            OutputFormat::Human => {
                 term::print(&definition.render(paint))?;
                 let columns = columns.unwrap_or(0);
                 summary.push_str(&line(path, &definition, ok, columns, paint));
             }
-            Output::Json => files.push(entry(path, &definition, ok)),
+            OutputFormat::Json => files.push(entry(path, &definition, ok)),
         }
     }
     match args.output {
-        Output::Human => term::print(&summary)?,
-        Output::Json => {
+        OutputFormat::Human => term::print(&summary)?,
+        OutputFormat::Json => {
             let text = serde_json::to_string_pretty(&json!({ "files": files }))?;
             term::print(&format!("{text}\n"))?;
         }

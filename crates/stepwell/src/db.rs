@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::exit::Exit;
-use crate::picture::Picture;
-use crate::run::Output;
+use crate::output_format::OutputFormat;
+use crate::run_view::RunView;
 use crate::runs::{say, waits_for_someone};
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, count, one_line};
@@ -32,16 +32,16 @@ pub(crate) struct DbArgs {
 #[derive(Debug, Subcommand)]
 enum DbCommand {
     /// Make the tables, or bring them up to date; what is in them stays
-    Migrate(On),
+    Migrate(CommonArgs),
     /// Look for damage, and for runs that nothing will wake
-    Check(On),
+    Check(CommonArgs),
 }
 
 #[derive(Debug, Args)]
-struct On {
+struct CommonArgs {
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
     }
 }
 
-fn migrate(on: &On) -> Result<Exit> {
+fn migrate(on: &CommonArgs) -> Result<Exit> {
     // Opening as owner is what migrates.
     let store = on.store.address()?.open(OpenMode::Own)?;
     let schema = store.check()?.schema;
@@ -63,13 +63,13 @@ fn migrate(on: &On) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn check(on: &On) -> Result<Exit> {
+fn check(on: &CommonArgs) -> Result<Exit> {
     let store = on.store.read()?;
     let health = store.check()?;
     let (mut people, mut lost) = (Vec::new(), Vec::new());
     for run_id in on.store.address()?.asleep()? {
-        let picture = Picture::read(&*store, &run_id)?;
-        match (picture.state.phase.is_ended(), waits_for_someone(&picture)) {
+        let view = RunView::read(&*store, &run_id)?;
+        match (view.state.phase.is_ended(), waits_for_someone(&view)) {
             (true, _) => {}
             (false, true) => people.push(run_id),
             (false, false) => lost.push(run_id),
@@ -81,7 +81,7 @@ fn check(on: &On) -> Result<Exit> {
         "runs": health.runs, "open": health.open, "problems": health.problems,
         "waitForSomeone": people, "nothingWakes": lost,
     });
-    if on.output == Output::Json {
+    if on.output == OutputFormat::Json {
         say(on.output, "", &json)?;
     } else {
         let paint = term::stdout_paint();

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
 use crate::exit::Exit;
-use crate::run::Output;
+use crate::output_format::OutputFormat;
 use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
@@ -43,8 +43,8 @@ enum DlqCommand {
         #[arg(long)]
         all: bool,
         /// How to print the answer
-        #[arg(short, long, value_enum, default_value_t = Output::Human)]
-        output: Output,
+        #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+        output: OutputFormat,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -75,8 +75,8 @@ struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
     /// How to print them
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &DlqArgs) -> Result<Exit> {
 
 fn list(args: &ListArgs) -> Result<Exit> {
     let letters = args.store.read()?.dead_letters(args.limit)?;
-    if args.output == Output::Json {
+    if args.output == OutputFormat::Json {
         let all: Vec<Json> = letters
             .iter()
             .map(|letter| {
@@ -131,7 +131,7 @@ fn list(args: &ListArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn redrive(id: i64, output: Output, place: &StoreArgs) -> Result<Exit> {
+fn redrive(id: i64, output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
     let store = place.own_existing()?;
     let letters = store.dead_letters(usize::MAX >> 1)?;
     let letter = letters.iter().find(|letter| letter.no == id);
@@ -147,7 +147,7 @@ fn redrive(id: i64, output: Output, place: &StoreArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn redrive_all(output: Output, place: &StoreArgs) -> Result<Exit> {
+fn redrive_all(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
     let store = place.own_existing()?;
     let mut done = Vec::new();
     let mut sinks = BTreeSet::new();
@@ -180,7 +180,7 @@ fn flush(sinks: &BTreeSet<String>, place: &StoreArgs) -> String {
 pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {
     let AlertsCommand::List(args) = &args.command;
     let alerts = args.store.read()?.alerts(args.limit)?;
-    if args.output == Output::Json {
+    if args.output == OutputFormat::Json {
         let all: Vec<Json> = alerts
             .iter()
             .map(|alert| {

@@ -10,7 +10,7 @@ const GUARD: usize = 60;
 
 /// What a step is at first sight; each has a shape of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum NodeShape {
     Work,
     Loop,
     Gate,
@@ -19,17 +19,17 @@ enum Look {
     Child,
 }
 
-fn look(step: &Step) -> Look {
+fn shape(step: &Step) -> NodeShape {
     match &step.work {
-        _ if step.each.is_some() => Look::Loop,
-        _ if step.gate.is_some() => Look::Gate,
+        _ if step.each.is_some() => NodeShape::Loop,
+        _ if step.gate.is_some() => NodeShape::Gate,
         Work::Wait(wait) => match wait.on {
-            WaitOn::Approval => Look::Gate,
-            WaitOn::Timer { .. } => Look::Timer,
-            WaitOn::Manual | WaitOn::Event { .. } => Look::Wait,
+            WaitOn::Approval => NodeShape::Gate,
+            WaitOn::Timer { .. } => NodeShape::Timer,
+            WaitOn::Manual | WaitOn::Event { .. } => NodeShape::Wait,
         },
-        Work::Child(_) => Look::Child,
-        Work::Task { .. } | Work::Pipeline { .. } => Look::Work,
+        Work::Child(_) => NodeShape::Child,
+        Work::Task { .. } | Work::Pipeline { .. } => NodeShape::Work,
     }
 }
 
@@ -51,13 +51,13 @@ pub(crate) fn dot(plan: &Plan) -> String {
     text.push_str("  rankdir=TB;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n");
     text.push_str("  edge [fontname=\"sans-serif\", fontsize=10];\n");
     for (no, step) in plan.net().steps.iter().enumerate() {
-        let shape = match look(step) {
-            Look::Work => "box",
-            Look::Loop => "box3d",
-            Look::Gate => "diamond",
-            Look::Wait => "hexagon",
-            Look::Timer => "octagon",
-            Look::Child => "folder",
+        let shape = match shape(step) {
+            NodeShape::Work => "box",
+            NodeShape::Loop => "box3d",
+            NodeShape::Gate => "diamond",
+            NodeShape::Wait => "hexagon",
+            NodeShape::Timer => "octagon",
+            NodeShape::Child => "folder",
         };
         let is_final = plan.policy().final_step == Some(StepNo(no as u32));
         let lines = if is_final { ", peripheries=2" } else { "" };
@@ -78,13 +78,13 @@ pub(crate) fn dot(plan: &Plan) -> String {
 pub(crate) fn mermaid(plan: &Plan) -> String {
     let mut text = String::from("flowchart TD\n");
     for (no, step) in plan.net().steps.iter().enumerate() {
-        let (open, close) = match look(step) {
-            Look::Work => ("[", "]"),
-            Look::Loop => ("[[", "]]"),
-            Look::Gate => ("{", "}"),
-            Look::Wait => ("{{", "}}"),
-            Look::Timer => ("([", "])"),
-            Look::Child => ("[/", "/]"),
+        let (open, close) = match shape(step) {
+            NodeShape::Work => ("[", "]"),
+            NodeShape::Loop => ("[[", "]]"),
+            NodeShape::Gate => ("{", "}"),
+            NodeShape::Wait => ("{{", "}}"),
+            NodeShape::Timer => ("([", "])"),
+            NodeShape::Child => ("[/", "/]"),
         };
         let label = format!("{}<br/>{}", entities(&step.name), entities(&work(step)));
         text.push_str(&format!("  s{no}{open}\"{label}\"{close}\n"));

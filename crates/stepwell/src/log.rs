@@ -13,7 +13,7 @@ use crate::term;
 /// The level: off, error, warn, info, debug or trace.
 const VARIABLE: &str = "STEPWELL_LOG";
 
-/// Lines that wait for the tree on the terminal, while there is one.
+/// StderrWriter that wait for the tree on the terminal, while there is one.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 fn held() -> MutexGuard<'static, Option<Vec<String>>> {
@@ -36,7 +36,7 @@ pub(crate) fn install() {
     let lines = tracing_subscriber::fmt::layer()
         .compact()
         .with_ansi(false)
-        .with_writer(Lines)
+        .with_writer(StderrWriter)
         .with_filter(targets);
     // Nobody else installs one in this process.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines));
@@ -47,14 +47,14 @@ pub(crate) fn install() {
 
 /// Keeps lines back while something is drawn over in place on the same terminal.
 #[derive(Debug)]
-pub(crate) struct Hold(());
+pub(crate) struct LogHold(());
 
-impl Hold {
-    pub(crate) fn new() -> Hold {
+impl LogHold {
+    pub(crate) fn new() -> LogHold {
         if io::stderr().is_terminal() {
             held().get_or_insert_default();
         }
-        Hold(())
+        LogHold(())
     }
 
     /// The lines since the last time.
@@ -63,7 +63,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for LogHold {
     fn drop(&mut self) {
         for line in held().take().unwrap_or_default() {
             // With nowhere to say it, there is nobody to say it to.
@@ -74,17 +74,17 @@ impl Drop for Hold {
 
 /// Writes lines, or holds them.
 #[derive(Clone, Copy, Debug)]
-struct Lines;
+struct StderrWriter;
 
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Lines;
+impl<'a> MakeWriter<'a> for StderrWriter {
+    type Writer = StderrWriter;
 
-    fn make_writer(&'a self) -> Lines {
-        Lines
+    fn make_writer(&'a self) -> StderrWriter {
+        StderrWriter
     }
 }
 
-impl Write for Lines {
+impl Write for StderrWriter {
     /// One call is one event.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);

@@ -8,7 +8,8 @@ use serde_json::{Value as Json, json};
 use stepwell_engine::store::Store;
 
 use crate::exit::Exit;
-use crate::run::{Output, interrupts};
+use crate::output_format::OutputFormat;
+use crate::run::interrupts;
 use crate::runs::say;
 use crate::sink::{SinkArgs, flag};
 use crate::store::StoreArgs;
@@ -38,8 +39,8 @@ enum OutboxCommand {
     /// How much waits for each sink, and since when
     List {
         /// How to print it
-        #[arg(short, long, value_enum, default_value_t = Output::Human)]
-        output: Output,
+        #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+        output: OutputFormat,
         #[command(flatten)]
         store: StoreArgs,
     },
@@ -55,8 +56,8 @@ struct FlushArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
     /// How to print the answer
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -68,14 +69,14 @@ pub(crate) fn run(args: &OutboxArgs) -> Result<Exit> {
     }
 }
 
-fn list(output: Output, place: &StoreArgs) -> Result<Exit> {
+fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
     let store = place.read()?;
     let mut waiting = Vec::new();
     for sink in place.address()?.waiting_sinks()? {
         let (count, since) = store.backlog(&sink)?;
         waiting.push((sink, count, since.map(|it| it.to_rfc3339())));
     }
-    if output == Output::Json {
+    if output == OutputFormat::Json {
         let all: Vec<Json> = waiting
             .iter()
             .map(|(sink, count, since)| json!({ "sink": sink, "waiting": count, "since": since }))

@@ -30,8 +30,8 @@ pub(crate) struct PlanArgs {
     #[arg(value_name = "FILE")]
     file: String,
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = PlanFormat::Table)]
+    output: PlanFormat,
     /// As a Graphviz graph
     #[arg(long, conflicts_with_all = ["output", "mermaid"])]
     dot: bool,
@@ -41,7 +41,7 @@ pub(crate) struct PlanArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum PlanFormat {
     /// For people
     Table,
     /// The net and its hash, for programs
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit> {
     let definition = Definition::open(&args.file);
     let problems = definition.render(term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
-    if args.output == Output::Json {
+    if args.output == PlanFormat::Json {
         definition.tell_program();
     }
     let Some(plan) = definition.into_plan() else {
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit> {
         graph::dot(&plan)
     } else if args.mermaid {
         graph::mermaid(&plan)
-    } else if args.output == Output::Json {
+    } else if args.output == PlanFormat::Json {
         let value = json!({ "hash": plan.hash(), "net": plan.net() });
         format!("{}\n", serde_json::to_string_pretty(&value)?)
     } else {

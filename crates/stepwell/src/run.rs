@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use stepwell_engine::StartRequest;
 use stepwell_engine::coordinator::Config;
 use stepwell_engine::engine::{Engine, engine_actor};
@@ -37,9 +37,10 @@ use stepwell_stores::{Address, OpenMode};
 
 use crate::definition::Definition;
 use crate::exit::Exit;
-use crate::picture::{Below, Picture};
+use crate::output_format::OutputFormat;
+use crate::run_view::{ChildRuns, RunView};
 use crate::runs::logs;
-use crate::sink::{Outlet, SinkArgs};
+use crate::sink::{SinkArgs, SinkPublishers};
 use crate::store::{StoreArgs, word};
 use crate::work::{self, DataArgs};
 use crate::{outbox, term, usage};
@@ -175,8 +176,8 @@ struct GoArgs {
     #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
     fail: Vec<String>,
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     /// Print the log as JSON lines instead
     #[arg(long)]
     events: bool,
@@ -195,14 +196,6 @@ struct GoArgs {
     max_events: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// For people: a live tree on a terminal, else one line per change
-    Human,
-    /// For programs
-    Json,
-}
-
 /// A store that was opened for a run.
 struct Place {
     store: Arc<dyn Store>,
@@ -218,7 +211,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let definition = Definition::open(&args.file);
     let problems = definition.render(term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
-    if args.go.output == Output::Json {
+    if args.go.output == OutputFormat::Json {
         definition.tell_program();
     }
     let Some(plan) = definition.into_plan().map(Arc::new) else {
@@ -231,7 +224,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let place = open(&address, args.virtual_time)?;
     if args.resume {
         let found = match &args.run_id {
-            Some(run_id) => Picture::read(&*place.store, run_id)?,
+            Some(run_id) => RunView::read(&*place.store, run_id)?,
             None => resume::latest(&*place.store, &plan, &args.go.store)?,
         };
         return go_on(&args.go, kind, &place, found);
@@ -263,21 +256,21 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
         durable: true,
         address: args.go.store.address()?,
     };
-    let found = Picture::read(&*place.store, &args.run)?;
+    let found = RunView::read(&*place.store, &args.run)?;
     let how = || format!("stepwell resume {}", word(&args.run));
     doer::must_have_workers(kind, &found.plan, how)?;
     go_on(&args.go, kind, &place, found)
 }
 
 /// Goes on with a run that is in the store.
-fn go_on(args: &GoArgs, kind: EngineKind, place: &Place, found: Picture) -> Result<Exit> {
+fn go_on(args: &GoArgs, kind: EngineKind, place: &Place, found: RunView) -> Result<Exit> {
     let (plan, run_id) = (found.plan.clone(), found.state.run_id.clone());
     if found.state.phase.is_ended() {
         show_end(args, place, &found)?;
         return Ok(report::exit(&found.state, &report::End::Over));
     }
     resume::wait_for_the_last(&*place.store, &found)?;
-    let below = Below::read(&*place.store, &found)?;
+    let below = ChildRuns::read(&*place.store, &found)?;
     let known = resume::known(&found, &below);
     let ids = below.ids.iter().cloned().chain([run_id.clone()]);
     let mut doer = doer(args, kind, &plan, place, ids.collect())?;
@@ -309,7 +302,7 @@ fn finish(
         }),
         patch: input::patch(&args.patch)?,
         stop: drive::interrupts()?,
-        outbox: outlet.as_ref().map(Outlet::notify),
+        outbox: outlet.as_ref().map(SinkPublishers::notify),
     };
     let driven =
         approve(args, plan, run_id, &mut doer).and_then(|()| drive.run(&mut doer, &mut view));
@@ -342,7 +335,7 @@ fn finish(
         tail: None,
         only_shown: false,
     };
-    if args.output == Output::Json {
+    if args.output == OutputFormat::Json {
         let events = engine.events(run_id, 0)?;
         let snapshot = wire::snapshot(plan, &live.state, &events, &ending)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
@@ -382,17 +375,17 @@ fn settle(doer: &mut Doer, driven: &Result<report::End>) -> Result<()> {
 }
 
 /// A run that had ended before it was asked to go on.
-fn show_end(args: &GoArgs, place: &Place, found: &Picture) -> Result<()> {
+fn show_end(args: &GoArgs, place: &Place, found: &RunView) -> Result<()> {
     let mut ending = Ending {
         kept: place.durable.then(|| args.store.flag()),
         ..Ending::default()
     };
-    let text = if args.output == Output::Json {
+    let text = if args.output == OutputFormat::Json {
         let snapshot = wire::snapshot(&found.plan, &found.state, &found.events, &ending)?;
         format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
     } else {
-        let below = Below::read(&*place.store, found)?;
-        let below: Vec<Live<'_>> = below.pictures.iter().map(Picture::live).collect();
+        let below = ChildRuns::read(&*place.store, found)?;
+        let below: Vec<Live<'_>> = below.views.iter().map(RunView::live).collect();
         ending.tail = tail(args, found.live(), &below);
         report::summary(found.live(), &below, &ending, term::stdout_paint())
     };
@@ -406,7 +399,7 @@ fn tail(args: &GoArgs, top: Live<'_>, below: &[Live<'_>]) -> Option<Vec<String>>
 }
 
 fn check_usage(args: &GoArgs) -> Result<EngineKind> {
-    if args.events && args.output == Output::Json {
+    if args.events && args.output == OutputFormat::Json {
         return usage("--events and -o json both want standard output; choose one");
     }
     args.sinks.check()?;
@@ -537,9 +530,9 @@ fn command(args: &GoArgs, run_id: &str) -> String {
 
 fn view(args: &GoArgs, run_id: &str, known: resume::Known) -> View {
     match args.output {
-        Output::Json => View::Quiet,
-        Output::Human if args.events => View::events(run_id, known),
-        Output::Human if term::is_live() => View::tree(run_id),
-        Output::Human => View::lines(run_id, known),
+        OutputFormat::Json => View::Quiet,
+        OutputFormat::Human if args.events => View::events(run_id, known),
+        OutputFormat::Human if term::is_live() => View::tree(run_id),
+        OutputFormat::Human => View::lines(run_id, known),
     }
 }

@@ -21,7 +21,7 @@ use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::rejection::{Code, Rejection};
 
 use crate::exit::Exit;
-use crate::run::Output;
+use crate::output_format::OutputFormat;
 use crate::store::StoreArgs;
 use crate::{term, usage};
 use send::Sent;
@@ -63,18 +63,18 @@ enum RunsCommand {
     Events(events::EventsArgs),
     Logs(logs::LogsArgs),
     /// Approve a run whose definition asks for that before it starts
-    Approve(OnRun),
+    Approve(RunTargetArgs),
     /// Let nothing new start; what is in flight ends
-    Pause(OnRun),
+    Pause(RunTargetArgs),
     /// Let a paused run go on
-    Resume(OnRun),
+    Resume(RunTargetArgs),
     /// Stop a run for good
     Cancel {
         /// Undo what was done
         #[arg(long)]
         compensate: bool,
         #[command(flatten)]
-        on: OnRun,
+        on: RunTargetArgs,
     },
     /// Repeat a run that has ended as a new one, or with --step a failed step
     Retry {
@@ -82,12 +82,12 @@ enum RunsCommand {
         #[arg(long, value_name = "STEP")]
         step: Option<String>,
         #[command(flatten)]
-        on: OnRun,
+        on: RunTargetArgs,
     },
     /// Pass a step over
     Skip {
         #[command(flatten)]
-        on: OnRun,
+        on: RunTargetArgs,
         /// The step
         #[arg(value_name = "STEP")]
         step: String,
@@ -95,13 +95,13 @@ enum RunsCommand {
     /// Complete or approve a step that waits for a person
     Complete {
         #[command(flatten)]
-        on: OnRun,
+        on: RunTargetArgs,
         /// The step
         #[arg(value_name = "STEP")]
         step: String,
         /// What became of it
         #[arg(long, value_enum)]
-        outcome: Answered,
+        outcome: CompletionWord,
         /// What came of it, as JSON
         #[arg(long, value_name = "JSON", default_value = "null")]
         output_json: String,
@@ -111,7 +111,7 @@ enum RunsCommand {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Answered {
+enum CompletionWord {
     /// Done, or approved
     #[value(alias = "approved")]
     Succeeded,
@@ -124,17 +124,17 @@ enum Answered {
 
 /// A run and who sends it something.
 #[derive(Debug, Args)]
-struct OnRun {
+struct RunTargetArgs {
     /// The run's id
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
-    by: By,
+    by: SenderArgs,
 }
 
 /// Who sends something, and how.
 #[derive(Debug, Args)]
-struct By {
+struct SenderArgs {
     /// Who does this, for the log [default: the variable USER]
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
@@ -145,8 +145,8 @@ struct By {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
     /// How to print the answer
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -173,10 +173,10 @@ struct SignalArgs {
     #[arg(long, value_name = "KEY", requires = "event", conflicts_with = "run")]
     key: Option<String>,
     #[command(flatten)]
-    by: By,
+    by: SenderArgs,
 }
 
-impl By {
+impl SenderArgs {
     fn actor(&self) -> Actor {
         let user = || std::env::var("USER").ok().filter(|it| !it.is_empty());
         let id = self.actor.clone().or_else(user);
@@ -231,15 +231,15 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
     }
 }
 
-fn signal(on: &OnRun, name: &str, payload: Json, done: &str) -> Result<Exit> {
+fn signal(on: &RunTargetArgs, name: &str, payload: Json, done: &str) -> Result<Exit> {
     let command = on.by.signal(None, name, payload);
     tell(&on.by, &on.run, name, done, command)
 }
 
-fn approve(on: &OnRun) -> Result<Exit> {
+fn approve(on: &RunTargetArgs) -> Result<Exit> {
     let actor = on.by.actor();
-    let sent = send::send(&on.by.store, &on.run, on.by.patience(), |_, picture| {
-        if picture.plan.policy().needs_approval {
+    let sent = send::send(&on.by.store, &on.run, on.by.patience(), |_, view| {
+        if view.plan.policy().needs_approval {
             return Ok(Command::ApproveRun { actor });
         }
         let what = "its definition asks for no approval of the run";
@@ -248,7 +248,7 @@ fn approve(on: &OnRun) -> Result<Exit> {
     answer(&on.by, &on.run, "APPROVE", "is approved", &sent, None)
 }
 
-fn cancel(on: &OnRun, compensate: bool) -> Result<Exit> {
+fn cancel(on: &RunTargetArgs, compensate: bool) -> Result<Exit> {
     let command = Command::CancelRun {
         actor: on.by.actor(),
         reason: on.by.reason.clone(),
@@ -257,10 +257,10 @@ fn cancel(on: &OnRun, compensate: bool) -> Result<Exit> {
     tell(&on.by, &on.run, "CANCEL", "stops", command)
 }
 
-fn complete(on: &OnRun, step: &str, outcome: Answered, output: &str) -> Result<Exit> {
+fn complete(on: &RunTargetArgs, step: &str, outcome: CompletionWord, output: &str) -> Result<Exit> {
     let output: Json = read_json("--output-json", output)?;
-    let sent = send::send(&on.by.store, &on.run, on.by.patience(), |store, picture| {
-        let (plan, state) = (&picture.plan, &picture.state);
+    let sent = send::send(&on.by.store, &on.run, on.by.patience(), |store, view| {
+        let (plan, state) = (&view.plan, &view.state);
         let refuse = |code, what: String| Error::from(Rejection::new(code, what));
         let at = plan.parse_step_id(step);
         let at = at.ok_or_else(|| {
@@ -276,9 +276,9 @@ fn complete(on: &OnRun, step: &str, outcome: Answered, output: &str) -> Result<E
             step: at,
             token,
             outcome: match outcome {
-                Answered::Succeeded => ManualOutcome::Succeeded,
-                Answered::Failed => ManualOutcome::Failed,
-                Answered::Cancelled => ManualOutcome::Cancelled,
+                CompletionWord::Succeeded => ManualOutcome::Succeeded,
+                CompletionWord::Failed => ManualOutcome::Failed,
+                CompletionWord::Cancelled => ManualOutcome::Cancelled,
             },
             actor: on.by.actor(),
             output,
@@ -326,7 +326,7 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
     }
 }
 
-fn deliver(by: &By, event: &OutsideEvent) -> Result<Exit> {
+fn deliver(by: &SenderArgs, event: &OutsideEvent) -> Result<Exit> {
     let (delivered, to) = send::deliver(&by.store, event)?;
     let (word, text) = match (delivered, &to) {
         (Delivered::ToRun(_), Some(run)) => ("TO_RUN", format!("{run} has the event")),
@@ -339,7 +339,7 @@ fn deliver(by: &By, event: &OutsideEvent) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn tell(by: &By, run: &str, name: &str, done: &str, command: Command) -> Result<Exit> {
+fn tell(by: &SenderArgs, run: &str, name: &str, done: &str, command: Command) -> Result<Exit> {
     let signal_id = match &command {
         Command::Signal { signal_id, .. } => Some(signal_id.clone()),
         _ => None,
@@ -349,7 +349,7 @@ fn tell(by: &By, run: &str, name: &str, done: &str, command: Command) -> Result<
 }
 
 fn answer(
-    by: &By,
+    by: &SenderArgs,
     run: &str,
     name: &str,
     done: &str,
@@ -385,10 +385,10 @@ fn answer(
 }
 
 /// One thing, for people or for programs.
-pub(crate) fn say(output: Output, text: &str, json: &Json) -> Result<()> {
+pub(crate) fn say(output: OutputFormat, text: &str, json: &Json) -> Result<()> {
     let text = match output {
-        Output::Human => term::one_line(text),
-        Output::Json => serde_json::to_string_pretty(json)?,
+        OutputFormat::Human => term::one_line(text),
+        OutputFormat::Json => serde_json::to_string_pretty(json)?,
     };
     term::print(&format!("{text}\n"))?;
     Ok(())

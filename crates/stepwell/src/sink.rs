@@ -86,7 +86,7 @@ impl SinkArgs {
     }
 
     /// Starts to publish what is in the outbox for them.
-    pub(crate) fn publish(&self, store: &Arc<dyn Store>) -> Result<Outlet> {
+    pub(crate) fn publish(&self, store: &Arc<dyn Store>) -> Result<SinkPublishers> {
         let config = Config {
             name: format!("stepwell-{}", uuid::Uuid::now_v7()),
             max_attempts: self.sink_attempts,
@@ -98,7 +98,7 @@ impl SinkArgs {
             seed: u64::from(std::process::id()),
             ..Config::default()
         };
-        Ok(Outlet {
+        Ok(SinkPublishers {
             store: store.clone(),
             names: self.names()?,
             publishers: outbox::spawn(store, self.open()?, &config)?,
@@ -138,13 +138,13 @@ fn parse(text: &str) -> Result<(&str, &str)> {
 
 /// Publishers at work.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct SinkPublishers {
     store: Arc<dyn Store>,
     names: Vec<String>,
     publishers: Publishers,
 }
 
-impl Outlet {
+impl SinkPublishers {
     /// A way to tell that there is something in the outbox.
     pub(crate) fn notify(&self) -> Notify {
         self.publishers.notify()

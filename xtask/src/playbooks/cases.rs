@@ -1,7 +1,7 @@
 //! What each real playbook must come to: its end, its way through its steps, and facts that only hold if
 //! the work was really done.
 
-use super::yard::{Ran, Yard};
+use super::sandbox::{FinishedRun, Sandbox};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -10,10 +10,10 @@ pub(super) struct Case {
     pub(super) file: &'static str,
     /// Over the file's workload; `{stub}` is the stub's address.
     pub(super) inputs: &'static [(&'static str, &'static str)],
-    pub(super) right: fn(&Ran<'_>) -> Result<()>,
+    pub(super) right: fn(&FinishedRun<'_>) -> Result<()>,
 }
 
-const fn case(file: &'static str, right: fn(&Ran<'_>) -> Result<()>) -> Case {
+const fn case(file: &'static str, right: fn(&FinishedRun<'_>) -> Result<()>) -> Case {
     Case {
         file,
         inputs: &[],
@@ -71,13 +71,13 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// What a file takes for granted.
-pub(super) fn prepare(yard: &Yard) -> Result<()> {
-    yard.rows("CREATE TABLE results (item_id integer PRIMARY KEY, data jsonb NOT NULL)")?;
+pub(super) fn prepare(sandbox: &Sandbox) -> Result<()> {
+    sandbox.rows("CREATE TABLE results (item_id integer PRIMARY KEY, data jsonb NOT NULL)")?;
     Ok(())
 }
 
 /// Each user is scored by a run of its own, and the score is in the database.
-fn composition(ran: &Ran<'_>) -> Result<()> {
+fn composition(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&[
         "start",
@@ -95,7 +95,7 @@ fn composition(ran: &Ran<'_>) -> Result<()> {
         let name = last.map_or(&Value::Null, |last| &last["output"]["user_name"]);
         ensure!(*name == user, "{name} was scored, not {user}");
     }
-    let rows = ran.yard.rows(
+    let rows = ran.sandbox.rows(
         "SELECT user_name, score_category, round(profile_score)::int AS score \
          FROM public.user_profile_results ORDER BY user_name",
     )?;
@@ -113,7 +113,7 @@ fn composition(ran: &Ran<'_>) -> Result<()> {
 }
 
 /// Its code fails seven times in ten, so that five attempts may all fail: both ends are right.
-fn python_retry(ran: &Ran<'_>) -> Result<()> {
+fn python_retry(ran: &FinishedRun<'_>) -> Result<()> {
     let log = ran.log(ran.id()?)?;
     let notes = log.iter().filter(|line| line["stream"] == "note");
     let again = notes.filter(|line| {
@@ -134,14 +134,14 @@ fn python_retry(ran: &Ran<'_>) -> Result<()> {
 }
 
 /// Three steps ask a page that fails every other time.
-fn retries(ran: &Ran<'_>) -> Result<()> {
+fn retries(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     let steps = ["boolean_retry", "integer_retry", "full_config_retry"];
     ran.went_through(&["start", steps[0], steps[1], steps[2], "end"])?;
     for step in steps {
         ran.returned(step, "/status_code", json!(200))?;
     }
-    let answers = ran.yard.stub.flaky("1");
+    let answers = ran.sandbox.stub.flaky("1");
     ensure!(
         answers == [500, 200, 500, 200, 500, 200],
         "it was answered {answers:?}"
@@ -150,20 +150,20 @@ fn retries(ran: &Ran<'_>) -> Result<()> {
 }
 
 /// A slow request and quick ones are under way at the same time.
-fn overlap(ran: &Ran<'_>) -> Result<()> {
+fn overlap(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     let before = ["start", "reset_probe_stats", "build_probe_plan"];
     let after = ["run_probes", "validate_results", "end"];
     ran.went_through(&[before, after].concat())?;
     ran.looped("run_probes", 5)?;
     ran.returned("validate_results", "/completed", json!(5))?;
-    let most = ran.yard.stub.overlap();
+    let most = ran.sandbox.stub.overlap();
     ensure!(most >= 2, "at most {most} probes were under way at a time");
     Ok(())
 }
 
 /// Two pages, each stored as it comes, texts with quotes and all.
-fn pages(ran: &Ran<'_>) -> Result<()> {
+fn pages(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&[
         "start",
@@ -177,7 +177,7 @@ fn pages(ran: &Ran<'_>) -> Result<()> {
         "end",
     ])?;
     ran.returned("check_results", "/total_items_fetched", json!(35))?;
-    let rows = ran.yard.rows(
+    let rows = ran.sandbox.rows(
         "SELECT page_number, items_count, has_more, items->0->>'name' AS first \
          FROM pagination_test_results ORDER BY page_number",
     )?;
@@ -190,7 +190,7 @@ fn pages(ran: &Ran<'_>) -> Result<()> {
 }
 
 /// Its loop is over what the step before counted, one number.
-fn canonical(ran: &Ran<'_>) -> Result<()> {
+fn canonical(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&[
         "start",
@@ -202,21 +202,21 @@ fn canonical(ran: &Ran<'_>) -> Result<()> {
     ran.looped("store_results", 1)?;
     ran.returned("end", "/context/fetch_completed", json!(true))?;
     ran.returned("end", "/context/transform_done", json!(true))?;
-    let rows = ran.yard.rows("SELECT item_id FROM results")?;
+    let rows = ran.sandbox.rows("SELECT item_id FROM results")?;
     ensure!(rows == json!([{"item_id": 3}]), "the database has {rows}");
     Ok(())
 }
 
-fn retry_by_status(ran: &Ran<'_>) -> Result<()> {
+fn retry_by_status(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&["start", "end"])?;
-    let answers = ran.yard.stub.flaky("7");
+    let answers = ran.sandbox.stub.flaky("7");
     ensure!(answers == [500, 200], "it was answered {answers:?}");
     Ok(())
 }
 
 /// Two runs, one after the other, each with what the parent gives it.
-fn parent(ran: &Ran<'_>) -> Result<()> {
+fn parent(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&["start", "call_build", "call_deploy", "end"])?;
     let children = ran.children()?;
@@ -232,19 +232,19 @@ fn parent(ran: &Ran<'_>) -> Result<()> {
     ran.said(id(1), "deploy", "Target environment: production")
 }
 
-fn build_alone(ran: &Ran<'_>) -> Result<()> {
+fn build_alone(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&["start", "build_image", "end"])?;
     ran.said(ran.id()?, "build_image", "Build completed successfully")
 }
 
-fn deploy_alone(ran: &Ran<'_>) -> Result<()> {
+fn deploy_alone(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&["start", "deploy", "end"])?;
     ran.said(ran.id()?, "deploy", "Deployment completed successfully")
 }
 
-fn conditions(ran: &Ran<'_>) -> Result<()> {
+fn conditions(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     let setup = ["start", "prod_setup", "check_deploy"];
     let deploy = ["deploy_app", "verify_deployment", "end"];
@@ -256,13 +256,13 @@ fn conditions(ran: &Ran<'_>) -> Result<()> {
     )
 }
 
-fn sum_of_arguments(ran: &Ran<'_>) -> Result<()> {
+fn sum_of_arguments(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&["start", "use_vars", "end"])?;
     ran.returned("use_vars", "/result", json!(300))
 }
 
-fn variables(ran: &Ran<'_>) -> Result<()> {
+fn variables(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     let first = ["start", "test_set_var", "test_get_var"];
     let then = ["test_update_var", "verify_updates", "end"];
@@ -276,7 +276,7 @@ fn variables(ran: &Ran<'_>) -> Result<()> {
 }
 
 /// Nothing in the file ever sets the list that it adds up, so that its sum is of nothing.
-fn actions(ran: &Ran<'_>) -> Result<()> {
+fn actions(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     let first = ["start", "process_loop", "aggregate"];
     ran.went_through(&[first, ["helper", "verify", "end"]].concat())?;
@@ -289,14 +289,14 @@ fn actions(ran: &Ran<'_>) -> Result<()> {
     ran.returned("end", "/status", json!("completed"))
 }
 
-fn hello(ran: &Ran<'_>) -> Result<()> {
+fn hello(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&["start", "test_step", "end"])?;
     ran.said(ran.id()?, "test_step", "HELLO_WORLD: Hello World")?;
     ran.returned("test_step", "/data/message", json!("Hello World"))
 }
 
-fn loops(ran: &Ran<'_>) -> Result<()> {
+fn loops(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&["start", "process", "user_loop", "verify", "end"])?;
     ran.looped("start", 5)?;
@@ -309,7 +309,7 @@ fn loops(ran: &Ran<'_>) -> Result<()> {
 }
 
 /// The parts of the score come from the file's workbook.
-fn scorer(ran: &Ran<'_>) -> Result<()> {
+fn scorer(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&[
         "start",

@@ -4,8 +4,8 @@
 //! twice), works until every run of the store has ended, says `done` and leaves. The mark, one line a
 //! side effect, is written before the work is reported, as a real side effect would be.
 
-mod shelf;
-mod tell;
+mod plan_catalog;
+mod warnings;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -30,10 +30,10 @@ use stepwell_sim::Rng;
 use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
 use stepwell_stores::sqlite::{SqliteOptions, SqliteStore};
 
-use shelf::{DOOMED, Shelf};
+use plan_catalog::{DOOMED, PlanCatalog};
 
 /// How many jobs are worked on at a time.
-const HANDS: usize = 8;
+const WORKER_THREADS: usize = 8;
 
 #[derive(Debug, Parser)]
 struct Args {
@@ -55,7 +55,7 @@ struct Args {
     /// How many runs to start
     #[arg(long, default_value_t = 0)]
     runs: u32,
-    /// Starts runs and sees to them, works, or both
+    /// Starts runs and drives them, works on their steps, or both
     #[arg(long, value_enum, default_value_t = Role::Both)]
     role: Role,
     /// What chance begins with
@@ -85,26 +85,26 @@ enum Role {
 fn main() -> Result<()> {
     let args = Args::parse();
     if args.tell {
-        tracing::subscriber::set_global_default(tell::Tell)?;
+        tracing::subscriber::set_global_default(warnings::WarningPrinter)?;
     }
     let store = open(&args)?;
-    let shelf = Shelf::load();
-    let hands = Hands::start(&args)?;
+    let plan_catalog = PlanCatalog::load();
+    let worker_threads = WorkerThreads::start(&args)?;
     let config = Config {
         name: args.name.clone(),
         serves: match args.role {
             Role::Server => Serves::Nothing,
-            Role::Worker | Role::Both => Serves::Only(Arc::new(shelf.serves())),
+            Role::Worker | Role::Both => Serves::Only(Arc::new(plan_catalog.serves())),
         },
         capacity: 64,
         session_ms: args.session_ms,
         poll_ms: 50,
         ..Config::default()
     };
-    let service = Service::start(store.clone(), shelf.clone(), config, hands)?;
+    let service = Service::start(store.clone(), plan_catalog.clone(), config, worker_threads)?;
     say("ready");
     if args.role != Role::Worker {
-        start_runs(&args, &service, &shelf)?;
+        start_runs(&args, &service, &plan_catalog)?;
         say("started");
     }
     while args.stay || any_open(&*store)? {
@@ -133,13 +133,13 @@ fn open(args: &Args) -> Result<Arc<dyn Store>> {
 }
 
 /// Starts the runs; those that the store could not take are asked for again, until it can.
-fn start_runs(args: &Args, service: &Service, shelf: &Shelf) -> Result<()> {
+fn start_runs(args: &Args, service: &Service, plan_catalog: &PlanCatalog) -> Result<()> {
     let handle = service.handle();
     let mut wanted: Vec<u32> = (args.first..args.first + args.runs).collect();
     while !wanted.is_empty() {
         let mut answers = Vec::new();
         for number in std::mem::take(&mut wanted) {
-            let plan = shelf.nth(number as usize);
+            let plan = plan_catalog.nth(number as usize);
             answers.push((number, handle.start_later(&plan, request(args, number))?));
         }
         for (number, answer) in answers {
@@ -195,12 +195,12 @@ fn any_open(store: &dyn Store) -> Result<bool> {
 }
 
 /// Threads that do the work.
-struct Hands {
+struct WorkerThreads {
     jobs: Sender<(Assignment, Done)>,
 }
 
-impl Hands {
-    fn start(args: &Args) -> Result<Hands> {
+impl WorkerThreads {
+    fn start(args: &Args) -> Result<WorkerThreads> {
         let file = OpenOptions::new()
             .create(true)
             .append(true)
@@ -208,7 +208,7 @@ impl Hands {
             .with_context(|| format!("{}", args.witness.display()))?;
         let (jobs, taken) = mpsc::channel::<(Assignment, Done)>();
         let taken = Arc::new(Mutex::new(taken));
-        for hand in 0..HANDS {
+        for hand in 0..WORKER_THREADS {
             let (taken, file) = (taken.clone(), file.try_clone()?);
             let rng = Rng::new(args.seed.wrapping_add(hand as u64));
             let long_ms = args.long_ms;
@@ -222,11 +222,11 @@ impl Hands {
                 }
             });
         }
-        Ok(Hands { jobs })
+        Ok(WorkerThreads { jobs })
     }
 }
 
-impl Worker for Hands {
+impl Worker for WorkerThreads {
     fn start(&mut self, job: Assignment, done: &Done) {
         let _ = self.jobs.send((job, done.clone()));
     }

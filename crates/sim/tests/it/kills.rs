@@ -85,7 +85,7 @@ fn servers_and_workers_may_freeze_and_die_in_turn() {
     let mut salt = 100;
     while Instant::now() < until {
         std::thread::sleep(Duration::from_micros(rng.between(50_000, 400_000)));
-        let index = rng.place(all.len());
+        let index = rng.index(all.len());
         if rng.one_in(2) {
             // A partition: it does nothing for longer than its session lives, then goes on as if nothing
             // had happened.

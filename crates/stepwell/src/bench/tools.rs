@@ -1,11 +1,11 @@
 //! `stepwell bench tools`: steps that do real work, through the whole engine, beside the tool alone.
-//! What a step of each tool does is in `tools/kind.rs`.
+//! What a step of each tool does is in `tools/measured_tool.rs`.
 
-mod alone;
-mod kind;
-mod report;
-mod server;
-mod timed;
+mod http_server;
+mod measured_tool;
+mod timed_worker;
+mod tool_alone;
+mod tool_report;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -22,16 +22,17 @@ use stepwell_worker::logs::Logs;
 use stepwell_worker::secrets::Secrets;
 use stepwell_worker::{Crew, WorkerResources};
 
-use super::gauge::{self, Cpu};
-use super::load::Load;
-use super::place::Place;
-use super::{Output, PATIENCE, Sync};
+use super::bench_store::BenchStore;
+use super::load_generator::LoadGenerator;
+use super::resource_usage::{self, CpuUsage};
+use super::{PATIENCE, SyncMode};
 use crate::exit::Exit;
+use crate::output_format::OutputFormat;
 use crate::{term, usage};
-use kind::{Kind, Setting};
-use report::{Figures, Sample};
-use server::Server;
-use timed::{Timed, Times};
+use http_server::HttpServer;
+use measured_tool::{MeasuredTool, ToolSetting};
+use timed_worker::{StepTimes, TimedWorker};
+use tool_report::{CallSample, ToolFigures};
 
 /// How many steps one run has.
 const STEPS: u32 = 10;
@@ -72,7 +73,7 @@ Exit codes: 0 measured, 1 a step failed or the store cannot be used, 2 wrong usa
 pub(super) struct ToolsArgs {
     /// Which; all of them if none is named
     #[arg(value_enum, value_name = "TOOL")]
-    tools: Vec<Kind>,
+    tools: Vec<MeasuredTool>,
     /// How many steps at a time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     at_a_time: u32,
@@ -83,14 +84,14 @@ pub(super) struct ToolsArgs {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// When a commit of SQLite is on disk
-    #[arg(long, value_enum, default_value_t = Sync::Full)]
-    sync: Sync,
+    #[arg(long, value_enum, default_value_t = SyncMode::Full)]
+    sync: SyncMode,
     /// The server that `postgres` asks [default: the variable STEPWELL_BENCH_POSTGRES]
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
 }
 
 impl ToolsArgs {
@@ -114,24 +115,24 @@ impl ToolsArgs {
 }
 
 pub(super) fn run(args: &ToolsArgs) -> Result<Exit> {
-    let bench = Bench {
+    let bench = ToolBench {
         time: args.time()?,
         at_a_time: args.at_a_time,
-        place: Place::of(args.store.as_deref(), args.sync)?,
+        store: BenchStore::of(args.store.as_deref(), args.sync)?,
     };
-    let folder = Folder::new(&bench.place)?;
-    let server = Server::start().context("the server for `http` cannot be started")?;
-    let setting = Setting {
+    let folder = BenchFolder::new(&bench.store)?;
+    let server = HttpServer::start().context("the server for `http` cannot be started")?;
+    let setting = ToolSetting {
         server: server.url(),
         postgres: args.postgres(),
         database: folder.0.join("tool.db"),
     };
-    for kind in Kind::chosen(&args.tools) {
+    for kind in MeasuredTool::chosen(&args.tools) {
         let text = match kind.left_out(&setting) {
-            Some(why) => report::left_out(kind, why, args.output),
+            Some(why) => tool_report::left_out(kind, why, args.output),
             None => {
                 let figures = bench.tool(kind, &setting, &folder);
-                bench.place.remove()?;
+                bench.store.remove()?;
                 let figures = figures.with_context(|| format!("tool {}", kind.name()))?;
                 figures.print(args.output)
             }
@@ -142,13 +143,13 @@ pub(super) fn run(args: &ToolsArgs) -> Result<Exit> {
 }
 
 /// Where logs, artifacts and the databases of tools are; it goes with this.
-struct Folder(PathBuf);
+struct BenchFolder(PathBuf);
 
-impl Folder {
-    fn new(place: &Place) -> Result<Folder> {
-        let path = match place {
-            Place::Sqlite { path, .. } => path.with_extension("data"),
-            Place::Memory | Place::Postgres { .. } => {
+impl BenchFolder {
+    fn new(store: &BenchStore) -> Result<BenchFolder> {
+        let path = match store {
+            BenchStore::Sqlite { path, .. } => path.with_extension("data"),
+            BenchStore::Memory | BenchStore::Postgres { .. } => {
                 std::env::temp_dir().join(format!("stepwell-bench-{}", std::process::id()))
             }
         };
@@ -160,42 +161,52 @@ impl Folder {
             ));
         }
         std::fs::create_dir_all(&path)?;
-        Ok(Folder(path))
+        Ok(BenchFolder(path))
     }
 }
 
-impl Drop for Folder {
+impl Drop for BenchFolder {
     fn drop(&mut self) {
         // What cannot be removed is only in the way of the next bench, which says so.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-struct Bench {
+struct ToolBench {
     time: Duration,
     at_a_time: u32,
-    place: Place,
+    store: BenchStore,
 }
 
-impl Bench {
-    fn tool(&self, kind: Kind, setting: &Setting, folder: &Folder) -> Result<Figures> {
+impl ToolBench {
+    fn tool(
+        &self,
+        kind: MeasuredTool,
+        setting: &ToolSetting,
+        folder: &BenchFolder,
+    ) -> Result<ToolFigures> {
         let plan = kind.plan(setting, STEPS)?;
         let alone = match kind.alone(&plan) {
-            Some((tool, call)) => Some(alone::measure(&tool, &call, self.at_a_time, self.time)?),
+            Some((tool, call)) => Some(tool_alone::measure(
+                &tool,
+                &call,
+                self.at_a_time,
+                self.time,
+            )?),
             None => None,
         };
         let crew = Crew::new(resources(&folder.0, kind)?, kind.handlers())?;
-        let store = self.place.open()?;
-        let load = Load::new(plan, "t");
+        let store = self.store.open()?;
+        let load = LoadGenerator::new(plan, "t");
         let handle = Arc::new(OnceLock::new());
-        let times = Arc::new(Times::default());
+        let times = Arc::new(StepTimes::default());
         let config = Config {
             name: "bench".into(),
             serves: crew.serves(),
             capacity: 1_000_000,
             ..Config::default()
         };
-        let worker = Timed::new(crew, load.clone(), handle.clone(), times.clone());
+        let worker = TimedWorker::new(crew, load.clone(), handle.clone(), times.clone());
         let service = Service::start(store.clone(), NoCatalog, config, worker)?;
         // Nothing was started yet, so nobody has looked for it.
         let _ = handle.set(service.handle());
@@ -205,10 +216,10 @@ impl Bench {
         // Runs are left where they are: the store goes anyway.
         service.stop(Duration::from_secs(10))?;
         let engine = engine?;
-        Ok(Figures {
+        Ok(ToolFigures {
             kind,
             store: store.kind().to_owned(),
-            sync: self.place.sync(),
+            sync: self.store.sync(),
             at_a_time: self.at_a_time,
             engine,
             worked: times.take_worked(),
@@ -217,7 +228,7 @@ impl Bench {
     }
 
     /// Lets runs go through the engine for a while.
-    fn measure(&self, load: &Load, times: &Times) -> Result<Sample> {
+    fn measure(&self, load: &LoadGenerator, times: &StepTimes) -> Result<CallSample> {
         for _ in 0..self.at_a_time {
             load.start()?;
         }
@@ -227,20 +238,20 @@ impl Bench {
         self.pass(self.time.min(WARM_UP), times, || steps() >= at_a_time)?;
         times.take_steps();
         times.take_worked();
-        let before = (Cpu::now(), Instant::now(), steps());
+        let before = (CpuUsage::now(), Instant::now(), steps());
         self.pass(self.time, times, || steps() > before.2)?;
-        let sample = Sample {
+        let sample = CallSample {
             done: steps() - before.2,
             took: before.1.elapsed(),
-            cpu: Cpu::now().since(before.0),
-            resident: gauge::resident(),
+            cpu: CpuUsage::now().since(before.0),
+            resident: resource_usage::resident(),
             latencies: times.take_steps(),
         };
         Ok(sample)
     }
 
     /// Lets time pass, and more of it until something has become of it.
-    fn pass(&self, time: Duration, times: &Times, is_enough: impl Fn() -> bool) -> Result<()> {
+    fn pass(&self, time: Duration, times: &StepTimes, is_enough: impl Fn() -> bool) -> Result<()> {
         let begin = Instant::now();
         loop {
             let left = time.saturating_sub(begin.elapsed());
@@ -258,7 +269,7 @@ impl Bench {
     }
 }
 
-fn resources(folder: &Path, kind: Kind) -> Result<WorkerResources> {
+fn resources(folder: &Path, kind: MeasuredTool) -> Result<WorkerResources> {
     let artifacts = Artifacts::open(&folder.join("artifacts").to_string_lossy())?;
     let logs = Logs::beside(folder, &artifacts);
     let resources = WorkerResources::new(Secrets::from_env()?, artifacts, logs).with_all_tools();

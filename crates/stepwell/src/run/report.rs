@@ -72,7 +72,7 @@ pub(crate) fn exit(state: &State, end: &End) -> Exit {
     }
 }
 
-/// The last lines that people see. Below are the runs that the run started, where they are known.
+/// The last lines that people see. ChildRuns are the runs that the run started, where they are known.
 pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint: Paint) -> String {
     let (plan, state) = (top.plan, top.state);
     let mut text = format!("\n{}\n", headline(top, ending, paint));

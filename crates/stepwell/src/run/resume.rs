@@ -11,7 +11,7 @@ use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::{RunFilter, Store};
 
 use super::RunEngine;
-use crate::picture::{Below, Picture};
+use crate::run_view::{ChildRuns, RunView};
 use crate::store::StoreArgs;
 use crate::usage;
 use stepwell_kernel::plan::Plan;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) type Known = HashMap<String, u64>;
 
 /// The latest run of a definition that has not ended: of exactly this one, else of one with its name.
-pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Result<Picture> {
+pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Result<RunView> {
     let plan_id = &plan.net().plan_id;
     let filter = RunFilter {
         plan_id: Some(plan_id.clone()),
@@ -35,7 +35,7 @@ pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Resul
     };
     let mut changed = None;
     for summary in store.list(&filter)? {
-        let found = Picture::read(store, &summary.run_id)?;
+        let found = RunView::read(store, &summary.run_id)?;
         // A child goes on with its parent.
         if found.state.parent.is_some() || found.state.phase.is_ended() {
             continue;
@@ -62,7 +62,7 @@ pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Resul
 
 /// Waits until no living process has the run. SQLite has one owner, which is this process now; on
 /// PostgreSQL a process that was killed counts as alive until its time is over.
-pub(super) fn wait_for_the_last(store: &dyn Store, found: &Picture) -> Result<()> {
+pub(super) fn wait_for_the_last(store: &dyn Store, found: &RunView) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     let mut told = false;
     loop {
@@ -90,17 +90,17 @@ pub(super) fn wait_for_the_last(store: &dyn Store, found: &Picture) -> Result<()
 }
 
 /// How far the runs are: what came before is not shown again.
-pub(super) fn known(top: &Picture, below: &Below) -> Known {
-    let all = below.pictures.iter().chain([top]);
+pub(super) fn known(top: &RunView, below: &ChildRuns) -> Known {
+    let all = below.views.iter().chain([top]);
     all.map(|it| (it.state.run_id.clone(), it.state.seq))
         .collect()
 }
 
 /// Takes a run and those below it over from whoever had them.
-pub(super) fn take_up(engine: &mut RunEngine, run_id: &str, below: &Below) -> Result<()> {
+pub(super) fn take_up(engine: &mut RunEngine, run_id: &str, below: &ChildRuns) -> Result<()> {
     // The first look takes over what belongs to the dead, page by page.
     engine.fire_due()?;
-    let children = below.pictures.iter();
+    let children = below.views.iter();
     let open = children.filter(|it| !it.state.phase.is_ended());
     let ids = open.map(|it| it.state.run_id.as_str());
     for id in ids.chain([run_id]) {

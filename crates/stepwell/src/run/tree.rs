@@ -16,7 +16,7 @@ use stepwell_kernel::time::Time;
 
 use super::RunEngine;
 use super::follow::family;
-use crate::log::Hold;
+use crate::log::LogHold;
 use crate::term::{self, Paint, width};
 use chatter::Chatter;
 use layout::{Screen, screen};
@@ -43,7 +43,7 @@ pub(super) struct Tree {
     frame: usize,
     chatter: Chatter,
     /// A line between two drawings would tear them: they are written above the next.
-    log: Option<Hold>,
+    log: Option<LogHold>,
 }
 
 impl Tree {
@@ -55,7 +55,7 @@ impl Tree {
             last: None,
             frame: 0,
             chatter: Chatter::default(),
-            log: Some(Hold::new()),
+            log: Some(LogHold::new()),
         }
     }
 
@@ -103,7 +103,7 @@ impl Tree {
             height,
             paint: self.paint,
         });
-        let logged = self.log.as_ref().map(Hold::lines).unwrap_or_default();
+        let logged = self.log.as_ref().map(LogHold::lines).unwrap_or_default();
         if lines == self.drawn && logged.is_empty() {
             return Ok(());
         }

@@ -8,8 +8,8 @@ use clap::Args;
 use stepwell_kernel::contract::Recorder;
 
 use crate::exit::Exit;
-use crate::picture::Picture;
 use crate::run::wire;
+use crate::run_view::RunView;
 use crate::store::StoreArgs;
 
 /// How often the store is asked for more.
@@ -40,19 +40,19 @@ pub(super) struct EventsArgs {
     store: StoreArgs,
     /// Events are always JSON; this is taken so that every command takes it
     #[arg(short, long, value_enum, hide = true)]
-    output: Option<crate::run::Output>,
+    output: Option<crate::output_format::OutputFormat>,
 }
 
 pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
     let _ = args.output;
     let store = args.store.read()?;
-    let mut picture = Picture::read(&*store, &args.run)?;
+    let mut view = RunView::read(&*store, &args.run)?;
     let mut recorder = Recorder::new(&args.run);
     loop {
-        let fresh = std::mem::take(&mut picture.events);
+        let fresh = std::mem::take(&mut view.events);
         let mut out = io::stdout().lock();
         for event in &fresh {
-            let mut line = wire::event(&mut recorder, &picture.plan, event)?;
+            let mut line = wire::event(&mut recorder, &view.plan, event)?;
             if let Some(fields) = line.as_object_mut().filter(|_| !args.ext) {
                 for name in ["ext", "prevHash", "hash"] {
                     fields.remove(name);
@@ -64,10 +64,10 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
         }
         out.flush()?;
         drop(out);
-        if !args.follow || picture.state.phase.is_ended() {
+        if !args.follow || view.state.phase.is_ended() {
             return Ok(Exit::Ok);
         }
         std::thread::sleep(LOOK);
-        picture.catch_up(&*store)?;
+        view.catch_up(&*store)?;
     }
 }

@@ -10,7 +10,7 @@ use stepwell_engine::store::{RunFilter, RunSummary};
 use stepwell_kernel::time::Time;
 
 use crate::exit::Exit;
-use crate::run::Output;
+use crate::output_format::OutputFormat;
 use crate::store::{StoreArgs, word};
 use crate::term::{self, Paint, Tone, duration, one_line};
 
@@ -39,8 +39,8 @@ pub(super) struct ListArgs {
     #[arg(long, value_name = "RUN")]
     before: Option<String>,
     /// How to print them
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
 }
@@ -78,12 +78,12 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit> {
     runs.truncate(args.limit);
     let next = runs.last().filter(|_| more).map(|it| it.run_id.clone());
     match args.output {
-        Output::Json => {
+        OutputFormat::Json => {
             let all: Vec<Json> = runs.iter().map(entry).collect();
             let text = serde_json::to_string_pretty(&json!({ "runs": all, "before": next }))?;
             term::print(&format!("{text}\n"))?;
         }
-        Output::Human => {
+        OutputFormat::Human => {
             let paint = term::stdout_paint();
             let mut text = table(&runs, SystemClock.now(), paint);
             if let Some(next) = next {

@@ -18,13 +18,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::Refused;
 use crate::exit::Exit;
-use crate::picture::Picture;
-use crate::run::Output;
+use crate::output_format::OutputFormat;
 use crate::run::report::Failing;
+use crate::run_view::RunView;
 use crate::store::{StoreArgs, word};
 use crate::term;
 use crate::work::DataArgs;
-use print::{Printer, Wanted};
+use print::{LogPrinter, LogQuery};
 
 /// How often a log that grows is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -33,7 +33,7 @@ const TAIL: usize = 10;
 
 /// The log of one execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeptLog {
+pub(crate) struct ExecutionLog {
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub(crate) step_id: String,
     pub(crate) execution: u32,
@@ -44,7 +44,7 @@ pub(crate) struct KeptLog {
 /// Where the logs of steps are. Reading works from any process, while the log grows.
 pub(crate) trait LogReader {
     /// The executions of a run that have said something, those that were silent longest first.
-    fn list(&self, run_id: &str) -> Result<Vec<KeptLog>>;
+    fn list(&self, run_id: &str) -> Result<Vec<ExecutionLog>>;
 
     /// The lines of one execution from a place on, and the place behind the last of them. The first
     /// place is 0; what others mean is the reader's own business.
@@ -64,20 +64,20 @@ pub(crate) trait LogReader {
 pub(crate) fn open(store: &StoreArgs, data: &DataArgs) -> Result<Box<dyn LogReader>> {
     let logs = data.open(&store.address()?)?.logs;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    Ok(Box::new(Kept { logs, runtime }))
+    Ok(Box::new(StoredLogs { logs, runtime }))
 }
 
 /// The logs that workers keep.
-struct Kept {
+struct StoredLogs {
     logs: Logs,
     runtime: Runtime,
 }
 
-impl LogReader for Kept {
-    fn list(&self, run_id: &str) -> Result<Vec<KeptLog>> {
+impl LogReader for StoredLogs {
+    fn list(&self, run_id: &str) -> Result<Vec<ExecutionLog>> {
         let mut files = self.runtime.block_on(self.logs.list(run_id))?;
         files.sort_by_key(|file| file.modified);
-        let kept = |file: LogFile| KeptLog {
+        let kept = |file: LogFile| ExecutionLog {
             step_id: file.step_id,
             execution: file.execution,
             bytes: file.bytes,
@@ -151,20 +151,20 @@ pub(super) struct LogsArgs {
     #[command(flatten)]
     data: DataArgs,
     /// How to print them: human or json, which is one object per line
-    #[arg(short, long, value_enum, default_value_t = Output::Human, hide_possible_values = true)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human, hide_possible_values = true)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
 }
 
 pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
     let store = args.store.read()?;
-    let mut picture = Picture::read(&*store, &args.run)?;
+    let mut view = RunView::read(&*store, &args.run)?;
     if let Some(step) = &args.step {
-        must_exist(&picture, step)?;
+        must_exist(&view, step)?;
     }
     let reader = open(&args.store, &args.data)?;
-    let wanted = Wanted {
+    let wanted = LogQuery {
         run_id: &args.run,
         step: args.step.as_deref(),
         attempt: args.attempt,
@@ -172,10 +172,10 @@ pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
         output: args.output,
         paint: term::stdout_paint(),
     };
-    let mut printer = Printer::new(&*reader, wanted);
+    let mut printer = LogPrinter::new(&*reader, wanted);
     loop {
         // Before the log is read: what is said until the end is then in it.
-        let over = !args.follow || picture.state.phase.is_ended();
+        let over = !args.follow || view.state.phase.is_ended();
         let mut out = io::stdout().lock();
         printer.print(&mut out)?;
         out.flush()?;
@@ -184,26 +184,26 @@ pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
             break;
         }
         std::thread::sleep(LOOK);
-        picture.catch_up(&*store)?;
+        view.catch_up(&*store)?;
     }
     if printer.has_found_none() {
-        return Err(missing(args, &picture, &*reader).into());
+        return Err(missing(args, &view, &*reader).into());
     }
     Ok(Exit::Ok)
 }
 
-fn must_exist(picture: &Picture, step: &str) -> Result<()> {
-    if parse_target(&picture.plan, step).is_some() {
+fn must_exist(view: &RunView, step: &str) -> Result<()> {
+    if parse_target(&view.plan, step).is_some() {
         return Ok(());
     }
-    let steps = picture.plan.net().steps.iter();
+    let steps = view.plan.net().steps.iter();
     let known: Vec<&str> = steps.map(|step| step.name.as_str()).collect();
     let bare = step.split(['#', '[', '~']).next().unwrap_or(step);
     let hint = match nearest(bare, &known) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => format!(
             "`stepwell runs show {}` lists them",
-            word(&picture.state.run_id)
+            word(&view.state.run_id)
         ),
     };
     let what = format!("the run has no step {}; {hint}", quote(step));
@@ -211,7 +211,7 @@ fn must_exist(picture: &Picture, step: &str) -> Result<()> {
 }
 
 /// Why there is nothing to print.
-fn missing(args: &LogsArgs, picture: &Picture, reader: &dyn LogReader) -> Refused {
+fn missing(args: &LogsArgs, view: &RunView, reader: &dyn LogReader) -> Refused {
     let run = &args.run;
     let whose = match (&args.step, args.attempt) {
         (Some(step), Some(attempt)) => format!("attempt {attempt} of {step}"),
@@ -219,7 +219,7 @@ fn missing(args: &LogsArgs, picture: &Picture, reader: &dyn LogReader) -> Refuse
         (None, Some(attempt)) => format!("an attempt {attempt}"),
         (None, None) => "its steps".to_owned(),
     };
-    let child = args.step.as_ref().and_then(|step| child(picture, step));
+    let child = args.step.as_ref().and_then(|step| child(view, step));
     let hint = match child {
         Some(child) => format!(
             "it is a run of its own: `stepwell runs logs {}`",
@@ -235,8 +235,8 @@ fn missing(args: &LogsArgs, picture: &Picture, reader: &dyn LogReader) -> Refuse
 }
 
 /// The run that a step started last.
-fn child(picture: &Picture, step: &str) -> Option<String> {
-    let wanted = picture.plan.parse_step_id(step)?;
+fn child(view: &RunView, step: &str) -> Option<String> {
+    let wanted = view.plan.parse_step_id(step)?;
     let key = |event: &Event| match &event.body {
         Body::StepWaiting {
             step,
@@ -245,5 +245,5 @@ fn child(picture: &Picture, step: &str) -> Option<String> {
         } if *step == wanted => Some(run_id_for(request_key)),
         _ => None,
     };
-    picture.events.iter().rev().find_map(key)
+    view.events.iter().rev().find_map(key)
 }

@@ -17,7 +17,7 @@ use stepwell_kernel::command::{Already, Command, Reply};
 use stepwell_kernel::event::Body;
 use stepwell_stores::OpenMode;
 
-use crate::picture::Picture;
+use crate::run_view::RunView;
 use crate::store::StoreArgs;
 
 /// How often an answer is looked for.
@@ -60,15 +60,15 @@ pub(super) fn send(
     place: &StoreArgs,
     run_id: &str,
     patience: Duration,
-    make: impl FnOnce(&dyn Store, &Picture) -> Result<Command, Error>,
+    make: impl FnOnce(&dyn Store, &RunView) -> Result<Command, Error>,
 ) -> Result<Sent> {
     let (store, mode) = place.own_or_visit()?;
-    let picture = Picture::read(&*store, run_id)?;
-    let command = make(&*store, &picture)?;
+    let view = RunView::read(&*store, run_id)?;
+    let command = make(&*store, &view)?;
     let until = Instant::now() + patience;
     let sent = match mode {
-        OpenMode::Guest => ask(&*store, picture.run, &command, until, &mut || Ok(()))?,
-        OpenMode::Own | OpenMode::ReadOnly => decide(store.clone(), &picture, &command, until)?,
+        OpenMode::Guest => ask(&*store, view.run, &command, until, &mut || Ok(()))?,
+        OpenMode::Own | OpenMode::ReadOnly => decide(store.clone(), &view, &command, until)?,
     };
     if sent == Sent::Done {
         must_be_accepted(&*store, run_id, &command)?;
@@ -112,11 +112,11 @@ fn engine(store: Arc<dyn Store>) -> Result<Engine<SystemClock>> {
 /// Decides it here, unless a living process has the run.
 fn decide(
     store: Arc<dyn Store>,
-    picture: &Picture,
+    view: &RunView,
     command: &Command,
     until: Instant,
 ) -> Result<Sent> {
-    let run = picture.run;
+    let run = view.run;
     let session = || -> Result<_> {
         let stored = store.load(run)?;
         Ok(stored.and_then(|stored| stored.head.session))
@@ -139,7 +139,7 @@ fn decide(
             // Taken over with all that the dead one had, page by page.
             engine.fire_due()?;
         }
-        let reply = engine.submit(&picture.state.run_id, command.clone())?;
+        let reply = engine.submit(&view.state.run_id, command.clone())?;
         // Its consequences for other runs lie in their mailboxes.
         engine.fire_due()?;
         match reply {
@@ -210,8 +210,8 @@ fn must_be_accepted(store: &dyn Store, run_id: &str, command: &Command) -> Resul
     else {
         return Ok(());
     };
-    let picture = Picture::read(store, run_id)?;
-    for event in picture.events.iter().rev() {
+    let view = RunView::read(store, run_id)?;
+    for event in view.events.iter().rev() {
         if let Body::SignalRejected {
             signal_id: id,
             code,
@@ -223,7 +223,7 @@ fn must_be_accepted(store: &dyn Store, run_id: &str, command: &Command) -> Resul
             return Err(Refused(format!("{code}: {message}")).into());
         }
     }
-    if signal == "RETRY_RUN" && picture.state.phase.is_ended() {
+    if signal == "RETRY_RUN" && view.state.phase.is_ended() {
         let repeated = run_id_for(&format!("{run_id}|RETRY_RUN|{signal_id}"));
         let until = Instant::now() + Duration::from_secs(2);
         while store.find(&repeated)?.is_none() {

@@ -11,10 +11,11 @@ use stepwell_kernel::keys::TokenKey;
 
 use super::why;
 use crate::exit::Exit;
-use crate::picture::{Below, Picture};
+use crate::output_format::OutputFormat;
 use crate::run::report::{self, Ending};
 use crate::run::tree::{self, Live};
-use crate::run::{Output, wire};
+use crate::run::wire;
+use crate::run_view::{ChildRuns, RunView};
 use crate::store::StoreArgs;
 use crate::term::{self, Paint, Tone, one_line, pad};
 
@@ -33,48 +34,48 @@ pub(super) struct ShowArgs {
     #[arg(long)]
     tokens: bool,
     /// How to print it
-    #[arg(short, long, value_enum, default_value_t = Output::Human)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
     let store = args.store.read()?;
-    let picture = Picture::read(&*store, &args.run)?;
+    let view = RunView::read(&*store, &args.run)?;
     let tokens = match args.tokens {
-        true => tokens(&*store, &picture)?,
+        true => tokens(&*store, &view)?,
         false => Vec::new(),
     };
     let text = match args.output {
-        Output::Json => {
-            let value = json(&picture, args.tokens.then_some(&tokens[..]))?;
+        OutputFormat::Json => {
+            let value = json(&view, args.tokens.then_some(&tokens[..]))?;
             format!("{}\n", serde_json::to_string_pretty(&value)?)
         }
-        Output::Human => {
-            let below = Below::read(&*store, &picture)?;
+        OutputFormat::Human => {
+            let below = ChildRuns::read(&*store, &view)?;
             let store = args.store.flag();
-            drawing(&picture, &below, store, &tokens, term::stdout_paint())
+            drawing(&view, &below, store, &tokens, term::stdout_paint())
         }
     };
     term::print(&text)?;
     Ok(Exit::Ok)
 }
 
-fn tokens(store: &dyn Store, picture: &Picture) -> Result<Vec<(String, String)>> {
+fn tokens(store: &dyn Store, view: &RunView) -> Result<Vec<(String, String)>> {
     let key = TokenKey(store.secret()?);
-    let (plan, state) = (&picture.plan, &picture.state);
+    let (plan, state) = (&view.plan, &view.state);
     let token = |at| Some((plan.step_id(at), open_token(plan, state, at, &key)?));
     let open = state.open.iter();
     Ok(open.filter_map(|at| token(*at)).collect())
 }
 
-fn json(picture: &Picture, tokens: Option<&[(String, String)]>) -> Result<Json> {
-    let (plan, state) = (&picture.plan, &picture.state);
-    let mut value = wire::snapshot(plan, state, &picture.events, &Ending::default())?;
-    let reasons = why::reasons(picture, SystemClock.now());
+fn json(view: &RunView, tokens: Option<&[(String, String)]>) -> Result<Json> {
+    let (plan, state) = (&view.plan, &view.state);
+    let mut value = wire::snapshot(plan, state, &view.events, &Ending::default())?;
+    let reasons = why::reasons(view, SystemClock.now());
     value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
-    value["ext"]["hasOwner"] = picture.head.session.is_some().into();
+    value["ext"]["hasOwner"] = view.head.session.is_some().into();
     if let Some(tokens) = tokens {
         let pairs = tokens.iter().cloned();
         let map: Map<String, Json> = pairs.map(|(step, token)| (step, token.into())).collect();
@@ -84,29 +85,29 @@ fn json(picture: &Picture, tokens: Option<&[(String, String)]>) -> Result<Json> 
 }
 
 fn drawing(
-    picture: &Picture,
-    below: &Below,
+    view: &RunView,
+    below: &ChildRuns,
     store: String,
     tokens: &[(String, String)],
     paint: Paint,
 ) -> String {
     let now = SystemClock.now();
-    let children: Vec<Live<'_>> = below.pictures.iter().map(Picture::live).collect();
-    let mut text = tree::still(picture.live(), &children, now, paint);
+    let children: Vec<Live<'_>> = below.views.iter().map(RunView::live).collect();
+    let mut text = tree::still(view.live(), &children, now, paint);
     let ending = Ending::shown(store);
-    text.push_str(&report::summary(picture.live(), &children, &ending, paint));
+    text.push_str(&report::summary(view.live(), &children, &ending, paint));
     let mut fact = |name: &str, value: &str| {
         let name = paint.tone(Tone::Dim, &pad(name, 12));
         text.push_str(&format!("  {name}  {}\n", one_line(value)));
     };
-    fact("created", &picture.state.created_at.to_rfc3339());
-    if picture.state.phase.is_ended() {
+    fact("created", &view.state.created_at.to_rfc3339());
+    if view.state.phase.is_ended() {
         return text;
     }
-    for reason in why::reasons(picture, now) {
+    for reason in why::reasons(view, now) {
         fact("waits for", &reason.text);
     }
-    match picture.head.session {
+    match view.head.session {
         Some(_) => fact("held by", "a process that works on it, or did when it died"),
         None => fact("held by", "nobody"),
     }

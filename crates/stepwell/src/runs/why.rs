@@ -9,8 +9,8 @@ use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::time::Time;
 
-use crate::picture::Picture;
 use crate::run::phrases::waits_for;
+use crate::run_view::RunView;
 use crate::term::duration;
 
 /// Something that can make a run move.
@@ -26,8 +26,8 @@ impl Reason {
     }
 }
 
-pub(super) fn reasons(picture: &Picture, now: Time) -> Vec<Reason> {
-    let (plan, state) = (&picture.plan, &picture.state);
+pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
+    let (plan, state) = (&view.plan, &view.state);
     let run = &state.run_id;
     let mut all = Vec::new();
     for source in wake_sources(plan, state) {
@@ -100,8 +100,8 @@ pub(super) fn reasons(picture: &Picture, now: Time) -> Vec<Reason> {
 }
 
 /// Whether a person can make the run move: an engine need not know of it.
-pub(crate) fn waits_for_someone(picture: &Picture) -> bool {
-    let sources = wake_sources(&picture.plan, &picture.state);
+pub(crate) fn waits_for_someone(view: &RunView) -> bool {
+    let sources = wake_sources(&view.plan, &view.state);
     sources.iter().any(|source| {
         matches!(
             source,

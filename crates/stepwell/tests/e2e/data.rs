@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::listener::{Listener, OK};
-use crate::stage::{RUN, Stage};
+use crate::test_site::{RUN, TestSite};
 
 const LARGE: &str = r#"
 apiVersion: noetl.io/v2
@@ -49,26 +49,26 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 // also proves: P11
 #[test]
 fn c29_a_large_result_is_beside_the_log_and_read_from_there_after_a_restart() {
-    let stage = Stage::new("large");
-    let file = stage.file("large.yaml", LARGE);
-    stage.hold("pause");
-    let process = stage.start(&file, &[]);
-    stage.begun("pause", 1);
+    let site = TestSite::new("large");
+    let file = site.file("large.yaml", LARGE);
+    site.hold("pause");
+    let process = site.start(&file, &[]);
+    site.begun("pause", 1);
     process.kill();
 
-    let log = stage.log();
+    let log = site.log();
     let made = log.of("StepCompleted", "make")[0];
     let text = made.to_string();
     assert!(text.len() < 8 * 1024, "{} bytes in the log", text.len());
     assert!(!text.contains("row 050000"), "{text}");
     assert!(text.contains("artifact:runs/run_a/make/1/"), "{text}");
-    let kept = files(&stage.folder.join(".stepwell/artifacts"));
+    let kept = files(&site.folder.join(".stepwell/artifacts"));
     let bytes: u64 = kept.iter().map(|it| it.metadata().unwrap().len()).sum();
     assert!(bytes > 1_000_000, "{bytes} bytes in {kept:?}");
 
-    stage.hold_no_more("pause");
-    stage.good(&["run", &file, "--resume"]);
-    let log = stage.log();
+    site.hold_no_more("pause");
+    site.good(&["run", &file, "--resume"]);
+    let log = site.log();
     let used = log.of("StepCompleted", "use")[0].to_string();
     for part in ["\"rows\":75000", "row 074999", "\"count\":75000"] {
         assert!(used.contains(part), "{part}: {used}");
@@ -120,13 +120,13 @@ workflow:
 #[test]
 fn c28_a_secret_is_nowhere_but_in_the_step_that_needs_it() {
     const SECRET: &str = "Tr0ub4dor/&3 + a horse";
-    let stage = Stage::new("leaky")
+    let site = TestSite::new("leaky")
         .with("STEPWELL_SECRET_API_KEY", SECRET)
         .with("STEPWELL_LOG", "trace");
-    let file = stage.file("leaky.yaml", LEAKY);
+    let file = site.file("leaky.yaml", LEAKY);
     let listener = Listener::start(0, OK);
     let sink = format!("hook=webhook:{}", listener.url());
-    let call = stage.run(&file, &["--sink", &sink]);
+    let call = site.run(&file, &["--sink", &sink]);
     assert_eq!(call.code, 3, "{}{}", call.out, call.err);
     assert!(call.out.contains("wrong: ***"), "{}", call.out);
     let sent: Vec<String> = listener.heard().into_iter().map(|it| it.body).collect();
@@ -139,7 +139,7 @@ fn c28_a_secret_is_nowhere_but_in_the_step_that_needs_it() {
         &["outbox", "list"],
         &["alerts", "list"],
     ] {
-        let call = stage.call(args);
+        let call = site.call(args);
         said.extend([call.out, call.err]);
     }
     let forms = [
@@ -151,14 +151,14 @@ fn c28_a_secret_is_nowhere_but_in_the_step_that_needs_it() {
         for text in &said {
             assert!(!text.contains(form.as_str()), "{form}: {text}");
         }
-        for path in files(&stage.folder) {
+        for path in files(&site.folder) {
             let bytes = std::fs::read(&path).unwrap();
             let found = bytes.windows(form.len()).any(|it| it == form.as_bytes());
             assert!(!found, "{form} is in {}", path.display());
         }
     }
     // The step itself had it.
-    let logs = stage.good(&["runs", "logs", RUN]);
+    let logs = site.good(&["runs", "logs", RUN]);
     assert!(logs.contains("plain ***"), "{logs}");
     assert!(logs.contains("python says ***"), "{logs}");
 }

@@ -1,7 +1,7 @@
 //! Processes that are killed, or frozen, in the middle of what takes longer: loops, sleeps, child runs
 //! and pipelines.
 
-use crate::stage::{RUN, Stage, is_gone, soon};
+use crate::test_site::{RUN, TestSite, is_gone, soon};
 
 fn playbook(name: &str, workflow: &str) -> String {
     format!(
@@ -11,7 +11,7 @@ fn playbook(name: &str, workflow: &str) -> String {
 
 #[test]
 fn a_loop_goes_on_with_the_items_that_were_not_done() {
-    let stage = Stage::new("loop");
+    let site = TestSite::new("loop");
     let text = playbook(
         "many",
         r#"
@@ -35,27 +35,27 @@ fn a_loop_goes_on_with_the_items_that_were_not_done() {
       code: result = [item["data"] for item in results]
 "#,
     );
-    let file = stage.file("many.yaml", &text);
+    let file = site.file("many.yaml", &text);
     let held = ["each[7]", "each[8]", "each[9]"];
-    held.iter().for_each(|item| stage.hold(item));
-    let process = stage.start(&file, &[]);
-    let pids: Vec<u32> = held.iter().map(|item| stage.begun(item, 1)).collect();
+    held.iter().for_each(|item| site.hold(item));
+    let process = site.start(&file, &[]);
+    let pids: Vec<u32> = held.iter().map(|item| site.begun(item, 1)).collect();
     // No more than three are in flight, so nothing else has begun.
-    assert_eq!(stage.times("each[10]"), (0, 0));
+    assert_eq!(site.times("each[10]"), (0, 0));
     process.kill();
     soon("they end with their worker", || {
         pids.iter().all(|pid| is_gone(*pid))
     });
-    held.iter().for_each(|item| stage.hold_no_more(item));
-    stage.good(&["run", &file, "--resume"]);
+    held.iter().for_each(|item| site.hold_no_more(item));
+    site.good(&["run", &file, "--resume"]);
 
-    let log = stage.log();
+    let log = site.log();
     for number in 0..20 {
         let item = format!("each[{number}]");
         let times = if held.contains(&item.as_str()) { 2 } else { 1 };
         assert_eq!(log.count("StepCompleted", &item), 1, "{item}");
         assert_eq!(log.executions(&item), times, "{item}");
-        assert_eq!(stage.times(&item), (times, 1), "{item}");
+        assert_eq!(site.times(&item), (times, 1), "{item}");
     }
     assert_eq!(log.count("StepCompleted", "each"), 1);
     assert_eq!(log.count("StepCompleted", "after"), 1);
@@ -67,12 +67,12 @@ fn a_loop_goes_on_with_the_items_that_were_not_done() {
 
 #[test]
 fn a_run_that_a_pipeline_has_called_is_called_once() {
-    let stage = Stage::new("child");
+    let site = TestSite::new("child");
     let child = playbook(
         "inner",
         "  - step: slow\n    tool: {kind: shell, cmds: [echo from the child]}\n",
     );
-    stage.file("inner.yaml", &child);
+    site.file("inner.yaml", &child);
     let parent = playbook(
         "outer",
         "
@@ -83,31 +83,31 @@ fn a_run_that_a_pipeline_has_called_is_called_once() {
       - {name: behind, kind: shell, cmds: [echo behind]}
 ",
     );
-    let file = stage.file("outer.yaml", &parent);
-    stage.hold("slow");
-    let process = stage.start(&file, &[]);
-    stage.begun("slow", 1);
+    let file = site.file("outer.yaml", &parent);
+    site.hold("slow");
+    let process = site.start(&file, &[]);
+    site.begun("slow", 1);
     process.kill();
-    stage.hold_no_more("slow");
-    stage.good(&["run", &file, "--resume"]);
+    site.hold_no_more("slow");
+    site.good(&["run", &file, "--resume"]);
 
-    let list = stage.good(&["runs", "list", "-o", "json"]);
+    let list = site.good(&["runs", "list", "-o", "json"]);
     assert_eq!(list.matches("\"COMPLETED\"").count(), 2, "{list}");
-    assert_eq!(stage.times("slow"), (2, 1));
+    assert_eq!(site.times("slow"), (2, 1));
     // The parent waited while its child ran; what it had done before is not done again.
-    let texts = |seen: &crate::stage::Seen| (seen.what == "began", seen.key.clone());
-    let seen = stage.seen();
+    let texts = |seen: &crate::test_site::WitnessLine| (seen.what == "began", seen.key.clone());
+    let seen = site.seen();
     for task in ["before", "behind"] {
         let began = seen.iter().map(texts);
         let began = began.filter(|(began, key)| *began && key.ends_with(&format!(".{task}")));
         assert_eq!(began.count(), 1, "{task}: {seen:?}");
     }
-    assert_eq!(stage.log().count("StepCompleted", "call"), 1);
+    assert_eq!(site.log().count("StepCompleted", "call"), 1);
 }
 
 #[test]
 fn a_sleep_is_not_started_over() {
-    let stage = Stage::new("sleep");
+    let site = TestSite::new("sleep");
     let text = playbook(
         "naps",
         "
@@ -118,22 +118,22 @@ fn a_sleep_is_not_started_over() {
       - {name: behind, kind: shell, cmds: [echo behind]}
 ",
     );
-    let file = stage.file("naps.yaml", &text);
-    let process = stage.start(&file, &[]);
+    let file = site.file("naps.yaml", &text);
+    let process = site.start(&file, &[]);
     process.until("waiting  (sleeps");
     process.kill();
-    stage.good(&["run", &file, "--resume"]);
-    let log = stage.log();
+    site.good(&["run", &file, "--resume"]);
+    let log = site.log();
     assert_eq!(log.count("StepWaiting", "nap"), 1, "{:?}", log.types());
     assert_eq!(log.count("StepCompleted", "nap"), 1);
-    let keys: Vec<String> = stage.seen().into_iter().map(|it| it.key).collect();
+    let keys: Vec<String> = site.seen().into_iter().map(|it| it.key).collect();
     let count = |task: &str| keys.iter().filter(|key| key.ends_with(task)).count();
     assert_eq!((count(".before"), count(".behind")), (2, 2), "{keys:?}");
 }
 
 #[test]
 fn p26_a_worker_that_dies_in_a_pipeline_loses_its_lease_and_the_step_is_tried_again() {
-    let stage = Stage::new("pipeline");
+    let site = TestSite::new("pipeline");
     let text = playbook(
         "two",
         r#"
@@ -163,14 +163,14 @@ fn p26_a_worker_that_dies_in_a_pipeline_loses_its_lease_and_the_step_is_tried_ag
     tool: {kind: noop}
 "#,
     );
-    let file = stage.file("two.yaml", &text);
-    stage.hold("work");
-    let process = stage.start(&file, &[]);
-    stage.begun("work", 1);
+    let file = site.file("two.yaml", &text);
+    site.hold("work");
+    let process = site.start(&file, &[]);
+    site.begun("work", 1);
     process.kill();
-    stage.hold_no_more("work");
-    stage.good(&["run", &file, "--resume"]);
-    let log = stage.log();
+    site.hold_no_more("work");
+    site.good(&["run", &file, "--resume"]);
+    let log = site.log();
     // That the worker is gone is the engine's matter: no rule of the task was asked.
     let lost = log.of("StepExecutionFailed", "work");
     assert_eq!(lost.len(), 1, "{:?}", log.types());
@@ -184,27 +184,27 @@ fn p26_a_worker_that_dies_in_a_pipeline_loses_its_lease_and_the_step_is_tried_ag
 /// reports when it wakes is no longer wanted.
 #[test]
 fn p26_a_result_that_comes_after_the_lease_is_refused() {
-    let stage = Stage::on_postgres("frozen");
+    let site = TestSite::on_postgres("frozen");
     let text = playbook(
         "frozen",
         "  - step: slow\n    tool: {kind: shell, cmds: [echo slow]}\n",
     );
-    let file = stage.file("frozen.yaml", &text);
-    stage.hold("slow");
-    let frozen = stage.start(&file, &[]);
-    stage.begun("slow", 1);
+    let file = site.file("frozen.yaml", &text);
+    site.hold("slow");
+    let frozen = site.start(&file, &[]);
+    site.begun("slow", 1);
     frozen.send("STOP");
-    stage.park("slow");
-    stage.good(&["resume", RUN]);
-    let log = stage.log();
+    site.park("slow");
+    site.good(&["resume", RUN]);
+    let log = site.log();
     assert_eq!(log.executions("slow"), 2);
     assert_eq!(log.count("StepCompleted", "slow"), 1);
 
     frozen.send("CONT");
-    stage.release_parked();
+    site.release_parked();
     let (code, said) = frozen.end();
     assert_eq!(code, 0, "{said}");
-    assert_eq!(stage.times("slow"), (2, 2), "both have done the work");
-    let after = stage.log();
+    assert_eq!(site.times("slow"), (2, 2), "both have done the work");
+    let after = site.log();
     assert_eq!(after.0, log.0, "the late result has left no trace");
 }

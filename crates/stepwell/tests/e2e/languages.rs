@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::servers;
-use crate::stage::{Stage, example, is_gone, soon};
+use crate::test_site::{TestSite, example, is_gone, soon};
 
 /// An example, and what is known about it.
 struct Play {
@@ -70,9 +70,9 @@ const WORDS: Play = Play {
 
 impl Play {
     /// That it ended well, each step completed once and in order, and what it leaves.
-    fn is_done(&self, stage: &Stage) {
-        assert_eq!(stage.show()["status"], "COMPLETED");
-        let log = stage.log();
+    fn is_done(&self, site: &TestSite) {
+        assert_eq!(site.show()["status"], "COMPLETED");
+        let log = site.log();
         let done = log.completed();
         let mut rest = done.as_slice();
         for steps in self.order {
@@ -84,15 +84,15 @@ impl Play {
         }
         assert!(rest.is_empty(), "{done:?}");
         assert_eq!(log.types().last(), Some(&"RunCompleted"));
-        assert_eq!(stage.read(self.leaves.0), self.leaves.1);
+        assert_eq!(site.read(self.leaves.0), self.leaves.1);
     }
 
     /// That nothing was done that the log does not know of, and that keys tell steps apart.
-    fn is_witnessed(&self, stage: &Stage) {
-        let log = stage.log();
+    fn is_witnessed(&self, site: &TestSite) {
+        let log = site.log();
         let mut keys = BTreeMap::new();
-        for seen in stage.seen() {
-            let (began, ended) = stage.times(&seen.step);
+        for seen in site.seen() {
+            let (began, ended) = site.times(&seen.step);
             assert_eq!(began, log.executions(&seen.step), "{}", seen.step);
             assert_eq!(ended, 1, "{}", seen.step);
             let step = keys.entry(seen.key).or_insert_with(|| seen.step.clone());
@@ -103,31 +103,31 @@ impl Play {
     }
 
     fn runs_to_its_end(&self) {
-        let stage = Stage::new(&format!("{}-runs", self.name));
-        let call = stage.run(&example(self.file), &[]);
+        let site = TestSite::new(&format!("{}-runs", self.name));
+        let call = site.run(&example(self.file), &[]);
         assert_eq!(call.code, 0, "{}{}", call.out, call.err);
-        self.is_done(&stage);
-        self.is_witnessed(&stage);
-        assert_eq!(stage.times(self.middle), (1, 1));
+        self.is_done(&site);
+        self.is_witnessed(&site);
+        assert_eq!(site.times(self.middle), (1, 1));
     }
 
     fn survives_a_kill(&self) {
-        let stage = Stage::new(&format!("{}-killed", self.name));
-        stage.hold(self.middle);
-        let process = stage.start(&example(self.file), &[]);
-        let step = stage.begun(self.middle, 1);
+        let site = TestSite::new(&format!("{}-killed", self.name));
+        site.hold(self.middle);
+        let process = site.start(&example(self.file), &[]);
+        let step = site.begun(self.middle, 1);
         process.kill();
         soon("the step ends with its worker", || is_gone(step));
-        let log = stage.log();
+        let log = site.log();
         assert_eq!(log.count("StepCompleted", self.middle), 0);
         let before: Vec<String> = log.completed().into_iter().map(str::to_owned).collect();
         assert!(!before.is_empty());
 
-        stage.hold_no_more(self.middle);
-        stage.good(&["run", &example(self.file), "--resume"]);
-        self.is_done(&stage);
-        self.is_witnessed(&stage);
-        let log = stage.log();
+        site.hold_no_more(self.middle);
+        site.good(&["run", &example(self.file), "--resume"]);
+        self.is_done(&site);
+        self.is_witnessed(&site);
+        let log = site.log();
         assert_eq!(log.executions(self.middle), 2);
         for step in before {
             assert_eq!(log.executions(&step), 1, "{step} was done before");
@@ -187,10 +187,10 @@ fn a_playbook_survives_a_kill() {
 
 #[test]
 fn a_playbook_takes_the_way_that_its_input_asks_for() {
-    let stage = Stage::new("playbook-empty");
-    let call = stage.run(&example(WORDS.file), &["--input", "texts=[]"]);
+    let site = TestSite::new("playbook-empty");
+    let call = site.run(&example(WORDS.file), &["--input", "texts=[]"]);
     assert_eq!(call.code, 0, "{}{}", call.out, call.err);
-    assert_eq!(stage.log().completed(), ["choose", "nothing"]);
+    assert_eq!(site.log().completed(), ["choose", "nothing"]);
     assert!(
         call.out.contains("there is nothing to count"),
         "{}",
@@ -200,16 +200,16 @@ fn a_playbook_takes_the_way_that_its_input_asks_for() {
 
 #[test]
 fn a_playbook_fetches_page_by_page_from_a_server_that_is_busy_at_first() {
-    let stage = Stage::new("pages");
+    let site = TestSite::new("pages");
     let server = format!("api_url={}", servers::pages());
-    let call = stage.run(
+    let call = site.run(
         &example("playbook/paginated-fetch.yaml"),
         &["--input", &server],
     );
     assert_eq!(call.code, 0, "{}{}", call.out, call.err);
     assert!(call.out.contains("fetched 7 items"), "{}", call.out);
     assert_eq!(
-        stage.log().completed(),
+        site.log().completed(),
         [
             "hello",
             "fetch_page",

@@ -13,4 +13,4 @@ mod languages;
 mod listener;
 mod saga;
 mod servers;
-mod stage;
+mod test_site;

@@ -2,30 +2,30 @@
 
 use std::collections::BTreeSet;
 
-use crate::stage::{RUN, Stage, example};
+use crate::test_site::{RUN, TestSite, example};
 
 const TRIP: &str = "actions/trip.yaml";
 const UNDONE: &str = "booked flight\nbooked hotel\ncancelled hotel\ncancelled flight\n";
 
-fn is_undone(stage: &Stage) {
-    assert_eq!(stage.read("bookings.txt"), UNDONE);
-    let log = stage.log();
+fn is_undone(site: &TestSite) {
+    assert_eq!(site.read("bookings.txt"), UNDONE);
+    let log = site.log();
     assert_eq!(log.completed(), ["flight", "hotel"]);
     assert_eq!(log.count("StepFailed", "car"), 1);
     for step in ["flight", "hotel"] {
         assert_eq!(log.count("UndoCompleted", step), 1, "{:?}", log.types());
     }
-    assert_eq!(stage.times("itinerary"), (0, 0));
-    assert_eq!(stage.show()["status"], "FAILED");
+    assert_eq!(site.times("itinerary"), (0, 0));
+    assert_eq!(site.show()["status"], "FAILED");
 }
 
 #[test]
 fn what_was_done_is_undone_the_last_first() {
-    let stage = Stage::new("saga");
-    let call = stage.run(&example(TRIP), &["--input", "cars=0"]);
+    let site = TestSite::new("saga");
+    let call = site.run(&example(TRIP), &["--input", "cars=0"]);
     assert_eq!(call.code, 3, "{}{}", call.out, call.err);
-    is_undone(&stage);
-    assert_eq!(stage.times("car"), (2, 2), "two attempts were allowed");
+    is_undone(&site);
+    assert_eq!(site.times("car"), (2, 2), "two attempts were allowed");
     for text in ["no car is left", "SHELL_EXIT", "Compensated"] {
         assert!(call.out.contains(text), "{text}: {}", call.out);
     }
@@ -33,20 +33,20 @@ fn what_was_done_is_undone_the_last_first() {
 
 #[test]
 fn an_undo_that_was_killed_is_taken_up_again() {
-    let stage = Stage::new("saga-killed");
-    stage.hold("hotel~undo");
-    let process = stage.start(&example(TRIP), &["--input", "cars=0"]);
-    stage.begun("hotel~undo", 1);
+    let site = TestSite::new("saga-killed");
+    site.hold("hotel~undo");
+    let process = site.start(&example(TRIP), &["--input", "cars=0"]);
+    site.begun("hotel~undo", 1);
     process.kill();
-    assert_eq!(stage.log().count("UndoCompleted", "hotel"), 0);
+    assert_eq!(site.log().count("UndoCompleted", "hotel"), 0);
 
-    stage.hold_no_more("hotel~undo");
-    let call = stage.call(&["resume", RUN]);
+    site.hold_no_more("hotel~undo");
+    let call = site.call(&["resume", RUN]);
     assert_eq!(call.code, 3, "{}{}", call.out, call.err);
-    is_undone(&stage);
-    assert_eq!(stage.times("hotel~undo"), (2, 1));
-    assert_eq!(stage.times("flight~undo"), (1, 1));
-    let seen = stage.seen();
+    is_undone(&site);
+    assert_eq!(site.times("hotel~undo"), (2, 1));
+    assert_eq!(site.times("flight~undo"), (1, 1));
+    let seen = site.seen();
     let undos = seen.iter().filter(|it| it.step == "hotel~undo");
     let keys: BTreeSet<&str> = undos.map(|it| it.key.as_str()).collect();
     assert_eq!(keys.len(), 1, "both executions have one key: {keys:?}");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stepwell::{Ended, Failure, Job, Outcome, Reply, Run, Stepwell};
 
-use crate::place::Place;
 use crate::scratch;
+use crate::test_store::TestStore;
 
 /// How long a test waits for what must come.
 const LONG: Duration = Duration::from_secs(20);
@@ -44,11 +44,11 @@ impl Drop for Gone {
 }
 
 /// An engine whose only handler never ends, with a run of it under way.
-fn endless(place: &Place, name: &str) -> (Stepwell, Arc<AtomicBool>, String) {
+fn endless(test_store: &TestStore, name: &str) -> (Stepwell, Arc<AtomicBool>, String) {
     let gone = Arc::new(AtomicBool::new(false));
     let (begin, begun) = mpsc::channel();
     let flag = Arc::clone(&gone);
-    let stepwell = Stepwell::at(&place.url)
+    let stepwell = Stepwell::at(&test_store.url)
         .on("a", "do", move |_: Job, _: Value| {
             let gone = Gone(Arc::clone(&flag));
             let _ = begin.send(());
@@ -68,8 +68,8 @@ fn endless(place: &Place, name: &str) -> (Stepwell, Arc<AtomicBool>, String) {
 
 #[test]
 fn work_has_stopped_when_stop_returns() {
-    let place = Place::sqlite("embedded-stop");
-    let (stepwell, gone, _) = endless(&place, "stop");
+    let test_store = TestStore::sqlite("embedded-stop");
+    let (stepwell, gone, _) = endless(&test_store, "stop");
     assert!(!gone.load(Ordering::SeqCst));
     stepwell.stop().unwrap();
     assert!(gone.load(Ordering::SeqCst));
@@ -77,12 +77,12 @@ fn work_has_stopped_when_stop_returns() {
 
 #[test]
 fn an_engine_that_is_dropped_stops_its_work_and_lets_go_of_its_store() {
-    let place = Place::sqlite("embedded-drop");
-    let (stepwell, gone, id) = endless(&place, "drop");
+    let test_store = TestStore::sqlite("embedded-drop");
+    let (stepwell, gone, id) = endless(&test_store, "drop");
     drop(stepwell);
     assert!(gone.load(Ordering::SeqCst));
     // Another one has the store at once, and does what was cut off.
-    let next = Stepwell::at(&place.url)
+    let next = Stepwell::at(&test_store.url)
         .on("a", "do", |job: Job, _: Value| async move {
             Ok::<Value, Failure>(json!({ "execution": job.execution }))
         })

@@ -10,13 +10,13 @@ mod examples;
 mod hostile;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
-mod other;
 mod outbox;
-mod place;
 mod run;
 mod runs;
-mod said;
-mod trouble;
+mod small_commands;
+mod stderr;
+mod test_store;
+mod unusable_store;
 mod view;
 
 use std::io::Write;

@@ -3,16 +3,16 @@
 use serde_json::Value as Json;
 
 use super::listener::{Answer, Listener, OK};
-use super::place::Place;
+use super::test_store::TestStore;
 
 const SAGA: &str = "examples/actions/order-saga.yaml";
 const REFUSED: Answer =
     Answer::Write("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
 
 /// Runs the saga with a sink.
-fn run(place: &Place, sink: &str, more: &[&str]) -> String {
+fn run(test_store: &TestStore, sink: &str, more: &[&str]) -> String {
     let how = ["--engine", "mock", "--run-id", "run_a", "--sink", sink];
-    place.good(&[&["run", SAGA][..], &how, more].concat())
+    test_store.good(&[&["run", SAGA][..], &how, more].concat())
 }
 
 /// The sequence numbers of all events, as they came.
@@ -27,28 +27,28 @@ fn heard(listener: &Listener) -> Vec<u64> {
     seqs
 }
 
-fn whole_log(place: &Place) -> Vec<u64> {
-    (1..=place.events("run_a").len() as u64).collect()
+fn whole_log(test_store: &TestStore) -> Vec<u64> {
+    (1..=test_store.events("run_a").len() as u64).collect()
 }
 
-fn events_arrive(place: &Place) {
+fn events_arrive(test_store: &TestStore) {
     let listener = Listener::start(0, OK);
-    let out = run(place, &format!("hook=webhook:{}", listener.url()), &[]);
+    let out = run(test_store, &format!("hook=webhook:{}", listener.url()), &[]);
     assert!(!out.contains("not made"), "{out}");
-    assert_eq!(heard(&listener), whole_log(place));
+    assert_eq!(heard(&listener), whole_log(test_store));
     let signed = |it: &super::listener::Heard| it.headers.contains_key("stepwell-signature");
     assert!(listener.heard().iter().all(signed));
-    assert_eq!(place.good(&["outbox", "list"]), "nothing waits\n");
+    assert_eq!(test_store.good(&["outbox", "list"]), "nothing waits\n");
 }
 
 #[test]
 fn events_arrive_in_order() {
-    events_arrive(&Place::sqlite("sink-order"));
+    events_arrive(&TestStore::sqlite("sink-order"));
 }
 
 #[test]
 fn events_arrive_in_order_on_postgres() {
-    events_arrive(&Place::postgres("sink-order"));
+    events_arrive(&TestStore::postgres("sink-order"));
 }
 
 /// A port where nobody listens.
@@ -56,89 +56,89 @@ fn free_port() -> u16 {
     Listener::start(0, OK).port
 }
 
-fn delivered_later(place: &Place) {
+fn delivered_later(test_store: &TestStore) {
     let port = free_port();
     let sink = format!("hook=webhook:http://127.0.0.1:{port}/events?token=geheim");
-    let out = run(place, &sink, &["--sink-attempts", "100"]);
+    let out = run(test_store, &sink, &["--sink-attempts", "100"]);
     let how = "stepwell outbox flush --sink hook=webhook:URL";
     assert!(out.contains("to hook not made"), "{out}");
     assert!(out.contains(how) && !out.contains("geheim"), "{out}");
-    let list = place.good(&["outbox", "list", "-o", "json"]);
+    let list = test_store.good(&["outbox", "list", "-o", "json"]);
     let list: Json = serde_json::from_str(&list).unwrap();
     assert_eq!(list["sinks"][0]["sink"], "hook");
     let waiting = list["sinks"][0]["waiting"].as_u64().unwrap();
     assert!(waiting > 1, "{list}");
     let flush = ["outbox", "flush", "--sink", &sink, "-o", "json"];
-    let none = place.call(&[&flush[..], &["--timeout", "0"]].concat());
+    let none = test_store.call(&[&flush[..], &["--timeout", "0"]].concat());
     assert_eq!(none.code, 1, "{}{}", none.out, none.err);
     assert_eq!(none.json()["left"][0]["waiting"], waiting);
     let listener = Listener::start(port, OK);
-    let done: Json = serde_json::from_str(&place.good(&flush)).unwrap();
+    let done: Json = serde_json::from_str(&test_store.good(&flush)).unwrap();
     assert_eq!(done["delivered"], waiting, "{done}");
-    assert_eq!(heard(&listener), whole_log(place));
-    assert!(place.good(&flush[..4]).contains("nothing waits"));
+    assert_eq!(heard(&listener), whole_log(test_store));
+    assert!(test_store.good(&flush[..4]).contains("nothing waits"));
 }
 
 #[test]
 fn what_a_sink_that_is_down_missed_is_delivered_later() {
-    delivered_later(&Place::sqlite("sink-down"));
+    delivered_later(&TestStore::sqlite("sink-down"));
 }
 
 #[test]
 fn what_a_sink_that_is_down_missed_is_delivered_later_on_postgres() {
-    delivered_later(&Place::postgres("sink-down"));
+    delivered_later(&TestStore::postgres("sink-down"));
 }
 
 #[test]
 fn what_was_given_up_is_redriven_and_flushed() {
-    let place = Place::sqlite("sink-dead");
+    let test_store = TestStore::sqlite("sink-dead");
     let rude = Listener::start(0, REFUSED);
     let sink = format!("hook=webhook:{}", rude.url());
     let how = ["--engine", "mock", "--run-id", "run_a", "--sink", &sink];
-    let call = place.call(&[&["run", SAGA, "--sink-attempts", "1"][..], &how].concat());
+    let call = test_store.call(&[&["run", SAGA, "--sink-attempts", "1"][..], &how].concat());
     assert_eq!(call.code, 0, "{}", call.err);
     for word in ["EVENT_BUS_DELIVERY_FAILED", "priority=P1"] {
         assert!(call.err.contains(word), "{word}: {}", call.err);
     }
     assert!(!call.err.contains('\u{1b}'), "{}", call.err);
-    let letters = place.good(&["dlq", "list"]);
+    let letters = test_store.good(&["dlq", "list"]);
     assert!(letters.contains("hook  run_a"), "{letters}");
-    let again = place.good(&["dlq", "redrive", "--all"]);
+    let again = test_store.good(&["dlq", "redrive", "--all"]);
     assert!(
         again.contains("stepwell outbox flush --sink hook="),
         "{again}"
     );
-    let list = place.good(&["outbox", "list"]);
+    let list = test_store.good(&["outbox", "list"]);
     assert!(list.contains("hook"), "{list}");
     let flush = ["outbox", "flush", "--sink"];
-    let worse = place.call(&[&flush[..], &[&sink, "--sink-attempts", "1"]].concat());
+    let worse = test_store.call(&[&flush[..], &[&sink, "--sink-attempts", "1"]].concat());
     assert_eq!(worse.code, 1, "{}", worse.out);
     assert!(worse.out.contains("given up"), "{}", worse.out);
-    place.good(&["dlq", "redrive", "--all"]);
+    test_store.good(&["dlq", "redrive", "--all"]);
     let kind = Listener::start(0, OK);
-    place.good(&[&flush[..], &[&format!("hook=webhook:{}", kind.url())]].concat());
-    assert_eq!(heard(&kind), whole_log(&place));
-    assert_eq!(place.good(&["dlq", "list"]), "no dead letters\n");
+    test_store.good(&[&flush[..], &[&format!("hook=webhook:{}", kind.url())]].concat());
+    assert_eq!(heard(&kind), whole_log(&test_store));
+    assert_eq!(test_store.good(&["dlq", "list"]), "no dead letters\n");
 }
 
 #[test]
 fn without_a_sink_nothing_waits() {
-    let place = Place::sqlite("sink-none");
-    place.good(&["run", SAGA, "--engine", "mock"]);
-    assert_eq!(place.good(&["outbox", "list"]), "nothing waits\n");
+    let test_store = TestStore::sqlite("sink-none");
+    test_store.good(&["run", SAGA, "--engine", "mock"]);
+    assert_eq!(test_store.good(&["outbox", "list"]), "nothing waits\n");
 }
 
 #[test]
 fn a_sink_that_cannot_be_is_wrong_usage() {
-    let place = Place::sqlite("sink-usage");
+    let test_store = TestStore::sqlite("sink-usage");
     for sinks in [
         &["--sink", "https://x"][..],
         &["--sink", "webhook:ftp://x"],
         &["--sink", "webhook:http://x", "--sink", "webhook:http://y"],
         &["--sink", "webhook:http://x", "--virtual-time"],
     ] {
-        let call = place.call(&[&["run", SAGA, "--engine", "mock"][..], sinks].concat());
+        let call = test_store.call(&[&["run", SAGA, "--engine", "mock"][..], sinks].concat());
         assert_eq!(call.code, 2, "{sinks:?}: {}{}", call.out, call.err);
     }
-    assert_eq!(place.call(&["outbox", "flush"]).code, 2);
+    assert_eq!(test_store.call(&["outbox", "flush"]).code, 2);
 }

@@ -1,6 +1,6 @@
 //! `stepwell runs`: looking and steering, with and without a process that has the store.
 
-use super::place::{Place, Process};
+use super::test_store::{Process, TestStore};
 
 const SAGA: &str = "examples/actions/order-saga.yaml";
 
@@ -14,33 +14,36 @@ const PARCEL: &str = "workflowType: parcel\nworkflowVersion: 1\n\
     bizKey: \"{{ workload.parcel }}\"\nsteps:\n  - stepType: ARRIVE\n    waitFor:\n      \
     event: parcel.arrived\n      timeout: 24h\n";
 
-fn slow(place: &Place, run: &str) -> Process {
+fn slow(test_store: &TestStore, run: &str) -> Process {
     let how = ["--engine", "mock", "--work-ms", "60000", "--run-id", run];
-    let mut process = place.start(&[&["run", SAGA][..], &how].concat());
+    let mut process = test_store.start(&[&["run", SAGA][..], &how].concat());
     process.until("authorise-payment  Running");
     process
 }
 
 /// While a process works on the run.
-fn steered_from_outside(place: &Place) {
-    let process = slow(place, "run_a");
-    let list = place.good(&["runs", "list"]);
+fn steered_from_outside(test_store: &TestStore) {
+    let process = slow(test_store, "run_a");
+    let list = test_store.good(&["runs", "list"]);
     assert!(list.contains("run_a  order-saga  RUNNING"), "{list}");
-    let shown = place.good(&["runs", "show", "run_a"]);
+    let shown = test_store.good(&["runs", "show", "run_a"]);
     assert!(
         shown.contains("authorise-payment: the worker that has it"),
         "{shown}"
     );
-    assert_eq!(place.good(&["runs", "pause", "run_a"]), "run_a paused\n");
-    assert_eq!(place.show("run_a")["status"], "PAUSED");
-    let again = place.call(&["runs", "pause", "run_a"]);
+    assert_eq!(
+        test_store.good(&["runs", "pause", "run_a"]),
+        "run_a paused\n"
+    );
+    assert_eq!(test_store.show("run_a")["status"], "PAUSED");
+    let again = test_store.call(&["runs", "pause", "run_a"]);
     assert_eq!(again.code, 1, "{}", again.out);
     assert!(again.err.contains("RUN_PAUSED"), "{}", again.err);
-    place.good(&["runs", "resume", "run_a"]);
-    let unknown = place.call(&["runs", "pause", "run_b"]);
+    test_store.good(&["runs", "resume", "run_a"]);
+    let unknown = test_store.call(&["runs", "pause", "run_b"]);
     assert_eq!(unknown.code, 1);
     assert!(unknown.err.contains("RUN_UNKNOWN"), "{}", unknown.err);
-    place.good(&[
+    test_store.good(&[
         "runs", "cancel", "run_a", "--reason", "enough", "--actor", "bob",
     ]);
     let (code, text) = process.end();
@@ -50,24 +53,24 @@ fn steered_from_outside(place: &Place) {
 
 #[test]
 fn a_run_of_another_process_is_steered_through_its_mailbox() {
-    let place = Place::sqlite("steered");
-    steered_from_outside(&place);
+    let test_store = TestStore::sqlite("steered");
+    steered_from_outside(&test_store);
 }
 
 #[test]
 fn a_run_of_another_process_is_steered_on_postgres() {
-    steered_from_outside(&Place::postgres("steered"));
+    steered_from_outside(&TestStore::postgres("steered"));
 }
 
 #[test]
 fn a_store_has_one_owner() {
-    let place = Place::sqlite("owner");
-    let process = slow(&place, "run_a");
+    let test_store = TestStore::sqlite("owner");
+    let process = slow(&test_store, "run_a");
     for args in [
         &["run", SAGA, "--engine", "mock"][..],
         &["dlq", "redrive", "--all"],
     ] {
-        let call = place.call(args);
+        let call = test_store.call(args);
         assert_eq!(call.code, 1, "{args:?}");
         assert!(call.err.contains("STORE_HELD"), "{}", call.err);
     }
@@ -75,17 +78,17 @@ fn a_store_has_one_owner() {
 }
 
 /// While nobody does.
-fn steered_alone(place: &Place) {
-    slow(place, "run_a").kill();
+fn steered_alone(test_store: &TestStore) {
+    slow(test_store, "run_a").kill();
     // On PostgreSQL whoever had the run counts as alive for a while; then it is taken over here.
-    place.good(&["runs", "pause", "run_a"]);
-    let status = place.show("run_a");
+    test_store.good(&["runs", "pause", "run_a"]);
+    let status = test_store.show("run_a");
     assert_eq!(status["status"], "PAUSED", "{status}");
-    place.good(&["runs", "resume", "run_a"]);
-    place.good(&["runs", "skip", "run_a", "ship", "--reason", "by hand"]);
-    let missing = place.call(&["runs", "retry", "run_a", "--step", "ship"]);
+    test_store.good(&["runs", "resume", "run_a"]);
+    test_store.good(&["runs", "skip", "run_a", "ship", "--reason", "by hand"]);
+    let missing = test_store.call(&["runs", "retry", "run_a", "--step", "ship"]);
     assert_eq!(missing.code, 1, "{}", missing.out);
-    let retried = place.call(&["runs", "retry", "run_a"]);
+    let retried = test_store.call(&["runs", "retry", "run_a"]);
     assert!(retried.err.contains("RUN_NOT_TERMINAL"), "{}", retried.err);
     let params = [
         "--payload",
@@ -93,20 +96,20 @@ fn steered_alone(place: &Place) {
         "--reason",
         "why",
     ];
-    place.good(&[&["runs", "signal", "run_a", "update_params"][..], &params].concat());
-    place.good(&["runs", "cancel", "run_a", "--compensate"]);
-    assert_eq!(place.show("run_a")["status"], "CANCELLED");
-    let repeated = place.good(&["runs", "retry", "run_a"]);
+    test_store.good(&[&["runs", "signal", "run_a", "update_params"][..], &params].concat());
+    test_store.good(&["runs", "cancel", "run_a", "--compensate"]);
+    assert_eq!(test_store.show("run_a")["status"], "CANCELLED");
+    let repeated = test_store.good(&["runs", "retry", "run_a"]);
     let id = repeated.trim().rsplit(' ').next().unwrap();
-    let out = place.good(&["resume", id, "--engine", "mock"]);
+    let out = test_store.good(&["resume", id, "--engine", "mock"]);
     assert!(out.contains("Succeeded  order-saga"), "{out}");
-    let page = place.good(&["runs", "list", "--limit", "1"]);
+    let page = test_store.good(&["runs", "list", "--limit", "1"]);
     assert!(page.contains(&format!("--before {id}")), "{page}");
-    let page = place.good(&["runs", "list", "--before", id]);
+    let page = test_store.good(&["runs", "list", "--before", id]);
     assert!(page.contains("run_a") && !page.contains(id), "{page}");
-    let failed = place.good(&["runs", "list", "--status", "failed"]);
+    let failed = test_store.good(&["runs", "list", "--status", "failed"]);
     assert_eq!(failed, "no runs\n");
-    let open = place.good(&[
+    let open = test_store.good(&[
         "runs",
         "list",
         "--open",
@@ -116,47 +119,51 @@ fn steered_alone(place: &Place) {
         "json",
     ]);
     assert!(open.contains("\"runs\": []"), "{open}");
-    let health = place.good(&["db", "check"]);
+    let health = test_store.good(&["db", "check"]);
     assert!(health.contains("2 runs, 0 open"), "{health}");
-    let alerts = place.good(&["alerts", "list"]);
+    let alerts = test_store.good(&["alerts", "list"]);
     assert!(alerts.contains("UPDATE_PARAMS was sent by ada"), "{alerts}");
-    assert_eq!(place.good(&["dlq", "list"]), "no dead letters\n");
-    assert!(place.good(&["db", "migrate"]).contains("schema version"));
+    assert_eq!(test_store.good(&["dlq", "list"]), "no dead letters\n");
+    assert!(
+        test_store
+            .good(&["db", "migrate"])
+            .contains("schema version")
+    );
 }
 
 #[test]
 fn commands_are_decided_here_where_nobody_else_does() {
-    steered_alone(&Place::sqlite("alone"));
+    steered_alone(&TestStore::sqlite("alone"));
 }
 
 #[test]
 fn commands_are_decided_here_where_nobody_else_does_on_postgres() {
-    steered_alone(&Place::postgres("alone"));
+    steered_alone(&TestStore::postgres("alone"));
 }
 
 #[test]
 fn a_person_completes_a_step_of_a_native_run() {
-    completed_by_a_person(&Place::sqlite("person"));
+    completed_by_a_person(&TestStore::sqlite("person"));
 }
 
 #[test]
 fn a_person_completes_a_step_of_a_native_run_on_postgres() {
-    completed_by_a_person(&Place::postgres("person"));
+    completed_by_a_person(&TestStore::postgres("person"));
 }
 
-fn completed_by_a_person(place: &Place) {
-    let file = place.file("desk.yaml", DESK);
-    let mut process = place.start(&["run", &file, "--run-id", "run_desk"]);
+fn completed_by_a_person(test_store: &TestStore) {
+    let file = test_store.file("desk.yaml", DESK);
+    let mut process = test_store.start(&["run", &file, "--run-id", "run_desk"]);
     process.until("sign");
-    let shown = place.good(&["runs", "show", "run_desk"]);
+    let shown = test_store.good(&["runs", "show", "run_desk"]);
     let how = "stepwell runs complete run_desk sign --outcome succeeded";
     assert!(shown.contains(how), "{shown}");
     assert!(!shown.contains("token "), "{shown}");
-    let shown = place.good(&["runs", "show", "run_desk", "--tokens"]);
+    let shown = test_store.good(&["runs", "show", "run_desk", "--tokens"]);
     assert!(shown.contains("token         sign  "), "{shown}");
-    let health = place.good(&["db", "check"]);
+    let health = test_store.good(&["db", "check"]);
     assert!(health.contains("1 waiting for someone"), "{health}");
-    let none = place.call(&[
+    let none = test_store.call(&[
         "runs",
         "complete",
         "run_desk",
@@ -174,10 +181,10 @@ fn completed_by_a_person(place: &Place) {
         "--outcome",
         "succeeded",
     ];
-    place.good(&[&done[..], &output].concat());
+    test_store.good(&[&done[..], &output].concat());
     let (code, text) = process.end();
     assert_eq!(code, 0, "{text}");
-    let shown = place.show("run_desk");
+    let shown = test_store.show("run_desk");
     assert_eq!(shown["ext"]["steps"][0]["output"]["page"], 2, "{shown}");
 }
 
@@ -187,10 +194,10 @@ const CAREFUL: &str = "metadata: {planId: careful, planVersion: '1', schemaVersi
 
 #[test]
 fn a_run_is_approved_while_a_process_waits_for_that_and_while_none_does() {
-    let place = Place::sqlite("approved");
-    let file = place.file("careful.yaml", CAREFUL);
+    let test_store = TestStore::sqlite("approved");
+    let file = test_store.file("careful.yaml", CAREFUL);
     let mock = ["--engine", "mock", "--run-id", "run_a"];
-    let call = place.call(&[&["run", &file][..], &mock].concat());
+    let call = test_store.call(&[&["run", &file][..], &mock].concat());
     assert_eq!(call.code, 5, "{}", call.err);
     assert!(
         call.out.contains("stepwell runs approve run_a"),
@@ -198,21 +205,21 @@ fn a_run_is_approved_while_a_process_waits_for_that_and_while_none_does() {
         call.out
     );
     let approve = ["runs", "approve", "run_a", "--actor", "bob"];
-    assert_eq!(place.good(&approve), "run_a is approved\n");
-    let again = place.call(&approve);
+    assert_eq!(test_store.good(&approve), "run_a is approved\n");
+    let again = test_store.call(&approve);
     assert!(again.err.contains("INVALID_TRANSITION"), "{}", again.err);
-    place.good(&["resume", "run_a", "--engine", "mock"]);
-    let mut process = place.start(&["run", &file, "--run-id", "run_b"]);
-    let wait = || place.call(&["runs", "show", "run_b"]).code != 0;
+    test_store.good(&["resume", "run_a", "--engine", "mock"]);
+    let mut process = test_store.start(&["run", &file, "--run-id", "run_b"]);
+    let wait = || test_store.call(&["runs", "show", "run_b"]).code != 0;
     while wait() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    place.good(&["runs", "approve", "run_b"]);
+    test_store.good(&["runs", "approve", "run_b"]);
     process.until("waits for approval");
-    place.good(&["runs", "complete", "run_b", "sign", "--outcome", "approved"]);
+    test_store.good(&["runs", "complete", "run_b", "sign", "--outcome", "approved"]);
     assert_eq!(process.end().0, 0);
-    slow(&place, "run_c").kill();
-    let needless = place.call(&["runs", "approve", "run_c"]);
+    slow(&test_store, "run_c").kill();
+    let needless = test_store.call(&["runs", "approve", "run_c"]);
     assert!(
         needless.err.contains("asks for no approval"),
         "{}",
@@ -222,10 +229,10 @@ fn a_run_is_approved_while_a_process_waits_for_that_and_while_none_does() {
 
 #[test]
 fn an_event_finds_the_run_that_waits_for_its_key() {
-    let place = Place::sqlite("event");
-    let file = place.file("parcel.yaml", PARCEL);
+    let test_store = TestStore::sqlite("event");
+    let file = test_store.file("parcel.yaml", PARCEL);
     let args = ["run", &file, "--run-id", "run_p", "-i", "parcel=p-7"];
-    let mut process = place.start(&args);
+    let mut process = test_store.start(&args);
     process.until("ARRIVE");
     process.interrupt();
     assert_eq!(process.end().0, 130);
@@ -238,7 +245,7 @@ fn an_event_finds_the_run_that_waits_for_its_key() {
         "e-1",
         "--key",
     ];
-    let other = place.good(&[&event[..], &["p-8"]].concat());
+    let other = test_store.good(&[&event[..], &["p-8"]].concat());
     assert!(other.contains("it is kept"), "{other}");
     let event = [
         "runs",
@@ -250,26 +257,26 @@ fn an_event_finds_the_run_that_waits_for_its_key() {
         "--key",
         "p-7",
     ];
-    assert_eq!(place.good(&event), "run_p has the event\n");
-    assert!(place.good(&event).contains("before"));
+    assert_eq!(test_store.good(&event), "run_p has the event\n");
+    assert!(test_store.good(&event).contains("before"));
     // Nobody had to be there: the event was all that the run waited for.
-    assert_eq!(place.show("run_p")["status"], "COMPLETED");
+    assert_eq!(test_store.show("run_p")["status"], "COMPLETED");
     assert_eq!(
-        place
+        test_store
             .call(&["runs", "signal", "--event", "x", "--id", "1"])
             .code,
         2
     );
-    assert_eq!(place.call(&["runs", "signal", "run_p"]).code, 2);
+    assert_eq!(test_store.call(&["runs", "signal", "run_p"]).code, 2);
 }
 
 #[test]
 fn the_log_is_followed_to_its_end() {
-    let place = Place::sqlite("followed");
-    let process = slow(&place, "run_a");
-    let mut follower = place.start(&["runs", "events", "run_a", "--follow"]);
+    let test_store = TestStore::sqlite("followed");
+    let process = slow(&test_store, "run_a");
+    let mut follower = test_store.start(&["runs", "events", "run_a", "--follow"]);
     follower.until("StepStarted");
-    place.good(&["runs", "cancel", "run_a"]);
+    test_store.good(&["runs", "cancel", "run_a"]);
     let (code, text) = follower.end();
     assert_eq!(code, 0, "{text}");
     assert!(
@@ -283,12 +290,12 @@ fn the_log_is_followed_to_its_end() {
 #[cfg(unix)]
 #[test]
 fn an_owner_that_does_not_answer_is_not_waited_for_for_ever() {
-    let place = Place::sqlite("silent");
-    let process = slow(&place, "run_a");
+    let test_store = TestStore::sqlite("silent");
+    let process = slow(&test_store, "run_a");
     let pause = ["runs", "pause", "run_a", "--timeout", "1", "-o", "json"];
     let call = loop {
         process.send("STOP");
-        let call = place.call(&pause);
+        let call = test_store.call(&pause);
         // It may have been stopped while it wrote, when nobody can write anything.
         if !call.err.contains("STORE_UNAVAILABLE") {
             break call;
@@ -300,7 +307,7 @@ fn an_owner_that_does_not_answer_is_not_waited_for_for_ever() {
     // The command lies there, and is done when the owner comes to itself.
     process.send("CONT");
     let follow = ["runs", "events", "run_a", "--follow"];
-    let mut follower = place.start(&follow);
+    let mut follower = test_store.start(&follow);
     follower.until("RunPaused");
     follower.kill();
     process.kill();

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::place::Place;
+use super::test_store::TestStore;
 use super::{mock, scratch, stepwell};
 
 const SAGA: &str = "examples/actions/order-saga.yaml";
@@ -86,9 +86,9 @@ fn a_run_in_memory_suggests_nothing_that_needs_a_store() {
 
 #[test]
 fn what_a_failed_run_suggests_is_accepted() {
-    let place = Place::sqlite("suggested");
+    let test_store = TestStore::sqlite("suggested");
     let args = ["run", SAGA, "--engine", "mock", "--fail", "ship=external"];
-    let call = place.call(&[&args[..], &["--run-id", "run_a"]].concat());
+    let call = test_store.call(&[&args[..], &["--run-id", "run_a"]].concat());
     assert_eq!(call.code, 3, "{}", call.err);
     let hints = suggested(&call.out);
     let text: Vec<String> = hints.iter().map(|words| words.join(" ")).collect();
@@ -100,9 +100,9 @@ fn what_a_failed_run_suggests_is_accepted() {
     assert_eq!(text, all);
     for words in hints.iter().filter(|words| words[1] != "logs") {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        place.good(&words);
+        test_store.good(&words);
     }
-    let shown = place.good(&["runs", "show", "run_a"]);
+    let shown = test_store.good(&["runs", "show", "run_a"]);
     let all = ["cause         ship: EXTERNAL", "stepwell runs retry run_a"];
     for text in all {
         assert!(shown.contains(text), "{text}: {shown}");
@@ -111,10 +111,10 @@ fn what_a_failed_run_suggests_is_accepted() {
 
 #[test]
 fn a_held_step_can_be_retried_as_the_end_suggests() {
-    let place = Place::sqlite("held");
+    let test_store = TestStore::sqlite("held");
     let file = "examples/plan/release.yaml";
     let args = ["run", file, "--engine", "mock", "--fail", "build=auth@1"];
-    let mut process = place.start(&[&args[..], &["--run-id", "run_a"]].concat());
+    let mut process = test_store.start(&[&args[..], &["--run-id", "run_a"]].concat());
     process.until("held for an operator");
     process.interrupt();
     let (code, out) = process.end();
@@ -124,26 +124,26 @@ fn a_held_step_can_be_retried_as_the_end_suggests() {
     assert_eq!(text[0], "runs retry run_a --step build", "{out}");
     assert_eq!(text[1], "runs skip run_a build", "{out}");
     let words: Vec<&str> = hints[0].iter().map(String::as_str).collect();
-    place.good(&words);
+    test_store.good(&words);
 }
 
 #[test]
 fn a_store_that_was_named_is_named_in_what_is_suggested() {
-    let place = Place::sqlite("named");
+    let test_store = TestStore::sqlite("named");
     let args = ["run", SAGA, "--engine", "mock", "--fail", "ship=external"];
-    let call = stepwell(&[&args[..], &["--store", &place.url]].concat());
+    let call = stepwell(&[&args[..], &["--store", &test_store.url]].concat());
     let hints = suggested(&call.out);
     assert!(!hints.is_empty(), "{}", call.out);
     for words in hints {
-        assert!(words.ends_with(&["--store".into(), place.url.clone()]));
+        assert!(words.ends_with(&["--store".into(), test_store.url.clone()]));
     }
 }
 
 #[test]
 fn logs_that_are_not_there_are_said_with_a_hint() {
-    let place = Place::sqlite("logs");
+    let test_store = TestStore::sqlite("logs");
     let args = ["run", SAGA, "--engine", "mock", "--run-id", "run_a"];
-    place.good(&args);
+    test_store.good(&args);
     for (args, code, hint) in [
         (&["run_b"][..], "RUN_UNKNOWN", "run_b"),
         (&["run_a", "shipp"], "STEP_UNKNOWN", "did you mean `ship`?"),
@@ -156,7 +156,7 @@ fn logs_that_are_not_there_are_said_with_a_hint() {
             "attempt 2 of ship",
         ),
     ] {
-        let call = place.call(&[&["runs", "logs"][..], args].concat());
+        let call = test_store.call(&[&["runs", "logs"][..], args].concat());
         assert_eq!(call.code, 1, "{args:?}: {}", call.out);
         let explain = format!("stepwell explain {code}");
         for text in [code, hint, &explain] {
@@ -165,7 +165,7 @@ fn logs_that_are_not_there_are_said_with_a_hint() {
         assert_eq!(stepwell(&["explain", code]).code, 0);
     }
     assert_eq!(
-        place
+        test_store
             .call(&["runs", "logs", "run_a", "--attempt", "0"])
             .code,
         2
@@ -174,11 +174,11 @@ fn logs_that_are_not_there_are_said_with_a_hint() {
 
 #[test]
 fn a_step_that_is_a_run_of_its_own_has_its_log_there() {
-    let place = Place::sqlite("logs-child");
-    let parent = place.file("parent.yaml", PARENT);
-    place.file("leaf.yaml", LEAF);
-    place.good(&["run", &parent, "--engine", "mock", "--run-id", "run_a"]);
-    let call = place.call(&["runs", "logs", "run_a", "pay"]);
+    let test_store = TestStore::sqlite("logs-child");
+    let parent = test_store.file("parent.yaml", PARENT);
+    test_store.file("leaf.yaml", LEAF);
+    test_store.good(&["run", &parent, "--engine", "mock", "--run-id", "run_a"]);
+    let call = test_store.call(&["runs", "logs", "run_a", "pay"]);
     assert_eq!(call.code, 1);
     assert!(
         call.err

@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde_json::json;
 use stepwell_worker::step_log::Stream;
 
-use super::{KeptLog, LogLine, LogReader};
-use crate::run::Output;
+use super::{ExecutionLog, LogLine, LogReader};
+use crate::output_format::OutputFormat;
 use crate::term::{Paint, Tone, one_line, pad, width};
 
 /// The widest column of names.
@@ -16,12 +16,12 @@ const WIDEST: usize = 32;
 
 /// Which lines, and how.
 #[derive(Debug)]
-pub(super) struct Wanted<'w> {
+pub(super) struct LogQuery<'w> {
     pub(super) run_id: &'w str,
     pub(super) step: Option<&'w str>,
     pub(super) attempt: Option<u32>,
     pub(super) tail: Option<usize>,
-    pub(super) output: Output,
+    pub(super) output: OutputFormat,
     pub(super) paint: Paint,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct Wanted<'w> {
 type Execution = (String, u32);
 
 /// Prints logs as far as they are, again and again.
-pub(super) struct Printer<'p> {
+pub(super) struct LogPrinter<'p> {
     reader: &'p dyn LogReader,
-    wanted: Wanted<'p>,
+    wanted: LogQuery<'p>,
     /// How far each execution was read, and how large its log was then.
     places: HashMap<Execution, (u64, u64)>,
     /// Whose line was printed last.
@@ -41,9 +41,9 @@ pub(super) struct Printer<'p> {
     skips: bool,
 }
 
-impl Wanted<'_> {
+impl LogQuery<'_> {
     /// A name stands for its visits and items, a visit for its items, and each for its undo.
-    fn includes(&self, log: &KeptLog) -> bool {
+    fn includes(&self, log: &ExecutionLog) -> bool {
         let step = self.step.is_none_or(|wanted| {
             let rest = log.step_id.strip_prefix(wanted);
             let is_part = |rest: &str| rest.is_empty() || rest.starts_with(['[', '#', '~']);
@@ -53,9 +53,9 @@ impl Wanted<'_> {
     }
 }
 
-impl<'p> Printer<'p> {
-    pub(super) fn new(reader: &'p dyn LogReader, wanted: Wanted<'p>) -> Printer<'p> {
-        Printer {
+impl<'p> LogPrinter<'p> {
+    pub(super) fn new(reader: &'p dyn LogReader, wanted: LogQuery<'p>) -> LogPrinter<'p> {
+        LogPrinter {
             reader,
             skips: wanted.tail.is_some(),
             wanted,
@@ -115,7 +115,7 @@ impl<'p> Printer<'p> {
 
     fn line(&mut self, out: &mut dyn Write, execution: &Execution, line: &LogLine) -> Result<()> {
         let (step_id, number) = execution;
-        if self.wanted.output == Output::Json {
+        if self.wanted.output == OutputFormat::Json {
             let object = json!({
                 "runId": self.wanted.run_id,
                 "stepId": step_id,
@@ -179,13 +179,15 @@ mod tests {
     }
 
     impl LogReader for Memory {
-        fn list(&self, _: &str) -> Result<Vec<KeptLog>> {
+        fn list(&self, _: &str) -> Result<Vec<ExecutionLog>> {
             let all = self.0.borrow();
-            let kept = all.iter().map(|((step_id, execution), lines)| KeptLog {
-                step_id: step_id.clone(),
-                execution: *execution,
-                bytes: lines.len() as u64,
-            });
+            let kept = all
+                .iter()
+                .map(|((step_id, execution), lines)| ExecutionLog {
+                    step_id: step_id.clone(),
+                    execution: *execution,
+                    bytes: lines.len() as u64,
+                });
             Ok(kept.collect())
         }
 
@@ -208,18 +210,18 @@ mod tests {
         }
     }
 
-    fn wanted(step: Option<&str>) -> Wanted<'_> {
-        Wanted {
+    fn wanted(step: Option<&str>) -> LogQuery<'_> {
+        LogQuery {
             run_id: "run_a",
             step,
             attempt: None,
             tail: None,
-            output: Output::Human,
+            output: OutputFormat::Human,
             paint: Paint(false),
         }
     }
 
-    fn printed(printer: &mut Printer<'_>) -> String {
+    fn printed(printer: &mut LogPrinter<'_>) -> String {
         let mut out = Vec::new();
         printer.print(&mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn attempts_and_steps_are_told_apart() {
         let logs = two_steps();
-        let mut printer = Printer::new(&logs, wanted(None));
+        let mut printer = LogPrinter::new(&logs, wanted(None));
         expect![[r"
             fetch   | GET /a
             fetch   | 503\u{1b}[2J
@@ -255,7 +257,7 @@ mod tests {
     #[test]
     fn a_second_look_prints_only_what_is_new() {
         let logs = two_steps();
-        let mut printer = Printer::new(&logs, wanted(Some("load")));
+        let mut printer = LogPrinter::new(&logs, wanted(Some("load")));
         assert_eq!(printed(&mut printer), "load[3] | a b\n");
         assert_eq!(printed(&mut printer), "");
         logs.say("load[3]", 1, Stream::Out, "c");
@@ -266,18 +268,18 @@ mod tests {
     #[test]
     fn one_attempt_and_the_last_lines_can_be_asked_for() {
         let logs = two_steps();
-        let second = Wanted {
+        let second = LogQuery {
             attempt: Some(2),
             ..wanted(Some("fetch"))
         };
-        let second = printed(&mut Printer::new(&logs, second));
+        let second = printed(&mut LogPrinter::new(&logs, second));
         let shown = "-- fetch, attempt 2 --\nfetch | (again after 1 s)\nfetch | GET /a\n";
         assert_eq!(second, shown);
-        let last = Wanted {
+        let last = LogQuery {
             tail: Some(2),
             ..wanted(None)
         };
-        let mut printer = Printer::new(&logs, last);
+        let mut printer = LogPrinter::new(&logs, last);
         let shown =
             "-- fetch, attempt 2 --\nfetch   | GET /a\n-- load[3], attempt 1 --\nload[3] | a b\n";
         assert_eq!(printed(&mut printer), shown);
@@ -293,13 +295,13 @@ mod tests {
         logs.say("load-all", 1, Stream::Out, "other");
         logs.say("load#2[1]", 1, Stream::Out, "item of a visit");
         logs.say("load~undo", 1, Stream::Out, "undo");
-        let shown = printed(&mut Printer::new(&logs, wanted(Some("load"))));
+        let shown = printed(&mut LogPrinter::new(&logs, wanted(Some("load"))));
         assert!(!shown.contains("other"), "{shown}");
         assert!(
             shown.contains("item of a visit") && shown.contains("undo"),
             "{shown}"
         );
-        let mut nothing = Printer::new(&logs, wanted(Some("loa")));
+        let mut nothing = LogPrinter::new(&logs, wanted(Some("loa")));
         assert_eq!(printed(&mut nothing), "");
         assert!(nothing.has_found_none());
     }
@@ -307,12 +309,12 @@ mod tests {
     #[test]
     fn programs_get_one_object_per_line() {
         let logs = two_steps();
-        let json = Wanted {
-            output: Output::Json,
+        let json = LogQuery {
+            output: OutputFormat::Json,
             tail: Some(1),
             ..wanted(None)
         };
-        let text = printed(&mut Printer::new(&logs, json));
+        let text = printed(&mut LogPrinter::new(&logs, json));
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["stepId"], "load[3]");
         assert_eq!(line["attempt"], 1);

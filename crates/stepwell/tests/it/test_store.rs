@@ -10,27 +10,27 @@ use serde_json::Value as Json;
 use super::{Call, root};
 
 /// A store that only one test has.
-pub(crate) struct Place {
+pub(crate) struct TestStore {
     pub(crate) url: String,
     folder: PathBuf,
 }
 
-impl Place {
+impl TestStore {
     /// A SQLite database that is not there yet.
-    pub(crate) fn sqlite(name: &str) -> Place {
+    pub(crate) fn sqlite(name: &str) -> TestStore {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join("stores")
             .join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        Place {
+        TestStore {
             url: format!("sqlite:{}", folder.join("runs.db").display()),
             folder,
         }
     }
 
     /// A schema of the server that `cargo xtask test` starts. Tests never skip.
-    pub(crate) fn postgres(name: &str) -> Place {
+    pub(crate) fn postgres(name: &str) -> TestStore {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let url = std::env::var("STEPWELL_TEST_POSTGRES").unwrap_or_else(|_| {
             panic!(
@@ -44,9 +44,9 @@ impl Place {
         let now = now.unwrap().as_millis() % 1_000_000_000;
         let sign = if url.contains('?') { '&' } else { '?' };
         let schema = format!("cli_{now}_{}_{count}", std::process::id());
-        Place {
+        TestStore {
             url: format!("{url}{sign}schema={schema}"),
-            ..Place::sqlite(&format!("postgres-{name}"))
+            ..TestStore::sqlite(&format!("postgres-{name}"))
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) const ASIDE: &str = "bench-aside";
 
 /// Processor time that threads have used.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cpu {
+pub(super) struct CpuUsage {
     /// The thread that decides.
     pub(super) deciding: Duration,
     /// All threads of this process, but for those that stand aside.
@@ -21,10 +21,10 @@ pub(super) struct Cpu {
     pub(super) programs: Duration,
 }
 
-impl Cpu {
+impl CpuUsage {
     /// As it is now; zero where there is no `/proc`.
-    pub(super) fn now() -> Cpu {
-        let mut cpu = Cpu::default();
+    pub(super) fn now() -> CpuUsage {
+        let mut cpu = CpuUsage::default();
         let mut aside = Duration::ZERO;
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
         for task in tasks.flatten() {
@@ -47,8 +47,8 @@ impl Cpu {
         cpu
     }
 
-    pub(super) fn since(self, before: Cpu) -> Cpu {
-        Cpu {
+    pub(super) fn since(self, before: CpuUsage) -> CpuUsage {
+        CpuUsage {
             deciding: self.deciding.saturating_sub(before.deciding),
             process: self.process.saturating_sub(before.process),
             programs: self.programs.saturating_sub(before.programs),

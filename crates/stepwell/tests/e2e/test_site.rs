@@ -27,7 +27,7 @@ pub(crate) struct Call {
 
 /// What the witness has seen of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct WitnessLine {
     /// `began`, or `ended`.
     pub(crate) what: String,
     pub(crate) pid: u32,
@@ -37,30 +37,30 @@ pub(crate) struct Seen {
 }
 
 /// A folder that only one test has.
-pub(crate) struct Stage {
+pub(crate) struct TestSite {
     pub(crate) folder: PathBuf,
     env: Vec<(String, String)>,
 }
 
-impl Stage {
+impl TestSite {
     /// An empty one; its runs are in the SQLite file where they are by default.
-    pub(crate) fn new(name: &str) -> Stage {
+    pub(crate) fn new(name: &str) -> TestSite {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join("e2e")
             .join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("held")).unwrap();
         std::fs::create_dir_all(folder.join("bin")).unwrap();
-        let stage = Stage {
+        let site = TestSite {
             folder,
             env: Vec::new(),
         };
-        stage.witness();
-        stage
+        site.witness();
+        site
     }
 
     /// One whose runs are in a schema of the server that `cargo xtask test` starts. Tests never skip.
-    pub(crate) fn on_postgres(name: &str) -> Stage {
+    pub(crate) fn on_postgres(name: &str) -> TestSite {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let url = std::env::var("STEPWELL_TEST_POSTGRES").unwrap_or_else(|_| {
             panic!(
@@ -73,11 +73,11 @@ impl Stage {
         let sign = if url.contains('?') { '&' } else { '?' };
         let (id, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let url = format!("{url}{sign}schema=e2e_{now}_{id}_{count}");
-        Stage::new(name).with("STEPWELL_STORE", &url)
+        TestSite::new(name).with("STEPWELL_STORE", &url)
     }
 
     /// With a variable in the environment of the processes.
-    pub(crate) fn with(mut self, name: &str, value: &str) -> Stage {
+    pub(crate) fn with(mut self, name: &str, value: &str) -> TestSite {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
@@ -155,7 +155,7 @@ exit $code
     }
 
     /// All that the witness has seen, in its order.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<WitnessLine> {
         let text = self.read("witness");
         let line = |line: &str| {
             let words: Vec<&str> = line.splitn(5, ' ').collect();
@@ -165,7 +165,7 @@ exit $code
             let (what, run) = (what.to_owned(), run.to_owned());
             let (step, key) = (step.to_owned(), key.to_owned());
             let pid = pid.parse().unwrap();
-            Seen {
+            WitnessLine {
                 what,
                 pid,
                 run,
@@ -180,7 +180,7 @@ exit $code
     pub(crate) fn times(&self, step: &str) -> (usize, usize) {
         let seen = self.seen();
         let count = |what: &str| {
-            let is = |it: &&Seen| it.what == what && it.step == step;
+            let is = |it: &&WitnessLine| it.what == what && it.step == step;
             seen.iter().filter(is).count()
         };
         (count("began"), count("ended"))
@@ -189,7 +189,7 @@ exit $code
     /// Waits until a step has begun so many times, and gives its process.
     pub(crate) fn begun(&self, step: &str, times: usize) -> u32 {
         soon(&format!("{step} begins"), || self.times(step).0 >= times);
-        let is = |it: &&Seen| it.what == "began" && it.step == step;
+        let is = |it: &&WitnessLine| it.what == "began" && it.step == step;
         self.seen().iter().rfind(is).unwrap().pid
     }
 

@@ -15,7 +15,7 @@ use stepwell_kernel::plan::Plan;
 
 /// What the bench and the engine's threads share.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct LoadGenerator {
     plan: Mutex<Arc<Plan>>,
     begin: Instant,
     /// Runs that are still to be started when one ends.
@@ -30,9 +30,9 @@ pub(super) struct Load {
     handles: Mutex<Vec<Handle>>,
 }
 
-impl Load {
-    pub(super) fn new(plan: Arc<Plan>, tag: &str) -> Arc<Load> {
-        Arc::new(Load {
+impl LoadGenerator {
+    pub(super) fn new(plan: Arc<Plan>, tag: &str) -> Arc<LoadGenerator> {
+        Arc::new(LoadGenerator {
             plan: Mutex::new(plan),
             begin: Instant::now(),
             more: AtomicBool::new(true),
@@ -142,12 +142,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// A worker whose handlers do nothing, at once.
 #[derive(Debug)]
-pub(super) struct Noop {
-    pub(super) load: Arc<Load>,
+pub(super) struct NoopWorker {
+    pub(super) load: Arc<LoadGenerator>,
     pub(super) handle: Arc<OnceLock<Handle>>,
 }
 
-impl Worker for Noop {
+impl Worker for NoopWorker {
     fn start(&mut self, job: Assignment, done: &Done) {
         self.load.steps.fetch_add(1, Ordering::Relaxed);
         let complete = Command::CompleteStep {

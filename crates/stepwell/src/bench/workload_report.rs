@@ -5,28 +5,28 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 use stepwell_stores::bare::Bare;
 
-use super::Reading;
+use super::Counters;
 
 /// The figures of a workload.
 #[derive(Debug)]
-pub(super) struct Figures {
+pub(super) struct WorkloadFigures {
     pub(super) workload: String,
     pub(super) store: String,
     pub(super) sync: String,
     pub(super) servers: usize,
     pub(super) concurrency: u64,
     pub(super) steps_per_run: u64,
-    pub(super) before: Reading,
-    pub(super) after: Reading,
+    pub(super) before: Counters,
+    pub(super) after: Counters,
     /// Of whole runs, in microseconds, sorted.
     pub(super) latencies: Vec<u64>,
     pub(super) bare: Option<Bare>,
     pub(super) notes: Vec<(&'static str, f64)>,
 }
 
-impl Figures {
-    pub(super) fn beside(self, bare: Option<Bare>) -> Figures {
-        Figures { bare, ..self }
+impl WorkloadFigures {
+    pub(super) fn beside(self, bare: Option<Bare>) -> WorkloadFigures {
+        WorkloadFigures { bare, ..self }
     }
 
     fn seconds(&self) -> f64 {
@@ -66,8 +66,8 @@ impl Figures {
 
     fn percentile(&self, share: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
-        let place = (last as f64 * share).round() as usize;
-        self.latencies.get(place).map_or(0.0, |us| *us as f64 / 1e3)
+        let index = (last as f64 * share).round() as usize;
+        self.latencies.get(index).map_or(0.0, |us| *us as f64 / 1e3)
     }
 
     fn cpu_us(&self, used: std::time::Duration) -> f64 {

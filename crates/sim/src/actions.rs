@@ -1,4 +1,4 @@
-//! What can happen in a world, and how often.
+//! What can happen in a simulation, and how often.
 
 use stepwell_engine::chunk;
 use stepwell_engine::coordinator::Retry;
@@ -9,19 +9,19 @@ use stepwell_kernel::event::{Body, Patch, StepError, TaskKind};
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use stepwell_kernel::time::Time;
 
-use crate::depot::unavailable;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
-use crate::server::{Flight, Stage};
-use crate::world::World;
+use crate::server::{BatchInFlight, BatchStage};
+use crate::sim_store::unavailable;
+use crate::simulation::Simulation;
 
 /// How many batches of a server are under way at a time.
 const COMMITTERS: usize = 2;
 
-impl World {
+impl Simulation {
     /// Does one thing.
     pub(crate) fn act(&mut self) -> Result<(), String> {
-        let no = self.rng.place(self.servers.len());
+        let no = self.rng.index(self.servers.len());
         match self.rng.below(1_000) {
             0..200 => self.tick(no),
             200..360 => self.send(no),
@@ -95,8 +95,10 @@ impl World {
         if self.sabotage == Some(Sabotage::StartEarly) {
             self.start_early(&batch)?;
         }
-        let stage = Stage::Sent;
-        self.servers[no].flights.push(Flight { batch, stage });
+        let stage = BatchStage::Sent;
+        self.servers[no]
+            .flights
+            .push(BatchInFlight { batch, stage });
         let runs = runs.join(" ");
         self.say(&format!("s{no} sends {session}/{number}: {runs}"));
         self.listen(no)
@@ -126,20 +128,20 @@ impl World {
 
     /// Moves one of a server's batches along.
     pub(crate) fn fly(&mut self, no: usize) -> Result<(), String> {
-        let place = self.rng.place(self.servers[no].flights.len());
-        let Some(flight) = self.servers[no].flights.get(place) else {
+        let index = self.rng.index(self.servers[no].flights.len());
+        let Some(flight) = self.servers[no].flights.get(index) else {
             return Ok(());
         };
         let id = format!("{}/{}", flight.batch.id.session, flight.batch.id.number);
         match flight.stage.clone() {
-            Stage::Sent => {
-                let answer = self.arrives(no, place);
+            BatchStage::Sent => {
+                let answer = self.arrives(no, index);
                 self.say(&format!("s{no} {id} arrives: {answer:?}"));
-                self.servers[no].flights[place].stage = Stage::Answered(answer);
+                self.servers[no].flights[index].stage = BatchStage::Answered(answer);
                 Ok(())
             }
-            Stage::Answered(answer) => {
-                let flight = self.servers[no].flights.remove(place);
+            BatchStage::Answered(answer) => {
+                let flight = self.servers[no].flights.remove(index);
                 let server = &mut self.servers[no];
                 let now = server.clock(self.now);
                 let Some(coordinator) = &mut server.coordinator else {
@@ -156,16 +158,18 @@ impl World {
                         if retry == Retry::Same {
                             let at = self.now.plus(self.rng.between(5, 1_000));
                             let batch = flight.batch;
-                            let stage = Stage::Again(at);
-                            self.servers[no].flights.push(Flight { batch, stage });
+                            let stage = BatchStage::Again(at);
+                            self.servers[no]
+                                .flights
+                                .push(BatchInFlight { batch, stage });
                         }
                     }
                 }
                 self.listen(no)
             }
-            Stage::Again(at) => {
+            BatchStage::Again(at) => {
                 if at <= self.now && self.servers[no].flying() < COMMITTERS {
-                    self.servers[no].flights[place].stage = Stage::Sent;
+                    self.servers[no].flights[index].stage = BatchStage::Sent;
                     self.say(&format!("s{no} {id} is sent again"));
                 }
                 Ok(())
@@ -177,40 +181,40 @@ impl World {
     fn arrives(
         &mut self,
         no: usize,
-        place: usize,
+        index: usize,
     ) -> Result<Vec<stepwell_engine::store::AppendResult>, StoreError> {
-        let batch = self.servers[no].flights[place].batch.clone();
+        let batch = self.servers[no].flights[index].batch.clone();
         let lost = || StoreError::new(StoreErrorKind::AnswerLost, "simulated: the answer was lost");
-        if self.servers[no].link.is_down() {
+        if self.servers[no].connection.is_down() {
             if self.rng.one_in(2) {
                 return Err(unavailable());
             }
-            self.limbo.push(batch);
+            self.late_batches.push(batch);
             return Err(lost());
         }
         match if self.quiet { 99 } else { self.rng.below(40) } {
             0 => Err(unavailable()),
             1 => Err(StoreError::new(StoreErrorKind::Full, "simulated: no room")),
             2 => {
-                self.limbo.push(batch);
+                self.late_batches.push(batch);
                 Err(lost())
             }
             3 | 4 => {
-                self.depot.commit(&batch)?;
+                self.sim_store.commit(&batch)?;
                 Err(lost())
             }
-            _ => self.depot.commit(&batch),
+            _ => self.sim_store.commit(&batch),
         }
     }
 
     /// A batch that was given up arrives after all.
     pub(crate) fn arrive(&mut self) -> Result<(), String> {
-        if self.limbo.is_empty() {
+        if self.late_batches.is_empty() {
             return Ok(());
         }
-        let place = self.rng.place(self.limbo.len());
-        let batch = self.limbo.remove(place);
-        let outcomes = self.depot.commit(&batch).map_err(|it| it.to_string())?;
+        let index = self.rng.index(self.late_batches.len());
+        let batch = self.late_batches.remove(index);
+        let outcomes = self.sim_store.commit(&batch).map_err(|it| it.to_string())?;
         let (session, number) = (batch.id.session, batch.id.number);
         self.say(&format!("{session}/{number} arrives late: {outcomes:?}"));
         Ok(())
@@ -218,14 +222,14 @@ impl World {
 
     /// Some work of a server ends, or says once more that it has.
     pub(crate) fn work(&mut self, no: usize) -> Result<(), String> {
-        let place = self.rng.place(self.servers[no].works.len());
-        let Some(work) = self.servers[no].works.get(place).cloned() else {
+        let index = self.rng.index(self.servers[no].tasks.len());
+        let Some(work) = self.servers[no].tasks.get(index).cloned() else {
             return Ok(());
         };
         if work.reported || self.quiet || !self.rng.one_in(4) {
-            self.servers[no].works.remove(place);
+            self.servers[no].tasks.remove(index);
         } else {
-            self.servers[no].works[place].reported = true;
+            self.servers[no].tasks[index].reported = true;
         }
         let server = &mut self.servers[no];
         let now = server.clock(self.now);
@@ -279,7 +283,7 @@ impl World {
             for batch in self.servers[no].crash() {
                 // It may have been on its way, or not yet.
                 if self.rng.one_in(2) {
-                    self.limbo.push(batch);
+                    self.late_batches.push(batch);
                 }
             }
             self.say(&format!("s{no} crashes"));
@@ -295,8 +299,8 @@ impl World {
 
     /// A server cannot reach the store, or can again.
     fn partition(&mut self, no: usize) -> Result<(), String> {
-        let down = !self.servers[no].link.is_down() && self.rng.one_in(3);
-        self.servers[no].link.set_down(down);
+        let down = !self.servers[no].connection.is_down() && self.rng.one_in(3);
+        self.servers[no].connection.set_down(down);
         let how = if down { "cannot" } else { "can" };
         self.say(&format!("s{no} {how} reach the store"));
         Ok(())
@@ -319,7 +323,7 @@ pub(crate) fn result(
             ErrorClass::Unknown,
             ErrorClass::External,
         ];
-        let class = classes[rng.place(classes.len())];
+        let class = classes[rng.index(classes.len())];
         let code = class.name().to_uppercase();
         return Command::FailStep {
             claim,

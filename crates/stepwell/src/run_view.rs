@@ -14,7 +14,7 @@ use crate::run::tree::Live;
 
 /// A run as it is in a store.
 #[derive(Debug)]
-pub(crate) struct Picture {
+pub(crate) struct RunView {
     pub(crate) run: RunNo,
     pub(crate) plan: Arc<Plan>,
     pub(crate) state: State,
@@ -22,21 +22,21 @@ pub(crate) struct Picture {
     pub(crate) head: Head,
 }
 
-impl Picture {
-    pub(crate) fn read(store: &dyn Store, run_id: &str) -> Result<Picture, Error> {
+impl RunView {
+    pub(crate) fn read(store: &dyn Store, run_id: &str) -> Result<RunView, Error> {
         let unknown = || Error::UnknownRun(run_id.to_owned());
         let run = store.find(run_id)?.ok_or_else(unknown)?;
         let stored = store.load(run)?.ok_or_else(unknown)?;
         let plan = read_plan(store, stored.plan, run_id)?;
-        let mut picture = Picture {
+        let mut view = RunView {
             run,
             state: State::new(run_id, &plan),
             plan,
             events: Vec::new(),
             head: stored.head,
         };
-        picture.catch_up(store)?;
-        Ok(picture)
+        view.catch_up(store)?;
+        Ok(view)
     }
 
     /// Reads what has happened since; says how many events that were.
@@ -74,22 +74,22 @@ impl Picture {
 /// The runs below a run: those it started, those they started. A child that is asked for and not there
 /// yet is only a name.
 #[derive(Debug, Default)]
-pub(crate) struct Below {
+pub(crate) struct ChildRuns {
     pub(crate) ids: Vec<String>,
-    pub(crate) pictures: Vec<Picture>,
+    pub(crate) views: Vec<RunView>,
 }
 
-impl Below {
-    pub(crate) fn read(store: &dyn Store, top: &Picture) -> Result<Below, Error> {
-        let mut below = Below::default();
+impl ChildRuns {
+    pub(crate) fn read(store: &dyn Store, top: &RunView) -> Result<ChildRuns, Error> {
+        let mut below = ChildRuns::default();
         let mut level = top.child_ids();
         for _ in 0..=MAX_CHILD_DEPTH {
             let mut next = Vec::new();
             for id in level {
-                match Picture::read(store, &id) {
-                    Ok(picture) => {
-                        next.extend(picture.child_ids());
-                        below.pictures.push(picture);
+                match RunView::read(store, &id) {
+                    Ok(view) => {
+                        next.extend(view.child_ids());
+                        below.views.push(view);
                     }
                     Err(Error::UnknownRun(_)) => {}
                     Err(error) => return Err(error),

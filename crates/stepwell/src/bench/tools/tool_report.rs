@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::kind::Kind;
-use crate::bench::Output;
-use crate::bench::gauge::Cpu;
-use crate::bench::report::round;
+use super::measured_tool::MeasuredTool;
+use crate::bench::resource_usage::CpuUsage;
+use crate::bench::workload_report::round;
+use crate::output_format::OutputFormat;
 
 /// What was counted while something was done many times.
 #[derive(Debug)]
-pub(super) struct Sample {
+pub(super) struct CallSample {
     pub(super) done: u64,
     pub(super) took: Duration,
-    pub(super) cpu: Cpu,
+    pub(super) cpu: CpuUsage,
     pub(super) resident: u64,
     /// Of each, in microseconds, sorted.
     pub(super) latencies: Vec<u64>,
 }
 
-impl Sample {
+impl CallSample {
     fn per_second(&self) -> f64 {
         self.done as f64 / self.took.as_secs_f64().max(1e-9)
     }
@@ -42,8 +42,8 @@ impl Sample {
 /// In milliseconds; the times are in microseconds, sorted.
 fn percentile(times: &[u64], share: f64) -> f64 {
     let last = times.len().saturating_sub(1);
-    let place = (last as f64 * share).round() as usize;
-    times.get(place).map_or(0.0, |us| *us as f64 / 1e3)
+    let index = (last as f64 * share).round() as usize;
+    times.get(index).map_or(0.0, |us| *us as f64 / 1e3)
 }
 
 fn percentiles_json(times: &[u64]) -> Json {
@@ -60,22 +60,22 @@ fn percentiles(times: &[u64]) -> String {
 
 /// The figures of a tool.
 #[derive(Debug)]
-pub(super) struct Figures {
-    pub(super) kind: Kind,
+pub(super) struct ToolFigures {
+    pub(super) kind: MeasuredTool,
     pub(super) store: String,
     pub(super) sync: String,
     pub(super) at_a_time: u32,
-    pub(super) engine: Sample,
+    pub(super) engine: CallSample,
     /// How long the worker had each step.
     pub(super) worked: Vec<u64>,
-    pub(super) alone: Option<Sample>,
+    pub(super) alone: Option<CallSample>,
 }
 
-impl Figures {
-    pub(super) fn print(&self, output: Output) -> String {
+impl ToolFigures {
+    pub(super) fn print(&self, output: OutputFormat) -> String {
         match output {
-            Output::Human => self.human(),
-            Output::Json => format!("{}\n", self.json()),
+            OutputFormat::Human => self.human(),
+            OutputFormat::Json => format!("{}\n", self.json()),
         }
     }
 
@@ -147,9 +147,9 @@ impl Figures {
 }
 
 /// Says why a tool was not measured.
-pub(super) fn left_out(kind: Kind, why: &str, output: Output) -> String {
+pub(super) fn left_out(kind: MeasuredTool, why: &str, output: OutputFormat) -> String {
     match output {
-        Output::Human => format!("{} was left out: {why}\n\n", kind.name()),
-        Output::Json => format!("{}\n", json!({ "tool": kind.name(), "leftOut": why })),
+        OutputFormat::Human => format!("{} was left out: {why}\n\n", kind.name()),
+        OutputFormat::Json => format!("{}\n", json!({ "tool": kind.name(), "leftOut": why })),
     }
 }

@@ -25,7 +25,7 @@ const ALIASES: [(&str, &str); 2] = [
 ];
 
 /// Everything that the runs share.
-pub(super) struct Yard {
+pub(super) struct Sandbox {
     folder: PathBuf,
     binary: PathBuf,
     pub(super) stub: Stub,
@@ -33,26 +33,26 @@ pub(super) struct Yard {
     asked: AtomicU32,
 }
 
-impl Yard {
+impl Sandbox {
     /// Builds the binary and copies the files.
-    pub(super) fn open(repo: &Repo, files: &[PathBuf]) -> Result<Yard> {
-        let yard = Yard {
+    pub(super) fn open(repo: &Repo, files: &[PathBuf]) -> Result<Sandbox> {
+        let sandbox = Sandbox {
             binary: build(repo)?,
             folder: fresh_folder()?,
             stub: Stub::start()?,
             cluster: postgres::private()?,
             asked: AtomicU32::new(0),
         };
-        fs::create_dir_all(yard.folder.join("files"))?;
+        fs::create_dir_all(sandbox.folder.join("files"))?;
         for file in files {
             let name = file.file_name().context("a file without a name")?;
             let alias = ALIASES.iter().find(|(own, _)| name == *own);
-            fs::copy(file, yard.file(&name.to_string_lossy()))?;
+            fs::copy(file, sandbox.file(&name.to_string_lossy()))?;
             if let Some((_, called)) = alias {
-                fs::copy(file, yard.file(called))?;
+                fs::copy(file, sandbox.file(called))?;
             }
         }
-        Ok(yard)
+        Ok(sandbox)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -60,7 +60,7 @@ impl Yard {
     }
 
     /// Runs a playbook to its end, with these values over its workload; `{stub}` is the stub's address.
-    pub(super) fn run(&self, file: &str, inputs: &[(&str, &str)]) -> Result<Ran<'_>> {
+    pub(super) fn run(&self, file: &str, inputs: &[(&str, &str)]) -> Result<FinishedRun<'_>> {
         let home = self.folder.join(file.trim_end_matches(".yaml"));
         fs::create_dir_all(&home)?;
         let mut command = self.stepwell(&["run"], &home);
@@ -72,8 +72,8 @@ impl Yard {
         let (exit, said, complaints) = finish(command, &home)?;
         let report = serde_json::from_str(&said)
             .with_context(|| format!("the report is not JSON ({exit}): {said}\n{complaints}"))?;
-        Ok(Ran {
-            yard: self,
+        Ok(FinishedRun {
+            sandbox: self,
             home,
             exit: exit.code(),
             report,
@@ -124,7 +124,7 @@ impl Yard {
     }
 }
 
-impl Drop for Yard {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         // What is left of a temporary folder hurts nobody.
         let _ = fs::remove_dir_all(&self.folder);
@@ -132,15 +132,15 @@ impl Drop for Yard {
 }
 
 /// A run that is over.
-pub(super) struct Ran<'y> {
-    pub(super) yard: &'y Yard,
+pub(super) struct FinishedRun<'s> {
+    pub(super) sandbox: &'s Sandbox,
     home: PathBuf,
     exit: Option<i32>,
     pub(super) report: Value,
     complaints: String,
 }
 
-impl Ran<'_> {
+impl FinishedRun<'_> {
     pub(super) fn id(&self) -> Result<&str> {
         self.report["runId"]
             .as_str()
@@ -230,7 +230,7 @@ impl Ran<'_> {
 
     /// What a run of this store has said, line by line.
     pub(super) fn log(&self, run_id: &str) -> Result<Vec<Value>> {
-        let mut command = self.yard.stepwell(&["runs", "logs"], &self.home);
+        let mut command = self.sandbox.stepwell(&["runs", "logs"], &self.home);
         command.args([run_id, "-o", "json"]);
         let (exit, said, complaints) = finish(command, &self.home)?;
         // A run that had nothing to say has no log.
@@ -255,7 +255,7 @@ impl Ran<'_> {
     /// The runs that this one started, oldest first, with their reports. All must have succeeded.
     pub(super) fn children(&self) -> Result<Vec<Value>> {
         let mut command = self
-            .yard
+            .sandbox
             .stepwell(&["runs", "list", "-o", "json"], &self.home);
         command.args(["--limit", "100"]);
         let (_, said, complaints) = finish(command, &self.home)?;
@@ -270,7 +270,7 @@ impl Ran<'_> {
             let status = &run["status"];
             ensure!(status == "COMPLETED", "{} ended {status}", run["planId"]);
             let mut command = self
-                .yard
+                .sandbox
                 .stepwell(&["runs", "show", "-o", "json"], &self.home);
             command.args(run["runId"].as_str());
             let (_, said, complaints) = finish(command, &self.home)?;
@@ -280,7 +280,7 @@ impl Ran<'_> {
     }
 
     /// What somebody needs who looks for what went wrong: each step, and the end of the log.
-    pub(super) fn tell(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         let mut add = |line: String| {
             let line: String = line.chars().take(300).collect();

@@ -20,7 +20,7 @@ use crate::bench::workload::{self, Workload};
 
 /// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Kind {
+pub(super) enum MeasuredTool {
     Noop,
     Handler,
     Shell,
@@ -32,7 +32,7 @@ pub(super) enum Kind {
 }
 
 /// What tools work with.
-pub(super) struct Setting {
+pub(super) struct ToolSetting {
     /// The address of the server on the loopback.
     pub(super) server: String,
     /// The address of a PostgreSQL server, if there is one.
@@ -41,11 +41,11 @@ pub(super) struct Setting {
     pub(super) database: PathBuf,
 }
 
-impl Kind {
+impl MeasuredTool {
     /// Those that were named, or all.
-    pub(super) fn chosen(named: &[Kind]) -> Vec<Kind> {
+    pub(super) fn chosen(named: &[MeasuredTool]) -> Vec<MeasuredTool> {
         match named {
-            [] => Kind::value_variants().to_vec(),
+            [] => MeasuredTool::value_variants().to_vec(),
             named => named.to_vec(),
         }
     }
@@ -56,25 +56,27 @@ impl Kind {
     }
 
     /// Why it cannot be measured here.
-    pub(super) fn left_out(self, setting: &Setting) -> Option<&'static str> {
-        let missing = self == Kind::Postgres && setting.postgres.is_none();
+    pub(super) fn left_out(self, setting: &ToolSetting) -> Option<&'static str> {
+        let missing = self == MeasuredTool::Postgres && setting.postgres.is_none();
         missing.then_some("no server is named: --postgres URL does")
     }
 
     /// The tool block of a step; none if steps have no tool.
-    fn block(self, setting: &Setting) -> Option<Json> {
+    fn block(self, setting: &ToolSetting) -> Option<Json> {
         Some(match self {
-            Kind::Handler => return None,
-            Kind::Noop => json!({ "kind": "noop" }),
-            Kind::Shell => json!({ "kind": "shell", "cmds": ["true"] }),
-            Kind::Python | Kind::PythonCold => json!({ "kind": "python", "code": "result = 1" }),
-            Kind::Http => json!({ "kind": "http", "method": "GET", "url": setting.server }),
-            Kind::Postgres => json!({
+            MeasuredTool::Handler => return None,
+            MeasuredTool::Noop => json!({ "kind": "noop" }),
+            MeasuredTool::Shell => json!({ "kind": "shell", "cmds": ["true"] }),
+            MeasuredTool::Python | MeasuredTool::PythonCold => {
+                json!({ "kind": "python", "code": "result = 1" })
+            }
+            MeasuredTool::Http => json!({ "kind": "http", "method": "GET", "url": setting.server }),
+            MeasuredTool::Postgres => json!({
                 "kind": "postgres",
                 "auth": { "dsn": setting.postgres },
                 "query": "SELECT 1",
             }),
-            Kind::Sqlite => json!({
+            MeasuredTool::Sqlite => json!({
                 "kind": "sqlite",
                 "database": setting.database,
                 "query": "SELECT 1",
@@ -83,7 +85,7 @@ impl Kind {
     }
 
     /// Steps one after the other, each with this tool.
-    pub(super) fn plan(self, setting: &Setting, steps: u32) -> Result<Arc<Plan>> {
+    pub(super) fn plan(self, setting: &ToolSetting, steps: u32) -> Result<Arc<Plan>> {
         let Some(block) = self.block(setting) else {
             return Ok(Workload::Chain(steps).plan()?);
         };
@@ -115,13 +117,13 @@ impl Kind {
 
     /// What does not come with every worker.
     pub(super) fn own_tool(self) -> Option<(&'static str, Arc<dyn Tool>)> {
-        (self == Kind::PythonCold).then(|| ("python", cold()))
+        (self == MeasuredTool::PythonCold).then(|| ("python", cold()))
     }
 
     pub(super) fn handlers(self) -> Handlers {
         let none = Handlers::new();
         match self {
-            Kind::Handler => none.on(
+            MeasuredTool::Handler => none.on(
                 workload::QUEUE,
                 workload::OPERATION,
                 |_, _: Json| async move { Ok::<(), Failure>(()) },
@@ -133,13 +135,13 @@ impl Kind {
     /// The tool and the call that a step makes of it; none where there is no tool to call.
     pub(super) fn alone(self, plan: &Plan) -> Option<(Arc<dyn Tool>, ToolCall)> {
         let tool: Arc<dyn Tool> = match self {
-            Kind::Noop | Kind::Handler => return None,
-            Kind::Shell => Arc::new(Shell::new(Default::default())),
-            Kind::Python => Arc::new(Python::new(PythonOptions::default())),
-            Kind::PythonCold => cold(),
-            Kind::Http => Arc::new(Http::default()),
-            Kind::Postgres => Arc::new(Postgres::new(Default::default())),
-            Kind::Sqlite => Arc::new(Sqlite::new(Default::default())),
+            MeasuredTool::Noop | MeasuredTool::Handler => return None,
+            MeasuredTool::Shell => Arc::new(Shell::new(Default::default())),
+            MeasuredTool::Python => Arc::new(Python::new(PythonOptions::default())),
+            MeasuredTool::PythonCold => cold(),
+            MeasuredTool::Http => Arc::new(Http::default()),
+            MeasuredTool::Postgres => Arc::new(Postgres::new(Default::default())),
+            MeasuredTool::Sqlite => Arc::new(Sqlite::new(Default::default())),
         };
         let Work::Pipeline { tasks } = &plan.net().steps.first()?.work else {
             return None;

@@ -10,35 +10,35 @@ use stepwell_stores::bare::{self, Bare};
 use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
 use stepwell_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 
-use super::Sync;
+use super::SyncMode;
 use crate::usage;
 
 /// Where the stores are made.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum BenchStore {
     Memory,
     Sqlite { path: PathBuf, sync: Durability },
     Postgres { url: String },
 }
 
-impl Place {
-    pub(super) fn of(store: Option<&str>, sync: Sync) -> Result<Place> {
+impl BenchStore {
+    pub(super) fn of(store: Option<&str>, sync: SyncMode) -> Result<BenchStore> {
         let sync = sync.into();
-        let place = match store {
-            None => Place::Sqlite {
+        let chosen = match store {
+            None => BenchStore::Sqlite {
                 path: PathBuf::from(".stepwell/bench.db"),
                 sync,
             },
-            Some("memory:") => Place::Memory,
+            Some("memory:") => BenchStore::Memory,
             Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                Place::Postgres { url: url.into() }
+                BenchStore::Postgres { url: url.into() }
             }
-            Some(url) => Place::Sqlite {
+            Some(url) => BenchStore::Sqlite {
                 path: PathBuf::from(url.strip_prefix("sqlite:").unwrap_or(url)),
                 sync,
             },
         };
-        if let Place::Sqlite { path, .. } = &place
+        if let BenchStore::Sqlite { path, .. } = &chosen
             && path.exists()
         {
             return usage(format!(
@@ -46,7 +46,7 @@ impl Place {
                 path.display()
             ));
         }
-        Ok(place)
+        Ok(chosen)
     }
 
     fn schema() -> String {
@@ -55,17 +55,17 @@ impl Place {
 
     pub(super) fn open(&self) -> Result<Arc<dyn Store>> {
         Ok(match self {
-            Place::Memory => Arc::new(MemoryStore::default()),
-            Place::Sqlite { path, sync } => {
+            BenchStore::Memory => Arc::new(MemoryStore::default()),
+            BenchStore::Sqlite { path, sync } => {
                 let options = SqliteOptions {
                     durability: *sync,
                     ..SqliteOptions::default()
                 };
                 Arc::new(SqliteStore::open(path, options)?)
             }
-            Place::Postgres { url } => {
+            BenchStore::Postgres { url } => {
                 let options = PostgresOptions {
-                    schema: Place::schema(),
+                    schema: BenchStore::schema(),
                     ..PostgresOptions::default()
                 };
                 Arc::new(PostgresStore::connect(url, options)?)
@@ -76,17 +76,17 @@ impl Place {
     /// What a sync mode is called in figures.
     pub(super) fn sync(&self) -> String {
         match self {
-            Place::Memory => "none (memory)".into(),
-            Place::Sqlite { sync, .. } => format!("synchronous={}", sync.name()),
-            Place::Postgres { .. } => "as the server has it".into(),
+            BenchStore::Memory => "none (memory)".into(),
+            BenchStore::Sqlite { sync, .. } => format!("synchronous={}", sync.name()),
+            BenchStore::Postgres { .. } => "as the server has it".into(),
         }
     }
 
     pub(super) fn bare(&self, row_bytes: usize, batch: usize) -> Result<Option<Bare>> {
         let time = Duration::from_secs(3);
         Ok(match self {
-            Place::Memory => None,
-            Place::Sqlite { path, sync } => {
+            BenchStore::Memory => None,
+            BenchStore::Sqlite { path, sync } => {
                 let path = path.with_extension("bare.db");
                 if let Some(folder) = path.parent() {
                     std::fs::create_dir_all(folder)?;
@@ -95,15 +95,15 @@ impl Place {
                 remove(&path);
                 Some(bare)
             }
-            Place::Postgres { url } => Some(bare::postgres(url, 2, row_bytes, batch, time)?),
+            BenchStore::Postgres { url } => Some(bare::postgres(url, 2, row_bytes, batch, time)?),
         })
     }
 
     pub(super) fn remove(&self) -> Result<()> {
         match self {
-            Place::Memory => {}
-            Place::Sqlite { path, .. } => remove(path),
-            Place::Postgres { url } => bare::drop_schema(url, &Place::schema())?,
+            BenchStore::Memory => {}
+            BenchStore::Sqlite { path, .. } => remove(path),
+            BenchStore::Postgres { url } => bare::drop_schema(url, &BenchStore::schema())?,
         }
         Ok(())
     }

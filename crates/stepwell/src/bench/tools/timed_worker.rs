@@ -12,11 +12,11 @@ use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use stepwell_worker::Crew;
 
-use crate::bench::load::Load;
+use crate::bench::load_generator::LoadGenerator;
 
 /// How long steps took, in microseconds.
 #[derive(Debug, Default)]
-pub(super) struct Times {
+pub(super) struct StepTimes {
     /// From being handed out until what became of it is committed and the next is handed out.
     steps: Mutex<Vec<u64>>,
     /// From being handed out until it is done.
@@ -24,7 +24,7 @@ pub(super) struct Times {
     failure: Mutex<Option<String>>,
 }
 
-impl Times {
+impl StepTimes {
     pub(super) fn take_steps(&self) -> Vec<u64> {
         taken(&self.steps)
     }
@@ -63,23 +63,23 @@ fn micros(since: Instant) -> u64 {
 }
 
 /// The crew with a stopwatch.
-pub(super) struct Timed {
+pub(super) struct TimedWorker {
     crew: Crew,
-    load: Arc<Load>,
+    load: Arc<LoadGenerator>,
     handle: Arc<OnceLock<Handle>>,
-    times: Arc<Times>,
+    times: Arc<StepTimes>,
     /// When the step of a run was handed out; its steps come one after the other.
     handed: HashMap<RunNo, Instant>,
 }
 
-impl Timed {
+impl TimedWorker {
     pub(super) fn new(
         crew: Crew,
-        load: Arc<Load>,
+        load: Arc<LoadGenerator>,
         handle: Arc<OnceLock<Handle>>,
-        times: Arc<Times>,
-    ) -> Timed {
-        Timed {
+        times: Arc<StepTimes>,
+    ) -> TimedWorker {
+        TimedWorker {
             crew,
             load,
             handle,
@@ -96,7 +96,7 @@ impl Timed {
     }
 }
 
-impl Worker for Timed {
+impl Worker for TimedWorker {
     fn start(&mut self, job: Assignment, done: &Done) {
         let begin = Instant::now();
         let before = self.handed.insert(job.run, begin);

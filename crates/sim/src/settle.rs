@@ -1,4 +1,4 @@
-//! How a world comes to rest: the faults stop, time goes on, and in the end people come. Every run must
+//! How a simulation comes to rest: the faults stop, time goes on, and in the end people come. Every run must
 //! end, or say what it waits for.
 
 use serde_json::{Value as Json, json};
@@ -9,25 +9,25 @@ use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
 
-use crate::server::Stage;
-use crate::world::World;
+use crate::server::BatchStage;
+use crate::simulation::Simulation;
 
-/// How many rounds a world may take to come to rest.
+/// How many rounds a simulation may take to come to rest.
 const ROUNDS: u32 = 3_000;
 /// How often people look after the runs.
 const VISITS: u32 = 60;
 /// Longer than any session or reservation lasts without being renewed, in milliseconds.
 const LONG: u64 = 40_000;
 
-impl World {
+impl Simulation {
     /// The faults stop. Whoever is down may stay down, but not everyone.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         self.quiet = true;
         self.sink_down = false;
-        self.depot.set_trouble(0);
+        self.sim_store.set_fault_rate(0);
         self.say("the faults are over");
         for no in 0..self.servers.len() {
-            self.servers[no].link.set_down(false);
+            self.servers[no].connection.set_down(false);
             let last = no + 1 == self.servers.len();
             let alone = last && !self.servers.iter().any(|it| it.is_up());
             if !self.servers[no].is_up() && (alone || self.rng.one_in(2)) {
@@ -35,11 +35,11 @@ impl World {
                 self.say(&format!("s{no} starts"));
             }
         }
-        while !self.limbo.is_empty() {
+        while !self.late_batches.is_empty() {
             if self.rng.one_in(2) {
                 self.arrive()?;
             } else {
-                self.limbo.pop();
+                self.late_batches.pop();
             }
             self.check()?;
         }
@@ -86,11 +86,11 @@ impl World {
                     .collect::<Vec<_>>()
             })
             .collect();
-        Err(format!("the world does not come to rest: {open:?}"))
+        Err(format!("the simulation does not come to rest: {open:?}"))
     }
 
     fn progress(&self) -> (u64, usize, usize) {
-        let commits = self.depot.commits();
+        let commits = self.sim_store.commits();
         let sent = self.oracle.delivered.values().sum();
         (commits, self.oracle.effects.len(), sent)
     }
@@ -104,13 +104,13 @@ impl World {
             self.step += 1;
             self.tick(no)?;
             self.drain(no)?;
-            while !self.servers[no].works.is_empty() {
+            while !self.servers[no].tasks.is_empty() {
                 self.work(no)?;
             }
             for worker in 0..self.remotes.len() {
                 self.poll(no, worker)?;
                 self.drain(no)?;
-                while !self.remotes[worker].works.is_empty() {
+                while !self.remotes[worker].tasks.is_empty() {
                     self.report(no, worker, 0)?;
                 }
             }
@@ -131,7 +131,7 @@ impl World {
                 return Ok(());
             }
             for flight in &mut self.servers[no].flights {
-                if let Stage::Again(at) = &mut flight.stage {
+                if let BatchStage::Again(at) = &mut flight.stage {
                     *at = self.now;
                 }
             }
@@ -144,9 +144,9 @@ impl World {
     /// When something happens next by itself.
     fn next_instant(&self) -> Option<Time> {
         let mut instants: Vec<Time> = Vec::new();
-        for watched in self.oracle.open() {
-            instants.extend(next_wake(&watched.state));
-            let Ok(Some(stored)) = self.depot.memory.load(watched.run) else {
+        for observed in self.oracle.open() {
+            instants.extend(next_wake(&observed.state));
+            let Ok(Some(stored)) = self.sim_store.memory.load(observed.run) else {
                 continue;
             };
             instants.extend(stored.head.wake_at);
@@ -155,8 +155,8 @@ impl World {
                 instants.extend(task.until.map(|until| until.plus(1)));
             }
         }
-        instants.extend(self.depot.memory.next_due().ok().flatten());
-        let sessions = self.depot.sessions();
+        instants.extend(self.sim_store.memory.next_due().ok().flatten());
+        let sessions = self.sim_store.sessions();
         instants.extend(sessions.iter().map(|(_, seen)| seen.until.plus(1)));
         let own: Vec<_> = { self.servers.iter() }
             .filter_map(|server| server.coordinator.as_ref().map(|it| it.session()))
@@ -172,11 +172,11 @@ impl World {
 
     /// Every run that has not ended says what outside of it is missing.
     fn explained(&self) -> Result<(), String> {
-        for watched in self.oracle.open() {
+        for observed in self.oracle.open() {
             let mut reason = false;
-            for source in wake_sources(&watched.plan, &watched.state) {
+            for source in wake_sources(&observed.plan, &observed.state) {
                 let queues = source == WakeSource::Queue;
-                let free = self.limits.are_none() && !watched.plan.policy().needs_approval;
+                let free = self.limits.are_none() && !observed.plan.policy().needs_approval;
                 reason |= matches!(
                     source,
                     WakeSource::Queue
@@ -186,18 +186,18 @@ impl World {
                         | WakeSource::Ctx { .. }
                 );
                 if is_due(&source, self.now) || (queues && free) {
-                    return Err(self.stuck(watched.run, &source));
+                    return Err(self.stuck(observed.run, &source));
                 }
             }
             if !reason {
-                return Err(format!("{}: nobody knows why it waits", watched.run_id));
+                return Err(format!("{}: nobody knows why it waits", observed.run_id));
             }
         }
         Ok(())
     }
 
     fn stuck(&self, run: RunNo, source: &WakeSource) -> String {
-        let stored = self.depot.memory.load(run).ok().flatten();
+        let stored = self.sim_store.memory.load(run).ok().flatten();
         let head = stored.map(|it| it.head);
         let sessions: Vec<String> = { self.servers.iter() }
             .map(|server| match &server.coordinator {
@@ -219,24 +219,24 @@ impl World {
         let open: Vec<RunNo> = self.oracle.open().map(|it| it.run).collect();
         for run in open {
             let no = self.rng.pick(&up).copied().unwrap_or(0);
-            let Some(watched) = self.oracle.runs.get(&run) else {
+            let Some(observed) = self.oracle.runs.get(&run) else {
                 continue;
             };
             let id = format!("quiet-{}", self.tickets);
-            if watched.state.pause.is_some() {
+            if observed.state.pause.is_some() {
                 self.signal(no, run, id, "RESUME", Json::Null)?;
                 continue;
             }
-            let held = watched.state.open.iter().find(|at| {
-                let it = watched.state.run(**at);
+            let held = observed.state.open.iter().find(|at| {
+                let it = observed.state.run(**at);
                 it.is_some_and(|it| it.status == Status::Held)
             });
             if let Some(at) = held {
-                let payload = json!({ "stepId": watched.plan.step_id(*at) });
+                let payload = json!({ "stepId": observed.plan.step_id(*at) });
                 self.signal(no, run, id, "RETRY_STEP", payload)?;
                 continue;
             }
-            let sources = wake_sources(&watched.plan, &watched.state);
+            let sources = wake_sources(&observed.plan, &observed.state);
             let event = sources.into_iter().find_map(|source| match source {
                 WakeSource::Outside {
                     wait: WaitKind::Event { event_type, .. },
@@ -246,7 +246,7 @@ impl World {
             });
             match event {
                 Some(event_type) => {
-                    let stored = self.depot.memory.load(run).ok().flatten();
+                    let stored = self.sim_store.memory.load(run).ok().flatten();
                     let key = stored.map(|it| it.event_key).unwrap_or_default();
                     self.tickets += 1;
                     self.deliver(no, &id, &event_type, key);
@@ -259,14 +259,14 @@ impl World {
 
     /// What must be true once everything is over.
     fn over(&mut self) -> Result<(), String> {
-        let list = self.oracle.read(&self.depot)?;
-        if let Some(watched) = self.oracle.open().next() {
-            let source = wake_sources(&watched.plan, &watched.state);
-            let stuck = { source.first() }.map(|source| self.stuck(watched.run, source));
+        let list = self.oracle.read(&self.sim_store)?;
+        if let Some(observed) = self.oracle.open().next() {
+            let source = wake_sources(&observed.plan, &observed.state);
+            let stuck = { source.first() }.map(|source| self.stuck(observed.run, source));
             return Err(format!("it never ends: {}", stuck.unwrap_or_default()));
         }
         for row in &list {
-            let stored = self.depot.memory.load(row.run).ok().flatten();
+            let stored = self.sim_store.memory.load(row.run).ok().flatten();
             let stored = stored.ok_or("a listed run is gone")?;
             if let Some(mail) = stored.mail.first() {
                 return Err(format!("{}: nobody reads {}", row.run_id, mail.body));
@@ -279,14 +279,14 @@ impl World {
             }
         }
         for sink in &self.sinks {
-            for (run, watched) in &self.oracle.runs {
+            for (run, observed) in &self.oracle.runs {
                 let got = self.oracle.delivered.get(&(sink.clone(), *run));
-                if got.copied().unwrap_or(0) != watched.chunks.len() {
-                    return Err(format!("{}: {sink} has not got all of it", watched.run_id));
+                if got.copied().unwrap_or(0) != observed.chunks.len() {
+                    return Err(format!("{}: {sink} has not got all of it", observed.run_id));
                 }
             }
             if self
-                .depot
+                .sim_store
                 .memory
                 .backlog(sink)
                 .is_ok_and(|(left, _)| left > 0)
@@ -306,7 +306,7 @@ impl World {
                 return Err(format!("{} believes that it is busy", server.name));
             }
         }
-        self.oracle.read_again(&self.depot)
+        self.oracle.read_again(&self.sim_store)
     }
 }
 

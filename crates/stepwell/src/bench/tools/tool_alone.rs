@@ -9,8 +9,8 @@ use stepwell_worker::step_log::StepLog;
 use stepwell_worker::tool::{TaskContext, TaskLimits, Tool, ToolCall};
 use tokio::runtime::Builder;
 
-use super::report::Sample;
-use crate::bench::gauge::{self, Cpu};
+use super::tool_report::CallSample;
+use crate::bench::resource_usage::{self, CpuUsage};
 
 /// Calls a tool for this long.
 pub(super) fn measure(
@@ -18,18 +18,18 @@ pub(super) fn measure(
     call: &ToolCall,
     at_a_time: u32,
     time: Duration,
-) -> Result<Sample> {
+) -> Result<CallSample> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // Interpreters start and connections open before the clock does.
         callers(tool, call, at_a_time, time.min(Duration::from_secs(1))).await?;
-        let (cpu, begin) = (Cpu::now(), Instant::now());
+        let (cpu, begin) = (CpuUsage::now(), Instant::now());
         let latencies = callers(tool, call, at_a_time, time).await?;
-        Ok(Sample {
+        Ok(CallSample {
             done: latencies.len() as u64,
             took: begin.elapsed(),
-            cpu: Cpu::now().since(cpu),
-            resident: gauge::resident(),
+            cpu: CpuUsage::now().since(cpu),
+            resident: resource_usage::resident(),
             latencies,
         })
     })

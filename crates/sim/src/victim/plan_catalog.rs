@@ -130,12 +130,12 @@ fn linear() -> Option<Arc<Plan>> {
 
 /// The plans, and children by their name.
 #[derive(Clone, Debug)]
-pub(crate) struct Shelf(Vec<Arc<Plan>>);
+pub(crate) struct PlanCatalog(Vec<Arc<Plan>>);
 
-impl Shelf {
-    pub(crate) fn load() -> Shelf {
+impl PlanCatalog {
+    pub(crate) fn load() -> PlanCatalog {
         let plans = [chain(), fan(), saga(), parent(), linear()];
-        Shelf(plans.into_iter().flatten().collect())
+        PlanCatalog(plans.into_iter().flatten().collect())
     }
 
     /// Each plan in turn.
@@ -152,7 +152,7 @@ impl Shelf {
     }
 }
 
-impl Catalog for Shelf {
+impl Catalog for PlanCatalog {
     fn find(&self, _: &Plan, path: &str) -> Option<Arc<Plan>> {
         let named = |plan: &&Arc<Plan>| plan.net().plan_id == path;
         self.0.iter().find(named).cloned()

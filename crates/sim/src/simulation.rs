@@ -1,5 +1,5 @@
-//! A world: one store, a few servers, workers and people outside, and a time of its own. Every step is
-//! drawn from the seed, so a world that went wrong goes wrong again in the same way.
+//! A simulation: one store, a few servers, workers and people outside, and a time of its own. Every step is
+//! drawn from the seed, so a simulation that went wrong goes wrong again in the same way.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
@@ -11,13 +11,13 @@ use stepwell_engine::limits::{Limits, WhenFull};
 use stepwell_engine::store::{Batch, Marker};
 use stepwell_kernel::time::Time;
 
-use crate::depot::Depot;
+use crate::external::RemoteWorker;
 use crate::liveness;
 use crate::oracle::Oracle;
-use crate::outside::Remote;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
-use crate::server::{Server, Work};
+use crate::server::{LocalTask, Server};
+use crate::sim_store::SimStore;
 use crate::workload::Workload;
 
 /// 2026-02-11T10:30:00.000Z
@@ -25,7 +25,7 @@ const START: Time = Time(1_770_805_800_000);
 /// How many of the last actions are shown.
 const SHOWN: usize = 50;
 
-/// How a world is made.
+/// How a simulation is made.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many steps with faults it takes; then the faults stop.
@@ -49,7 +49,7 @@ impl Default for Options {
     }
 }
 
-/// A world that went wrong.
+/// A simulation that went wrong.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// The seed.
@@ -60,7 +60,7 @@ pub struct Violation {
     pub what: String,
     /// The last actions.
     pub last: Vec<String>,
-    /// How the world was made.
+    /// How the simulation was made.
     pub options: Options,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// What a world came to.
+/// What a simulation came to.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// How many steps it took, the quiet ones included.
@@ -99,18 +99,18 @@ pub struct Report {
     pub trace: String,
 }
 
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) seed: u64,
     pub(crate) rng: Rng,
     pub(crate) now: Time,
     pub(crate) step: u64,
     pub(crate) workload: Workload,
-    pub(crate) depot: Arc<Depot>,
+    pub(crate) sim_store: Arc<SimStore>,
     pub(crate) servers: Vec<Server>,
-    pub(crate) remotes: Vec<Remote>,
+    pub(crate) remotes: Vec<RemoteWorker>,
     pub(crate) pairs: Vec<(String, String)>,
     /// Batches that nobody waits for any more and that may still arrive.
-    pub(crate) limbo: Vec<Batch>,
+    pub(crate) late_batches: Vec<Batch>,
     pub(crate) sinks: Vec<String>,
     pub(crate) sink_down: bool,
     /// Markers that a publisher has taken and not yet dealt with.
@@ -129,16 +129,16 @@ pub(crate) struct World {
     trace: Option<String>,
 }
 
-impl World {
-    fn new(seed: u64, options: &Options) -> Result<World, String> {
+impl Simulation {
+    fn new(seed: u64, options: &Options) -> Result<Simulation, String> {
         let mut rng = Rng::new(seed);
         let workload = Workload::new(options.workload.as_deref())?;
         let pairs = workload.pairs();
         let count = usize::try_from(rng.between(1, 3)).unwrap_or(1);
-        let depot = Arc::new(Depot::new(seed, START, count > 1, options.sabotage));
+        let sim_store = Arc::new(SimStore::new(seed, START, count > 1, options.sabotage));
         let sinks: Vec<String> = ["audit", "bus"]
             .into_iter()
-            .take(rng.place(3))
+            .take(rng.index(3))
             .map(str::to_owned)
             .collect();
         let limits = match rng.below(4) {
@@ -160,17 +160,17 @@ impl World {
             },
             _ => Limits::default(),
         };
-        let mut world = World {
+        let mut simulation = Simulation {
             seed,
             now: START,
             step: 0,
             workload,
             servers: Vec::new(),
             remotes: (0..2)
-                .map(|no| Remote::new(&format!("remote-{no}")))
+                .map(|no| RemoteWorker::new(&format!("remote-{no}")))
                 .collect(),
             pairs,
-            limbo: Vec::new(),
+            late_batches: Vec::new(),
             sink_down: false,
             taken: Vec::new(),
             fails: rng.between(3, 12),
@@ -183,17 +183,17 @@ impl World {
             last: VecDeque::new(),
             trace: options.trace.then(String::new),
             rng,
-            depot,
+            sim_store,
             sinks,
             limits,
         };
         for no in 0..count {
-            let config = world.config(no);
-            let mut server = Server::new(&world.depot, config);
-            server.boot(&world.workload, START);
-            world.servers.push(server);
+            let config = simulation.config(no);
+            let mut server = Server::new(&simulation.sim_store, config);
+            server.boot(&simulation.workload, START);
+            simulation.servers.push(server);
         }
-        Ok(world)
+        Ok(simulation)
     }
 
     fn config(&mut self, no: usize) -> Config {
@@ -241,7 +241,7 @@ impl World {
 
     pub(crate) fn set_now(&mut self, now: Time) {
         self.now = now;
-        self.depot.set_now(now);
+        self.sim_store.set_now(now);
     }
 
     /// Passes on what a coordinator has to say.
@@ -257,7 +257,7 @@ impl World {
             return Ok(());
         }
         // What is said is committed, so the log must show it.
-        self.oracle.read(&self.depot)?;
+        self.oracle.read(&self.sim_store)?;
         for notice in notices {
             match notice {
                 Notice::Start(job) => {
@@ -269,7 +269,7 @@ impl World {
                     }
                     let text = format!("s{no} begins {} of {}", job.claimed.step_id, job.run.0);
                     self.say(&text);
-                    self.servers[no].works.push(Work {
+                    self.servers[no].tasks.push(LocalTask {
                         job: *job,
                         stopped: false,
                         reported: false,
@@ -280,7 +280,7 @@ impl World {
                     target,
                     execution,
                 } => {
-                    for work in &mut self.servers[no].works {
+                    for work in &mut self.servers[no].tasks {
                         let claim = &work.job.claimed.claim;
                         let same = claim.target == target && claim.execution == execution;
                         work.stopped |= work.job.run == run && same;
@@ -301,18 +301,18 @@ impl World {
 
     /// Everything that must be true now.
     pub(crate) fn check(&mut self) -> Result<(), String> {
-        if !self.depot.take_touched() {
+        if !self.sim_store.take_touched() {
             return Ok(());
         }
-        let list = self.oracle.read(&self.depot)?;
+        let list = self.oracle.read(&self.sim_store)?;
         self.oracle.children()?;
-        liveness::check(&self.oracle, &self.depot, &list, &self.limits)
+        liveness::check(&self.oracle, &self.sim_store, &list, &self.limits)
     }
 
     fn live(&mut self, steps: u64) -> Result<(), String> {
-        let trouble = [0, 400, 100];
-        let trouble = trouble[self.rng.place(trouble.len())];
-        self.depot.set_trouble(trouble);
+        let fault_rate = [0, 400, 100];
+        let fault_rate = fault_rate[self.rng.index(fault_rate.len())];
+        self.sim_store.set_fault_rate(fault_rate);
         for _ in 0..steps {
             self.step += 1;
             self.act()?;
@@ -332,9 +332,9 @@ impl World {
     }
 }
 
-/// Lives through the world of a seed.
+/// Lives through the simulation of a seed.
 pub fn simulate(seed: u64, options: &Options) -> Result<Report, Box<Violation>> {
-    let mut world = World::new(seed, options).map_err(|what| {
+    let mut simulation = Simulation::new(seed, options).map_err(|what| {
         Box::new(Violation {
             seed,
             step: 0,
@@ -343,19 +343,19 @@ pub fn simulate(seed: u64, options: &Options) -> Result<Report, Box<Violation>> 
             options: options.clone(),
         })
     })?;
-    let lived = world.live(options.steps);
+    let lived = simulation.live(options.steps);
     if let Err(what) = lived {
-        if let Some(trace) = &world.trace {
+        if let Some(trace) = &simulation.trace {
             print!("{trace}");
         }
-        return Err(Box::new(world.violation(what, options)));
+        return Err(Box::new(simulation.violation(what, options)));
     }
-    let kinds: BTreeMap<_, _> = { world.oracle.effects.iter() }.collect();
+    let kinds: BTreeMap<_, _> = { simulation.oracle.effects.iter() }.collect();
     Ok(Report {
-        steps: world.step,
-        runs: world.oracle.runs.len(),
-        events: world.oracle.events,
+        steps: simulation.step,
+        runs: simulation.oracle.runs.len(),
+        events: simulation.oracle.events,
         effects: kinds.len(),
-        trace: world.trace.unwrap_or_default(),
+        trace: simulation.trace.unwrap_or_default(),
     })
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 
-use crate::bench::gauge::ASIDE;
+use crate::bench::resource_usage::ASIDE;
 
 const ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{\"ok\":true}";
@@ -17,12 +17,12 @@ const ANSWER: &[u8] =
 const LONGEST: usize = 16 << 10;
 
 /// A server that answers until the process ends.
-pub(super) struct Server {
+pub(super) struct HttpServer {
     port: u16,
 }
 
-impl Server {
-    pub(super) fn start() -> io::Result<Server> {
+impl HttpServer {
+    pub(super) fn start() -> io::Result<HttpServer> {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
@@ -38,7 +38,7 @@ impl Server {
                 }
             });
         })?;
-        Ok(Server { port })
+        Ok(HttpServer { port })
     }
 
     pub(super) fn url(&self) -> String {

@@ -2,8 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::place::Place;
 use super::stepwell;
+use super::test_store::TestStore;
 
 /// The last line of standard error, which is the error for programs.
 fn error(text: &str) -> Json {
@@ -14,7 +14,7 @@ fn error(text: &str) -> Json {
 
 #[test]
 fn programs_get_errors_as_json() {
-    let place = Place::sqlite("errors");
+    let test_store = TestStore::sqlite("errors");
     for (args, exit, code) in [
         (&["runs", "list", "-o", "json"][..], 1, "STORE_UNUSABLE"),
         (&["runs", "list", "--output=json", "--nope"], 2, "USAGE"),
@@ -25,18 +25,18 @@ fn programs_get_errors_as_json() {
             "SOURCE_UNREADABLE",
         ),
     ] {
-        let call = place.call(args);
+        let call = test_store.call(args);
         assert_eq!(call.code, exit, "{args:?}: {}", call.err);
         assert_eq!(error(&call.err)["code"], code, "{}", call.err);
         assert!(error(&call.err)["message"].is_string());
     }
-    let human = place.call(&["runs", "list"]);
+    let human = test_store.call(&["runs", "list"]);
     assert!(human.err.starts_with("error: "), "{}", human.err);
 }
 
 #[test]
 fn alerts_are_logged_beside_the_output() {
-    let place = Place::sqlite("logged");
+    let test_store = TestStore::sqlite("logged");
     let saga = "examples/actions/order-saga.yaml";
     let start = [
         "--engine",
@@ -46,7 +46,7 @@ fn alerts_are_logged_beside_the_output() {
         "--run-id",
         "run_a",
     ];
-    let mut process = place.start(&[&["run", saga][..], &start].concat());
+    let mut process = test_store.start(&[&["run", saga][..], &start].concat());
     process.until("authorise-payment  Running");
     process.kill();
     let params = [
@@ -55,7 +55,8 @@ fn alerts_are_logged_beside_the_output() {
         "--reason",
         "why",
     ];
-    let call = place.call(&[&["runs", "signal", "run_a", "update_params"][..], &params].concat());
+    let call =
+        test_store.call(&[&["runs", "signal", "run_a", "update_params"][..], &params].concat());
     assert_eq!(call.code, 0, "{}", call.err);
     let logged = [
         "WARN",

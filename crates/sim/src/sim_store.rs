@@ -1,5 +1,5 @@
-//! The store of a world, and what goes wrong on the way to it. Every server has a link of its own to
-//! the one store; a link can be down, and any call over it can fail.
+//! The store of a simulation, and what goes wrong on the way to it. Every server has a connection of its own to
+//! the one store; a connection can be down, and any call over it can fail.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,9 +18,9 @@ use stepwell_kernel::time::Time;
 use crate::rng::Rng;
 use crate::sabotage::{Sabotage, Saboteur};
 
-/// A session as the depot remembers it.
+/// A session as the sim_store remembers it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SessionRecord {
     pub(crate) until: Time,
     pub(crate) dead: bool,
 }
@@ -30,17 +30,17 @@ struct Inner {
     rng: Rng,
     now: Time,
     /// One call in so many fails; zero for none.
-    trouble: u64,
-    sessions: BTreeMap<SessionNo, Seen>,
+    fault_rate: u64,
+    sessions: BTreeMap<SessionNo, SessionRecord>,
     /// Something was written since this was asked last.
     touched: bool,
     commits: u64,
     saboteur: Saboteur,
 }
 
-/// The one store of a world.
+/// The one store of a simulation.
 #[derive(Debug)]
-pub(crate) struct Depot {
+pub(crate) struct SimStore {
     pub(crate) memory: MemoryStore,
     /// Several servers share it, as they do PostgreSQL.
     shared: bool,
@@ -48,16 +48,16 @@ pub(crate) struct Depot {
     inner: Mutex<Inner>,
 }
 
-impl Depot {
-    pub(crate) fn new(seed: u64, now: Time, shared: bool, sabotage: Option<Sabotage>) -> Depot {
-        Depot {
+impl SimStore {
+    pub(crate) fn new(seed: u64, now: Time, shared: bool, sabotage: Option<Sabotage>) -> SimStore {
+        SimStore {
             memory: MemoryStore::with_secret([7; 32]),
             shared,
             sabotage,
             inner: Mutex::new(Inner {
                 rng: Rng::new(seed ^ 0xdead),
                 now,
-                trouble: 0,
+                fault_rate: 0,
                 sessions: BTreeMap::new(),
                 touched: true,
                 commits: 0,
@@ -75,15 +75,15 @@ impl Depot {
     }
 
     /// From now on one call in `one_in` fails; none with zero.
-    pub(crate) fn set_trouble(&self, one_in: u64) {
-        self.inner().trouble = one_in;
+    pub(crate) fn set_fault_rate(&self, one_in: u64) {
+        self.inner().fault_rate = one_in;
     }
 
-    pub(crate) fn session(&self, no: SessionNo) -> Option<Seen> {
+    pub(crate) fn session(&self, no: SessionNo) -> Option<SessionRecord> {
         self.inner().sessions.get(&no).copied()
     }
 
-    pub(crate) fn sessions(&self) -> Vec<(SessionNo, Seen)> {
+    pub(crate) fn sessions(&self) -> Vec<(SessionNo, SessionRecord)> {
         let inner = self.inner();
         inner.sessions.iter().map(|(no, it)| (*no, *it)).collect()
     }
@@ -120,9 +120,9 @@ impl Depot {
         Ok(outcomes)
     }
 
-    fn trouble(&self) -> Result<()> {
+    fn fault_rate(&self) -> Result<()> {
         let mut inner = self.inner();
-        let one_in = inner.trouble;
+        let one_in = inner.fault_rate;
         if one_in > 0 && inner.rng.one_in(one_in) {
             return Err(unavailable());
         }
@@ -148,15 +148,15 @@ pub(crate) fn unavailable() -> StoreError {
 
 /// A server's way to the store.
 #[derive(Debug)]
-pub(crate) struct Link {
-    depot: Arc<Depot>,
+pub(crate) struct StoreConnection {
+    sim_store: Arc<SimStore>,
     down: AtomicBool,
 }
 
-impl Link {
-    pub(crate) fn new(depot: Arc<Depot>) -> Link {
-        Link {
-            depot,
+impl StoreConnection {
+    pub(crate) fn new(sim_store: Arc<SimStore>) -> StoreConnection {
+        StoreConnection {
+            sim_store,
             down: AtomicBool::new(false),
         }
     }
@@ -174,21 +174,21 @@ impl Link {
         if self.is_down() {
             return Err(unavailable());
         }
-        self.depot.trouble()?;
-        Ok(&self.depot.memory)
+        self.sim_store.fault_rate()?;
+        Ok(&self.sim_store.memory)
     }
 
     fn writing(&self) -> Result<&MemoryStore> {
         let store = self.store()?;
-        self.depot.touch();
+        self.sim_store.touch();
         Ok(store)
     }
 }
 
-impl Log for Link {
+impl Log for StoreConnection {
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.store()?;
-        self.depot.commit(batch)
+        self.sim_store.commit(batch)
     }
 
     fn reserve_numbers(&self, count: u32) -> Result<Range<i64>> {
@@ -220,7 +220,7 @@ impl Log for Link {
     }
 
     fn secret(&self) -> Result<[u8; 32]> {
-        self.depot.memory.secret()
+        self.sim_store.memory.secret()
     }
 
     fn check(&self) -> Result<Health> {
@@ -228,19 +228,19 @@ impl Log for Link {
     }
 }
 
-impl Sessions for Link {
+impl Sessions for StoreConnection {
     fn open_session(&self, name: &str, now: Time, until: Time) -> Result<SessionNo> {
-        let (now, until) = self.depot.time(now, until);
+        let (now, until) = self.sim_store.time(now, until);
         let no = self.writing()?.open_session(name, now, until)?;
-        let seen = Seen { until, dead: false };
-        self.depot.inner().sessions.insert(no, seen);
+        let seen = SessionRecord { until, dead: false };
+        self.sim_store.inner().sessions.insert(no, seen);
         Ok(no)
     }
 
     fn renew_session(&self, session: SessionNo, now: Time, until: Time) -> Result<bool> {
-        let (now, until) = self.depot.time(now, until);
+        let (now, until) = self.sim_store.time(now, until);
         let lives = self.writing()?.renew_session(session, now, until)?;
-        if lives && let Some(seen) = self.depot.inner().sessions.get_mut(&session) {
+        if lives && let Some(seen) = self.sim_store.inner().sessions.get_mut(&session) {
             seen.until = until;
         }
         Ok(lives)
@@ -248,22 +248,22 @@ impl Sessions for Link {
 
     fn close_session(&self, session: SessionNo) -> Result<()> {
         self.writing()?.close_session(session)?;
-        if let Some(seen) = self.depot.inner().sessions.get_mut(&session) {
+        if let Some(seen) = self.sim_store.inner().sessions.get_mut(&session) {
             seen.dead = true;
         }
         Ok(())
     }
 
     fn dead_sessions(&self, now: Time) -> Result<Vec<SessionNo>> {
-        let (now, _) = self.depot.time(now, now);
+        let (now, _) = self.sim_store.time(now, now);
         let mut dead = self.writing()?.dead_sessions(now)?;
-        let sessions = &mut self.depot.inner().sessions;
+        let sessions = &mut self.sim_store.inner().sessions;
         for seen in sessions.values_mut() {
             seen.dead |= seen.until < now;
         }
         // The store forgets dead sessions that have no runs.
         sessions.retain(|no, seen| !seen.dead || dead.contains(no));
-        if self.depot.sabotage == Some(Sabotage::HideTheDead) {
+        if self.sim_store.sabotage == Some(Sabotage::HideTheDead) {
             dead.clear();
         }
         Ok(dead)
@@ -274,7 +274,7 @@ impl Sessions for Link {
     }
 
     fn due(&self, now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>> {
-        let (now, until) = self.depot.time(now, until);
+        let (now, until) = self.sim_store.time(now, until);
         self.writing()?.due(now, until, limit)
     }
 
@@ -283,7 +283,7 @@ impl Sessions for Link {
     }
 
     fn queued(&self, now: Time, limit: usize) -> Result<Vec<RunNo>> {
-        let (now, _) = self.depot.time(now, now);
+        let (now, _) = self.sim_store.time(now, now);
         self.store()?.queued(now, limit)
     }
 
@@ -292,7 +292,7 @@ impl Sessions for Link {
     }
 }
 
-impl Tasks for Link {
+impl Tasks for StoreConnection {
     fn reserve(
         &self,
         serves: &[(String, String)],
@@ -301,7 +301,7 @@ impl Tasks for Link {
         until: Time,
         limit: usize,
     ) -> Result<Vec<TaskRow>> {
-        let (now, until) = self.depot.time(now, until);
+        let (now, until) = self.sim_store.time(now, until);
         self.writing()?.reserve(serves, worker, now, until, limit)
     }
 
@@ -313,12 +313,12 @@ impl Tasks for Link {
         now: Time,
         until: Time,
     ) -> Result<bool> {
-        let (now, until) = self.depot.time(now, until);
+        let (now, until) = self.sim_store.time(now, until);
         self.writing()?.heartbeat(run, target, worker, now, until)
     }
 
     fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>> {
-        let (now, _) = self.depot.time(now, now);
+        let (now, _) = self.sim_store.time(now, now);
         self.store()?.expired(now, limit)
     }
 
@@ -327,7 +327,7 @@ impl Tasks for Link {
     }
 }
 
-impl Mailbox for Link {
+impl Mailbox for StoreConnection {
     fn post(&self, to: RunNo, body: &str, now: Time) -> Result<MessageNo> {
         self.writing()?.post(to, body, now)
     }
@@ -345,7 +345,7 @@ impl Mailbox for Link {
     }
 
     fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
-        let (now, _) = self.depot.time(now, now);
+        let (now, _) = self.sim_store.time(now, now);
         self.writing()?.deliver(event, now)
     }
 
@@ -354,7 +354,7 @@ impl Mailbox for Link {
     }
 }
 
-impl Outbox for Link {
+impl Outbox for StoreConnection {
     fn take(
         &self,
         sink: &str,
@@ -363,7 +363,7 @@ impl Outbox for Link {
         until: Time,
         limit: usize,
     ) -> Result<Vec<Marker>> {
-        let (now, until) = self.depot.time(now, until);
+        let (now, until) = self.sim_store.time(now, until);
         self.writing()?.take(sink, publisher, now, until, limit)
     }
 
@@ -408,10 +408,10 @@ impl Outbox for Link {
     }
 }
 
-impl Store for Link {
+impl Store for StoreConnection {
     /// With several servers what is cached may be out of date, and coordinators know that from the name.
     fn kind(&self) -> &'static str {
-        if self.depot.shared {
+        if self.sim_store.shared {
             "postgres"
         } else {
             "memory"

@@ -9,9 +9,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Writes events down as they come; it knows nothing of spans.
 #[derive(Debug)]
-pub(crate) struct Tell;
+pub(crate) struct WarningPrinter;
 
-impl Subscriber for Tell {
+impl Subscriber for WarningPrinter {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::WARN
     }

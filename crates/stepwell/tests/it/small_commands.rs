@@ -9,7 +9,7 @@ use super::{root, stepwell};
 fn codes_are_explained() {
     let call = stepwell(&["explain", "field-missing"]);
     assert_eq!(call.code, 0, "{}", call.err);
-    assert!(call.out.contains("## Cure"), "{}", call.out);
+    assert!(call.out.contains("## What to do"), "{}", call.out);
     for code in ["SOURCE_UNREADABLE", "TOO_MANY_PROBLEMS"] {
         assert_eq!(stepwell(&["explain", code]).code, 0, "{code}");
     }

@@ -13,39 +13,39 @@ use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::state::Status;
 
-use crate::acts::{result, word};
-use crate::oracle::Watched;
-use crate::server::Asked;
-use crate::world::World;
+use crate::actions::{result, word};
+use crate::oracle::ObservedRun;
+use crate::server::PendingRequest;
+use crate::simulation::Simulation;
 
 /// How long a worker outside has a task, in milliseconds.
 const LEASE_MS: u64 = 20_000;
 /// How long a task is reserved for it, in milliseconds.
 const RESERVE_MS: u64 = 5_000;
-/// The secret of the world's store.
+/// The secret of the simulation's store.
 const KEY: TokenKey = TokenKey([7; 32]);
 
 /// A worker in a process of its own.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteWorker {
     pub(crate) name: String,
-    pub(crate) works: Vec<RemoteWork>,
+    pub(crate) tasks: Vec<RemoteTask>,
 }
 
-/// What it works on.
+/// A task that a remote worker has claimed.
 #[derive(Clone, Debug)]
-pub(crate) struct RemoteWork {
+pub(crate) struct RemoteTask {
     run: RunNo,
     run_id: String,
     name: String,
     claimed: Claimed,
 }
 
-impl Remote {
-    pub(crate) fn new(name: &str) -> Remote {
-        Remote {
+impl RemoteWorker {
+    pub(crate) fn new(name: &str) -> RemoteWorker {
+        RemoteWorker {
             name: name.to_owned(),
-            works: Vec::new(),
+            tasks: Vec::new(),
         }
     }
 }
@@ -58,7 +58,7 @@ fn actor(id: &str) -> Actor {
     }
 }
 
-impl World {
+impl Simulation {
     /// Someone starts a run, perhaps one that was asked for before.
     pub(crate) fn start_run(&mut self, no: usize) -> Result<(), String> {
         let again = self.requests > 0 && self.rng.one_in(3);
@@ -97,7 +97,7 @@ impl World {
             return Ok(());
         };
         coordinator.start(&plan, start, true, ticket, now);
-        server.asked.insert(ticket, Asked::Start);
+        server.asked.insert(ticket, PendingRequest::Start);
         self.say(&format!(
             "s{no} is asked to start {name} (request {request})"
         ));
@@ -117,17 +117,17 @@ impl World {
         };
         let kind = self.rng.below(20);
         let id = format!("signal-{}", self.tickets + 1 - self.rng.below(2));
-        let Some(watched) = self.oracle.runs.get(&run) else {
+        let Some(observed) = self.oracle.runs.get(&run) else {
             return Ok(());
         };
         let step = || {
             let held = |at: &&_| {
-                let it = watched.state.run(**at);
+                let it = observed.state.run(**at);
                 it.is_some_and(|it| it.status == Status::Held)
             };
-            let open = watched.state.open.iter();
+            let open = observed.state.open.iter();
             let at = open.clone().find(held).or_else(|| open.clone().next());
-            at.map(|at| watched.plan.step_id(*at)).unwrap_or_default()
+            at.map(|at| observed.plan.step_id(*at)).unwrap_or_default()
         };
         let (signal, payload) = match kind {
             0..4 => ("PAUSE", Json::Null),
@@ -156,7 +156,7 @@ impl World {
             reason: Some("simulated".into()),
             actor: actor("operator"),
         };
-        let asked = |run_id: String| Asked::Signal { run_id, id };
+        let asked = |run_id: String| PendingRequest::Signal { run_id, id };
         self.submit(no, run, command, asked, signal)
     }
 
@@ -165,7 +165,7 @@ impl World {
         no: usize,
         run: RunNo,
         command: Command,
-        asked: impl FnOnce(String) -> Asked,
+        asked: impl FnOnce(String) -> PendingRequest,
         what: &str,
     ) -> Result<(), String> {
         let Some(run_id) = self.oracle.runs.get(&run).map(|it| it.run_id.clone()) else {
@@ -195,7 +195,13 @@ impl World {
         else {
             return Ok(());
         };
-        self.submit(no, run, command, |_| Asked::Other, "a person's answer")
+        self.submit(
+            no,
+            run,
+            command,
+            |_| PendingRequest::Other,
+            "a person's answer",
+        )
     }
 
     /// An event that is not addressed to a run, or an event for one run.
@@ -214,7 +220,7 @@ impl World {
                 return Ok(());
             };
             let command = deliver(&id, event_type);
-            return self.submit(no, run, command, |_| Asked::Other, event_type);
+            return self.submit(no, run, command, |_| PendingRequest::Other, event_type);
         }
         let key = format!("p{}", self.rng.below(4));
         self.deliver(no, &id, event_type, key);
@@ -231,7 +237,7 @@ impl World {
             mail: message.body(),
         };
         let server = &self.servers[no];
-        let came = server.link.deliver(&event, server.clock(self.now));
+        let came = server.connection.deliver(&event, server.clock(self.now));
         self.say(&format!("{event_type} for {} comes: {came:?}", event.key));
     }
 
@@ -240,29 +246,29 @@ impl World {
         if !self.servers[no].is_up() {
             return Ok(());
         }
-        let worker = self.rng.place(self.remotes.len());
-        let place = self.rng.place(self.remotes[worker].works.len());
-        let has = !self.remotes[worker].works.is_empty();
+        let worker = self.rng.index(self.remotes.len());
+        let index = self.rng.index(self.remotes[worker].tasks.len());
+        let has = !self.remotes[worker].tasks.is_empty();
         match self.rng.below(10) {
             0..4 => self.poll(no, worker),
-            4..7 if has => self.report(no, worker, place),
+            4..7 if has => self.report(no, worker, index),
             7 | 8 if has => {
-                let work = self.remotes[worker].works[place].clone();
+                let work = self.remotes[worker].tasks[index].clone();
                 let server = &self.servers[no];
                 let now = server.clock(self.now);
                 let name = &self.remotes[worker].name;
                 let until = now.plus(LEASE_MS);
                 let kept = server
-                    .link
+                    .connection
                     .heartbeat(work.run, &work.name, name, now, until);
                 if kept == Ok(false) && self.rng.one_in(2) {
-                    self.remotes[worker].works.remove(place);
+                    self.remotes[worker].tasks.remove(index);
                 }
                 self.say(&format!("remote-{worker} renews {}: {kept:?}", work.name));
                 Ok(())
             }
             9 if has && self.rng.one_in(3) => {
-                self.remotes[worker].works.clear();
+                self.remotes[worker].tasks.clear();
                 self.say(&format!("remote-{worker} dies"));
                 Ok(())
             }
@@ -274,18 +280,18 @@ impl World {
         let now = self.servers[no].clock(self.now);
         let name = self.remotes[worker].name.clone();
         let until = now.plus(RESERVE_MS);
-        let link = self.servers[no].link.clone();
-        let Ok(tasks) = link.reserve(&self.pairs, &name, now, until, 1) else {
+        let connection = self.servers[no].connection.clone();
+        let Ok(tasks) = connection.reserve(&self.pairs, &name, now, until, 1) else {
             return Ok(());
         };
         for task in tasks {
-            let Some(watched) = self.oracle.runs.get(&task.run) else {
+            let Some(observed) = self.oracle.runs.get(&task.run) else {
                 continue;
             };
-            let Some(target) = parse_target(&watched.plan, &task.target) else {
+            let Some(target) = parse_target(&observed.plan, &task.target) else {
                 return Err(format!("the task {} is of no step", task.target));
             };
-            let run_id = watched.run_id.clone();
+            let run_id = observed.run_id.clone();
             let command = Command::ClaimStep {
                 target,
                 worker: name.clone(),
@@ -296,7 +302,7 @@ impl World {
                 worker: name.clone(),
             };
             let ticket = self.ticket();
-            let asked = Asked::Claim {
+            let asked = PendingRequest::Claim {
                 worker,
                 run: task.run,
                 run_id: run_id.clone(),
@@ -316,11 +322,11 @@ impl World {
         self.listen(no)
     }
 
-    pub(crate) fn report(&mut self, no: usize, worker: usize, place: usize) -> Result<(), String> {
-        let work = self.remotes[worker].works.remove(place);
+    pub(crate) fn report(&mut self, no: usize, worker: usize, index: usize) -> Result<(), String> {
+        let work = self.remotes[worker].tasks.remove(index);
         if !self.quiet && self.rng.one_in(6) {
             // It will say so once more.
-            self.remotes[worker].works.push(work.clone());
+            self.remotes[worker].tasks.push(work.clone());
         }
         let Some(plan) = self.oracle.runs.get(&work.run).map(|it| it.plan.clone()) else {
             return Ok(());
@@ -343,7 +349,7 @@ impl World {
         let ticket = Ticket(self.tickets);
         if let Some(coordinator) = &mut server.coordinator {
             coordinator.submit_guarded(&work.run_id, command, guard, ticket, now);
-            server.asked.insert(ticket, Asked::Other);
+            server.asked.insert(ticket, PendingRequest::Other);
         }
         self.say(&format!(
             "remote-{worker} {what} {} of {} at s{no}",
@@ -368,18 +374,20 @@ impl World {
         };
         self.say(&format!("s{no} answers {}: {short}", ticket.0));
         match (asked, answer) {
-            (Asked::Start, Ok(Answer::Run(run_id))) if self.oracle.by_id(&run_id).is_none() => {
+            (PendingRequest::Start, Ok(Answer::Run(run_id)))
+                if self.oracle.by_id(&run_id).is_none() =>
+            {
                 Err(format!("{run_id} was answered and is not in the store"))
             }
-            (Asked::Signal { run_id, id }, Ok(_)) => {
-                let watched = self.oracle.by_id(&run_id);
-                match watched.is_some_and(|it| it.marks.contains(&id)) {
+            (PendingRequest::Signal { run_id, id }, Ok(_)) => {
+                let observed = self.oracle.by_id(&run_id);
+                match observed.is_some_and(|it| it.marks.contains(&id)) {
                     true => Ok(()),
                     false => Err(format!("{id} was answered and is not in {run_id}'s log")),
                 }
             }
             (
-                Asked::Claim {
+                PendingRequest::Claim {
                     worker,
                     run,
                     run_id,
@@ -395,7 +403,7 @@ impl World {
                 let who = self.remotes[worker].name.clone();
                 self.oracle
                     .begins(run, target, claimed.claim.execution, &who)?;
-                self.remotes[worker].works.push(RemoteWork {
+                self.remotes[worker].tasks.push(RemoteTask {
                     run,
                     run_id,
                     name,
@@ -417,21 +425,21 @@ impl World {
             return Ok(());
         };
         let now = self.servers[no].clock(self.now);
-        let link = self.servers[no].link.clone();
+        let connection = self.servers[no].connection.clone();
         let until = now.plus(3_000);
-        if let Ok(markers) = link.take(&sink, "publisher", now, until, 4) {
+        if let Ok(markers) = connection.take(&sink, "publisher", now, until, 4) {
             self.taken.extend(markers);
         }
-        let Some(place) = (!self.taken.is_empty()).then(|| self.rng.place(self.taken.len())) else {
+        let Some(index) = (!self.taken.is_empty()).then(|| self.rng.index(self.taken.len())) else {
             return Ok(());
         };
-        let marker = self.taken.remove(place);
+        let marker = self.taken.remove(index);
         if self.sink_down {
-            let _ = link.failed(&marker, now.plus(1_000), "simulated: the sink is down");
+            let _ = connection.failed(&marker, now.plus(1_000), "simulated: the sink is down");
             return Ok(());
         }
         // One whose time was over is delivered once more by someone else, which must do no harm.
-        self.oracle.read(&self.depot)?;
+        self.oracle.read(&self.sim_store)?;
         self.oracle
             .delivers(&marker.sink, marker.run, marker.first)?;
         self.say(&format!(
@@ -439,7 +447,7 @@ impl World {
             marker.sink, marker.run.0, marker.first
         ));
         if self.quiet || !self.rng.one_in(10) {
-            let _ = link.sent(&marker);
+            let _ = connection.sent(&marker);
         }
         Ok(())
     }
@@ -454,8 +462,8 @@ fn deliver(id: &str, event_type: &str) -> Command {
 }
 
 /// What a person says to a step that waits for one.
-pub(crate) fn answer(watched: &Watched, fails: bool, id: &str) -> Option<Command> {
-    let sources = wake_sources(&watched.plan, &watched.state);
+pub(crate) fn answer(observed: &ObservedRun, fails: bool, id: &str) -> Option<Command> {
+    let sources = wake_sources(&observed.plan, &observed.state);
     let step = sources.into_iter().find_map(|source| match source {
         WakeSource::Outside {
             step,
@@ -463,7 +471,7 @@ pub(crate) fn answer(watched: &Watched, fails: bool, id: &str) -> Option<Command
         } => Some(step),
         _ => None,
     })?;
-    let token = open_token(&watched.plan, &watched.state, step, &KEY)?;
+    let token = open_token(&observed.plan, &observed.state, step, &KEY)?;
     Some(Command::CompleteManually {
         step,
         token,
