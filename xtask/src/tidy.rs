@@ -36,7 +36,7 @@ Usage: cargo xtask tidy
   machine-paths  no absolute path of somebody's machine in any file
   test-names     tests are named after behaviour: no `test_` prefix; none is ignored
   error-codes    each code in the code has a page docs/errors/CODE.md with `## Cause` and
-                 `## Cure`, and each page has a code
+                 `## What to do`, and each page has a code
 
 Every finding is one line: path:line: what is wrong and how to mend it.
 ";

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const PAGES: &str = "docs/errors/";
 
 /// Headings that a page must have, with something below.
-const HEADINGS: &[&str] = &["## Cause", "## Cure"];
+const HEADINGS: &[&str] = &["## Cause", "## What to do"];
 
 /// Where codes are born.
 const SOURCES: &[(&str, Shape)] = &[
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn pages_and_codes_answer_each_other() {
-        let page = "# A_B\n\n## Cause\n\nx\n\n## Cure\n\ny\n";
+        let page = "# A_B\n\n## Cause\n\nx\n\n## What to do\n\ny\n";
         let code = |name: &str| (name.to_owned(), ("a.rs".to_owned(), 1));
         let codes = BTreeMap::from([code("A_B"), code("C_D")]);
         let found = compare(&codes, &BTreeMap::from([("A_B", page), ("E_F", page)]));
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn an_empty_section_is_none() {
         assert!(has_section("## Cause\n\nx\n", "## Cause"));
-        assert!(!has_section("## Cause\n\n## Cure\ny\n", "## Cause"));
+        assert!(!has_section("## Cause\n\n## What to do\ny\n", "## Cause"));
         assert!(!has_section("## Causes\nx", "## Cause"));
     }
 
