@@ -2,7 +2,7 @@
 //! any language.
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, Retry, Work};
+use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, RetryPolicy, Work};
 
 use crate::problem::Problems;
 use crate::reader::Field;
@@ -15,8 +15,8 @@ pub(crate) const TOOL_OPERATION: &str = "pipeline";
 
 /// Three executions, a second apart, for errors that pass: an undo is idempotent, and giving up
 /// early leaves the world half done.
-pub(crate) fn retry() -> Retry {
-    Retry {
+pub(crate) fn retry() -> RetryPolicy {
+    RetryPolicy {
         max_executions: 3,
         backoff: Backoff {
             kind: BackoffKind::Constant,

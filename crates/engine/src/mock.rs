@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Actor, Claim, Command, ManualOutcome, Role};
 use stepwell_kernel::decide::open_token;
-use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::event::{Patch, StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, StepRef};
 use stepwell_kernel::state::{Status, StepRun};
@@ -241,8 +241,8 @@ impl<C: Clock> Mock<C> {
                 ));
                 let fails = self.rule(&run_id, step, false, 1);
                 let outcome = match fails {
-                    Some(_) => Outcome::Failed(stepwell_kernel::event::Rollback::None),
-                    None => Outcome::Succeeded,
+                    Some(_) => RunOutcome::Failed(stepwell_kernel::event::Rollback::None),
+                    None => RunOutcome::Succeeded,
                 };
                 let end = Command::ChildEnded {
                     step,

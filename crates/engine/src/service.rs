@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use stepwell_kernel::command::{Command, Reply};
-use stepwell_kernel::effect::{Outcome as RunOutcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 

@@ -60,18 +60,18 @@ impl std::error::Error for ChainFault {}
 
 /// The end of a chain. Kept elsewhere, it also shows that a log was cut short.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct ChainHead {
     /// The last sequence number; zero for an empty log.
     pub seq: u64,
     /// The last hash.
     pub hash: String,
 }
 
-impl Head {
+impl ChainHead {
     /// The head of an empty log.
     #[must_use]
-    pub fn genesis() -> Head {
-        Head {
+    pub fn genesis() -> ChainHead {
+        ChainHead {
             seq: 0,
             hash: GENESIS.to_owned(),
         }
@@ -140,12 +140,12 @@ fn large_integers(value: &Json, pointer: &str, found: &mut BTreeMap<String, Json
 }
 
 /// Checks a whole log, from its first record on.
-pub fn verify(records: &[Record]) -> Result<Head, ChainFault> {
-    verify_after(&Head::genesis(), records)
+pub fn verify(records: &[Record]) -> Result<ChainHead, ChainFault> {
+    verify_after(&ChainHead::genesis(), records)
 }
 
 /// Checks what follows a head that is known to be right.
-pub fn verify_after(head: &Head, records: &[Record]) -> Result<Head, ChainFault> {
+pub fn verify_after(head: &ChainHead, records: &[Record]) -> Result<ChainHead, ChainFault> {
     let mut head = head.clone();
     let run_id = records.first().and_then(|it| it.contract.get("runId"));
     for record in records {
@@ -163,7 +163,7 @@ pub fn verify_after(head: &Head, records: &[Record]) -> Result<Head, ChainFault>
         if record.contract.get("runId") != run_id {
             return fault(ChainFaultKind::Foreign);
         }
-        head = Head {
+        head = ChainHead {
             seq: wanted,
             hash: record.hash.clone(),
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::effect::{Outcome, Target};
+use crate::effect::{RunOutcome, Target};
 use crate::event::{ArtifactRef, CalledRun, Parent, Patch, RunContext, StepError};
 use crate::keys::TokenKey;
 use crate::plan::{StepNo, StepRef};
@@ -249,7 +249,7 @@ pub enum Command {
         /// The child's key.
         request_key: String,
         /// How.
-        outcome: Outcome,
+        outcome: RunOutcome,
         /// With what.
         output: Json,
         /// Why it failed.
@@ -322,7 +322,7 @@ pub enum Reply {
     /// Work was claimed.
     Claimed(Box<Claimed>),
     /// It had been done before; this is what came of it then.
-    Already(Box<Already>),
+    Duplicate(Box<EarlierResult>),
     /// A signal was recorded as refused.
     Refused(crate::rejection::Rejection),
     /// A new run is to be started that repeats this one.
@@ -334,7 +334,7 @@ pub enum Reply {
 
 /// What a repeated command came to the first time.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Already {
+pub enum EarlierResult {
     /// The step had succeeded.
     Succeeded,
     /// The step had failed.

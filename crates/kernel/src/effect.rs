@@ -44,7 +44,7 @@ pub enum Priority {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum RunOutcome {
     /// Everything was done.
     Succeeded,
     /// As much as the policy asks for.
@@ -117,5 +117,5 @@ pub enum Effect {
     /// More is to be decided than fits one decision: send `Proceed`.
     Proceed,
     /// The run has ended: free its slot, tell its parent.
-    RunEnded(Outcome),
+    RunEnded(RunOutcome),
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::event::{Patch, StepError};
 use crate::expr::{Scope, Template, TemplateValue};
 use crate::keys;
-use crate::plan::{Ctx, EdgeNo, Plan, StepNo, StepRef};
+use crate::plan::{CtxReads, EdgeNo, Plan, StepNo, StepRef};
 use crate::state::{State, Status};
 
 /// What a step's boundary adds to the run's own values.
@@ -26,12 +26,12 @@ pub(crate) struct Boundary {
     /// Patches of ctx that are decided but not applied.
     pub(crate) patch: Patch,
     /// The item of a loop that begins.
-    pub(crate) item: Option<Item>,
+    pub(crate) item: Option<LoopItem>,
 }
 
 /// An item of a loop, as `iter.name`, `iter.index` and under its bare name.
 #[derive(Clone, Debug)]
-pub(crate) struct Item {
+pub(crate) struct LoopItem {
     pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) value: Arc<Json>,
@@ -48,7 +48,7 @@ impl Boundary {
 }
 
 /// A view of a run for one evaluation.
-pub(crate) struct View<'a> {
+pub(crate) struct RunScope<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) state: &'a State,
     pub(crate) boundary: &'a Boundary,
@@ -56,7 +56,7 @@ pub(crate) struct View<'a> {
     pub(crate) guard: Option<&'a Template>,
 }
 
-impl Scope for View<'_> {
+impl Scope for RunScope<'_> {
     fn lookup(&self, name: &str) -> Option<Arc<Json>> {
         let boundary = self.boundary;
         match name {
@@ -112,7 +112,7 @@ impl Scope for View<'_> {
     }
 }
 
-impl View<'_> {
+impl RunScope<'_> {
     /// The name that the guard, or else any guard of the step, uses for this boundary: files say
     /// `call.done` and `call.error` for `step.done` and `step.failed`.
     fn boundary_name(&self, event: &'static str) -> &'static str {
@@ -189,10 +189,10 @@ fn ctx_object(state: &State) -> Map<String, Json> {
 }
 
 /// As much of ctx as somebody looks at.
-pub(crate) fn seen_ctx(state: &State, seen: &Ctx) -> Arc<Json> {
+pub(crate) fn seen_ctx(state: &State, seen: &CtxReads) -> Arc<Json> {
     let ctx = match seen {
-        Ctx::All => ctx_object(state),
-        Ctx::Keys(keys) => keys
+        CtxReads::All => ctx_object(state),
+        CtxReads::Keys(keys) => keys
             .iter()
             .filter_map(|key| Some((key.clone(), Json::clone(state.ctx.get(key)?))))
             .collect(),

@@ -37,21 +37,21 @@ pub enum SignalKind {
     EscalateAlert,
 }
 
-enum Field {
+enum PayloadField {
     Text { most: usize },
     Flag,
     Object,
     OneOf(&'static [&'static str]),
 }
 
-struct Rule {
+struct FieldRule {
     name: &'static str,
     required: bool,
-    field: Field,
+    field: PayloadField,
 }
 
-const fn rule(name: &'static str, required: bool, field: Field) -> Rule {
-    Rule {
+const fn rule(name: &'static str, required: bool, field: PayloadField) -> FieldRule {
+    FieldRule {
         name,
         required,
         field,
@@ -118,32 +118,34 @@ impl SignalKind {
         self.role() == Role::Admin
     }
 
-    fn rules(self) -> Vec<Rule> {
-        let step = || rule("stepId", true, Field::Text { most: 300 });
-        let reason = || rule("reason", false, Field::Text { most: 500 });
+    fn rules(self) -> Vec<FieldRule> {
+        let step = || rule("stepId", true, PayloadField::Text { most: 300 });
+        let reason = || rule("reason", false, PayloadField::Text { most: 500 });
         match self {
             SignalKind::Pause | SignalKind::Cancel => vec![reason()],
             SignalKind::Resume => vec![],
-            SignalKind::RetryStep => vec![step(), rule("force", false, Field::Flag)],
-            SignalKind::RetryRun => vec![reason(), rule("force", false, Field::Flag)],
+            SignalKind::RetryStep => vec![step(), rule("force", false, PayloadField::Flag)],
+            SignalKind::RetryRun => vec![reason(), rule("force", false, PayloadField::Flag)],
             SignalKind::SkipStep => vec![step(), reason()],
-            SignalKind::UpdateParams => vec![rule("params", true, Field::Object)],
-            SignalKind::InjectOverride => vec![step(), rule("override", true, Field::Object)],
-            SignalKind::UpdateTarget => vec![step(), rule("newTarget", true, Field::Object)],
+            SignalKind::UpdateParams => vec![rule("params", true, PayloadField::Object)],
+            SignalKind::InjectOverride => {
+                vec![step(), rule("override", true, PayloadField::Object)]
+            }
+            SignalKind::UpdateTarget => vec![step(), rule("newTarget", true, PayloadField::Object)],
             // A missing reason has a code of its own, so it is not checked here.
             SignalKind::EmergencyStop => {
                 vec![
-                    rule("reason", false, Field::Text { most: 1000 }),
-                    rule("forceKill", false, Field::Flag),
+                    rule("reason", false, PayloadField::Text { most: 1000 }),
+                    rule("forceKill", false, PayloadField::Flag),
                 ]
             }
             SignalKind::EscalateAlert => vec![
                 rule(
                     "level",
                     true,
-                    Field::OneOf(&["INFO", "WARNING", "CRITICAL", "P1"]),
+                    PayloadField::OneOf(&["INFO", "WARNING", "CRITICAL", "P1"]),
                 ),
-                rule("note", false, Field::Text { most: 1000 }),
+                rule("note", false, PayloadField::Text { most: 1000 }),
             ],
         }
     }
@@ -216,33 +218,33 @@ impl SignalKind {
     }
 }
 
-impl Field {
+impl PayloadField {
     fn fits(&self, value: &Json) -> bool {
         match self {
-            Field::Text { most } => value
+            PayloadField::Text { most } => value
                 .as_str()
                 .is_some_and(|text| text.chars().count() <= *most),
-            Field::Flag => value.is_boolean(),
-            Field::Object => value.is_object(),
-            Field::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            PayloadField::Flag => value.is_boolean(),
+            PayloadField::Object => value.is_object(),
+            PayloadField::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
         }
     }
 
     fn words(&self) -> String {
         match self {
-            Field::Text { most } => format!("text of at most {most} characters"),
-            Field::Flag => "true or false".into(),
-            Field::Object => "a JSON object".into(),
-            Field::OneOf(words) => format!("one of {}", words.join(", ")),
+            PayloadField::Text { most } => format!("text of at most {most} characters"),
+            PayloadField::Flag => "true or false".into(),
+            PayloadField::Object => "a JSON object".into(),
+            PayloadField::OneOf(words) => format!("one of {}", words.join(", ")),
         }
     }
 
     fn schema(&self) -> Json {
         match self {
-            Field::Text { most } => json!({ "type": "string", "maxLength": most }),
-            Field::Flag => json!({ "type": "boolean" }),
-            Field::Object => json!({ "type": "object" }),
-            Field::OneOf(words) => json!({ "type": "string", "enum": words }),
+            PayloadField::Text { most } => json!({ "type": "string", "maxLength": most }),
+            PayloadField::Flag => json!({ "type": "boolean" }),
+            PayloadField::Object => json!({ "type": "object" }),
+            PayloadField::OneOf(words) => json!({ "type": "string", "enum": words }),
         }
     }
 }

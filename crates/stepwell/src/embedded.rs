@@ -15,7 +15,7 @@ use stepwell_engine::service::{Done, Handle, News, Service, Worker};
 use stepwell_engine::store::{RunNo, Store, StoreError};
 use stepwell_engine::{StartRequest, run_id_for};
 use stepwell_kernel::command::Command;
-use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::event::{RunContext, StepError};
 use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::plan::Plan;
@@ -265,7 +265,7 @@ pub struct Run<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ended {
     /// How.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// With what: the output of the last step to succeed with one.
     pub output: Json,
     /// Why it failed.

@@ -23,6 +23,6 @@ mod embedded;
 pub mod files;
 
 pub use embedded::{Builder, Ended, Error, Run, Stepwell};
-pub use stepwell_kernel::effect::Outcome;
+pub use stepwell_kernel::effect::RunOutcome;
 pub use stepwell_kernel::plan::ErrorClass;
 pub use stepwell_worker::{Failure, Job, Output, Reply};

@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use stepwell_kernel::plan::{
-    BackoffKind, Completion, Entry, Join, LoopMode, MaxInFlight, OnFailure, OnLoopFailure, Plan,
-    Retry, Route, Step, UndoMode, WaitOn, Work,
+    BackoffKind, Completion, EntryPoint, Join, LoopMode, MaxInFlight, OnFailure, OnLoopFailure,
+    Plan, RetryPolicy, Route, Step, UndoMode, WaitOn, Work,
 };
 
 use crate::definition::Definition;
@@ -94,7 +94,7 @@ fn head(plan: &Plan, paint: Paint) -> String {
     fact("source", one_line(&net.source.uri));
     fact("sha256", net.source.sha256.clone());
     fact("plan hash", plan.hash().to_owned());
-    if let Entry::Step(no) = policy.entry {
+    if let EntryPoint::Step(no) = policy.entry {
         fact("entry", one_line(&plan.step(no).name));
     }
     if let Some(no) = policy.final_step {
@@ -269,7 +269,7 @@ fn route(step: &Step) -> &'static str {
     }
 }
 
-fn retry(retry: &Retry) -> String {
+fn retry(retry: &RetryPolicy) -> String {
     if retry.max_executions <= 1 {
         return "-".to_owned();
     }

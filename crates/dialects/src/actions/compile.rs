@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::plan::{
-    Completion, Dialect, Duty, Edge, Gate, Net, OnFailure, Retry, RunPolicy, SideEffect, SourceRef,
-    Step, StepNo, Undo, UndoMode, WaitOn, WaitSpec, Work,
+    Completion, Dialect, Duty, Edge, Gate, Net, OnFailure, RetryPolicy, RunPolicy, SideEffect,
+    SourceRef, Step, StepNo, Undo, UndoMode, WaitOn, WaitSpec, Work,
 };
 
 use super::model::{Action, ActionsWorkflow, Tier};
@@ -104,7 +104,7 @@ fn step(action: &Action, workflow: Tier) -> Step {
     step.input = action.input.clone();
     // A wait for a person is not tried again unless the file asks for it.
     step.retry = if waits && !action.retry_given {
-        Retry::once()
+        RetryPolicy::once()
     } else {
         action.retry.clone()
     };

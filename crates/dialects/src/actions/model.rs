@@ -1,7 +1,7 @@
 //! The file as typed data, with places where validation needs them. Defaults are filled in.
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::{Duty, Retry, Work};
+use stepwell_kernel::plan::{Duty, RetryPolicy, Work};
 
 use crate::source::Span;
 
@@ -60,7 +60,7 @@ pub(super) struct Action {
     pub(super) notes: Vec<(&'static str, String)>,
     /// Absent if the file has no `dependsOn` here.
     pub(super) depends_on: Option<Vec<Located<String>>>,
-    pub(super) retry: Retry,
+    pub(super) retry: RetryPolicy,
     /// Whether the file has a `retryPolicy` here.
     pub(super) retry_given: bool,
     pub(super) timeout_ms: u64,
@@ -94,5 +94,5 @@ pub(super) struct ActionCompensation {
     /// What the built-in worker runs, if nobody else does the operation.
     pub(super) tool: Option<Json>,
     pub(super) timeout_ms: u64,
-    pub(super) retry: Retry,
+    pub(super) retry: RetryPolicy,
 }

@@ -1,6 +1,6 @@
 //! `retryPolicy`: its fields, its defaults for actions and for compensations, and its error words.
 
-use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, Retry};
+use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, RetryPolicy};
 
 use crate::duration::DurationRule;
 use crate::problem::Problems;
@@ -58,8 +58,12 @@ const WORDS: [(&str, ErrorClass); 8] = [
 const NEVER: [&str; 4] = ["validation", "policy", "auth", "conflict"];
 
 /// The policy with its defaults; what is wrong is reported and replaced by the default.
-pub(super) fn read(field: Option<&Field<'_>>, defaults: RetryDefaults, p: &mut Problems) -> Retry {
-    let mut retry = Retry {
+pub(super) fn read(
+    field: Option<&Field<'_>>,
+    defaults: RetryDefaults,
+    p: &mut Problems,
+) -> RetryPolicy {
+    let mut retry = RetryPolicy {
         max_executions: defaults.attempts,
         backoff: Backoff {
             kind: BackoffKind::Exponential,

@@ -1,6 +1,6 @@
 //! The language's words for the kernel's states. Total: every state has one.
 
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Rollback, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, Plan, StepRef};
 use stepwell_kernel::state::{ItemResult, Phase, State, Status, StepRun};
@@ -13,9 +13,9 @@ pub fn run_word(state: &State) -> &'static str {
         Phase::Running | Phase::Finalizing if state.pause.is_some() => "Paused",
         Phase::Running if state.is_blocked() && waits_for_approval(state) => "WaitingForApproval",
         Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => "Running",
-        Phase::Ended(Outcome::Succeeded | Outcome::Partial) => "Succeeded",
-        Phase::Ended(Outcome::Failed(_)) => "Failed",
-        Phase::Ended(Outcome::Cancelled(_)) => "Cancelled",
+        Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial) => "Succeeded",
+        Phase::Ended(RunOutcome::Failed(_)) => "Failed",
+        Phase::Ended(RunOutcome::Cancelled(_)) => "Cancelled",
     }
 }
 
@@ -23,8 +23,8 @@ pub fn run_word(state: &State) -> &'static str {
 #[must_use]
 pub fn run_substatus(state: &State) -> Option<&'static str> {
     match state.phase {
-        Phase::Ended(Outcome::Failed(Rollback::Complete)) => Some("Compensated"),
-        Phase::Ended(Outcome::Failed(Rollback::Incomplete)) => Some("PartiallyCompensated"),
+        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("Compensated"),
+        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("PartiallyCompensated"),
         _ => None,
     }
 }

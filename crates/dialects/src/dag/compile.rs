@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::plan::{
-    self, Dialect, Edge, Net, Retry, RunPolicy, SideEffect, SourceRef, StepNo, Undo, UndoMode, Work,
+    self, Dialect, Edge, Net, RetryPolicy, RunPolicy, SideEffect, SourceRef, StepNo, Undo,
+    UndoMode, Work,
 };
 
 use super::model::{DagCompensation, DagOnFailure, DagStep, DagWorkflow, FailurePolicy};
@@ -92,7 +93,7 @@ fn step(
         retry: match (&it.work, it.retry) {
             (_, Some(retry)) => retry,
             (Work::Task { .. } | Work::Pipeline { .. }, None) => default_retry(),
-            (Work::Wait(_) | Work::Child(_), None) => Retry::once(),
+            (Work::Wait(_) | Work::Child(_), None) => RetryPolicy::once(),
         },
         timeout_ms: it.timeout_ms,
         on_failure: answer(on_failure, failure),

@@ -1,7 +1,7 @@
 //! A workflow resource as typed data. Spans are kept where checks that need the whole file point.
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::{Retry, Work};
+use stepwell_kernel::plan::{RetryPolicy, Work};
 
 use crate::source::Span;
 
@@ -52,7 +52,7 @@ pub(crate) struct DagStep<'n> {
     pub(crate) input: Json,
     pub(crate) needs: Vec<StepMention<'n>>,
     pub(crate) timeout_ms: Option<u64>,
-    pub(crate) retry: Option<Retry>,
+    pub(crate) retry: Option<RetryPolicy>,
     pub(crate) on_failure: Option<(DagOnFailure, Span)>,
     pub(crate) compensable: Option<(bool, Span)>,
 }

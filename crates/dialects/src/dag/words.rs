@@ -1,6 +1,6 @@
 //! The language's words for what the kernel knows. Total: every state has a word.
 
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{OnFailure, Plan, StepRef};
 use stepwell_kernel::state::{Due, Phase, State, Status};
@@ -16,12 +16,11 @@ pub fn run_word(state: &State) -> &'static str {
         Phase::Running | Phase::Finalizing | Phase::Stopping => "executing",
         Phase::Compensating => "compensating",
         Phase::Ended(outcome) => match outcome {
-            Outcome::Succeeded | Outcome::Partial | Outcome::Failed(Rollback::Complete) => {
-                "completed"
-            }
-            Outcome::Failed(Rollback::None | Rollback::Incomplete) | Outcome::Cancelled(_) => {
-                "failed"
-            }
+            RunOutcome::Succeeded
+            | RunOutcome::Partial
+            | RunOutcome::Failed(Rollback::Complete) => "completed",
+            RunOutcome::Failed(Rollback::None | Rollback::Incomplete)
+            | RunOutcome::Cancelled(_) => "failed",
         },
     }
 }
@@ -30,9 +29,9 @@ pub fn run_word(state: &State) -> &'static str {
 #[must_use]
 pub fn run_substatus(state: &State) -> Option<&'static str> {
     match state.phase {
-        Phase::Ended(Outcome::Failed(Rollback::Complete)) => Some("rollback"),
-        Phase::Ended(Outcome::Failed(Rollback::Incomplete)) => Some("partial"),
-        Phase::Ended(Outcome::Cancelled(_)) => Some("cancelled"),
+        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("rollback"),
+        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("partial"),
+        Phase::Ended(RunOutcome::Cancelled(_)) => Some("cancelled"),
         Phase::Ended(_) => None,
         _ => state.pause.map(|_| "paused"),
     }

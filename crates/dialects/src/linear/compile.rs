@@ -2,8 +2,8 @@
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{
-    Backoff, BackoffKind, Dialect, Edge, ErrorClass, Net, OnFailure, Retry, RunPolicy, SourceRef,
-    Step as NetStep, StepNo, WaitOn, WaitSpec, WaitTimeout, Work,
+    Backoff, BackoffKind, Dialect, Edge, ErrorClass, Net, OnFailure, RetryPolicy, RunPolicy,
+    SourceRef, Step as NetStep, StepNo, WaitOn, WaitSpec, WaitTimeout, Work,
 };
 
 use super::model::{LinearStep, LinearWorkflow, StepAction};
@@ -60,7 +60,7 @@ pub(super) fn net(workflow: LinearWorkflow, source: SourceRef) -> Net {
 }
 
 fn step(step: LinearStep, seq: u32, workflow_type: &str) -> NetStep {
-    let retry = Retry {
+    let retry = RetryPolicy {
         max_executions: step.max_attempts,
         backoff: Backoff {
             kind: BackoffKind::Exponential,
@@ -78,7 +78,7 @@ fn step(step: LinearStep, seq: u32, workflow_type: &str) -> NetStep {
                 on: WaitOn::Event { event_type: event },
                 deadline_ms: timeout_ms,
             }),
-            Retry::once(),
+            RetryPolicy::once(),
         ),
         StepAction::Handler {
             queue,

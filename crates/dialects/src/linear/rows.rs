@@ -2,7 +2,7 @@
 //! rows and log can never say different things.
 
 use serde::Serialize;
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::plan::{ErrorClass, Plan, StepNo, StepRef};
 use stepwell_kernel::state::{Phase, State, Status, StepRun};
@@ -70,7 +70,7 @@ pub fn instance_row(plan: &Plan, state: &State, biz_key: Option<&str>) -> Instan
     let done = |no: &StepNo| words::step_word(plan, state, StepRef::first(*no)) == "DONE";
     let last = StepNo((plan.len() as u32).saturating_sub(1));
     let current = plan.numbers().find(|no| !done(no)).unwrap_or(last);
-    let ended = |wanted: fn(Outcome) -> bool| match state.phase {
+    let ended = |wanted: fn(RunOutcome) -> bool| match state.phase {
         Phase::Ended(outcome) if wanted(outcome) => state.ended_at,
         _ => None,
     };
@@ -86,8 +86,10 @@ pub fn instance_row(plan: &Plan, state: &State, biz_key: Option<&str>) -> Instan
         started_at: state
             .started_at
             .or_else(|| exists.then_some(state.created_at)),
-        completed_at: ended(|outcome| matches!(outcome, Outcome::Succeeded | Outcome::Partial)),
-        failed_at: ended(|outcome| matches!(outcome, Outcome::Failed(_))),
+        completed_at: ended(|outcome| {
+            matches!(outcome, RunOutcome::Succeeded | RunOutcome::Partial)
+        }),
+        failed_at: ended(|outcome| matches!(outcome, RunOutcome::Failed(_))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The language's words for the kernel's states. Total: every state has one.
 
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{ItemResult, Phase, State, Status};
 
@@ -15,9 +15,9 @@ pub fn run_word(state: &State) -> &'static str {
         | Phase::Finalizing
         | Phase::Stopping
         | Phase::Compensating => "RUNNING",
-        Phase::Ended(Outcome::Succeeded | Outcome::Partial) => "COMPLETED",
-        Phase::Ended(Outcome::Failed(_)) => "FAILED",
-        Phase::Ended(Outcome::Cancelled(_)) => "CANCELED",
+        Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial) => "COMPLETED",
+        Phase::Ended(RunOutcome::Failed(_)) => "FAILED",
+        Phase::Ended(RunOutcome::Cancelled(_)) => "CANCELED",
     }
 }
 

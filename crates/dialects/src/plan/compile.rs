@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{
-    self, Dialect, Edge, Net, OnFailure, Retry, RunPolicy, SourceRef, StepNo, UndoMode,
+    self, Dialect, Edge, Net, OnFailure, RetryPolicy, RunPolicy, SourceRef, StepNo, UndoMode,
 };
 
 use super::model::{Header, OnStepFailure, PlanStep};
@@ -65,7 +65,7 @@ fn step(order: u32, it: PlanStep<'_>, on_failure: OnFailure) -> plan::Step {
         input: it.input,
         gate: it.gate,
         duties: it.duties,
-        retry: it.retry.unwrap_or_else(Retry::once),
+        retry: it.retry.unwrap_or_else(RetryPolicy::once),
         timeout_ms: it.timeout_ms,
         on_failure,
         undo: it.undo,

@@ -1,7 +1,7 @@
 //! A plan as typed data. Spans are kept where checks that need the whole file point.
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::{Gate, Retry, SideEffect, Undo, Work};
+use stepwell_kernel::plan::{Gate, RetryPolicy, SideEffect, Undo, Work};
 
 use crate::source::Span;
 
@@ -49,7 +49,7 @@ pub(super) struct PlanStep<'n> {
     pub(super) duties: Vec<stepwell_kernel::plan::Duty>,
     pub(super) input: Json,
     pub(super) timeout_ms: Option<u64>,
-    pub(super) retry: Option<Retry>,
+    pub(super) retry: Option<RetryPolicy>,
     pub(super) on_failure: Option<OnStepFailure>,
     pub(super) hold: Option<(u64, Span)>,
     pub(super) side_effect: SideEffect,

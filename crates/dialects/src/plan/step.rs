@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{
-    Duty, ErrorClass, Gate, Retry, SideEffect, Undo, WaitOn, WaitSpec, Work,
+    Duty, ErrorClass, Gate, RetryPolicy, SideEffect, Undo, WaitOn, WaitSpec, Work,
 };
 
 use super::model::{PlanStep, StepMention};
@@ -116,7 +116,7 @@ fn timeout(f: &mut Fields<'_>, p: &mut Problems) -> Option<u64> {
     field.duration(DurationRule::TEXT, p)
 }
 
-fn retry(field: &Field<'_>, p: &mut Problems) -> Option<Retry> {
+fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
     let mut f = field.fields(p)?;
     let attempts = f.opt("maxAttempts", p).map_or(Some(MAX_ATTEMPTS), |it| {
         it.int(1..=1_000, p).and_then(|n| u32::try_from(n).ok())
@@ -124,8 +124,8 @@ fn retry(field: &Field<'_>, p: &mut Problems) -> Option<Retry> {
     let backoff = delays::read(&mut f, p);
     f.finish_as("INVALID_STEP_SCHEMA", p);
     match attempts? {
-        1 => Some(Retry::once()),
-        max_executions => Some(Retry {
+        1 => Some(RetryPolicy::once()),
+        max_executions => Some(RetryPolicy {
             max_executions,
             backoff,
             classes: RETRIED.to_vec(),

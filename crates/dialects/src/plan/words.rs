@@ -1,6 +1,6 @@
 //! The contract's words for what the kernel knows. Total: every state has a word.
 
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{Phase, State, Status};
@@ -13,9 +13,9 @@ pub fn run_word(state: &State) -> &'static str {
         Phase::Void | Phase::Created | Phase::Queued => "PENDING",
         Phase::Running | Phase::Finalizing if state.pause.is_some() => "PAUSED",
         Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => "RUNNING",
-        Phase::Ended(Outcome::Succeeded | Outcome::Partial) => "COMPLETED",
-        Phase::Ended(Outcome::Failed(_)) => "FAILED",
-        Phase::Ended(Outcome::Cancelled(_)) => "CANCELLED",
+        Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial) => "COMPLETED",
+        Phase::Ended(RunOutcome::Failed(_)) => "FAILED",
+        Phase::Ended(RunOutcome::Cancelled(_)) => "CANCELLED",
     }
 }
 
@@ -28,8 +28,8 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
         Phase::Running | Phase::Finalizing if state.is_blocked() => Some("WAITING_APPROVAL"),
         Phase::Stopping => Some("stepwell/STOPPING"),
         Phase::Compensating => Some("stepwell/COMPENSATING"),
-        Phase::Ended(Outcome::Failed(Rollback::Complete)) => Some("stepwell/ROLLED_BACK"),
-        Phase::Ended(Outcome::Failed(Rollback::Incomplete)) => Some("stepwell/PARTIAL_ROLLBACK"),
+        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("stepwell/ROLLED_BACK"),
+        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("stepwell/PARTIAL_ROLLBACK"),
         _ => None,
     }
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::Value as Json;
 use stepwell_kernel::expr::{TemplateValue, has_template};
 use stepwell_kernel::plan::{
-    Backoff, BackoffKind, ChildSpec, Dialect, Edge, Entry, Join, Net, Retry, SourceRef, Step,
-    StepNo, WaitOn, WaitSpec, Work,
+    Backoff, BackoffKind, ChildSpec, Dialect, Edge, EntryPoint, Join, Net, RetryPolicy, SourceRef,
+    Step, StepNo, WaitOn, WaitSpec, Work,
 };
 
 use super::model::{Playbook, StepDef};
@@ -29,7 +29,7 @@ pub(super) fn net(playbook: Playbook, source: SourceRef) -> Net {
     let find = |name: &super::model::Named| numbers.get(&name.text).copied();
     let executor = playbook.executor;
     let mut policy = executor.policy;
-    policy.entry = Entry::Step(executor.entry.as_ref().and_then(find).unwrap_or(StepNo(0)));
+    policy.entry = EntryPoint::Step(executor.entry.as_ref().and_then(find).unwrap_or(StepNo(0)));
     policy.final_step = executor.final_step.as_ref().and_then(find);
     policy.renders_workload = has_templates(&playbook.workload);
     let timeout = executor.default_timeout_ms;
@@ -89,7 +89,7 @@ fn step(def: StepDef, order: u32, default_timeout_ms: Option<u64>) -> Step {
     step.input = input;
     step.set_ctx = def.set_ctx;
     step.each = def.each;
-    step.retry = Retry {
+    step.retry = RetryPolicy {
         max_executions: EXECUTIONS,
         backoff: Backoff {
             kind: BackoffKind::Exponential,

@@ -1,7 +1,7 @@
 //! `spec` of a step: admission, timeout and what a failure means.
 
 use stepwell_kernel::expr::Template;
-use stepwell_kernel::plan::{Admission, AdmitRule, Denied, OnFailure, OnLoopFailure};
+use stepwell_kernel::plan::{Admission, AdmitRule, OnDenied, OnFailure, OnLoopFailure};
 
 use crate::duration::DurationRule;
 use crate::field::Field;
@@ -103,9 +103,9 @@ fn admit(field: &Field<'_>, p: &mut Problems) -> Option<Admission> {
     Some(Admission {
         rules,
         denied: if denied == Some("discard") {
-            Denied::Discard
+            OnDenied::Discard
         } else {
-            Denied::Pending
+            OnDenied::Pending
         },
     })
 }

@@ -1,6 +1,6 @@
 //! What playbooks call the states of runs and steps. Total: every state has a word.
 
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{Phase, State, Status};
 
@@ -13,10 +13,10 @@ pub fn run_word(state: &State) -> &'static str {
         Phase::Running | Phase::Finalizing if state.pause.is_some() => "paused",
         Phase::Running | Phase::Finalizing | Phase::Stopping => "running",
         Phase::Compensating => "compensating",
-        Phase::Ended(Outcome::Succeeded) => "success",
-        Phase::Ended(Outcome::Partial) => "partial",
-        Phase::Ended(Outcome::Failed(_)) => "failed",
-        Phase::Ended(Outcome::Cancelled(_)) => "cancelled",
+        Phase::Ended(RunOutcome::Succeeded) => "success",
+        Phase::Ended(RunOutcome::Partial) => "partial",
+        Phase::Ended(RunOutcome::Failed(_)) => "failed",
+        Phase::Ended(RunOutcome::Cancelled(_)) => "cancelled",
     }
 }
 

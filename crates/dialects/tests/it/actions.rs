@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::json;
 use stepwell_dialects::actions::{SCHEMA, compile, detect, words};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Rollback, WaitKind};
 use stepwell_kernel::plan::{
     BackoffKind, Completion, Duty, ErrorClass, Join, Net, OnFailure, Plan, Route, SideEffect, Step,
@@ -556,13 +556,13 @@ fn every_state_of_a_run_has_a_word() {
         Phase::Compensating,
     ];
     assert_eq!(running.map(word), ["Running"; 4]);
-    assert_eq!(word(Phase::Ended(Outcome::Succeeded)), "Succeeded");
+    assert_eq!(word(Phase::Ended(RunOutcome::Succeeded)), "Succeeded");
     assert_eq!(
-        word(Phase::Ended(Outcome::Failed(Rollback::Complete))),
+        word(Phase::Ended(RunOutcome::Failed(Rollback::Complete))),
         "Failed"
     );
     assert_eq!(
-        word(Phase::Ended(Outcome::Cancelled(Rollback::None))),
+        word(Phase::Ended(RunOutcome::Cancelled(Rollback::None))),
         "Cancelled"
     );
     let (_, mut paused) = state(Phase::Running);
@@ -571,7 +571,7 @@ fn every_state_of_a_run_has_a_word() {
         drain_timed_out: false,
     });
     assert_eq!(words::run_word(&paused), "Paused");
-    let (_, undone) = state(Phase::Ended(Outcome::Failed(Rollback::Incomplete)));
+    let (_, undone) = state(Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)));
     assert_eq!(words::run_substatus(&undone), Some("PartiallyCompensated"));
 }
 

@@ -8,7 +8,7 @@ use stepwell_dialects::actions::evidence::{
     EvidenceFault, EvidenceFinding, EvidenceKind, evidence, verify,
 };
 use stepwell_kernel::event::{
-    Body, Event, Lease, Rollback, RunContext, StepError, Success, UndoOutcome, UndoResult,
+    Body, Event, Lease, Rollback, RunContext, StepError, SuccessKind, UndoOutcome, UndoResult,
 };
 use stepwell_kernel::plan::{ErrorClass, Plan, StepNo, StepRef};
 use stepwell_kernel::time::Time;
@@ -221,7 +221,7 @@ fn a_run_that_was_not_compensated_has_no_summary() {
         started(0),
         completed(0, 1),
         Body::RunCompleted {
-            success: Success::Full,
+            success: SuccessKind::Full,
         },
     ];
     let records = evidence(&plan(), "run_1", &log(bodies));

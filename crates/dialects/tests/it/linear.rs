@@ -6,7 +6,7 @@ use expect_test::expect;
 use serde_json::json;
 use stepwell_dialects::linear::rows::{StepRow, instance_row, step_rows};
 use stepwell_dialects::linear::{SCHEMA, compile, detect, words};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Lease, Rollback, StepError, WaitKind};
 use stepwell_kernel::plan::{
     ErrorClass, OnFailure, Plan, Step, StepNo, StepRef, WaitOn, WaitTimeout, Work,
@@ -528,15 +528,15 @@ fn the_end_of_an_instance_has_its_own_column() {
         (row.status, row.completed_at, row.failed_at)
     };
     assert_eq!(
-        ended(Outcome::Succeeded),
+        ended(RunOutcome::Succeeded),
         ("COMPLETED", Some(Time(70)), None)
     );
     assert_eq!(
-        ended(Outcome::Failed(Rollback::None)),
+        ended(RunOutcome::Failed(Rollback::None)),
         ("FAILED", None, Some(Time(70)))
     );
     assert_eq!(
-        ended(Outcome::Cancelled(Rollback::None)),
+        ended(RunOutcome::Cancelled(Rollback::None)),
         ("CANCELED", None, None)
     );
 }

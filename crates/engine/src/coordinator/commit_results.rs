@@ -519,7 +519,7 @@ fn failure_of(command: &Command, why: &str) -> Option<Command> {
         } if !output.is_null() => Some(Command::ChildEnded {
             step: *step,
             request_key: request_key.clone(),
-            outcome: stepwell_kernel::effect::Outcome::Failed(
+            outcome: stepwell_kernel::effect::RunOutcome::Failed(
                 stepwell_kernel::event::Rollback::None,
             ),
             output: serde_json::Value::Null,

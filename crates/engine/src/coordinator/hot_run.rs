@@ -7,7 +7,7 @@ use stepwell_kernel::chain::GENESIS;
 use stepwell_kernel::command::{Claimed, Command, Reply};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::next_wake;
-use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::event::Event;
 use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::keys::hex;
@@ -59,7 +59,7 @@ pub struct HotRun {
     /// It was read and nobody has looked yet what is to be done for it.
     pub(crate) fresh: bool,
     /// Its parent could not be told yet how it ended.
-    pub(crate) untold: Option<Outcome>,
+    pub(crate) untold: Option<RunOutcome>,
     /// A decision was cut short and goes on.
     pub(crate) proceed: bool,
     /// Work of this process, by execution.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use stepwell_kernel::command::Command;
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Parent, Rollback, StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, StepRef, Work};
 use stepwell_kernel::run_output;
@@ -277,7 +277,7 @@ impl Coordinator {
 
     /// Tells the run that waits for this one how it ended. If that cannot be read just now, the end is
     /// not written before it can: nobody would tell it later.
-    pub(super) fn tell_parent(&mut self, run: RunNo, outcome: Outcome) {
+    pub(super) fn tell_parent(&mut self, run: RunNo, outcome: RunOutcome) {
         let Some(parent) = self.runs.get(&run).and_then(|hot| hot.state.parent.clone()) else {
             return;
         };
@@ -382,7 +382,7 @@ fn no_child(step: StepRef, request_key: String, error: StepError) -> Command {
     Command::ChildEnded {
         step,
         request_key,
-        outcome: Outcome::Failed(Rollback::None),
+        outcome: RunOutcome::Failed(Rollback::None),
         output: Json::Null,
         error: Some(error),
     }

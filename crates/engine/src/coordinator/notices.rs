@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use stepwell_kernel::command::{Claimed, Command, Reply};
-use stepwell_kernel::effect::{Outcome as RunOutcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::snapshot::{
-    ContractEvent, Dependencies, Fed, Projector, Resync, ResyncAnswer, RunSnapshot,
+    ContractEvent, Dependencies, FeedResult, Resync, ResyncAnswer, RunSnapshot, SnapshotProjector,
 };
 use stepwell_kernel::time::Time;
 
@@ -24,7 +24,7 @@ pub(super) struct Followed {
     run: RunNo,
     run_id: String,
     version: Arc<str>,
-    projector: Projector,
+    projector: SnapshotProjector,
     /// The watermark of what is kept.
     kept: u64,
     /// The time of the last event that was applied.
@@ -61,7 +61,7 @@ impl Followed {
             run_id,
             version,
             kept: snapshot.last_event_seq,
-            projector: Projector::new(snapshot, dependencies),
+            projector: SnapshotProjector::new(snapshot, dependencies),
             last_at: None,
             used: 0,
         }
@@ -152,7 +152,7 @@ impl Followed {
         Ok(ResyncAnswer { snapshot, events })
     }
 
-    fn told(&mut self, fed: Fed, alerts: &mut Vec<NewAlert>) -> Option<Resync> {
+    fn told(&mut self, fed: FeedResult, alerts: &mut Vec<NewAlert>) -> Option<Resync> {
         alerts.extend(fed.alerts.into_iter().map(|it| NewAlert {
             code: it.code.to_owned(),
             priority: it.priority,

@@ -4,7 +4,7 @@ use serde_json::json;
 use stepwell_engine::engine::engine_actor;
 use stepwell_engine::store::RunFilter;
 use stepwell_kernel::command::{Command, Reply};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::state::Phase;
 
@@ -104,7 +104,7 @@ fn finish(mut engine: Test) {
     run(&mut engine, "run_parent", "after", json!(null));
     assert_eq!(
         phase(&engine, "run_parent"),
-        Phase::Ended(Outcome::Succeeded)
+        Phase::Ended(RunOutcome::Succeeded)
     );
     assert_eq!(starts(&engine, &child), 1);
 }
@@ -145,7 +145,7 @@ fn a_cancel_reaches_the_child_and_the_parent_ends_after_it() {
     let mut engine = called();
     let id = child(&engine);
     cancel(&mut engine, "run_parent").unwrap();
-    let cancelled = Phase::Ended(Outcome::Cancelled(Rollback::None));
+    let cancelled = Phase::Ended(RunOutcome::Cancelled(Rollback::None));
     assert_eq!(phase(&engine, &id), cancelled);
     assert_eq!(phase(&engine, "run_parent"), cancelled);
 }
@@ -187,7 +187,7 @@ fn a_child_that_is_stopped_fails_the_step_that_waits_for_it() {
     run(&mut engine, "run_parent", "after", json!(null));
     assert_eq!(
         phase(&engine, "run_parent"),
-        Phase::Ended(Outcome::Failed(Rollback::None))
+        Phase::Ended(RunOutcome::Failed(Rollback::None))
     );
 }
 

@@ -4,7 +4,7 @@
 use stepwell_engine::coordinator::Assignment;
 use stepwell_kernel::command::{Claim, Command, WaitFor};
 use stepwell_kernel::event::{Body, StepError};
-use stepwell_kernel::plan::{ErrorClass, Retry, Undo};
+use stepwell_kernel::plan::{ErrorClass, RetryPolicy, Undo};
 
 use crate::{MemoryEngine, chain, engine, log, plan, request, task};
 
@@ -94,7 +94,7 @@ fn an_undo_that_wants_to_wait_fails() {
         operation: "undo".into(),
         input: serde_json::Value::Null,
         tasks: serde_json::Value::Null,
-        retry: Retry::once(),
+        retry: RetryPolicy::once(),
         timeout_ms: None,
     });
     let mut engine = engine();

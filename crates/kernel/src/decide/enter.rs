@@ -12,7 +12,7 @@ use crate::plan::{
     ErrorClass, Loop, LoopMode, MaxInFlight, OnLoopFailure, StepRef, WaitOn, WaitSpec, Work,
 };
 use crate::reference;
-use crate::scope::{Boundary, Item, View, output_is_read, output_of};
+use crate::scope::{Boundary, LoopItem, RunScope, output_is_read, output_of};
 use crate::state::{Phase, Status};
 use crate::time::Time;
 
@@ -49,7 +49,7 @@ impl Decider<'_> {
             (_, Work::Wait(spec)) => self.start_wait(at, spec),
             (_, Work::Child(child)) => {
                 let boundary = self.item_boundary(at);
-                let view = View {
+                let view = RunScope {
                     plan: self.plan,
                     state: self.state,
                     boundary: &boundary,
@@ -74,7 +74,7 @@ impl Decider<'_> {
         let item = at.item.and_then(|index| {
             let each = self.plan.step(at.step).each.as_ref()?;
             let item = visit?.each.as_ref()?.item(index)?;
-            Some(Item {
+            Some(LoopItem {
                 name: each.iterator.clone(),
                 index,
                 value: Arc::new(item),
@@ -237,7 +237,7 @@ impl Decider<'_> {
         each: &Loop,
         boundary: &Boundary,
     ) -> Result<LoopStart, StepError> {
-        let view = View {
+        let view = RunScope {
             plan: self.plan,
             state: self.state,
             boundary,

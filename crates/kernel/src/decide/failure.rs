@@ -1,9 +1,9 @@
 //! Failures: retry or not, and what a failure for good leads to. Every language's rule is a value of
-//! `Retry` and `OnFailure`; this is the only code that reads them.
+//! `RetryPolicy` and `OnFailure`; this is the only code that reads them.
 
 use crate::effect::Target;
 use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
-use crate::plan::{ErrorClass, Loop, OnFailure, OnLoopFailure, Retry, StepRef, Unhandled};
+use crate::plan::{ErrorClass, Loop, OnFailure, OnLoopFailure, RetryPolicy, StepRef, Unhandled};
 use crate::state::{Phase, StepRun};
 use crate::time::Time;
 
@@ -82,7 +82,7 @@ impl Decider<'_> {
     /// By the rules of its retry policy.
     fn retry_at(
         &self,
-        retry: &Retry,
+        retry: &RetryPolicy,
         run: &StepRun,
         class: ErrorClass,
         retryable: Option<bool>,

@@ -10,10 +10,10 @@ use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, reject, terminal};
 use crate::command::{Actor, Command, Reply, Role};
-use crate::event::{Body, Rollback, StepError, Verdict};
+use crate::event::{AdmissionVerdict, Body, Rollback, StepError};
 use crate::expr::{Template, has_template};
 use crate::keys;
-use crate::plan::{Entry, ErrorClass};
+use crate::plan::{EntryPoint, ErrorClass};
 use crate::rejection::Code;
 use crate::scope::Boundary;
 use crate::state::Phase;
@@ -138,10 +138,10 @@ impl Decider<'_> {
         }
         let entry = match policy.entry {
             // A rule that cannot be evaluated denies: the stall then names it.
-            Entry::Step(step) => self
+            EntryPoint::Step(step) => self
                 .admits(step, &Boundary::default())
-                .unwrap_or(Verdict::Denied),
-            Entry::Roots => Verdict::Allowed,
+                .unwrap_or(AdmissionVerdict::Denied),
+            EntryPoint::Roots => AdmissionVerdict::Allowed,
         };
         let deadline = policy.timeout_ms.map(|timeout| self.now.plus(timeout));
         self.emit(Body::RunStarted {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, MAX_INBOX, reject, terminal};
-use crate::command::{Actor, Already, Reply, Role};
-use crate::effect::Outcome;
+use crate::command::{Actor, EarlierResult, Reply, Role};
+use crate::effect::RunOutcome;
 use crate::event::{Body, Patch, StepError, WaitKind};
 use crate::plan::{ErrorClass, StepRef};
 use crate::rejection::Code;
@@ -28,7 +28,7 @@ impl Decider<'_> {
             );
         }
         if self.state.seen_events.contains(&event_id) {
-            return Ok(Reply::Already(Box::new(Already::Event)));
+            return Ok(Reply::Duplicate(Box::new(EarlierResult::Event)));
         }
         if self.state.phase.is_ended() {
             return terminal();
@@ -68,13 +68,13 @@ impl Decider<'_> {
         &mut self,
         at: StepRef,
         key: &str,
-        outcome: Outcome,
+        outcome: RunOutcome,
         output: Json,
         error: Option<StepError>,
     ) -> Handled {
         let ours = key.starts_with(&format!("{}|{}|", self.state.run_id, self.plan.step_id(at)));
         if ours && self.state.has_closed(at) {
-            return Ok(Reply::Already(Box::new(Already::Child)));
+            return Ok(Reply::Duplicate(Box::new(EarlierResult::Child)));
         }
         let Some(run) = self.state.run(at) else {
             return reject(Code::StepUnknown, "there is no such step in this run");
@@ -84,7 +84,7 @@ impl Decider<'_> {
         );
         if !waits {
             if run.status.is_terminal() && ours {
-                return Ok(Reply::Already(Box::new(Already::Child)));
+                return Ok(Reply::Duplicate(Box::new(EarlierResult::Child)));
             }
             return reject(
                 Code::StepNotWaiting,
@@ -94,7 +94,7 @@ impl Decider<'_> {
         let execution = run.execution;
         let called = run.wait.as_ref().is_some_and(|wait| wait.kind.reruns());
         // What a child has done while the run stops is done, and may have to be undone.
-        let done = matches!(outcome, Outcome::Succeeded | Outcome::Partial);
+        let done = matches!(outcome, RunOutcome::Succeeded | RunOutcome::Partial);
         if self.state.phase == Phase::Stopping && !done {
             self.cancel_step(at, "the run is stopping");
             return Ok(Reply::Done);
@@ -110,7 +110,7 @@ impl Decider<'_> {
             return Ok(Reply::Done);
         }
         match outcome {
-            Outcome::Succeeded | Outcome::Partial => {
+            RunOutcome::Succeeded | RunOutcome::Partial => {
                 self.succeed(
                     at,
                     execution,
@@ -120,8 +120,8 @@ impl Decider<'_> {
                     None,
                 );
             }
-            Outcome::Failed(_) | Outcome::Cancelled(_) => {
-                let cancelled = matches!(outcome, Outcome::Cancelled(_));
+            RunOutcome::Failed(_) | RunOutcome::Cancelled(_) => {
+                let cancelled = matches!(outcome, RunOutcome::Cancelled(_));
                 let code = if cancelled {
                     "CHILD_CANCELLED"
                 } else {
@@ -168,12 +168,12 @@ impl Decider<'_> {
 }
 
 /// How a child ended, as the worker that asked for it is told.
-fn ended(outcome: Outcome, output: Json, error: Option<StepError>) -> Json {
+fn ended(outcome: RunOutcome, output: Json, error: Option<StepError>) -> Json {
     let status = match outcome {
-        Outcome::Succeeded => "succeeded",
-        Outcome::Partial => "partial",
-        Outcome::Failed(_) => "failed",
-        Outcome::Cancelled(_) => "cancelled",
+        RunOutcome::Succeeded => "succeeded",
+        RunOutcome::Partial => "partial",
+        RunOutcome::Failed(_) => "failed",
+        RunOutcome::Cancelled(_) => "cancelled",
     };
     json!({ "status": status, "output": output, "error": error })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, Handled, reject, terminal};
-use crate::command::{Actor, Already, ManualOutcome, Reply, Role};
+use crate::command::{Actor, EarlierResult, ManualOutcome, Reply, Role};
 use crate::event::{Body, Patch, StepError, WaitKind};
 use crate::keys::{self, TokenKey};
 use crate::plan::{Duty, ErrorClass, Plan, StepRef};
@@ -83,7 +83,9 @@ impl Decider<'_> {
         let hash = keys::sha256_hex(token);
         // A repeated answer is recognised by its token, also when the run has gone on or ended.
         if let Some(answer) = run.answers.iter().find(|it| it.token_hash == hash) {
-            return Ok(Reply::Already(Box::new(Already::Manual(answer.outcome))));
+            return Ok(Reply::Duplicate(Box::new(EarlierResult::Manual(
+                answer.outcome,
+            ))));
         }
         if self.state.phase.is_ended() {
             return terminal();
@@ -107,7 +109,7 @@ impl Decider<'_> {
             _ => &step.duties,
         };
         if wait.approvals.contains(&actor.id) {
-            return Ok(Reply::Already(Box::new(Already::Manual(
+            return Ok(Reply::Duplicate(Box::new(EarlierResult::Manual(
                 ManualOutcome::Succeeded,
             ))));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, Handled, reject};
-use crate::command::{Already, Claim, Reply, WaitFor};
+use crate::command::{Claim, EarlierResult, Reply, WaitFor};
 use crate::effect::Target;
 use crate::event::{ArtifactRef, Body, Patch, StepError, WaitKind};
 use crate::plan::{Completion, ErrorClass, Route, StepRef};
@@ -258,18 +258,18 @@ impl Decider<'_> {
         });
         match (closed, self.state.run(at)) {
             (Some(ItemResult::Succeeded(_)), _) if success => {
-                Ok(Reply::Already(Box::new(Already::Succeeded)))
+                Ok(Reply::Duplicate(Box::new(EarlierResult::Succeeded)))
             }
-            (Some(ItemResult::Failed(error)), _) if !success => Ok(Reply::Already(Box::new(
-                Already::Failed(error.as_ref().clone()),
+            (Some(ItemResult::Failed(error)), _) if !success => Ok(Reply::Duplicate(Box::new(
+                EarlierResult::Failed(error.as_ref().clone()),
             ))),
             (None, Some(run)) if run.execution == claim.execution => match (run.status, &run.error)
             {
                 (Status::Succeeded, _) if success => {
-                    Ok(Reply::Already(Box::new(Already::Succeeded)))
+                    Ok(Reply::Duplicate(Box::new(EarlierResult::Succeeded)))
                 }
-                (Status::Failed | Status::Held, Some(error)) if !success => Ok(Reply::Already(
-                    Box::new(Already::Failed(error.as_ref().clone())),
+                (Status::Failed | Status::Held, Some(error)) if !success => Ok(Reply::Duplicate(
+                    Box::new(EarlierResult::Failed(error.as_ref().clone())),
                 )),
                 _ => Err(rejection),
             },

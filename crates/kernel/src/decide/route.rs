@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, MAX_VISITS};
-use crate::event::{Routing, StepError, Taken, Verdict};
+use crate::event::{AdmissionVerdict, Routing, StepError, TakenEdge};
 use crate::evolve::merge_args;
 use crate::expr::{TemplateError, TemplateValue};
-use crate::plan::{Denied, ErrorClass, Join, Route, StepNo, StepRef};
-use crate::scope::{Boundary, View};
+use crate::plan::{ErrorClass, Join, OnDenied, Route, StepNo, StepRef};
+use crate::scope::{Boundary, RunScope};
 
 impl Decider<'_> {
     /// Where the tokens of a step go at this boundary.
@@ -53,7 +53,7 @@ impl Decider<'_> {
         let mut matched = Vec::new();
         for no in plan.outgoing(at.step) {
             let guard = plan.edge(*no).when.as_ref();
-            let view = View {
+            let view = RunScope {
                 plan,
                 state: self.state,
                 boundary,
@@ -77,7 +77,7 @@ impl Decider<'_> {
         let mut after = boundary.clone();
         for no in matched {
             let edge = plan.edge(no);
-            let view = View {
+            let view = RunScope {
                 plan,
                 state: self.state,
                 boundary,
@@ -98,10 +98,10 @@ impl Decider<'_> {
                 after.patch.insert(key.clone(), value);
             }
             routing.handled |= boundary.error.is_some() && edge.handles_failure();
-            routing.taken.push(Taken {
+            routing.taken.push(TakenEdge {
                 edge: no,
                 args: args.map(Arc::new),
-                verdict: Verdict::Allowed,
+                verdict: AdmissionVerdict::Allowed,
             });
         }
         for index in 0..routing.taken.len() {
@@ -116,7 +116,7 @@ impl Decider<'_> {
 
     /// The arguments of the visit that the last of these tokens starts; nothing if it starts none,
     /// since its join waits for more.
-    fn visit_args(&self, taken: &[Taken]) -> Option<Option<Arc<Json>>> {
+    fn visit_args(&self, taken: &[TakenEdge]) -> Option<Option<Arc<Json>>> {
         let last = taken.last()?;
         let target = self.plan.edge(last.edge).to;
         if self.plan.step(target).join == Join::Each {
@@ -154,11 +154,15 @@ impl Decider<'_> {
     }
 
     /// What admission says about a token for a step.
-    pub(super) fn admits(&self, step: StepNo, boundary: &Boundary) -> Result<Verdict, StepError> {
+    pub(super) fn admits(
+        &self,
+        step: StepNo,
+        boundary: &Boundary,
+    ) -> Result<AdmissionVerdict, StepError> {
         let Some(admission) = &self.plan.step(step).admit else {
-            return Ok(Verdict::Allowed);
+            return Ok(AdmissionVerdict::Allowed);
         };
-        let view = View {
+        let view = RunScope {
             plan: self.plan,
             state: self.state,
             boundary,
@@ -173,13 +177,13 @@ impl Decider<'_> {
             };
             if matches {
                 return Ok(match (rule.allow, admission.denied) {
-                    (true, _) => Verdict::Allowed,
-                    (false, Denied::Pending) => Verdict::Denied,
-                    (false, Denied::Discard) => Verdict::Discarded,
+                    (true, _) => AdmissionVerdict::Allowed,
+                    (false, OnDenied::Pending) => AdmissionVerdict::Denied,
+                    (false, OnDenied::Discard) => AdmissionVerdict::Discarded,
                 });
             }
         }
-        Ok(Verdict::Allowed)
+        Ok(AdmissionVerdict::Allowed)
     }
 
     /// Evaluates patches that a step makes at its boundary; later ones see earlier ones.
@@ -189,7 +193,7 @@ impl Decider<'_> {
         boundary: &mut Boundary,
     ) -> Result<(), StepError> {
         for (key, value) in patches {
-            let view = View {
+            let view = RunScope {
                 plan: self.plan,
                 state: self.state,
                 boundary,
@@ -224,7 +228,7 @@ impl Decider<'_> {
                 args,
                 ..Boundary::default()
             };
-            self.admits(at.step, &boundary) == Ok(Verdict::Allowed)
+            self.admits(at.step, &boundary) == Ok(AdmissionVerdict::Allowed)
         };
         self.state.denied.iter().copied().filter(allowed).collect()
     }

@@ -15,11 +15,11 @@ use serde_json::json;
 
 use super::{Decider, MAX_CONSEQUENCES};
 use crate::effect::Effect;
-use crate::event::{Body, Rollback, StepError, Success, Verdict};
+use crate::event::{AdmissionVerdict, Body, Rollback, StepError, SuccessKind};
 use crate::keys;
 use crate::plan::{FinalFailure, Join, StepNo, StepRef, Unhandled};
 use crate::scope::Boundary;
-use crate::state::{Due, Failure, Phase, State, Status, Undoing};
+use crate::state::{Due, Phase, State, Status, Undoing, UnhandledFailure};
 
 /// Whether something follows from the state by itself: only a decision that was cut short leaves such a
 /// state behind, and `Proceed` goes on with it.
@@ -101,7 +101,9 @@ impl Decider<'_> {
                 ..Boundary::default()
             };
             // A rule that cannot be evaluated denies: the stall then names it.
-            let entry = self.admits(step, &boundary).unwrap_or(Verdict::Denied);
+            let entry = self
+                .admits(step, &boundary)
+                .unwrap_or(AdmissionVerdict::Denied);
             return self.emit(Body::RunFinalizing { summary, entry });
         }
         self.end_quiescent();
@@ -131,7 +133,7 @@ impl Decider<'_> {
     /// Nothing is left to do: what the failures so far mean decides how the run ended.
     fn end_quiescent(&mut self) {
         let policy = self.plan.policy();
-        let is_final = |failure: &&Failure| policy.final_step == Some(failure.step.step);
+        let is_final = |failure: &&UnhandledFailure| policy.final_step == Some(failure.step.step);
         let other = self
             .state
             .failures
@@ -145,10 +147,10 @@ impl Decider<'_> {
         };
         let body = match failure {
             None => Body::RunCompleted {
-                success: Success::Full,
+                success: SuccessKind::Full,
             },
             Some(_) if partial => Body::RunCompleted {
-                success: Success::Partial,
+                success: SuccessKind::Partial,
             },
             Some(failure) => {
                 let id = self.plan.step_id(failure.step);

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::lifecycle::merge;
 use super::{Decider, Handled, reject, terminal};
-use crate::command::{Actor, Already, Reply};
+use crate::command::{Actor, EarlierResult, Reply};
 use crate::event::{Body, SkipReason, StepError, StopCause};
 use crate::evolve::open_runs;
 use crate::plan::{ErrorClass, Join, StepNo, StepRef};
@@ -35,8 +35,8 @@ impl Decider<'_> {
             self.check_tenant(actor)?;
             let first = refused
                 .clone()
-                .map_or(Already::SignalAccepted, Already::SignalRejected);
-            return Ok(Reply::Already(Box::new(first)));
+                .map_or(EarlierResult::SignalAccepted, EarlierResult::SignalRejected);
+            return Ok(Reply::Duplicate(Box::new(first)));
         }
         if self.state.phase.is_ended() {
             return self.signal_after_the_end(&signal_id, &signal, &payload, reason, actor);

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::parts::{
-    ArtifactRef, Lease, LoopStart, Parent, Patch, Rollback, Routing, RunContext, SkipReason,
-    StepError, StopCause, Success, TaskKind, UndoResult, Verdict, WaitKind, is_false, present,
+    AdmissionVerdict, ArtifactRef, Lease, LoopStart, Parent, Patch, Rollback, Routing, RunContext,
+    SkipReason, StepError, StopCause, SuccessKind, TaskKind, UndoResult, WaitKind, is_false,
+    present,
 };
 use crate::plan::{StepNo, StepRef};
 use crate::time::Time;
@@ -51,8 +52,8 @@ pub enum Body {
         /// The engine's own reference.
         engine_run_ref: String,
         /// What admission said about the entry token.
-        #[serde(default, skip_serializing_if = "Verdict::is_allowed")]
-        entry: Verdict,
+        #[serde(default, skip_serializing_if = "AdmissionVerdict::is_allowed")]
+        entry: AdmissionVerdict,
         /// When the run times out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Time>,
@@ -170,7 +171,7 @@ pub enum Body {
     /// The run has succeeded. A last event.
     RunCompleted {
         /// Everything, or as much as the policy asks for.
-        success: Success,
+        success: SuccessKind,
     },
     /// The run has failed. A last event.
     RunFailed {
@@ -365,8 +366,8 @@ pub enum Body {
         /// The summary that the final step gets.
         summary: Arc<Json>,
         /// What admission said about the final step's token.
-        #[serde(default, skip_serializing_if = "Verdict::is_allowed")]
-        entry: Verdict,
+        #[serde(default, skip_serializing_if = "AdmissionVerdict::is_allowed")]
+        entry: AdmissionVerdict,
     },
     /// Nothing fires and nothing retries any more.
     RunStopping {

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 pub use body::Body;
 pub use parts::{
-    ArtifactRef, CalledRun, Lease, LoopItems, LoopStart, Parent, Patch, Rollback, Routing,
-    RunContext, SkipReason, StepError, StopCause, Success, Taken, TaskKind, UndoOutcome,
-    UndoResult, Verdict, WaitKind,
+    AdmissionVerdict, ArtifactRef, CalledRun, Lease, LoopItems, LoopStart, Parent, Patch, Rollback,
+    Routing, RunContext, SkipReason, StepError, StopCause, SuccessKind, TakenEdge, TaskKind,
+    UndoOutcome, UndoResult, WaitKind,
 };
 
 use crate::keys::EventKey;

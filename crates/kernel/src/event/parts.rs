@@ -137,7 +137,7 @@ pub enum LoopItems {
 
 /// A token that moves along an edge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Taken {
+pub struct TakenEdge {
     /// The edge.
     pub edge: EdgeNo,
     /// The arguments bound to the token.
@@ -148,14 +148,14 @@ pub struct Taken {
     )]
     pub args: Option<Arc<Json>>,
     /// What admission said.
-    #[serde(default, skip_serializing_if = "Verdict::is_allowed")]
-    pub verdict: Verdict,
+    #[serde(default, skip_serializing_if = "AdmissionVerdict::is_allowed")]
+    pub verdict: AdmissionVerdict,
 }
 
 /// What admission said about a token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum AdmissionVerdict {
     /// It may enter.
     #[default]
     Allowed,
@@ -165,9 +165,9 @@ pub enum Verdict {
     Discarded,
 }
 
-impl Verdict {
+impl AdmissionVerdict {
     pub(super) fn is_allowed(&self) -> bool {
-        *self == Verdict::Allowed
+        *self == AdmissionVerdict::Allowed
     }
 }
 
@@ -176,7 +176,7 @@ impl Verdict {
 pub struct Routing {
     /// The edges taken, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub taken: Vec<Taken>,
+    pub taken: Vec<TakenEdge>,
     /// Patches that the taken edges made.
     #[serde(default, skip_serializing_if = "Patch::is_empty")]
     pub set: Patch,
@@ -374,7 +374,7 @@ pub enum UndoOutcome {
 /// How a successful run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Success {
+pub enum SuccessKind {
     /// Everything.
     Full,
     /// As much as the policy asks for.

@@ -7,7 +7,7 @@ use crate::command::{TimerId, TimerKind};
 use crate::effect::{Effect, Target};
 use crate::event::{Body, StepError, TaskKind, UndoOutcome, UndoResult};
 use crate::plan::{ErrorClass, StepRef, UndoMode};
-use crate::state::{Compensation, Phase, Status, StepRun, Undoing};
+use crate::state::{Phase, Status, StepRun, UndoStatus, Undoing};
 
 impl Fold<'_> {
     pub(super) fn apply_compensation(&mut self, body: &Body) {
@@ -22,10 +22,10 @@ impl Fold<'_> {
                     .map(|step| UndoResult::untried(*step, UndoOutcome::NotCompensable))
                     .collect();
                 for at in not_compensable {
-                    self.change(*at, |run| run.compensation = Compensation::NotCompensable);
+                    self.change(*at, |run| run.compensation = UndoStatus::NotCompensable);
                 }
                 for at in undo {
-                    self.change(*at, |run| run.compensation = Compensation::Due);
+                    self.change(*at, |run| run.compensation = UndoStatus::Due);
                 }
                 self.state.undoing = Some(Undoing {
                     todo: undo.clone(),
@@ -74,7 +74,7 @@ impl Fold<'_> {
                     run.started_at.get_or_insert(now);
                     run.timer = timer;
                 });
-                self.change(*step, |run| run.compensation = Compensation::Running);
+                self.change(*step, |run| run.compensation = UndoStatus::Running);
             }
             Body::UndoExecutionFailed {
                 step,
@@ -91,7 +91,7 @@ impl Fold<'_> {
             }
             Body::UndoCompleted { step, execution } => {
                 self.undo_ends(*step, *execution, None);
-                self.next_undo(*step, UndoOutcome::Done, Compensation::Done);
+                self.next_undo(*step, UndoOutcome::Done, UndoStatus::Done);
             }
             Body::UndoFailed {
                 step,
@@ -104,7 +104,7 @@ impl Fold<'_> {
                 {
                     undoing.halted = true;
                 }
-                self.next_undo(*step, UndoOutcome::Failed, Compensation::Failed);
+                self.next_undo(*step, UndoOutcome::Failed, UndoStatus::Failed);
             }
             _ => {}
         }
@@ -138,7 +138,7 @@ impl Fold<'_> {
         }
     }
 
-    fn next_undo(&mut self, at: StepRef, outcome: UndoOutcome, mark: Compensation) {
+    fn next_undo(&mut self, at: StepRef, outcome: UndoOutcome, mark: UndoStatus) {
         self.change(at, |run| run.compensation = mark);
         let now = self.at;
         if let Some(undoing) = &mut self.state.undoing {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{Fold, claimable_deadline};
 use crate::command::TimerKind;
-use crate::effect::{Effect, Outcome, Priority, Target};
-use crate::event::{Body, StopCause, Success, TaskKind, Verdict};
-use crate::plan::{Entry, StepNo, StepRef};
-use crate::state::{Due, KeptEvent, Pause, Phase, State, Status, Stop};
+use crate::effect::{Effect, Priority, RunOutcome, Target};
+use crate::event::{AdmissionVerdict, Body, StopCause, SuccessKind, TaskKind};
+use crate::plan::{EntryPoint, StepNo, StepRef};
+use crate::state::{Due, KeptEvent, Pause, Phase, State, Status, StopState};
 
 /// How many signal times are remembered: one more than a minute allows, so the limit can be seen.
 const SIGNAL_TIMES: usize = 64;
@@ -101,8 +101,8 @@ impl Fold<'_> {
             }
             Body::RunStopping { cause, compensate } => self.stopping(cause, *compensate),
             Body::RunCompleted { success } => self.ended(match success {
-                Success::Full => Outcome::Succeeded,
-                Success::Partial => Outcome::Partial,
+                SuccessKind::Full => RunOutcome::Succeeded,
+                SuccessKind::Partial => RunOutcome::Partial,
             }),
             Body::RunFailed {
                 error,
@@ -118,13 +118,13 @@ impl Fold<'_> {
                 }
                 self.state.error = Some(error.clone());
                 self.state.undos.clone_from(undos);
-                self.ended(Outcome::Failed(*rollback));
+                self.ended(RunOutcome::Failed(*rollback));
             }
             Body::RunCancelled {
                 rollback, undos, ..
             } => {
                 self.state.undos.clone_from(undos);
-                self.ended(Outcome::Cancelled(*rollback));
+                self.ended(RunOutcome::Cancelled(*rollback));
             }
             Body::SignalAccepted {
                 signal_id,
@@ -178,18 +178,18 @@ impl Fold<'_> {
         }
     }
 
-    fn place_entry(&mut self, verdict: Verdict) {
+    fn place_entry(&mut self, verdict: AdmissionVerdict) {
         let plan = self.plan;
         match plan.policy().entry {
-            Entry::Step(step) => self.visit(step, None, verdict),
-            Entry::Roots => {
+            EntryPoint::Step(step) => self.visit(step, None, verdict),
+            EntryPoint::Roots => {
                 let mut roots: Vec<StepNo> = plan
                     .numbers()
                     .filter(|no| plan.incoming(*no).is_empty())
                     .collect();
                 roots.retain(|no| plan.policy().final_step != Some(*no));
                 for root in roots {
-                    self.visit(root, None, Verdict::Allowed);
+                    self.visit(root, None, AdmissionVerdict::Allowed);
                 }
             }
         }
@@ -198,7 +198,7 @@ impl Fold<'_> {
     /// Nothing fires any more. Work in flight is asked to stop, children are cancelled; the events that
     /// end each open step follow.
     fn stopping(&mut self, cause: &StopCause, compensate: bool) {
-        self.state.stop = Some(Stop {
+        self.state.stop = Some(StopState {
             cause: cause.clone(),
             compensate,
         });
@@ -245,7 +245,7 @@ impl Fold<'_> {
         }
     }
 
-    fn ended(&mut self, outcome: Outcome) {
+    fn ended(&mut self, outcome: RunOutcome) {
         self.state.phase = Phase::Ended(outcome);
         self.state.ended_at = Some(self.at);
         self.state.pause = None;

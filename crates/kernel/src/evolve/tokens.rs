@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::Fold;
-use crate::event::{Routing, Verdict};
+use crate::event::{AdmissionVerdict, Routing};
 use crate::plan::{EdgeNo, Join, OnLoopFailure, StepNo, StepRef, Work};
-use crate::state::{Due, Failure, Status, StepRun, Visit};
+use crate::state::{Due, Status, StepRun, UnhandledFailure, Visit};
 
 impl Fold<'_> {
     /// A token on every outgoing edge.
     pub(super) fn mark_all(&mut self, from: StepNo) {
         let plan = self.plan;
         for edge in plan.outgoing(from) {
-            self.arrive(*edge, None, Verdict::Allowed);
+            self.arrive(*edge, None, AdmissionVerdict::Allowed);
         }
     }
 
@@ -22,14 +22,14 @@ impl Fold<'_> {
     pub(super) fn apply_routing(&mut self, at: StepRef, routing: &Routing, failed: bool) {
         self.patch_ctx(&routing.set);
         if let Some(error) = &routing.error {
-            self.state.failures.push(Failure {
+            self.state.failures.push(UnhandledFailure {
                 step: at,
                 error: error.clone(),
             });
         } else if failed && !routing.handled {
             let error = self.state.run(at).and_then(|run| run.error.clone());
             if let Some(error) = error {
-                self.state.failures.push(Failure {
+                self.state.failures.push(UnhandledFailure {
                     step: at,
                     error: error.as_ref().clone(),
                 });
@@ -40,7 +40,7 @@ impl Fold<'_> {
         }
     }
 
-    fn arrive(&mut self, edge: EdgeNo, args: Option<Arc<Json>>, verdict: Verdict) {
+    fn arrive(&mut self, edge: EdgeNo, args: Option<Arc<Json>>, verdict: AdmissionVerdict) {
         let Some(target) = self
             .plan
             .net()
@@ -58,7 +58,13 @@ impl Fold<'_> {
 
     /// One token more on an edge into a join; the join fires when none is missing, with what admission
     /// said about the token that made it fire.
-    fn mark(&mut self, edge: EdgeNo, target: StepNo, args: Option<Arc<Json>>, verdict: Verdict) {
+    fn mark(
+        &mut self,
+        edge: EdgeNo,
+        target: StepNo,
+        args: Option<Arc<Json>>,
+        verdict: AdmissionVerdict,
+    ) {
         let plan = self.plan;
         let step = &mut self.state.steps[target.0 as usize];
         if step.absorbed {
@@ -96,15 +102,20 @@ impl Fold<'_> {
     }
 
     /// A token has reached a step.
-    pub(super) fn visit(&mut self, step: StepNo, args: Option<Arc<Json>>, verdict: Verdict) {
+    pub(super) fn visit(
+        &mut self,
+        step: StepNo,
+        args: Option<Arc<Json>>,
+        verdict: AdmissionVerdict,
+    ) {
         let status = match verdict {
-            Verdict::Allowed => Status::Arrived,
-            Verdict::Denied => Status::Denied,
-            Verdict::Discarded => Status::Skipped,
+            AdmissionVerdict::Allowed => Status::Arrived,
+            AdmissionVerdict::Denied => Status::Denied,
+            AdmissionVerdict::Discarded => Status::Skipped,
         };
         let mut run = StepRun::new(status, self.at);
         run.params = self.params_version();
-        if verdict == Verdict::Discarded {
+        if verdict == AdmissionVerdict::Discarded {
             run.skip = Some(crate::event::SkipReason::Discarded);
             run.ended_at = Some(self.at);
         }
@@ -124,13 +135,13 @@ impl Fold<'_> {
             visit: visits.len() as u32,
             item: None,
         };
-        if verdict != Verdict::Discarded {
+        if verdict != AdmissionVerdict::Discarded {
             self.state.open.insert(at);
         }
         match verdict {
-            Verdict::Allowed => self.enter(at),
-            Verdict::Denied => self.state.denied.push(at),
-            Verdict::Discarded => {}
+            AdmissionVerdict::Allowed => self.enter(at),
+            AdmissionVerdict::Denied => self.state.denied.push(at),
+            AdmissionVerdict::Discarded => {}
         }
     }
 

@@ -21,7 +21,7 @@ use crate::reference;
 use super::scan::{Scanned, scan};
 use super::{MAX_OUTPUT, MAX_SOURCE, Scope, TemplateError, library, value};
 
-/// Bytes rendered text is first given room for; most results are shorter.
+/// Bytes rendered text is first given budget for; most results are shorter.
 const FIRST_ROOM: usize = 4 * 1024;
 
 /// A template as written in a definition, for example `{{ ctx.page | int + 1 }}`.
@@ -116,17 +116,17 @@ impl Template {
     /// The same, where a value that is only handed on may have this many bytes.
     pub fn evaluate_within(&self, scope: &dyn Scope, bytes: usize) -> Result<Json, TemplateError> {
         let compiled = &*self.inner;
-        let mut room = value::Room::of(bytes);
+        let mut budget = value::OutputBudget::of(bytes);
         caught(|| match &compiled.code {
             Code::Text => Ok(Json::String(compiled.source.to_string())),
             Code::Path(path) => {
                 let root = scope.lookup(&path[0]);
                 let json = walk(root.as_deref(), &path[1..])?;
-                value::copy(json.unwrap_or(&Json::Null), &mut room, 0)
+                value::copy(json.unwrap_or(&Json::Null), &mut budget, 0)
             }
             Code::Expression(expression) => {
                 let result = expression.eval(self.context(scope))?;
-                value::to_json(&result, &mut value::Room::new(), 0)
+                value::to_json(&result, &mut value::OutputBudget::new(), 0)
             }
             Code::Document(env) => self.render(env, scope).map(Json::String),
         })
@@ -152,7 +152,7 @@ impl Template {
 
     fn context(&self, scope: &dyn Scope) -> minijinja::Value {
         let names = self.inner.roots.iter();
-        minijinja::Value::from_object(value::Roots::new(
+        minijinja::Value::from_object(value::ScopeRoots::new(
             names.filter_map(|name| Some((Arc::clone(name), scope.lookup(name)?))),
         ))
     }
@@ -164,10 +164,10 @@ impl Template {
         let context = self.context(scope);
         for size in [FIRST_ROOM, MAX_OUTPUT] {
             let mut bytes = vec![0; size];
-            let mut room = bytes.as_mut_slice();
-            match template.render_captured_to(context.clone(), &mut room) {
+            let mut budget = bytes.as_mut_slice();
+            match template.render_captured_to(context.clone(), &mut budget) {
                 Ok(_) => {
-                    let length = size - room.len();
+                    let length = size - budget.len();
                     return Ok(String::from_utf8_lossy(&bytes[..length]).into_owned());
                 }
                 Err(error) if error.kind() == ErrorKind::WriteFailure => {}

@@ -176,25 +176,25 @@ impl Object for JsonRef {
 
 /// The names a template reads, looked up before it runs.
 #[derive(Debug)]
-pub(super) struct Roots {
+pub(super) struct ScopeRoots {
     names: Vec<(Arc<str>, JsonRef)>,
 }
 
-impl Roots {
-    pub(super) fn new(names: impl Iterator<Item = (Arc<str>, Arc<Json>)>) -> Roots {
+impl ScopeRoots {
+    pub(super) fn new(names: impl Iterator<Item = (Arc<str>, Arc<Json>)>) -> ScopeRoots {
         let texts = Texts::default();
         let wrap = |root| JsonRef {
             root,
             path: Vec::new(),
             texts: Arc::clone(&texts),
         };
-        Roots {
+        ScopeRoots {
             names: names.map(|(name, root)| (name, wrap(root))).collect(),
         }
     }
 }
 
-impl Object for Roots {
+impl Object for ScopeRoots {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         self.get_value_by_str(key.as_str()?)
     }
@@ -207,18 +207,18 @@ impl Object for Roots {
 
 /// Counts down the bytes a result may still take.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct OutputBudget {
     left: usize,
     all: usize,
 }
 
-impl Room {
-    pub(super) fn new() -> Room {
-        Room::of(MAX_OUTPUT)
+impl OutputBudget {
+    pub(super) fn new() -> OutputBudget {
+        OutputBudget::of(MAX_OUTPUT)
     }
 
-    pub(super) fn of(bytes: usize) -> Room {
-        Room {
+    pub(super) fn of(bytes: usize) -> OutputBudget {
+        OutputBudget {
             left: bytes,
             all: bytes,
         }
@@ -232,33 +232,33 @@ impl Room {
 }
 
 /// Copies JSON while counting its size.
-pub(super) fn copy(json: &Json, room: &mut Room, depth: usize) -> Result<Json, Error> {
+pub(super) fn copy(json: &Json, budget: &mut OutputBudget, depth: usize) -> Result<Json, Error> {
     check_depth(depth)?;
     Ok(match json {
         Json::String(s) => {
-            room.take(s.len() + 2)?;
+            budget.take(s.len() + 2)?;
             json.clone()
         }
         Json::Array(items) => {
-            room.take(2)?;
+            budget.take(2)?;
             let mut out = Vec::new();
             for item in items {
-                room.take(1)?;
-                out.push(copy(item, room, depth + 1)?);
+                budget.take(1)?;
+                out.push(copy(item, budget, depth + 1)?);
             }
             Json::Array(out)
         }
         Json::Object(map) => {
-            room.take(2)?;
+            budget.take(2)?;
             let mut out = serde_json::Map::new();
             for (key, value) in map {
-                room.take(key.len() + 4)?;
-                out.insert(key.clone(), copy(value, room, depth + 1)?);
+                budget.take(key.len() + 4)?;
+                out.insert(key.clone(), copy(value, budget, depth + 1)?);
             }
             Json::Object(out)
         }
         scalar => {
-            room.take(4)?;
+            budget.take(4)?;
             scalar.clone()
         }
     })
@@ -274,40 +274,44 @@ fn check_depth(depth: usize) -> Result<(), Error> {
 }
 
 /// The native JSON of an engine value; undefined becomes null.
-pub(super) fn to_json(value: &Value, room: &mut Room, depth: usize) -> Result<Json, Error> {
+pub(super) fn to_json(
+    value: &Value,
+    budget: &mut OutputBudget,
+    depth: usize,
+) -> Result<Json, Error> {
     check_depth(depth)?;
     if let Some(json) = value.downcast_object_ref::<JsonRef>() {
-        return copy(json.json(), room, depth);
+        return copy(json.json(), budget, depth);
     }
     Ok(match value.kind() {
         ValueKind::Undefined | ValueKind::None => {
-            room.take(4)?;
+            budget.take(4)?;
             Json::Null
         }
         ValueKind::Bool => {
-            room.take(4)?;
+            budget.take(4)?;
             Json::Bool(value.is_true())
         }
         ValueKind::Number => {
-            room.take(4)?;
+            budget.take(4)?;
             Json::Number(to_number(value)?)
         }
         ValueKind::String => {
             let text = value.as_str().unwrap_or_default();
-            room.take(text.len() + 2)?;
+            budget.take(text.len() + 2)?;
             Json::String(text.to_owned())
         }
         ValueKind::Seq | ValueKind::Iterable => {
-            room.take(2)?;
+            budget.take(2)?;
             let mut out = Vec::new();
             for item in value.try_iter()?.checked() {
-                room.take(1)?;
-                out.push(to_json(&item?, room, depth + 1)?);
+                budget.take(1)?;
+                out.push(to_json(&item?, budget, depth + 1)?);
             }
             Json::Array(out)
         }
         ValueKind::Map => {
-            room.take(2)?;
+            budget.take(2)?;
             let mut out = serde_json::Map::new();
             for key in value.try_iter()?.checked() {
                 let key = key?;
@@ -315,9 +319,9 @@ pub(super) fn to_json(value: &Value, room: &mut Room, depth: usize) -> Result<Js
                     Some(name) => name.to_owned(),
                     None => to_text(&key)?,
                 };
-                room.take(name.len() + 4)?;
+                budget.take(name.len() + 4)?;
                 let item = value.get_item(&key)?;
-                out.insert(name, to_json(&item, room, depth + 1)?);
+                out.insert(name, to_json(&item, budget, depth + 1)?);
             }
             Json::Object(out)
         }
@@ -369,6 +373,6 @@ pub(super) fn to_text(value: &Value) -> Result<String, Error> {
 
 /// Compact JSON text.
 pub(super) fn json_text(value: &Value) -> Result<String, Error> {
-    let json = to_json(value, &mut Room::new(), 0)?;
+    let json = to_json(value, &mut OutputBudget::new(), 0)?;
     Ok(json.to_string())
 }

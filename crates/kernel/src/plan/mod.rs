@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use net::{
-    Admission, AdmitRule, ChildSpec, Denied, Dialect, Edge, EdgeNo, Gate, Join, Loop, LoopMode,
-    MaxInFlight, Net, Route, SourceRef, Step, StepNo, Undo, WaitOn, WaitSpec, Work,
+    Admission, AdmitRule, ChildSpec, Dialect, Edge, EdgeNo, Gate, Join, Loop, LoopMode,
+    MaxInFlight, Net, OnDenied, Route, SourceRef, Step, StepNo, Undo, WaitOn, WaitSpec, Work,
 };
-pub use reads::{Ctx, Reads};
+pub use reads::{CtxReads, Reads};
 
 pub use policy::{
-    Backoff, BackoffKind, Completion, Duty, Entry, ErrorClass, FinalFailure, OnFailure,
-    OnLoopFailure, Retry, RunPolicy, SideEffect, UndoMode, Unhandled, WaitTimeout,
+    Backoff, BackoffKind, Completion, Duty, EntryPoint, ErrorClass, FinalFailure, OnFailure,
+    OnLoopFailure, RetryPolicy, RunPolicy, SideEffect, UndoMode, Unhandled, WaitTimeout,
 };
 
 /// One firing of a step: which step, which visit (1 is the first), and which item of a loop.
@@ -159,8 +159,8 @@ impl Plan {
             incoming[edge.to.0 as usize].push(EdgeNo(no as u32));
         }
         let entry = match net.policy.entry {
-            Entry::Step(no) => Some(no),
-            Entry::Roots => None,
+            EntryPoint::Step(no) => Some(no),
+            EntryPoint::Roots => None,
         };
         if entry
             .into_iter()

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::policy::{Completion, Duty, OnFailure, OnLoopFailure, Retry, RunPolicy, SideEffect};
+use super::policy::{
+    Completion, Duty, OnFailure, OnLoopFailure, RetryPolicy, RunPolicy, SideEffect,
+};
 use crate::expr::{Template, TemplateValue};
 
 /// A step's number: its place in `Net::steps`.
@@ -199,7 +201,7 @@ pub struct Step {
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub each: Option<Loop>,
     /// How often and how fast failures are retried.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// Longest time one execution may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -235,7 +237,7 @@ impl Step {
             set_ctx: Vec::new(),
             gate: None,
             each: None,
-            retry: Retry::once(),
+            retry: RetryPolicy::once(),
             timeout_ms: None,
             on_failure: OnFailure::Stop { compensate: false },
             completion: Completion::Automatic,
@@ -330,7 +332,7 @@ pub struct Admission {
     /// The rules in order.
     pub rules: Vec<AdmitRule>,
     /// What becomes of a denied token.
-    pub denied: Denied,
+    pub denied: OnDenied,
 }
 
 /// One admission rule.
@@ -346,7 +348,7 @@ pub struct AdmitRule {
 /// What becomes of a denied token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Denied {
+pub enum OnDenied {
     /// It stays, and is looked at again when ctx changes.
     Pending,
     /// It is dropped.
@@ -403,7 +405,7 @@ pub struct Undo {
     #[serde(default, skip_serializing_if = "Json::is_null")]
     pub tasks: Json,
     /// How often and how fast failures are retried.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
     /// Longest time one execution may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

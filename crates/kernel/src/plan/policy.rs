@@ -103,7 +103,7 @@ impl ErrorClass {
 
 /// How often, how fast and for which errors a failure is retried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// Total executions, the first included.
     pub max_executions: u32,
     /// The wait between them.
@@ -112,11 +112,11 @@ pub struct Retry {
     pub classes: Vec<ErrorClass>,
 }
 
-impl Retry {
+impl RetryPolicy {
     /// One execution, no retry.
     #[must_use]
-    pub fn once() -> Retry {
-        Retry {
+    pub fn once() -> RetryPolicy {
+        RetryPolicy {
             max_executions: 1,
             backoff: Backoff::none(),
             classes: Vec::new(),
@@ -266,7 +266,7 @@ pub enum SideEffect {
 /// Where a run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Entry {
+pub enum EntryPoint {
     /// Every step without an incoming edge.
     Roots,
     /// This step gets the one token.
@@ -325,7 +325,7 @@ pub struct RunPolicy {
     /// Someone must approve before it starts.
     pub needs_approval: bool,
     /// Where it begins.
-    pub entry: Entry,
+    pub entry: EntryPoint,
     /// Runs once, after everything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_step: Option<StepNo>,
@@ -383,7 +383,7 @@ impl Default for RunPolicy {
         RunPolicy {
             must_queue: false,
             needs_approval: false,
-            entry: Entry::Roots,
+            entry: EntryPoint::Roots,
             final_step: None,
             final_failure: FinalFailure::Fail,
             no_next_is_error: false,

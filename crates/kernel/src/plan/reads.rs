@@ -13,21 +13,21 @@ pub struct Reads {
     /// Steps whose output it looks at.
     pub steps: Vec<StepNo>,
     /// Keys of ctx.
-    pub ctx: Ctx,
+    pub ctx: CtxReads,
 }
 
 /// Keys of ctx.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ctx {
+pub enum CtxReads {
     /// Whatever there is.
     All,
     /// These.
     Keys(Vec<String>),
 }
 
-impl Default for Ctx {
-    fn default() -> Ctx {
-        Ctx::Keys(Vec::new())
+impl Default for CtxReads {
+    fn default() -> CtxReads {
+        CtxReads::Keys(Vec::new())
     }
 }
 
@@ -71,8 +71,8 @@ pub(super) fn of(net: &Net, step: &Step, find: impl Fn(&str) -> Option<StepNo>) 
     keys.dedup();
     reads.steps.dedup();
     reads.ctx = match all_ctx {
-        true => Ctx::All,
-        false => Ctx::Keys(keys),
+        true => CtxReads::All,
+        false => CtxReads::Keys(keys),
     };
     reads
 }

@@ -16,7 +16,9 @@ mod read;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use projector::{Alert, Dependencies, Fed, Projector, Resync, ResyncAnswer};
+pub use projector::{
+    Dependencies, FeedResult, ProjectorAlert, Resync, ResyncAnswer, SnapshotProjector,
+};
 pub use read::ContractEvent;
 
 use fold::Fold;

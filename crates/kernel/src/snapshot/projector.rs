@@ -9,7 +9,7 @@ use crate::plan::{Join, Plan, Route};
 
 /// Something to tell an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alert {
+pub struct ProjectorAlert {
     /// Which.
     pub code: &'static str,
     /// How urgent.
@@ -41,9 +41,9 @@ pub struct ResyncAnswer {
 
 /// What came of feeding the projector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fed {
+pub struct FeedResult {
     /// To be raised.
-    pub alerts: Vec<Alert>,
+    pub alerts: Vec<ProjectorAlert>,
     /// To be asked for; the projector stands still until it is answered.
     pub resync: Option<Resync>,
 }
@@ -90,17 +90,17 @@ struct Stale {
 
 /// A snapshot that follows a log.
 #[derive(Clone, Debug)]
-pub struct Projector {
+pub struct SnapshotProjector {
     dependencies: Dependencies,
     snapshot: RunSnapshot,
     stale: Option<Stale>,
 }
 
-impl Projector {
+impl SnapshotProjector {
     /// For a run of which nothing was seen, or from a snapshot that was kept.
     #[must_use]
-    pub fn new(snapshot: RunSnapshot, dependencies: Dependencies) -> Projector {
-        Projector {
+    pub fn new(snapshot: RunSnapshot, dependencies: Dependencies) -> SnapshotProjector {
+        SnapshotProjector {
             dependencies,
             snapshot,
             stale: None,
@@ -120,8 +120,8 @@ impl Projector {
     }
 
     /// Takes what was fetched after the watermark.
-    pub fn feed(&mut self, events: &[ContractEvent]) -> Fed {
-        let mut fed = Fed::default();
+    pub fn feed(&mut self, events: &[ContractEvent]) -> FeedResult {
+        let mut fed = FeedResult::default();
         let mut ordered: Vec<&ContractEvent> = events.iter().collect();
         ordered.sort_by_key(|event| event.run_seq);
         if let Some(stale) = &mut self.stale {
@@ -151,7 +151,7 @@ impl Projector {
 
     /// Takes the answer to a resync. If it does not reach what was observed before, the projector stays
     /// stale and asks for everything.
-    pub fn resync(&mut self, answer: &ResyncAnswer) -> Fed {
+    pub fn resync(&mut self, answer: &ResyncAnswer) -> FeedResult {
         let run_id = &self.snapshot.run_id;
         let next = match &answer.snapshot {
             Some(snapshot) => incremental(snapshot, &answer.events),
@@ -163,7 +163,7 @@ impl Projector {
         };
         let wanted = self.stale.map_or(0, |stale| stale.observed);
         if next.last_event_seq < wanted.max(self.snapshot.last_event_seq) {
-            return Fed {
+            return FeedResult {
                 alerts: Vec::new(),
                 resync: Some(Resync::Full),
             };
@@ -171,7 +171,7 @@ impl Projector {
         let alerts = self.inversions(&answer.events);
         self.snapshot = next;
         self.stale = None;
-        Fed {
+        FeedResult {
             alerts,
             resync: None,
         }
@@ -185,7 +185,7 @@ impl Projector {
     }
 
     /// Steps that start before what they need has ended. Not corruption: a write was delayed.
-    fn inversions(&self, events: &[ContractEvent]) -> Vec<Alert> {
+    fn inversions(&self, events: &[ContractEvent]) -> Vec<ProjectorAlert> {
         let satisfied = |status: &StepStatus| {
             matches!(
                 status,
@@ -224,16 +224,16 @@ impl Projector {
     }
 }
 
-fn gap(last: u64, next: u64) -> Alert {
-    Alert {
+fn gap(last: u64, next: u64) -> ProjectorAlert {
+    ProjectorAlert {
         code: "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED",
         priority: Priority::P2,
         message: format!("event {next} was fetched after event {last}"),
     }
 }
 
-fn inversion(seq: u64, step: &str, needed: &str) -> Alert {
-    Alert {
+fn inversion(seq: u64, step: &str, needed: &str) -> ProjectorAlert {
+    ProjectorAlert {
         code: "PROJECTOR_CAUSAL_VIOLATION",
         priority: Priority::P3,
         message: format!("event {seq}: {step} started before {needed} had ended"),

@@ -1,9 +1,9 @@
 //! State: a fold of events and nothing else. Only `evolve` changes it; everyone else reads.
 
 mod frozen;
-mod line;
 mod loops;
 mod marking;
+mod ordered_set;
 mod step_run;
 mod tally;
 mod timers;
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 pub use frozen::FORMAT;
-pub use line::Line;
 pub use loops::{ItemResult, LoopState};
 pub use marking::{StepState, Visit};
-pub use step_run::{Answer, Compensation, Status, StepRun, WaitState};
+pub use ordered_set::OrderedSet;
+pub use step_run::{ManualAnswer, Status, StepRun, UndoStatus, WaitState};
 pub use tally::Tally;
 pub use timers::Timers;
 
-use crate::effect::{Outcome, Target};
+use crate::effect::{RunOutcome, Target};
 use crate::event::{Parent, RunContext, StepError, StopCause, UndoResult};
 use crate::plan::{Plan, StepNo, StepRef};
 use crate::time::Time;
@@ -46,7 +46,7 @@ pub enum Phase {
     /// What was done is undone.
     Compensating,
     /// It is over.
-    Ended(Outcome),
+    Ended(RunOutcome),
 }
 
 impl Phase {
@@ -74,7 +74,7 @@ pub struct Pause {
 
 /// Why and how a run stops.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopState {
     /// Why.
     pub cause: StopCause,
     /// Whether what was done is undone.
@@ -138,7 +138,7 @@ pub struct KeptEvent {
 
 /// A failure that no edge handled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct UnhandledFailure {
     /// Whose.
     pub step: StepRef,
     /// What it was.
@@ -163,7 +163,7 @@ pub struct State {
     /// How often it was paused.
     pub pauses: u32,
     /// Why it stops.
-    pub stop: Option<Stop>,
+    pub stop: Option<StopState>,
     /// The undoing.
     pub undoing: Option<Undoing>,
     /// Only tokens that may not enter and joins that starve are left: what is stuck, in words.
@@ -197,17 +197,17 @@ pub struct State {
     /// Step-runs that have not ended, so that no question about them has to look at all that have.
     pub open: BTreeSet<StepRef>,
     /// Who waits for an event of which type, who has waited longest first.
-    pub listening: BTreeMap<String, Line<StepRef>>,
+    pub listening: BTreeMap<String, OrderedSet<StepRef>>,
     /// What will happen by itself.
     pub timers: Timers,
     /// What the kernel still has to answer.
-    pub due: Line<Due>,
+    pub due: OrderedSet<Due>,
     /// Tokens that may not enter, oldest first.
-    pub denied: Line<StepRef>,
+    pub denied: OrderedSet<StepRef>,
     /// Steps that left a mark on the world, in the order they completed.
     pub marked: Vec<StepRef>,
     /// Failures that no edge handled.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<UnhandledFailure>,
     /// Why the run failed, once it has.
     pub error: Option<StepError>,
     /// What became of each undo, once the run has ended.
@@ -262,8 +262,8 @@ impl State {
             timers: Timers::default(),
             open: BTreeSet::new(),
             listening: BTreeMap::new(),
-            due: Line::default(),
-            denied: Line::default(),
+            due: OrderedSet::default(),
+            denied: OrderedSet::default(),
             marked: Vec::new(),
             failures: Vec::new(),
             error: None,

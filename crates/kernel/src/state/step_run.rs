@@ -75,7 +75,7 @@ impl WaitState {
 
 /// A person's answer that was taken, so that a repeated one is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct ManualAnswer {
     /// The logical attempt that it was given to.
     pub logical: u32,
     /// Hash of the token it came with.
@@ -87,7 +87,7 @@ pub struct Answer {
 /// How far the undoing of a step came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Compensation {
+pub enum UndoStatus {
     /// Nothing is to be undone.
     #[default]
     None,
@@ -173,9 +173,9 @@ pub struct StepRun {
     pub skip: Option<SkipReason>,
     /// What people have answered, an approval before a completion.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ManualAnswer>,
     /// How far its undoing came.
-    pub compensation: Compensation,
+    pub compensation: UndoStatus,
     /// Its failure was answered by edges that lead on: what it was for is another step's now.
     pub routed: bool,
 }
@@ -205,7 +205,7 @@ impl StepRun {
             memo: None,
             skip: None,
             answers: Vec::new(),
-            compensation: Compensation::None,
+            compensation: UndoStatus::None,
             routed: false,
         }
     }
@@ -227,7 +227,7 @@ impl StepRun {
     pub fn remember_answer(&mut self, outcome: ManualOutcome) {
         let wait = self.wait.as_ref();
         if let Some(token_hash) = wait.and_then(|wait| wait.token_hash.clone()) {
-            self.answers.push(Answer {
+            self.answers.push(ManualAnswer {
                 logical: self.logical,
                 token_hash,
                 outcome,

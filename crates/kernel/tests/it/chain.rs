@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::chain::{
-    ChainFault, ChainFaultKind, GENESIS, Head, link, verify, verify_after,
+    ChainFault, ChainFaultKind, ChainHead, GENESIS, link, verify, verify_after,
 };
 use stepwell_kernel::contract::Record;
 
@@ -21,7 +21,7 @@ fn log() -> Vec<Record> {
     records(&sim.plan, sim.events())
 }
 
-fn fault(seq: u64, kind: ChainFaultKind) -> Result<Head, ChainFault> {
+fn fault(seq: u64, kind: ChainFaultKind) -> Result<ChainHead, ChainFault> {
     Err(ChainFault { seq, kind })
 }
 
@@ -33,7 +33,7 @@ fn a_log_verifies_from_its_genesis_and_from_any_head() {
     assert_eq!(head.seq, log.len() as u64);
     let middle = verify(&log[..3]).unwrap();
     assert_eq!(verify_after(&middle, &log[3..]), Ok(head));
-    assert_eq!(verify(&[]), Ok(Head::genesis()));
+    assert_eq!(verify(&[]), Ok(ChainHead::genesis()));
 }
 
 #[test]

@@ -410,7 +410,9 @@ fn terminal_events_say_how_long_it_took_and_how_it_ended() {
     assert_eq!(find("RunFailed")["substatus"], "stepwell/ROLLED_BACK");
     assert_eq!(
         sim.outcome(),
-        Some(stepwell_kernel::effect::Outcome::Failed(Rollback::Complete))
+        Some(stepwell_kernel::effect::RunOutcome::Failed(
+            Rollback::Complete
+        ))
     );
 }
 

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::ManualOutcome;
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{Completion, ErrorClass, OnFailure, Step, WaitOn};
 use stepwell_kernel::rejection::Code;
@@ -18,7 +18,7 @@ fn a_chain_writes_two_events_a_step() {
     sim.run_with("a", json!({ "rows": 3 })).unwrap();
     assert_eq!(sim.ready(), ["b"]);
     sim.run_everything();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     expect![[r#"
         RunCreated
         RunApproved
@@ -43,7 +43,7 @@ fn time_moves_only_when_told() {
     assert!(sim.ready().is_empty());
     assert_eq!(code(sim.claim("a")), Code::StepNotEligible);
     sim.advance(500).run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn people_timers_events_and_undos_can_be_driven() {
     sim.claim("listens").unwrap();
     sim.expire_lease("listens").unwrap();
     assert_eq!(sim.status("listens"), Some(Status::Failed));
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -89,5 +89,5 @@ fn a_crash_loses_nothing() {
     sim.run_failing("b", ErrorClass::Policy).unwrap();
     sim.crash();
     sim.run_undo("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
 }

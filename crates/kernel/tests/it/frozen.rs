@@ -6,11 +6,11 @@ use expect_test::expect;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::TimerKind;
 use stepwell_kernel::contract::from_record;
-use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::event::{Event, Rollback};
 use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::plan::{Plan, StepNo, StepRef};
-use stepwell_kernel::state::{Compensation, Due, FORMAT, ItemResult, Phase, State, Status};
+use stepwell_kernel::state::{Due, FORMAT, ItemResult, Phase, State, Status, UndoStatus};
 
 use crate::golden::{histories, plan, records};
 use crate::support::{net, task, tasks};
@@ -84,12 +84,12 @@ fn the_words_of_the_format_are_these() {
             Status::Cancelled,
         ],
         [
-            Compensation::None,
-            Compensation::Due,
-            Compensation::Running,
-            Compensation::Done,
-            Compensation::Failed,
-            Compensation::NotCompensable,
+            UndoStatus::None,
+            UndoStatus::Due,
+            UndoStatus::Running,
+            UndoStatus::Done,
+            UndoStatus::Failed,
+            UndoStatus::NotCompensable,
         ],
         [
             TimerKind::Attempt,
@@ -107,9 +107,9 @@ fn the_words_of_the_format_are_these() {
             Phase::Finalizing,
             Phase::Stopping,
             Phase::Compensating,
-            Phase::Ended(Outcome::Partial),
-            Phase::Ended(Outcome::Failed(Rollback::Complete)),
-            Phase::Ended(Outcome::Cancelled(Rollback::None)),
+            Phase::Ended(RunOutcome::Partial),
+            Phase::Ended(RunOutcome::Failed(Rollback::Complete)),
+            Phase::Ended(RunOutcome::Cancelled(Rollback::None)),
         ],
         [Due::Enter(at), Due::Route(at), Due::Failure(at)],
         [Target::Step(at), Target::Undo(at)],

@@ -7,9 +7,9 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Command, ManualOutcome, WaitFor};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{
-    ArtifactRef, Body, CalledRun, Lease, LoopItems, LoopStart, Parent, Patch, Rollback, Routing,
-    RunContext, SkipReason, StepError, StopCause, Success, Taken, TaskKind, UndoOutcome,
-    UndoResult, Verdict, WaitKind,
+    AdmissionVerdict, ArtifactRef, Body, CalledRun, Lease, LoopItems, LoopStart, Parent, Patch,
+    Rollback, Routing, RunContext, SkipReason, StepError, StopCause, SuccessKind, TakenEdge,
+    TaskKind, UndoOutcome, UndoResult, WaitKind,
 };
 use stepwell_kernel::plan::{
     Completion, EdgeNo, ErrorClass, Gate, Net, OnFailure, Step, StepNo, StepRef, WaitOn,
@@ -217,10 +217,10 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         error: None,
     }];
     let routing = Routing {
-        taken: vec![Taken {
+        taken: vec![TakenEdge {
             edge: EdgeNo(0),
             args: Some(value.clone()),
-            verdict: Verdict::Denied,
+            verdict: AdmissionVerdict::Denied,
         }],
         set: ctx.clone(),
         handled: true,
@@ -259,7 +259,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         Body::RunStarted {
             engine: "native".into(),
             engine_run_ref: "r".into(),
-            entry: Verdict::Denied,
+            entry: AdmissionVerdict::Denied,
             deadline: Some(START),
         },
         Body::StepStarted {
@@ -316,7 +316,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         },
         Body::RunResumed { ordinal: 2 },
         Body::RunCompleted {
-            success: Success::Partial,
+            success: SuccessKind::Partial,
         },
         Body::RunFailed {
             error: error.clone(),

@@ -4,7 +4,7 @@ use serde_json::json;
 use stepwell_kernel::decide::MAX_VISITS;
 use stepwell_kernel::event::{Body, Event, SkipReason, StopCause};
 use stepwell_kernel::evolve::replay;
-use stepwell_kernel::plan::{Edge, Entry, Join, OnFailure, Plan, Route, StepNo, StepRef};
+use stepwell_kernel::plan::{Edge, EntryPoint, Join, OnFailure, Plan, Route, StepNo, StepRef};
 
 use crate::support::{Sim, net, task, tasks};
 
@@ -59,7 +59,7 @@ fn a_cycle_that_never_ends_fails_the_run() {
     plan.steps[0].join = Join::Each;
     plan.steps[0].route = Route::Exclusive;
     plan.steps[0].on_failure = OnFailure::Route;
-    plan.policy.entry = Entry::Step(StepNo(0));
+    plan.policy.entry = EntryPoint::Step(StepNo(0));
     let mut sim = Sim::started(plan);
     sim.run("a").unwrap();
     sim.checked = false;

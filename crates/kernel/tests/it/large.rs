@@ -2,9 +2,9 @@
 //! with `Proceed`. What they cost is measured by the bench `kernel`.
 
 use serde_json::json;
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
-use stepwell_kernel::plan::{Admission, AdmitRule, Denied, OnFailure, Route, Step, WaitOn};
+use stepwell_kernel::plan::{Admission, AdmitRule, OnDenied, OnFailure, Route, Step, WaitOn};
 
 use crate::conformance::c::{child, looped, template};
 use crate::support::{Sim, net, task, waits};
@@ -37,7 +37,7 @@ fn results_during_a_pause_all_count_in_a_large_run() {
     names(size).for_each(|name| drop(sim.complete(&name).unwrap()));
     sim.resume().unwrap();
     while sim.proceed().is_ok() {}
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn failures_during_a_pause_are_all_answered_in_a_large_run() {
     names(size).for_each(|name| drop(sim.fail(&name, class).unwrap()));
     sim.resume().unwrap();
     while sim.proceed().is_ok() {}
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn events_find_who_waits_for_them_in_a_large_run() {
     for name in names(size) {
         sim.deliver(&name, "go", json!(1)).unwrap();
     }
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn children_are_all_awaited_in_a_large_run() {
     let size = LARGE;
     let mut sim = many(size, child);
     sim.cancel().unwrap();
-    let cancelled = Outcome::Cancelled(Rollback::None);
+    let cancelled = RunOutcome::Cancelled(Rollback::None);
     for name in names(size) {
         sim.child_ended(&name, cancelled, json!(null)).unwrap();
     }
@@ -104,7 +104,7 @@ fn gated_tokens(size: usize) -> Sim {
         join: stepwell_kernel::plan::Join::Each,
         admit: Some(Admission {
             rules: vec![rule(Some("{{ ctx.open }}"), true), rule(None, false)],
-            denied: Denied::Pending,
+            denied: OnDenied::Pending,
         }),
         ..task("gate")
     });

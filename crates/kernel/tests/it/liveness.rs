@@ -3,7 +3,7 @@
 use serde_json::json;
 use stepwell_kernel::command::{TimerKind, WaitFor};
 use stepwell_kernel::decide::MAX_CONSEQUENCES;
-use stepwell_kernel::effect::{Effect, Outcome, Target};
+use stepwell_kernel::effect::{Effect, RunOutcome, Target};
 use stepwell_kernel::event::{Rollback, TaskKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::{Net, Step, WaitOn, WaitTimeout};
@@ -39,7 +39,7 @@ fn a_large_cancel_goes_on_after_a_crash() {
     sim.cancel().unwrap();
     assert_eq!(sim.phase(), Phase::Stopping);
     assert_eq!(proceed_over_crashes(&mut sim), 2);
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_run_whose_last_step_ends_a_full_decision_still_ends() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 fn claimed_waits(wait_timeout: WaitTimeout) -> Sim {

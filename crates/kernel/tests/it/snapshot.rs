@@ -5,8 +5,8 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::plan::{ErrorClass, OnFailure, Plan};
 use stepwell_kernel::snapshot::{
-    ContractEvent, Dependencies, Fed, Projector, Resync, ResyncAnswer, RunSnapshot, RunStatus,
-    StepStatus, detect_non_contiguous, incremental, project,
+    ContractEvent, Dependencies, FeedResult, Resync, ResyncAnswer, RunSnapshot, RunStatus,
+    SnapshotProjector, StepStatus, detect_non_contiguous, incremental, project,
 };
 
 use crate::contract::records;
@@ -310,9 +310,9 @@ fn log(seqs: impl IntoIterator<Item = u64>) -> Vec<ContractEvent> {
         .collect()
 }
 
-fn projector_at(seq: u64) -> Projector {
-    let mut projector = Projector::new(RunSnapshot::new(RUN_ID), Dependencies::default());
-    assert_eq!(projector.feed(&log(1..=seq)), Fed::default());
+fn projector_at(seq: u64) -> SnapshotProjector {
+    let mut projector = SnapshotProjector::new(RunSnapshot::new(RUN_ID), Dependencies::default());
+    assert_eq!(projector.feed(&log(1..=seq)), FeedResult::default());
     projector
 }
 
@@ -336,17 +336,17 @@ fn c23_a_gap_marks_the_run_stale_and_is_bridged_without_inventing_anything() {
     assert!(projector.is_stale());
     assert_eq!(projector.snapshot().last_event_seq, 11);
     // Told once, and standing still until the answer.
-    assert_eq!(projector.feed(&log([13])), Fed::default());
+    assert_eq!(projector.feed(&log([13])), FeedResult::default());
     assert_eq!(projector.snapshot().last_event_seq, 11);
     let answer = ResyncAnswer {
         snapshot: None,
         events: log([13]),
     };
-    assert_eq!(projector.resync(&answer), Fed::default());
+    assert_eq!(projector.resync(&answer), FeedResult::default());
     assert!(!projector.is_stale());
     assert_eq!(projector.snapshot().last_event_seq, 13);
     assert!(projector.snapshot().step("s12").is_none());
-    assert_eq!(projector.feed(&log([14])), Fed::default());
+    assert_eq!(projector.feed(&log([14])), FeedResult::default());
     assert_eq!(projector.snapshot().last_event_seq, 14);
 }
 
@@ -364,13 +364,13 @@ fn c24_a_resync_is_complete_only_at_what_was_observed_before_it() {
         assert_eq!(projector.resync(&short).resync, Some(Resync::Full));
         assert!(projector.is_stale());
         assert_eq!(projector.snapshot().last_event_seq, 3);
-        assert_eq!(projector.feed(&log([4])), Fed::default());
+        assert_eq!(projector.feed(&log([4])), FeedResult::default());
     }
     let whole = ResyncAnswer {
         snapshot: None,
         events: log(1..=7),
     };
-    assert_eq!(projector.resync(&whole), Fed::default());
+    assert_eq!(projector.resync(&whole), FeedResult::default());
     assert_eq!(*projector.snapshot(), project(RUN_ID, &log(1..=7)));
 }
 
@@ -399,10 +399,10 @@ fn c25_both_modes_of_resync_give_the_same() {
     for answer in answers {
         let mut projector = projector_at(4);
         projector.feed(&log([9]));
-        assert_eq!(projector.resync(&answer), Fed::default());
+        assert_eq!(projector.resync(&answer), FeedResult::default());
         assert_eq!(*projector.snapshot(), wanted);
     }
-    let mut fresh = Projector::new(RunSnapshot::new(RUN_ID), Dependencies::default());
+    let mut fresh = SnapshotProjector::new(RunSnapshot::new(RUN_ID), Dependencies::default());
     assert_eq!(fresh.feed(&log([2])).resync, Some(Resync::Full));
 }
 
@@ -413,7 +413,7 @@ fn c26_an_inversion_is_told_and_projection_goes_on() {
         &[("a", "c"), ("b", "c")],
     ))
     .unwrap();
-    let mut projector = Projector::new(RunSnapshot::new(RUN_ID), Dependencies::of(&plan));
+    let mut projector = SnapshotProjector::new(RunSnapshot::new(RUN_ID), Dependencies::of(&plan));
     let fed = projector.feed(&[
         step(1, "StepStarted", "a"),
         step(2, "StepSkipped", "b"),
@@ -460,8 +460,8 @@ proptest! {
     fn our_own_runs_have_no_inversions(moves in random_run()) {
         let sim = play(&moves);
         let snapshot = RunSnapshot::new(RUN_ID);
-        let mut projector = Projector::new(snapshot, Dependencies::of(&sim.plan));
-        prop_assert_eq!(projector.feed(&events_of(&sim)), Fed::default());
+        let mut projector = SnapshotProjector::new(snapshot, Dependencies::of(&sim.plan));
+        prop_assert_eq!(projector.feed(&events_of(&sim)), FeedResult::default());
         let whole = project(RUN_ID, &events_of(&sim));
         prop_assert_eq!(projector.snapshot(), &whole);
     }

@@ -14,13 +14,13 @@ use stepwell_kernel::command::{
     Actor, Claim, Command, Env, ManualOutcome, Reply, Role, TimerId, WaitFor,
 };
 use stepwell_kernel::decide::{decide, open_token};
-use stepwell_kernel::effect::{Effect, Outcome, Target};
+use stepwell_kernel::effect::{Effect, RunOutcome, Target};
 use stepwell_kernel::event::{ArtifactRef, Body, Event, Patch, RunContext, StepError, WaitKind};
 use stepwell_kernel::evolve::replay;
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::{
-    Backoff, BackoffKind, Dialect, Edge, ErrorClass, Net, Plan, Retry, RunPolicy, SourceRef, Step,
-    StepNo, StepRef, Undo, WaitOn, WaitSpec, Work,
+    Backoff, BackoffKind, Dialect, Edge, ErrorClass, Net, Plan, RetryPolicy, RunPolicy, SourceRef,
+    Step, StepNo, StepRef, Undo, WaitOn, WaitSpec, Work,
 };
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::state::{Phase, State, Status, StepRun};
@@ -62,7 +62,7 @@ pub(crate) fn undoable(name: &str) -> Step {
         operation: format!("undo-{name}"),
         input: Json::Null,
         tasks: Json::Null,
-        retry: Retry::once(),
+        retry: RetryPolicy::once(),
         timeout_ms: None,
     };
     Step {
@@ -77,8 +77,8 @@ pub(crate) fn waits(name: &str, on: WaitOn, deadline_ms: Option<u64>) -> Step {
 }
 
 /// So many executions for every class of error.
-pub(crate) fn retry(max_executions: u32, backoff: Backoff) -> Retry {
-    Retry {
+pub(crate) fn retry(max_executions: u32, backoff: Backoff) -> RetryPolicy {
+    RetryPolicy {
         max_executions,
         backoff,
         classes: ErrorClass::ALL.to_vec(),
@@ -488,7 +488,7 @@ impl Sim {
     }
 
     /// The child that a step waits for has ended.
-    pub(crate) fn child_ended(&mut self, step: &str, outcome: Outcome, output: Json) -> Sent {
+    pub(crate) fn child_ended(&mut self, step: &str, outcome: RunOutcome, output: Json) -> Sent {
         let wait = self.step(step).wait.as_ref().map(|wait| &wait.kind);
         let Some(WaitKind::Child { request_key, .. }) = wait else {
             panic!("{step} does not wait for a child");
@@ -619,7 +619,7 @@ impl Sim {
     }
 
     /// How the run ended.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
+    pub(crate) fn outcome(&self) -> Option<RunOutcome> {
         match self.state.phase {
             Phase::Ended(outcome) => Some(outcome),
             _ => None,

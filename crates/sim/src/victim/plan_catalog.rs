@@ -8,7 +8,7 @@ use stepwell_dialects::{Source, load};
 use stepwell_engine::port::Catalog;
 use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::{
-    Backoff, ChildSpec, Dialect, Edge, ErrorClass, Net, OnFailure, Plan, Retry, RunPolicy,
+    Backoff, ChildSpec, Dialect, Edge, ErrorClass, Net, OnFailure, Plan, RetryPolicy, RunPolicy,
     SourceRef, Step, StepNo, Undo, Work,
 };
 
@@ -21,8 +21,8 @@ steps: [{stepType: ONE}, {stepType: TWO}, {stepType: THREE}]
 "#;
 
 /// Every kill is an execution; none may be the last.
-fn retry() -> Retry {
-    Retry {
+fn retry() -> RetryPolicy {
+    RetryPolicy {
         max_executions: 100_000,
         backoff: Backoff::none(),
         // A result that could not be written in time is a timeout.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use stepwell_dialects::document::{run_substatus, run_word, step_word};
-use stepwell_kernel::event::{Body, Event, SkipReason, Verdict};
+use stepwell_kernel::event::{AdmissionVerdict, Body, Event, SkipReason};
 use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::time::Time;
 use stepwell_worker::step_log::Stream;
@@ -239,9 +239,9 @@ fn refused(followed: &Followed, body: &Body) -> Vec<Said> {
     let mut said = Vec::new();
     for taken in taken.unwrap_or_default() {
         let word = match taken.verdict {
-            Verdict::Allowed => continue,
-            Verdict::Denied => "denied",
-            Verdict::Discarded => "discarded",
+            AdmissionVerdict::Allowed => continue,
+            AdmissionVerdict::Denied => "denied",
+            AdmissionVerdict::Discarded => "discarded",
         };
         let to = &followed.plan.step(followed.plan.edge(taken.edge).to).name;
         let name = format!("{}{to}", followed.prefix);

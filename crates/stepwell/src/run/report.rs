@@ -6,7 +6,7 @@ mod next;
 
 use serde_json::{Value as Json, json};
 use stepwell_dialects::document::{run_substatus, run_word};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{UndoOutcome, UndoResult};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{Phase, State, Status, StepRun};
@@ -64,9 +64,9 @@ const LISTED: usize = 10;
 
 pub(crate) fn exit(state: &State, end: &End) -> Exit {
     match (state.phase, end) {
-        (Phase::Ended(Outcome::Succeeded | Outcome::Partial), _) => Exit::Ok,
-        (Phase::Ended(Outcome::Failed(_)), _) => Exit::RunFailed,
-        (Phase::Ended(Outcome::Cancelled(_)), _) => Exit::RunCancelled,
+        (Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial), _) => Exit::Ok,
+        (Phase::Ended(RunOutcome::Failed(_)), _) => Exit::RunFailed,
+        (Phase::Ended(RunOutcome::Cancelled(_)), _) => Exit::RunCancelled,
         (_, End::Interrupted) => Exit::Interrupted,
         (_, End::Over | End::GaveUp(_)) => Exit::RunStuck,
     }
@@ -138,8 +138,8 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
 fn headline(top: Live<'_>, ending: &Ending, paint: Paint) -> String {
     let (plan, state) = (top.plan, top.state);
     let tone = match state.phase {
-        Phase::Ended(Outcome::Succeeded) => Tone::Good,
-        Phase::Ended(Outcome::Failed(_) | Outcome::Cancelled(_)) => Tone::Bad,
+        Phase::Ended(RunOutcome::Succeeded) => Tone::Good,
+        Phase::Ended(RunOutcome::Failed(_) | RunOutcome::Cancelled(_)) => Tone::Bad,
         _ => Tone::Warn,
     };
     let word = paint.tone(tone, run_word(plan, state));
@@ -297,7 +297,7 @@ fn doing(plan: &Plan, state: &State, at: StepRef, run: &StepRun) -> String {
 mod tests {
     use expect_test::expect;
     use stepwell_kernel::event::Rollback;
-    use stepwell_kernel::state::Failure;
+    use stepwell_kernel::state::UnhandledFailure;
 
     use super::super::tree::tests::{failure, plan, running, visit};
     use super::*;
@@ -310,11 +310,11 @@ mod tests {
         failed.run.tries = 5;
         failed.run.error = Some(failure());
         state.steps[0].visits.push(failed);
-        state.failures.push(Failure {
+        state.failures.push(UnhandledFailure {
             step: StepRef::first(stepwell_kernel::plan::StepNo(0)),
             error: (*failure()).clone(),
         });
-        state.phase = Phase::Ended(Outcome::Failed(Rollback::None));
+        state.phase = Phase::Ended(RunOutcome::Failed(Rollback::None));
         let top = Live {
             plan: &plan,
             state: &state,

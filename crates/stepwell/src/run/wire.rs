@@ -7,7 +7,7 @@ use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::Event;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::snapshot::{ContractEvent, project};
-use stepwell_kernel::state::{Compensation, State, Visit};
+use stepwell_kernel::state::{State, UndoStatus, Visit};
 
 use super::report::{self, Ending};
 
@@ -84,13 +84,13 @@ fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> Json 
     })
 }
 
-fn compensation(compensation: Compensation) -> &'static str {
+fn compensation(compensation: UndoStatus) -> &'static str {
     match compensation {
-        Compensation::None => "none",
-        Compensation::Due => "due",
-        Compensation::Running => "running",
-        Compensation::Done => "done",
-        Compensation::Failed => "failed",
-        Compensation::NotCompensable => "not_compensable",
+        UndoStatus::None => "none",
+        UndoStatus::Due => "due",
+        UndoStatus::Running => "running",
+        UndoStatus::Done => "done",
+        UndoStatus::Failed => "failed",
+        UndoStatus::NotCompensable => "not_compensable",
     }
 }

@@ -13,7 +13,7 @@ use stepwell_engine::engine::Engine;
 use stepwell_engine::port::{Clock as _, NoCatalog};
 use stepwell_engine::store::{Delivered, MessageNo, OutsideEvent, RunNo, Store};
 use stepwell_engine::{Error, run_id_for};
-use stepwell_kernel::command::{Already, Command, Reply};
+use stepwell_kernel::command::{Command, EarlierResult, Reply};
 use stepwell_kernel::event::Body;
 use stepwell_stores::OpenMode;
 
@@ -144,8 +144,8 @@ fn decide(
         engine.fire_due()?;
         match reply {
             Reply::Refused(rejection) => Err(Error::from(rejection).into()),
-            Reply::Already(already) => match *already {
-                Already::SignalRejected(code) => {
+            Reply::Duplicate(already) => match *already {
+                EarlierResult::SignalRejected(code) => {
                     Err(Refused(format!("{code}: it had been refused before")).into())
                 }
                 _ => Ok(Sent::Before),

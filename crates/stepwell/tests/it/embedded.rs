@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stepwell::{Ended, Failure, Job, Outcome, Reply, Run, Stepwell};
+use stepwell::{Ended, Failure, Job, Reply, Run, RunOutcome, Stepwell};
 
 use crate::scratch;
 use crate::test_store::TestStore;
@@ -89,7 +89,7 @@ fn an_engine_that_is_dropped_stops_its_work_and_lets_go_of_its_store() {
         .open()
         .unwrap();
     let ended = end(&next.run(&id));
-    assert_eq!(ended.outcome, Outcome::Succeeded);
+    assert_eq!(ended.outcome, RunOutcome::Succeeded);
     assert_eq!(ended.output, json!({ "execution": 2 }));
 }
 
@@ -111,7 +111,7 @@ fn a_run_can_be_waited_for_and_the_engine_dropped_inside_a_runtime() {
         .unwrap();
     runtime.block_on(async move {
         let ended = end(&stepwell.start(file, json!({})).unwrap());
-        assert_eq!(ended.outcome, Outcome::Succeeded);
+        assert_eq!(ended.outcome, RunOutcome::Succeeded);
         assert!(ended.output == output, "it comes whole");
         drop(stepwell);
     });
@@ -161,11 +161,11 @@ fn a_queues_limit_holds_and_another_queue_goes_on() {
     let fast: Vec<Run<'_>> = (0..5).map(|_| start(&fast)).collect();
     // With the limited queue's work all before them, and none of it done.
     for run in &fast {
-        assert_eq!(end(run).outcome, Outcome::Succeeded);
+        assert_eq!(end(run).outcome, RunOutcome::Succeeded);
     }
     open.send(true).unwrap();
     for run in &slow {
-        assert_eq!(end(run).outcome, Outcome::Succeeded);
+        assert_eq!(end(run).outcome, RunOutcome::Succeeded);
     }
     assert_eq!(MOST.load(Ordering::SeqCst), 1);
     stepwell.stop().unwrap();

@@ -13,7 +13,7 @@ use stepwell_engine::store::{Log as _, RunFilter, StoreError, StoreErrorKind};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::Patch;
 use stepwell_kernel::plan::{
-    Backoff, Dialect, ErrorClass, Net, Plan, Retry as Tries, RunPolicy, SourceRef, Step, Work,
+    Backoff, Dialect, ErrorClass, Net, Plan, RetryPolicy, RunPolicy, SourceRef, Step, Work,
 };
 use stepwell_kernel::time::Time;
 use stepwell_stores::sqlite::SqliteStore;
@@ -31,7 +31,7 @@ fn plan() -> Arc<Plan> {
             config: Json::Null,
         };
         Step {
-            retry: Tries {
+            retry: RetryPolicy {
                 max_executions: 10,
                 backoff: Backoff::none(),
                 classes: vec![ErrorClass::Timeout],

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::{ErrorClass, Retry, WaitOn, WaitSpec, Work};
+use stepwell_kernel::plan::{ErrorClass, RetryPolicy, WaitOn, WaitSpec, Work};
 
 use super::mention;
 use crate::dag::model::{DagOnFailure, DagStep, StepMention};
@@ -152,15 +152,15 @@ fn on_failure(field: &Field<'_>, p: &mut Problems) -> Option<(DagOnFailure, crat
 }
 
 /// Errors that pass are retried also where a step says nothing; only `maxRetries: 0` forbids it.
-pub(in crate::dag) fn default_retry() -> Retry {
-    Retry {
+pub(in crate::dag) fn default_retry() -> RetryPolicy {
+    RetryPolicy {
         max_executions: MAX_RETRIES + 1,
         backoff: delays::default(),
         classes: TRANSIENT.to_vec(),
     }
 }
 
-fn retry(field: &Field<'_>, p: &mut Problems) -> Option<Retry> {
+fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
     let mut f = field.fields(p)?;
     let retries = f.opt("maxRetries", p).map_or(Some(MAX_RETRIES), |it| {
         it.int(0..=1_000, p).and_then(|n| u32::try_from(n).ok())
@@ -179,9 +179,9 @@ fn retry(field: &Field<'_>, p: &mut Problems) -> Option<Retry> {
     f.finish(p);
     let retries = retries?;
     if retries == 0 {
-        return Some(Retry::once());
+        return Some(RetryPolicy::once());
     }
-    Some(Retry {
+    Some(RetryPolicy {
         max_executions: retries + 1,
         backoff,
         classes,

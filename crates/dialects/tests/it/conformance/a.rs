@@ -5,9 +5,9 @@ use serde_json::{Value as Json, json};
 use stepwell_dialects::actions::evidence::{EvidenceKind, evidence, verify};
 use stepwell_dialects::actions::words::{run_substatus, run_word, step_word};
 use stepwell_kernel::command::{
-    Actor, Already, Claimed, Command, ManualOutcome, Reply, Role, TimerKind, WaitFor,
+    Actor, Claimed, Command, EarlierResult, ManualOutcome, Reply, Role, TimerKind, WaitFor,
 };
-use stepwell_kernel::effect::{Effect, Outcome, Target};
+use stepwell_kernel::effect::{Effect, RunOutcome, Target};
 use stepwell_kernel::event::{Body, Rollback, StepError, UndoOutcome};
 use stepwell_kernel::keys;
 use stepwell_kernel::plan::ErrorClass;
@@ -53,9 +53,9 @@ fn claimed(sent: Sent) -> Claimed {
 }
 
 #[track_caller]
-fn already(sent: Sent) -> Already {
+fn already(sent: Sent) -> EarlierResult {
     match sent {
-        Ok(Reply::Already(first)) => *first,
+        Ok(Reply::Duplicate(first)) => *first,
         other => panic!("{other:?}"),
     }
 }
@@ -262,7 +262,7 @@ fn a7_a_sibling_whose_worker_is_gone_ends_with_its_lease() {
     sim.expire_lease("works").unwrap();
     assert_eq!(word(&sim, "works"), "Cancelled");
     sim.run_undo("done").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a9_a_second_result_changes_nothing() {
     let seq = sim.state.seq;
     assert_eq!(
         already(sim.complete_with("a", json!(2))),
-        Already::Succeeded
+        EarlierResult::Succeeded
     );
     assert_eq!(code(fails(&mut sim, "a")), Code::StepNotRunning);
     assert_eq!(code(sim.wait_for_event("a", "e")), Code::StepNotRunning);
@@ -332,7 +332,7 @@ fn a9_a_second_result_changes_nothing() {
     let first = StepError::new(ErrorClass::Validation, "VALIDATION", "it broke");
     assert_eq!(
         already(sim.fail("b", ErrorClass::Transport)),
-        Already::Failed(first)
+        EarlierResult::Failed(first)
     );
     assert_eq!(code(sim.complete("b")), Code::StepNotRunning);
     // Another execution of the same action.
@@ -386,7 +386,7 @@ fn a11_waiting_for_manual_completion_is_not_the_end_of_anything() {
     assert_eq!(sim.outcome(), None);
     sim.answer("a", ManualOutcome::Succeeded, "someone")
         .unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 // 3. Retry, timeout, manual completion.
@@ -594,11 +594,11 @@ fn a23_a_repeated_signal_reports_the_first_outcome() {
             (Failed, "someone"),
         ] {
             let reply = already(sim.answer_with("a", &token, again, by));
-            assert_eq!(reply, Already::Manual(first));
+            assert_eq!(reply, EarlierResult::Manual(first));
         }
         sim.crash();
         let reply = already(sim.answer_with("a", &token, Failed, "someone"));
-        assert_eq!(reply, Already::Manual(first));
+        assert_eq!(reply, EarlierResult::Manual(first));
         assert_eq!(sim.state.seq, seq);
     }
 }
@@ -618,11 +618,11 @@ fn a23_an_approval_and_a_completion_of_one_action_are_both_remembered() {
     };
     assert_eq!(
         again(&mut sim, &completion),
-        Already::Manual(ManualOutcome::Failed)
+        EarlierResult::Manual(ManualOutcome::Failed)
     );
     assert_eq!(
         again(&mut sim, &approval),
-        Already::Manual(ManualOutcome::Succeeded)
+        EarlierResult::Manual(ManualOutcome::Succeeded)
     );
 }
 
@@ -658,7 +658,7 @@ fn a24_separation_of_duties_is_checked_before_a_signal_is_taken() {
     let seq = sim.state.seq;
     assert_eq!(
         already(sim.answer("a", Succeeded, "ann")),
-        Already::Manual(Succeeded)
+        EarlierResult::Manual(Succeeded)
     );
     assert_eq!(sim.state.seq, seq);
     assert_eq!(word(&sim, "a"), "WaitingForManualCompletion");
@@ -727,13 +727,13 @@ fn a25_a_failure_is_compensated_if_something_left_a_mark() {
     for unmarked in ["", "sideEffecting: false"] {
         let sim = failing(unmarked);
         assert_eq!(sim.count("CompensationStarted"), 0);
-        assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
         assert_eq!(run_substatus(&sim.state), None);
     }
     let mut sim = failing(UNDO);
     assert_eq!(sim.outcome(), None);
     sim.run_undo("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
     assert_eq!(
         (run_word(&sim.state), run_substatus(&sim.state)),
         ("Failed", Some("Compensated"))
@@ -741,12 +741,15 @@ fn a25_a_failure_is_compensated_if_something_left_a_mark() {
     // It says that it has a side effect, and has no hook: recorded, and the rest goes on.
     let sim = failing("sideEffecting: true");
     assert_eq!(sim.count("CompensationStarted"), 1);
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Incomplete)));
+    assert_eq!(
+        sim.outcome(),
+        Some(RunOutcome::Failed(Rollback::Incomplete))
+    );
     assert_eq!(sim.state.undos[0].outcome, UndoOutcome::NotCompensable);
     // An action that failed leaves no mark, nor does one that was never reached.
     let mut sim = started(&[("a", UNDO), ("b", UNDO)]);
     sim.run_failing("a", ErrorClass::Conflict).unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -841,7 +844,10 @@ fn a28_a_hook_is_tried_twice_and_its_failure_does_not_stop_the_others() {
     sim.fail_undo("b", ErrorClass::Auth).unwrap();
     assert_eq!(sim.count("UndoFailed"), 2);
     sim.run_undo("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Incomplete)));
+    assert_eq!(
+        sim.outcome(),
+        Some(RunOutcome::Failed(Rollback::Incomplete))
+    );
     assert_eq!(run_substatus(&sim.state), Some("PartiallyCompensated"));
     let undo = sim.plan.net().steps[0].undo.clone().unwrap();
     let waits: Vec<u64> = (1..=5).map(|n| undo.retry.backoff.delay_ms(n)).collect();
@@ -977,7 +983,10 @@ fn a29_a_cancelled_run_stays_cancelled_although_it_was_compensated() {
     sim.cancel_with(true).unwrap();
     sim.run_undo("a").unwrap();
     assert_eq!(run_word(&sim.state), "Cancelled");
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
+    assert_eq!(
+        sim.outcome(),
+        Some(RunOutcome::Cancelled(Rollback::Complete))
+    );
     expect![[r#"
         attempt a 1 0..0 Succeeded by worker-1
         transition a 1 0..0 Succeeded by worker-1

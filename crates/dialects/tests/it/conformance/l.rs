@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use serde_json::json;
 use stepwell_dialects::linear::rows::{InstanceRow, StepRow, instance_row, step_rows};
 use stepwell_kernel::command::{Claim, Claimed, Command, Reply, WaitFor};
-use stepwell_kernel::effect::{Effect, Outcome, Target};
+use stepwell_kernel::effect::{Effect, RunOutcome, Target};
 use stepwell_kernel::event::{Body, Rollback, StepError, TaskKind};
 use stepwell_kernel::plan::{ErrorClass, StepNo, StepRef};
 use stepwell_kernel::rejection::Code;
@@ -159,7 +159,7 @@ fn l4_a_lost_lease_makes_the_step_ready_or_dead() {
           2 SHIP PENDING 0/3
     "#]],
     );
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn l12_completed_at_the_last_step_completes_the_instance() {
           2 SHIP DONE 0/3
     "#]],
     );
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::{Value as Json, json};
 use stepwell_dialects::playbook::words::run_word;
 use stepwell_kernel::command::{Command, Reply};
-use stepwell_kernel::effect::{Effect, Outcome};
+use stepwell_kernel::effect::{Effect, RunOutcome};
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::Code;
@@ -111,7 +111,7 @@ fn a_parallel_loop_keeps_results_in_item_order_and_never_exceeds_its_limit() {
             json!(["A", "B", "C", "D", "E"])
         );
         sim.run_everything();
-        assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     }
 }
 
@@ -160,7 +160,7 @@ workflow:
     assert_eq!((claimed.item, claimed.claim.execution), (Some(json!(7)), 1));
     sim.complete("each#2[0]").unwrap();
     sim.run_with("page#3", json!({ "rows": [] })).unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     let done = |id: &str| {
         sim.log()
             .lines()
@@ -195,7 +195,7 @@ workflow:
         assert_eq!(claimed(&mut sim, id).item, Some(json!(item)));
         sim.complete(id).unwrap();
     }
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn a_retried_loop_runs_all_items_again_and_late_results_change_nothing() {
     sim.run_everything();
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Succeeded),
+        Some(RunOutcome::Succeeded),
         "the retry answers the failure"
     );
 }
@@ -393,7 +393,7 @@ fn a_skipped_item_leaves_the_loop_and_the_others_go_on() {
         json!({ "count": 3, "failed": 0, "errors": [], "data": [null, null, "C"] })
     );
     sim.run("done").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -457,7 +457,7 @@ fn a_cancelled_run_ends_its_loops() {
     sim.cancel().unwrap();
     assert_eq!(sim.outcome(), None, "item 0 is in flight");
     sim.confirm_kill("each[0]").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
     assert_eq!(sim.status("each"), Some(Status::Cancelled));
 }
 
@@ -523,18 +523,18 @@ workflow:
             ),
         ]
     );
-    sim.child_ended("call[1]", Outcome::Succeeded, json!({ "ok": 8 }))
+    sim.child_ended("call[1]", RunOutcome::Succeeded, json!({ "ok": 8 }))
         .unwrap();
     let again = Command::ChildEnded {
         step: sim.at("call[1]"),
         request_key: "run_sim|call[1]|1|1".into(),
-        outcome: Outcome::Failed(Rollback::None),
+        outcome: RunOutcome::Failed(Rollback::None),
         output: json!(null),
         error: None,
     };
     let told = sim.send(again);
-    assert!(matches!(told, Ok(Reply::Already(_))), "{told:?}");
-    sim.child_ended("call[0]", Outcome::Succeeded, json!({ "ok": 7 }))
+    assert!(matches!(told, Ok(Reply::Duplicate(_))), "{told:?}");
+    sim.child_ended("call[0]", RunOutcome::Succeeded, json!({ "ok": 7 }))
         .unwrap();
     assert_eq!(
         out(&sim, "done")["out"]["data"],

@@ -6,7 +6,8 @@ use expect_test::{Expect, expect};
 use serde_json::json;
 use stepwell_dialects::dag::telemetry::telemetry;
 use stepwell_kernel::event::{
-    Body, Event, Lease, Rollback, RunContext, SkipReason, StepError, StopCause, Success, WaitKind,
+    Body, Event, Lease, Rollback, RunContext, SkipReason, StepError, StopCause, SuccessKind,
+    WaitKind,
 };
 use stepwell_kernel::plan::{ErrorClass, Plan, StepNo, StepRef};
 use stepwell_kernel::time::Time;
@@ -148,7 +149,7 @@ fn d30_every_change_of_state_emits_one_event() {
             reason: SkipReason::OnFailure,
         },
         Body::RunCompleted {
-            success: Success::Full,
+            success: SuccessKind::Full,
         },
     ]);
     check(

@@ -1,7 +1,7 @@
 //! The words of `dag` are those of the design's tables, for every state.
 
 use stepwell_dialects::dag::words::{run_substatus, run_word, step_substatus, step_word};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{StepNo, StepRef};
 use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit};
@@ -26,9 +26,12 @@ fn every_run_state_has_a_word() {
     assert_eq!(said(Phase::Finalizing), ("executing", None));
     assert_eq!(said(Phase::Stopping), ("executing", None));
     assert_eq!(said(Phase::Compensating), ("compensating", None));
-    assert_eq!(said(Phase::Ended(Outcome::Succeeded)), ("completed", None));
-    assert_eq!(said(Phase::Ended(Outcome::Partial)), ("completed", None));
-    let failed = |rollback| Phase::Ended(Outcome::Failed(rollback));
+    assert_eq!(
+        said(Phase::Ended(RunOutcome::Succeeded)),
+        ("completed", None)
+    );
+    assert_eq!(said(Phase::Ended(RunOutcome::Partial)), ("completed", None));
+    let failed = |rollback| Phase::Ended(RunOutcome::Failed(rollback));
     assert_eq!(said(failed(Rollback::None)), ("failed", None));
     assert_eq!(
         said(failed(Rollback::Complete)),
@@ -39,7 +42,7 @@ fn every_run_state_has_a_word() {
         ("failed", Some("partial"))
     );
     for rollback in [Rollback::None, Rollback::Complete, Rollback::Incomplete] {
-        let cancelled = Phase::Ended(Outcome::Cancelled(rollback));
+        let cancelled = Phase::Ended(RunOutcome::Cancelled(rollback));
         assert_eq!(said(cancelled), ("failed", Some("cancelled")));
     }
 }

@@ -1,7 +1,7 @@
 //! The words of `plan` are the contract's, for every state.
 
 use stepwell_dialects::plan::words::{run_substatus, run_word, step_word};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{StepNo, StepRef};
 use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit};
@@ -27,9 +27,12 @@ fn every_run_state_has_a_word() {
         said(Phase::Compensating),
         ("RUNNING", Some("stepwell/COMPENSATING"))
     );
-    assert_eq!(said(Phase::Ended(Outcome::Succeeded)), ("COMPLETED", None));
-    assert_eq!(said(Phase::Ended(Outcome::Partial)), ("COMPLETED", None));
-    let failed = |rollback| Phase::Ended(Outcome::Failed(rollback));
+    assert_eq!(
+        said(Phase::Ended(RunOutcome::Succeeded)),
+        ("COMPLETED", None)
+    );
+    assert_eq!(said(Phase::Ended(RunOutcome::Partial)), ("COMPLETED", None));
+    let failed = |rollback| Phase::Ended(RunOutcome::Failed(rollback));
     assert_eq!(said(failed(Rollback::None)), ("FAILED", None));
     assert_eq!(
         said(failed(Rollback::Complete)),
@@ -40,7 +43,7 @@ fn every_run_state_has_a_word() {
         ("FAILED", Some("stepwell/PARTIAL_ROLLBACK"))
     );
     for rollback in [Rollback::None, Rollback::Complete, Rollback::Incomplete] {
-        let cancelled = Phase::Ended(Outcome::Cancelled(rollback));
+        let cancelled = Phase::Ended(RunOutcome::Cancelled(rollback));
         assert_eq!(said(cancelled), ("CANCELLED", None));
     }
 }

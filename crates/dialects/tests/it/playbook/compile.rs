@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use stepwell_kernel::plan::{
-    Denied, Entry, FinalFailure, Join, LoopMode, MaxInFlight, Net, OnFailure, OnLoopFailure, Route,
-    StepNo, Unhandled, Work,
+    EntryPoint, FinalFailure, Join, LoopMode, MaxInFlight, Net, OnDenied, OnFailure, OnLoopFailure,
+    Route, StepNo, Unhandled, Work,
 };
 
 use super::{codes, loaded, net, step};
@@ -12,13 +12,13 @@ const TWO: &str = "workflow:\n- step: a\n  next: b\n- step: b\n";
 
 #[test]
 fn p1_the_first_step_is_the_entry() {
-    assert_eq!(net(TWO).policy.entry, Entry::Step(StepNo(0)));
+    assert_eq!(net(TWO).policy.entry, EntryPoint::Step(StepNo(0)));
 }
 
 #[test]
 fn p2_a_configured_entry_is_honoured_and_an_unknown_one_refused() {
     let body = "executor: {spec: {entry_step: b}}\nworkflow:\n- step: a\n- step: b\n  next: a\n";
-    assert_eq!(net(body).policy.entry, Entry::Step(StepNo(1)));
+    assert_eq!(net(body).policy.entry, EntryPoint::Step(StepNo(1)));
     let unknown = format!("executor: {{spec: {{entry_step: c}}}}\n{TWO}");
     assert_eq!(codes(&unknown), ["STEP_UNDEFINED"]);
     assert!(loaded(&unknown).plan.is_none());
@@ -39,7 +39,7 @@ fn p19_no_step_name_is_reserved() {
     let net = net(
         "workflow:\n- step: end\n  next: start\n- step: start\n  next: previous\n- step: previous\n",
     );
-    assert_eq!(net.policy.entry, Entry::Step(StepNo(0)));
+    assert_eq!(net.policy.entry, EntryPoint::Step(StepNo(0)));
     assert_eq!(net.edges.len(), 2);
 }
 
@@ -129,11 +129,11 @@ fn admission_keeps_the_order_and_the_default_is_to_wait() {
         .map(|it| (it.when.is_some(), it.allow))
         .collect();
     assert_eq!(seen, [(true, true), (false, false)]);
-    assert_eq!(admit.denied, Denied::Pending);
+    assert_eq!(admit.denied, OnDenied::Pending);
     let discard = body.replace("admit: {", "admit: {denied: discard, ");
     assert_eq!(
         net(&discard).steps[0].admit.clone().unwrap().denied,
-        Denied::Discard
+        OnDenied::Discard
     );
     assert_eq!(net(TWO).steps[0].admit, None);
 }

@@ -1,7 +1,7 @@
 //! Words for states.
 
 use stepwell_dialects::document::{run_substatus, run_word, step_word};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{Plan, StepNo, StepRef};
 use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit};
@@ -24,16 +24,19 @@ fn every_phase_has_its_word() {
         (Phase::Finalizing, "running"),
         (Phase::Stopping, "running"),
         (Phase::Compensating, "compensating"),
-        (Phase::Ended(Outcome::Succeeded), "success"),
-        (Phase::Ended(Outcome::Partial), "partial"),
-        (Phase::Ended(Outcome::Failed(Rollback::None)), "failed"),
-        (Phase::Ended(Outcome::Failed(Rollback::Complete)), "failed"),
+        (Phase::Ended(RunOutcome::Succeeded), "success"),
+        (Phase::Ended(RunOutcome::Partial), "partial"),
+        (Phase::Ended(RunOutcome::Failed(Rollback::None)), "failed"),
         (
-            Phase::Ended(Outcome::Failed(Rollback::Incomplete)),
+            Phase::Ended(RunOutcome::Failed(Rollback::Complete)),
             "failed",
         ),
         (
-            Phase::Ended(Outcome::Cancelled(Rollback::None)),
+            Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)),
+            "failed",
+        ),
+        (
+            Phase::Ended(RunOutcome::Cancelled(Rollback::None)),
             "cancelled",
         ),
     ];

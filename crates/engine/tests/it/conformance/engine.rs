@@ -8,7 +8,7 @@ use stepwell_engine::engine::{Error, engine_actor};
 use stepwell_engine::port::Catalog;
 use stepwell_engine::{StartRequest, run_id_for};
 use stepwell_kernel::command::{Command, Reply};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Body, Rollback};
 use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::{ChildSpec, Net, Plan, Step, Work};
@@ -59,12 +59,12 @@ fn c31_two_requests_with_the_same_id_are_one_run() {
     assert_eq!(engine.runs().len(), 1);
     // Also when the first has ended.
     let mut engine = run_to_the_end(engine, 0);
-    assert_eq!(phase(&engine, "run_1"), Phase::Ended(Outcome::Succeeded));
+    assert_eq!(phase(&engine, "run_1"), Phase::Ended(RunOutcome::Succeeded));
     assert_eq!(
         engine.trigger(&plan_one, asked("run_3", "r")).unwrap(),
         "run_1"
     );
-    assert_eq!(phase(&engine, "run_1"), Phase::Ended(Outcome::Succeeded));
+    assert_eq!(phase(&engine, "run_1"), Phase::Ended(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_delayed_run_is_accepted_and_starts_at_its_time() {
         .find(|event| event.body.kind() == "RunStarted")
         .unwrap();
     assert_eq!(start.at, START.plus(60_000));
-    assert_eq!(phase(&engine, "run_1"), Phase::Ended(Outcome::Succeeded));
+    assert_eq!(phase(&engine, "run_1"), Phase::Ended(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -194,8 +194,8 @@ fn a_delayed_run_whose_time_came_while_no_slot_was_free_holds_nobody_up() {
     };
     engine.trigger(&one_step(), delayed).unwrap();
     let engine = run_to_the_end(engine, 5_000);
-    assert_eq!(phase(&engine, "run_1"), Phase::Ended(Outcome::Succeeded));
-    assert_eq!(phase(&engine, "run_2"), Phase::Ended(Outcome::Succeeded));
+    assert_eq!(phase(&engine, "run_1"), Phase::Ended(RunOutcome::Succeeded));
+    assert_eq!(phase(&engine, "run_2"), Phase::Ended(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_cancelled_run_leaves_the_queue_and_frees_its_slot() {
     engine.submit("run_2", signal("s", "CANCEL")).unwrap();
     assert_eq!(
         phase(&engine, "run_2"),
-        Phase::Ended(Outcome::Cancelled(Rollback::None))
+        Phase::Ended(RunOutcome::Cancelled(Rollback::None))
     );
     engine.submit("run_1", signal("s", "CANCEL")).unwrap();
     assert_eq!(phase(&engine, "run_3"), Phase::Running);
@@ -323,7 +323,7 @@ fn pause_and_resume_reach_the_children() {
     let engine = run_to_the_end(engine, 10);
     assert_eq!(
         phase(&engine, "run_parent"),
-        Phase::Ended(Outcome::Succeeded)
+        Phase::Ended(RunOutcome::Succeeded)
     );
 }
 
@@ -333,11 +333,11 @@ fn a_cancel_reaches_the_children_and_awaits_them() {
     engine.submit("run_parent", signal("c", "CANCEL")).unwrap();
     assert_eq!(
         phase(&engine, &child),
-        Phase::Ended(Outcome::Cancelled(Rollback::None))
+        Phase::Ended(RunOutcome::Cancelled(Rollback::None))
     );
     assert_eq!(
         phase(&engine, "run_parent"),
-        Phase::Ended(Outcome::Cancelled(Rollback::None))
+        Phase::Ended(RunOutcome::Cancelled(Rollback::None))
     );
     let end = |id: &str| engine.run(id).unwrap().state.ended_at;
     assert!(end(&child) <= end("run_parent"));
@@ -356,11 +356,11 @@ fn a_skipped_step_leaves_no_child_behind() {
     engine.submit("run_parent", skip).unwrap();
     assert_eq!(
         phase(&engine, &child),
-        Phase::Ended(Outcome::Cancelled(Rollback::None))
+        Phase::Ended(RunOutcome::Cancelled(Rollback::None))
     );
     let engine = run_to_the_end(engine, 0);
     assert_eq!(
         phase(&engine, "run_parent"),
-        Phase::Ended(Outcome::Succeeded)
+        Phase::Ended(RunOutcome::Succeeded)
     );
 }

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::super::fields::ENGINES;
 use super::View;
 use super::words::{failure, rollback_word};
-use crate::event::{Body, StopCause, Success};
+use crate::event::{Body, StopCause, SuccessKind};
 use crate::plan::StepRef;
 
 impl View<'_> {
@@ -77,7 +77,7 @@ impl View<'_> {
             Body::RunCompleted { success } => {
                 self.text("status", "COMPLETED");
                 self.now("completedAt");
-                (*success == Success::Partial).then_some("stepwell/PARTIAL")
+                (*success == SuccessKind::Partial).then_some("stepwell/PARTIAL")
             }
             Body::RunFailed {
                 error, rollback, ..

@@ -5,7 +5,7 @@ use minijinja::{Environment, Error, State, Value, filters};
 
 use super::meter::{charge, text_out};
 use super::{argument, guarded, is_missing};
-use crate::expr::value::{Room, json_text, to_json, to_text, type_error};
+use crate::expr::value::{OutputBudget, json_text, to_json, to_text, type_error};
 
 pub(super) fn add(env: &mut Environment<'static>) {
     guarded(env, "split", filters::split);
@@ -130,7 +130,7 @@ fn tojson(
     let Some(indent) = indent else {
         return text_out(state, json_text(&value)?);
     };
-    let json = to_json(&value, &mut Room::new(), 0)?;
+    let json = to_json(&value, &mut OutputBudget::new(), 0)?;
     let indent = vec![b' '; indent.min(8)];
     let mut out = Vec::new();
     let mut writer = serde_json::Serializer::with_formatter(

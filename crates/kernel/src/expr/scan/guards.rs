@@ -5,7 +5,7 @@
 //! copies anything. What a guard does is in `library/guards.rs` and `library/ordering.rs`;
 //! here is only where one has to stand, by the engine's rules of precedence.
 
-use super::token::{Kind, Token, at_top_level};
+use super::token::{ExprToken, TokenKind, at_top_level};
 use super::{ScanError, fail};
 
 /// Longest text a literal repetition such as `'-' * 40` may make.
@@ -24,11 +24,11 @@ impl Guards {
     }
 
     /// Guards the operators and slices of one tag.
-    pub(super) fn add(&mut self, tokens: &[Token<'_>]) -> Result<(), ScanError> {
+    pub(super) fn add(&mut self, tokens: &[ExprToken<'_>]) -> Result<(), ScanError> {
         let concatenates = tokens.iter().any(|t| t.is_op("~"));
         let mut open: Vec<(usize, usize)> = Vec::new();
         for (i, token) in tokens.iter().enumerate() {
-            if token.kind != Kind::Op {
+            if token.kind != TokenKind::Op {
                 continue;
             }
             match token.text {
@@ -55,7 +55,7 @@ impl Guards {
 
     fn guard_slice(
         &mut self,
-        tokens: &[Token<'_>],
+        tokens: &[ExprToken<'_>],
         open: usize,
         close: usize,
         colons: usize,
@@ -76,7 +76,7 @@ impl Guards {
         Ok(())
     }
 
-    fn guard_operator(&mut self, tokens: &[Token<'_>], op: usize, concatenates: bool) {
+    fn guard_operator(&mut self, tokens: &[ExprToken<'_>], op: usize, concatenates: bool) {
         let before = op.checked_sub(1).and_then(|i| tokens.get(i));
         let Some(before) = before.filter(|t| t.ends_operand()) else {
             return;
@@ -102,7 +102,7 @@ impl Guards {
 
     /// Whatever is kept in a variable passes through a guard, because keeping is what lets a
     /// loop nest lists or stack lazy views without end.
-    pub(super) fn guard_assignment(&mut self, tokens: &[Token<'_>]) {
+    pub(super) fn guard_assignment(&mut self, tokens: &[ExprToken<'_>]) {
         let Some(equals) = at_top_level(tokens, |t| t.is_op("=")) else {
             return;
         };
@@ -115,18 +115,19 @@ impl Guards {
 }
 
 /// `'-' * 40` between things that cannot make it anything else.
-fn is_small_repeat(tokens: &[Token<'_>], op: usize) -> bool {
+fn is_small_repeat(tokens: &[ExprToken<'_>], op: usize) -> bool {
     let (Some(left), Some(right)) = (tokens.get(op.wrapping_sub(1)), tokens.get(op + 1)) else {
         return false;
     };
     let (text, count) = match (left.kind, right.kind) {
-        (Kind::Text, Kind::Number) => (left, right),
-        (Kind::Number, Kind::Text) => (right, left),
+        (TokenKind::Text, TokenKind::Number) => (left, right),
+        (TokenKind::Number, TokenKind::Text) => (right, left),
         _ => return false,
     };
-    let apart = |t: Option<&Token<'_>>| {
+    let apart = |t: Option<&ExprToken<'_>>| {
         t.is_none_or(|t| {
-            t.kind == Kind::Op && matches!(t.text, "(" | ")" | "[" | "]" | "," | "~" | "+" | "=")
+            t.kind == TokenKind::Op
+                && matches!(t.text, "(" | ")" | "[" | "]" | "," | "~" | "+" | "=")
         })
     };
     let length = |count: usize| text.text.len().checked_mul(count);
@@ -138,7 +139,7 @@ fn is_small_repeat(tokens: &[Token<'_>], op: usize) -> bool {
 
 /// The last token of the operand that starts at `at`, following the engine's grammar for
 /// what binds tighter than a binary operator.
-fn operand_end(tokens: &[Token<'_>], at: usize) -> Option<usize> {
+fn operand_end(tokens: &[ExprToken<'_>], at: usize) -> Option<usize> {
     let mut at = postfix_end(tokens, at)?;
     loop {
         match tokens.get(at + 1) {
@@ -162,15 +163,15 @@ fn operand_end(tokens: &[Token<'_>], at: usize) -> Option<usize> {
     }
 }
 
-fn takes_test_argument(token: &Token<'_>) -> bool {
+fn takes_test_argument(token: &ExprToken<'_>) -> bool {
     match token.kind {
-        Kind::Word => !matches!(token.text, "and" | "or" | "else" | "is"),
-        Kind::Number | Kind::Text => true,
-        Kind::Op => matches!(token.text, "+" | "-" | "[" | "{"),
+        TokenKind::Word => !matches!(token.text, "and" | "or" | "else" | "is"),
+        TokenKind::Number | TokenKind::Text => true,
+        TokenKind::Op => matches!(token.text, "+" | "-" | "[" | "{"),
     }
 }
 
-fn name_end(tokens: &[Token<'_>], mut at: usize) -> Option<usize> {
+fn name_end(tokens: &[ExprToken<'_>], mut at: usize) -> Option<usize> {
     tokens.get(at)?;
     while tokens.get(at + 1).is_some_and(|t| t.is_op(".")) && tokens.get(at + 2).is_some() {
         at += 2;
@@ -178,15 +179,18 @@ fn name_end(tokens: &[Token<'_>], mut at: usize) -> Option<usize> {
     Some(at)
 }
 
-fn postfix_end(tokens: &[Token<'_>], mut at: usize) -> Option<usize> {
+fn postfix_end(tokens: &[ExprToken<'_>], mut at: usize) -> Option<usize> {
     while tokens.get(at)?.is_op("-") {
         at += 1;
     }
     let first = tokens.get(at)?;
     if first.opens() {
         at = closing(tokens, at)?;
-    } else if first.kind == Kind::Text {
-        while tokens.get(at + 1).is_some_and(|t| t.kind == Kind::Text) {
+    } else if first.kind == TokenKind::Text {
+        while tokens
+            .get(at + 1)
+            .is_some_and(|t| t.kind == TokenKind::Text)
+        {
             at += 1;
         }
     }
@@ -202,7 +206,7 @@ fn postfix_end(tokens: &[Token<'_>], mut at: usize) -> Option<usize> {
     }
 }
 
-fn closing(tokens: &[Token<'_>], open: usize) -> Option<usize> {
+fn closing(tokens: &[ExprToken<'_>], open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (i, token) in tokens.iter().enumerate().skip(open) {
         if token.opens() {

@@ -17,8 +17,8 @@ use std::ops::Range;
 
 use guards::Guards;
 use reads::{collect_calls, collect_reads, plain_path};
-use statement::{Block, scan_statement};
-use token::{Kind, Tag, Token};
+use statement::{StatementBlock, scan_statement};
+use token::{ExprToken, TemplateTag, TokenKind};
 
 /// Brackets inside brackets; the engine's own parser gives up at 150.
 const MAX_NESTING: usize = 48;
@@ -43,7 +43,7 @@ fn fail<T>(message: impl Into<String>, range: Range<usize>) -> Result<T, ScanErr
 
 /// A filter or a test that a template names.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct NamedCall {
     pub(super) name: String,
     /// Where the name stands in the source.
     pub(super) at: usize,
@@ -62,7 +62,7 @@ pub(super) struct Scanned {
     /// The path, if the template is one plain dotted path.
     pub(super) path: Option<Vec<String>>,
     /// The filters and tests it names.
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<NamedCall>,
     /// Whether the source has any tag at all.
     pub(super) has_tags: bool,
 }
@@ -110,7 +110,7 @@ impl Scanned {
 /// Reads a whole source.
 pub(super) fn scan(source: &str) -> Result<Scanned, ScanError> {
     let mut out = Scanned::default();
-    let mut blocks = vec![Block::default()];
+    let mut blocks = vec![StatementBlock::default()];
     let mut guards = Guards::default();
     let text = trimmed(source);
     let mut at = 0;
@@ -122,7 +122,7 @@ pub(super) fn scan(source: &str) -> Result<Scanned, ScanError> {
             continue;
         }
         let statement = sign == b'%';
-        let tag = Tag::read(source, open, statement)?;
+        let tag = TemplateTag::read(source, open, statement)?;
         check_depth(&tag.tokens)?;
         at = if statement {
             scan_statement(source, &tag.tokens, tag.range, &mut blocks, &mut out)?
@@ -162,9 +162,9 @@ fn trimmed(source: &str) -> Range<usize> {
 
 /// Reads one `{{ … }}`; returns where to go on.
 fn scan_expression(
-    tag: &Tag<'_>,
+    tag: &TemplateTag<'_>,
     text: &Range<usize>,
-    blocks: &[Block<'_>],
+    blocks: &[StatementBlock<'_>],
     out: &mut Scanned,
 ) -> Result<usize, ScanError> {
     if tag.tokens.is_empty() {
@@ -179,11 +179,11 @@ fn scan_expression(
 }
 
 /// Refuses what would make a recursive parser or compiler run out of stack.
-fn check_depth(tokens: &[Token<'_>]) -> Result<(), ScanError> {
+fn check_depth(tokens: &[ExprToken<'_>]) -> Result<(), ScanError> {
     // How much has piled up in each open bracket, the outermost first.
     let mut levels = vec![0usize];
     for token in tokens {
-        let deeper = token.kind == Kind::Op || OPERATOR_WORDS.iter().any(|w| token.is_word(w));
+        let deeper = token.kind == TokenKind::Op || OPERATOR_WORDS.iter().any(|w| token.is_word(w));
         if token.closes() {
             levels.pop();
         } else if let Some(level) = levels.last_mut() {

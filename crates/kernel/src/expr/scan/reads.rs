@@ -5,17 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use super::statement::Block;
-use super::token::{Kind, Token};
-use super::{Call, OPERATOR_WORDS};
+use super::statement::StatementBlock;
+use super::token::{ExprToken, TokenKind};
+use super::{NamedCall, OPERATOR_WORDS};
 
 const CONSTANTS: [&str; 6] = ["true", "True", "false", "False", "none", "None"];
 const FUNCTIONS: [&str; 3] = ["range", "dict", "namespace"];
 
 /// Every name that may come from the scope, as the longest plain path that follows it.
 pub(super) fn collect_reads(
-    tokens: &[Token<'_>],
-    blocks: &[Block<'_>],
+    tokens: &[ExprToken<'_>],
+    blocks: &[StatementBlock<'_>],
     reads: &mut BTreeSet<String>,
 ) {
     for (i, token) in tokens.iter().enumerate() {
@@ -31,7 +31,7 @@ pub(super) fn collect_reads(
 }
 
 /// Whether a token names a variable rather than an operator, attribute, filter or keyword.
-fn is_name(tokens: &[Token<'_>], i: usize) -> bool {
+fn is_name(tokens: &[ExprToken<'_>], i: usize) -> bool {
     let token = &tokens[i];
     let before = |op: &str| i > 0 && tokens[i - 1].is_op(op);
     let after = |op: &str| tokens.get(i + 1).is_some_and(|t| t.is_op(op));
@@ -39,10 +39,10 @@ fn is_name(tokens: &[Token<'_>], i: usize) -> bool {
     let member = before(".") || before("|") || is_test_name(tokens, i);
     let keyword_argument = after("=") && (before("(") || before(","));
     let reserved = OPERATOR_WORDS.contains(&token.text) || CONSTANTS.contains(&token.text);
-    token.kind == Kind::Word && !(reserved || function || member || keyword_argument)
+    token.kind == TokenKind::Word && !(reserved || function || member || keyword_argument)
 }
 
-fn is_test_name(tokens: &[Token<'_>], i: usize) -> bool {
+fn is_test_name(tokens: &[ExprToken<'_>], i: usize) -> bool {
     match &tokens[..i] {
         [.., is, not] if is.is_word("is") && not.is_word("not") => true,
         [.., is] => is.is_word("is"),
@@ -51,12 +51,12 @@ fn is_test_name(tokens: &[Token<'_>], i: usize) -> bool {
 }
 
 /// The filters and tests that are named.
-pub(super) fn collect_calls(tokens: &[Token<'_>], calls: &mut Vec<Call>) {
+pub(super) fn collect_calls(tokens: &[ExprToken<'_>], calls: &mut Vec<NamedCall>) {
     for (i, token) in tokens.iter().enumerate() {
         let is_test = is_test_name(tokens, i);
         let is_filter = i > 0 && tokens[i - 1].is_op("|");
-        if token.kind == Kind::Word && ((is_test && token.text != "not") || is_filter) {
-            calls.push(Call {
+        if token.kind == TokenKind::Word && ((is_test && token.text != "not") || is_filter) {
+            calls.push(NamedCall {
                 name: token.text.to_owned(),
                 at: token.start,
                 is_test,
@@ -66,10 +66,10 @@ pub(super) fn collect_calls(tokens: &[Token<'_>], calls: &mut Vec<Call>) {
 }
 
 /// The path, if the tokens are one plain dotted path.
-pub(super) fn plain_path(tokens: &[Token<'_>]) -> Option<Vec<String>> {
+pub(super) fn plain_path(tokens: &[ExprToken<'_>]) -> Option<Vec<String>> {
     let root = tokens.first()?;
     let (steps, width) = steps(&tokens[1..]);
-    let plain = root.kind == Kind::Word
+    let plain = root.kind == TokenKind::Word
         && width + 1 == tokens.len()
         && !matches!(root.text, "loop" | "self")
         && !OPERATOR_WORDS.contains(&root.text)
@@ -82,7 +82,7 @@ pub(super) fn plain_path(tokens: &[Token<'_>]) -> Option<Vec<String>> {
 }
 
 /// The plain attribute steps at the head of `tokens`, and how many tokens they take.
-fn steps<'s>(tokens: &[Token<'s>]) -> (Vec<&'s str>, usize) {
+fn steps<'s>(tokens: &[ExprToken<'s>]) -> (Vec<&'s str>, usize) {
     let mut out = Vec::new();
     let mut at = 0;
     while let Some((name, width)) = step(&tokens[at..]) {
@@ -97,10 +97,12 @@ fn steps<'s>(tokens: &[Token<'s>]) -> (Vec<&'s str>, usize) {
 }
 
 /// `.name` or `['name']`, and how many tokens it takes.
-fn step<'s>(tokens: &[Token<'s>]) -> Option<(&'s str, usize)> {
+fn step<'s>(tokens: &[ExprToken<'s>]) -> Option<(&'s str, usize)> {
     match tokens {
-        [dot, name, ..] if dot.is_op(".") && name.kind == Kind::Word => Some((name.text, 2)),
-        [open, key, close, ..] if open.is_op("[") && key.kind == Kind::Text && close.is_op("]") => {
+        [dot, name, ..] if dot.is_op(".") && name.kind == TokenKind::Word => Some((name.text, 2)),
+        [open, key, close, ..]
+            if open.is_op("[") && key.kind == TokenKind::Text && close.is_op("]") =>
+        {
             let name = &key.text[1..key.text.len() - 1];
             is_plain(name).then_some((name, 3))
         }

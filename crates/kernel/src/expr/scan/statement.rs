@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::reads::collect_reads;
-use super::token::{Kind, Token, at_top_level};
+use super::token::{ExprToken, TokenKind, at_top_level};
 use super::{ScanError, Scanned, fail};
 
 /// `if`/`for` blocks inside each other, and `elif` branches, which nest as well.
@@ -13,7 +13,7 @@ const MAX_BLOCKS: usize = 32;
 
 /// One open `{% if %}` or `{% for %}` and the names bound inside it.
 #[derive(Debug, Default)]
-pub(super) struct Block<'s> {
+pub(super) struct StatementBlock<'s> {
     elifs: usize,
     pub(super) bound: Vec<&'s str>,
 }
@@ -21,9 +21,9 @@ pub(super) struct Block<'s> {
 /// Reads one statement; returns where to go on.
 pub(super) fn scan_statement<'s>(
     source: &str,
-    tokens: &[Token<'s>],
+    tokens: &[ExprToken<'s>],
     tag: Range<usize>,
-    blocks: &mut Vec<Block<'s>>,
+    blocks: &mut Vec<StatementBlock<'s>>,
     out: &mut Scanned,
 ) -> Result<usize, ScanError> {
     let Some((name, rest)) = tokens.split_first() else {
@@ -32,7 +32,7 @@ pub(super) fn scan_statement<'s>(
     match name.text {
         "if" => {
             collect_reads(rest, blocks, &mut out.reads);
-            blocks.push(Block::default());
+            blocks.push(StatementBlock::default());
         }
         "elif" | "else" => {
             if let Some(block) = blocks.last_mut() {
@@ -68,8 +68,8 @@ pub(super) fn scan_statement<'s>(
 }
 
 fn scan_for<'s>(
-    tokens: &[Token<'s>],
-    blocks: &mut Vec<Block<'s>>,
+    tokens: &[ExprToken<'s>],
+    blocks: &mut Vec<StatementBlock<'s>>,
     out: &mut Scanned,
 ) -> Result<(), ScanError> {
     let split = tokens.iter().position(|t| t.is_word("in")).unwrap_or(0);
@@ -83,15 +83,15 @@ fn scan_for<'s>(
     collect_reads(items, blocks, &mut out.reads);
     let mut bound: Vec<_> = words(targets).collect();
     bound.push("loop");
-    blocks.push(Block { elifs: 0, bound });
+    blocks.push(StatementBlock { elifs: 0, bound });
     collect_reads(filter, blocks, &mut out.reads);
     Ok(())
 }
 
 fn scan_set<'s>(
-    tokens: &[Token<'s>],
+    tokens: &[ExprToken<'s>],
     tag: &Range<usize>,
-    blocks: &mut [Block<'s>],
+    blocks: &mut [StatementBlock<'s>],
     out: &mut Scanned,
 ) -> Result<(), ScanError> {
     let Some(split) = at_top_level(tokens, |t| t.is_op("=")) else {
@@ -110,8 +110,8 @@ fn scan_set<'s>(
     Ok(())
 }
 
-fn words<'s>(tokens: &[Token<'s>]) -> impl Iterator<Item = &'s str> {
-    let words = tokens.iter().filter(|t| t.kind == Kind::Word);
+fn words<'s>(tokens: &[ExprToken<'s>]) -> impl Iterator<Item = &'s str> {
+    let words = tokens.iter().filter(|t| t.kind == TokenKind::Word);
     words.map(|t| t.text)
 }
 

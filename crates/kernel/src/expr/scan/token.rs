@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::{OPERATOR_WORDS, ScanError, fail};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenKind {
     Word,
     Number,
     Text,
@@ -16,13 +16,13 @@ pub(super) enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token<'s> {
-    pub(super) kind: Kind,
+pub(super) struct ExprToken<'s> {
+    pub(super) kind: TokenKind,
     pub(super) text: &'s str,
     pub(super) start: usize,
 }
 
-impl Token<'_> {
+impl ExprToken<'_> {
     pub(super) fn end(&self) -> usize {
         self.start + self.text.len()
     }
@@ -32,35 +32,35 @@ impl Token<'_> {
     }
 
     pub(super) fn is_op(&self, op: &str) -> bool {
-        self.kind == Kind::Op && self.text == op
+        self.kind == TokenKind::Op && self.text == op
     }
 
     pub(super) fn is_word(&self, word: &str) -> bool {
-        self.kind == Kind::Word && self.text == word
+        self.kind == TokenKind::Word && self.text == word
     }
 
     pub(super) fn opens(&self) -> bool {
-        self.kind == Kind::Op && matches!(self.text, "(" | "[" | "{")
+        self.kind == TokenKind::Op && matches!(self.text, "(" | "[" | "{")
     }
 
     pub(super) fn closes(&self) -> bool {
-        self.kind == Kind::Op && matches!(self.text, ")" | "]" | "}")
+        self.kind == TokenKind::Op && matches!(self.text, ")" | "]" | "}")
     }
 
     /// Whether an operand can end with this token, so that an operator after it is binary.
     pub(super) fn ends_operand(&self) -> bool {
         match self.kind {
-            Kind::Word => !OPERATOR_WORDS.contains(&self.text),
-            Kind::Number | Kind::Text => true,
-            Kind::Op => self.closes(),
+            TokenKind::Word => !OPERATOR_WORDS.contains(&self.text),
+            TokenKind::Number | TokenKind::Text => true,
+            TokenKind::Op => self.closes(),
         }
     }
 }
 
 /// The first token outside all brackets that is wanted.
 pub(super) fn at_top_level(
-    tokens: &[Token<'_>],
-    wanted: impl Fn(&Token<'_>) -> bool,
+    tokens: &[ExprToken<'_>],
+    wanted: impl Fn(&ExprToken<'_>) -> bool,
 ) -> Option<usize> {
     let mut depth = 0usize;
     for (i, token) in tokens.iter().enumerate() {
@@ -77,21 +77,21 @@ pub(super) fn at_top_level(
 
 /// One tag, cut up.
 #[derive(Debug)]
-pub(super) struct Tag<'s> {
-    pub(super) tokens: Vec<Token<'s>>,
+pub(super) struct TemplateTag<'s> {
+    pub(super) tokens: Vec<ExprToken<'s>>,
     /// Between the delimiters.
     pub(super) inner: Range<usize>,
     /// The delimiters included.
     pub(super) range: Range<usize>,
 }
 
-impl<'s> Tag<'s> {
+impl<'s> TemplateTag<'s> {
     /// Reads the tag that opens at `open`, to the first closing delimiter outside brackets.
     pub(super) fn read(
         source: &'s str,
         open: usize,
         statement: bool,
-    ) -> Result<Tag<'s>, ScanError> {
+    ) -> Result<TemplateTag<'s>, ScanError> {
         let bytes = source.as_bytes();
         let close = if statement { "%}" } else { "}}" };
         let mut at = open + 2;
@@ -100,12 +100,12 @@ impl<'s> Tag<'s> {
         }
         let inner = at;
         let mut depth = 0usize;
-        let mut tokens: Vec<Token<'s>> = Vec::new();
+        let mut tokens: Vec<ExprToken<'s>> = Vec::new();
         while let Some(&byte) = bytes.get(at) {
             if depth == 0
                 && let Some(width) = closing_width(&bytes[at..], close.as_bytes())
             {
-                return Ok(Tag {
+                return Ok(TemplateTag {
                     tokens,
                     inner: inner..at,
                     range: open..at + width,
@@ -143,20 +143,20 @@ fn closing_width(rest: &[u8], close: &[u8]) -> Option<usize> {
     }
 }
 
-fn next_token(source: &str, start: usize, after_dot: bool) -> Result<Token<'_>, ScanError> {
+fn next_token(source: &str, start: usize, after_dot: bool) -> Result<ExprToken<'_>, ScanError> {
     let bytes = source.as_bytes();
     let (kind, end) = match bytes[start] {
         b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
             let word = |b: &&u8| b.is_ascii_alphanumeric() || **b == b'_';
             let length = bytes[start..].iter().take_while(word).count();
-            (Kind::Word, Some(start + length))
+            (TokenKind::Word, Some(start + length))
         }
-        b'0'..=b'9' => (Kind::Number, Some(number_end(bytes, start, after_dot))),
-        b'\'' | b'"' => (Kind::Text, text_end(bytes, start)),
-        _ => (Kind::Op, Some(start + op_width(&source[start..]))),
+        b'0'..=b'9' => (TokenKind::Number, Some(number_end(bytes, start, after_dot))),
+        b'\'' | b'"' => (TokenKind::Text, text_end(bytes, start)),
+        _ => (TokenKind::Op, Some(start + op_width(&source[start..]))),
     };
     match end.and_then(|end| source.get(start..end)) {
-        Some(text) => Ok(Token { kind, text, start }),
+        Some(text) => Ok(ExprToken { kind, text, start }),
         None => fail("the text has no closing quote", start..source.len()),
     }
 }

@@ -3,9 +3,9 @@
 use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::{Command, Reply, WaitFor};
-use stepwell_kernel::effect::{Effect, Outcome};
+use stepwell_kernel::effect::{Effect, RunOutcome};
 use stepwell_kernel::event::{Body, Rollback, StepError, TaskKind};
-use stepwell_kernel::plan::{ErrorClass, OnFailure, Retry, Step, WaitTimeout};
+use stepwell_kernel::plan::{ErrorClass, OnFailure, RetryPolicy, Step, WaitTimeout};
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::state::Status;
 
@@ -20,7 +20,7 @@ fn a_step_that_kills_its_worker_is_exhausted_like_any_other() {
             sim.expire_lease("a").unwrap();
         }
         assert_eq!(sim.status("a"), Some(Status::Failed));
-        assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
         assert_eq!(
             sim.state.error.as_ref().unwrap().class,
             ErrorClass::LeaseLost
@@ -31,9 +31,9 @@ fn a_step_that_kills_its_worker_is_exhausted_like_any_other() {
 #[test]
 fn a_lost_lease_is_retried_whatever_the_classes_say_and_at_once() {
     let step = Step {
-        retry: Retry {
+        retry: RetryPolicy {
             max_executions: 2,
-            ..Retry::once()
+            ..RetryPolicy::once()
         },
         ..task("a")
     };
@@ -42,7 +42,7 @@ fn a_lost_lease_is_retried_whatever_the_classes_say_and_at_once() {
     sim.expire_lease("a").unwrap();
     assert_eq!(sim.ready(), ["a"]);
     sim.run_failing("a", ErrorClass::Transient).unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn of_a_result_and_a_lost_lease_exactly_one_is_recorded() {
 #[test]
 fn a_workers_yes_counts_only_where_the_plan_leaves_it_the_choice() {
     let fail = |class, retryable, choice| {
-        let retry = Retry {
+        let retry = RetryPolicy {
             max_executions: 3,
             classes: vec![ErrorClass::Transient],
-            ..Retry::once()
+            ..RetryPolicy::once()
         };
         let mut plan = chain(vec![Step { retry, ..task("a") }]);
         plan.policy.handler_may_retry = choice;

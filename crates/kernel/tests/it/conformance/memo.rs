@@ -5,7 +5,7 @@ use std::sync::Arc;
 use expect_test::expect;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Claimed, Command, Reply, WaitFor};
-use stepwell_kernel::effect::{Effect, Outcome};
+use stepwell_kernel::effect::{Effect, RunOutcome};
 use stepwell_kernel::event::{CalledRun, Rollback, StepError};
 use stepwell_kernel::expr::{Template, TemplateValue};
 use stepwell_kernel::plan::{
@@ -75,7 +75,7 @@ fn a_run_that_a_worker_asked_for_is_started_once_and_its_end_goes_to_the_worker(
         effects.iter().filter(|it| started(it)).count()
     };
     assert_eq!(starts(sim.take_effects()), 1);
-    sim.child_ended("a", Outcome::Succeeded, json!("sent"))
+    sim.child_ended("a", RunOutcome::Succeeded, json!("sent"))
         .unwrap();
     let told = claim(&mut sim, "a");
     assert_eq!(told.memo.as_deref(), Some(&json!({ "at": 2 })));
@@ -109,7 +109,7 @@ fn a_failed_run_is_told_too_and_the_worker_says_what_follows() {
     let mut sim = Sim::started(chain(vec![task("a")]));
     claim(&mut sim, "a");
     wait(&mut sim, "a", call(), None);
-    sim.child_ended("a", Outcome::Failed(Rollback::None), Json::Null)
+    sim.child_ended("a", RunOutcome::Failed(Rollback::None), Json::Null)
         .unwrap();
     assert_eq!(sim.status("a"), Some(Status::Ready));
     let told = claim(&mut sim, "a");
@@ -250,7 +250,7 @@ fn a_loop_over_a_list_that_is_kept_elsewhere_counts_by_its_reference() {
     sim.complete("each[0]").unwrap();
     sim.run("each[1]").unwrap();
     sim.run("each[2]").unwrap();
-    assert!(matches!(sim.outcome(), Some(Outcome::Succeeded)));
+    assert!(matches!(sim.outcome(), Some(RunOutcome::Succeeded)));
 }
 
 #[test]

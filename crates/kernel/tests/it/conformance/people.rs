@@ -1,7 +1,7 @@
 //! People: tokens, answers and deadlines of steps that wait for someone.
 
-use stepwell_kernel::command::{Already, ManualOutcome, Reply, TimerKind, WaitFor};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::command::{EarlierResult, ManualOutcome, Reply, TimerKind, WaitFor};
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Body, Rollback};
 use stepwell_kernel::keys::{self, TokenKey};
 use stepwell_kernel::plan::{Completion, Duty, ErrorClass, Gate, OnFailure, Step, WaitOn};
@@ -77,7 +77,7 @@ fn the_attempt_timeout_stops_when_the_step_starts_to_wait() {
         sim.advance(1_000_000);
         sim.answer("a", ManualOutcome::Succeeded, "someone")
             .unwrap();
-        assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     }
 }
 
@@ -102,7 +102,7 @@ fn a_manual_failure_is_a_failure_without_retry() {
             }
             sim.answer("a", outcome, "someone").unwrap();
             assert_eq!(sim.status("a"), Some(Status::Failed));
-            assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+            assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
             let class = sim.state.error.as_ref().unwrap().class;
             let expected = match outcome {
                 ManualOutcome::Cancelled => ErrorClass::Cancelled,
@@ -130,12 +130,12 @@ fn an_operators_retry_asks_for_approval_again_and_remembers_the_old_answer() {
     let second = sim.token("a");
     assert_ne!(first, second);
     let again = sim.answer_with("a", &first, ManualOutcome::Failed, "boss");
-    let expected = Already::Manual(ManualOutcome::Succeeded);
-    assert_eq!(again, Ok(Reply::Already(Box::new(expected))));
+    let expected = EarlierResult::Manual(ManualOutcome::Succeeded);
+    assert_eq!(again, Ok(Reply::Duplicate(Box::new(expected))));
     assert_eq!(sim.status("a"), Some(Status::Waiting));
     sim.answer("a", ManualOutcome::Succeeded, "boss").unwrap();
     sim.run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -155,10 +155,10 @@ fn who_approved_first_may_not_be_the_second_of_two() {
     // One who says no ends it, whoever said yes before.
     let token = sim.token("a");
     sim.answer("a", ManualOutcome::Failed, "bob").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     let again = sim.answer_with("a", &token, ManualOutcome::Succeeded, "ann");
-    let expected = Already::Manual(ManualOutcome::Failed);
-    assert_eq!(again, Ok(Reply::Already(Box::new(expected))));
+    let expected = EarlierResult::Manual(ManualOutcome::Failed);
+    assert_eq!(again, Ok(Reply::Duplicate(Box::new(expected))));
 }
 
 #[test]

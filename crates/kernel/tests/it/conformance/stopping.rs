@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::{Command, ManualOutcome, TimerKind};
-use stepwell_kernel::effect::{Effect, Outcome};
+use stepwell_kernel::effect::{Effect, RunOutcome};
 use stepwell_kernel::event::{Body, Rollback, StopCause};
 use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::{
@@ -102,7 +102,7 @@ fn a_failure_stops_everything_that_no_worker_has() {
     sim.complete("leased").unwrap();
     assert_eq!(sim.status("leased"), Some(Status::Succeeded));
     assert_eq!(sim.status("after"), None);
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     expect![[r#"
         RunCreated
         RunApproved
@@ -140,7 +140,7 @@ fn a_cancel_and_a_run_timeout_stop_the_same_way() {
     stops(&mut sim, &token);
     sim.confirm_kill("leased").unwrap();
     assert_eq!(sim.status("leased"), Some(Status::Cancelled));
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
 
     let mut sim = busy();
     let token = sim.token("by-hand");
@@ -151,7 +151,7 @@ fn a_cancel_and_a_run_timeout_stop_the_same_way() {
     stops(&mut sim, &token);
     sim.expire_lease("leased").unwrap();
     assert_eq!(sim.status("leased"), Some(Status::Cancelled));
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     assert_eq!(sim.state.error.as_ref().unwrap().code, "RUN_TIMEOUT");
 }
 
@@ -168,7 +168,7 @@ fn nothing_is_retried_in_a_run_that_stops() {
         sim.run_failing("a", ErrorClass::Policy).unwrap();
         ends(&mut sim).unwrap();
         assert!(sim.step("b").status.is_terminal());
-        assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
         // The first cause is the run's error.
         assert_eq!(sim.state.error.as_ref().unwrap().message, "a: it broke");
     }
@@ -188,10 +188,10 @@ fn children_are_cancelled_and_awaited() {
         "{effects:?}"
     );
     assert_eq!(sim.phase(), Phase::Stopping);
-    sim.child_ended("calls", Outcome::Cancelled(Rollback::None), json!(null))
+    sim.child_ended("calls", RunOutcome::Cancelled(Rollback::None), json!(null))
         .unwrap();
     assert_eq!(sim.status("calls"), Some(Status::Cancelled));
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -202,14 +202,14 @@ fn the_first_cause_wins() {
     sim.run_failing("a", ErrorClass::Policy).unwrap();
     assert_eq!(code(sim.cancel()), Code::RunStopping);
     sim.complete("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     // A cancel, then a failure that asks for undoing.
     let mut sim = Sim::started(net(vec![undoable("done"), compensating("a")], &[]));
     sim.run("done").unwrap();
     sim.claim("a").unwrap();
     sim.cancel().unwrap();
     sim.fail("a", ErrorClass::Policy).unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn compensate_beats_abort() {
         }
         assert_eq!(sim.phase(), Phase::Compensating, "{order:?}");
         sim.run_undo("done").unwrap();
-        assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
         // The cause is still the first one.
         let message = &sim.state.error.as_ref().unwrap().message;
         assert_eq!(*message, format!("{}: it broke", order[0]));
@@ -250,7 +250,7 @@ fn compensate_beats_abort_also_among_failures_that_a_pause_held_back() {
         sim.resume().unwrap();
         assert_eq!(sim.phase(), Phase::Compensating, "{order:?}");
         sim.run_undo("done").unwrap();
-        assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
         let message = &sim.state.error.as_ref().unwrap().message;
         assert_eq!(*message, format!("{}: it broke", order[0]));
     }
@@ -271,7 +271,7 @@ fn a_run_timeout_is_not_looked_at_once_the_run_stops() {
     assert_eq!(sim.phase(), Phase::Compensating);
     assert_eq!(code(sim.send(Command::FireTimer(run))), Code::TimerStale);
     sim.run_undo("done").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
     assert_eq!(sim.state.error.as_ref().unwrap().message, "a: it broke");
 }
 
@@ -315,7 +315,7 @@ fn a_cancel_during_compensation_finishes_the_current_undo() {
     sim.complete_undo("two").unwrap();
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
     // One that fails is not tried again.
     let mut sim = undoing();
@@ -323,7 +323,7 @@ fn a_cancel_during_compensation_finishes_the_current_undo() {
     sim.fail_undo("two", ErrorClass::Transient).unwrap();
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
     // If it was the last one, then everything was undone.
     let mut sim = undoing();
@@ -331,14 +331,17 @@ fn a_cancel_during_compensation_finishes_the_current_undo() {
     sim.claim_undo("one").unwrap();
     sim.cancel().unwrap();
     sim.complete_undo("one").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
+    assert_eq!(
+        sim.outcome(),
+        Some(RunOutcome::Cancelled(Rollback::Complete))
+    );
     // Between two undos there is none to finish.
     let mut sim = undoing();
     sim.complete_undo("two").unwrap();
     sim.cancel().unwrap();
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
 }
 
@@ -356,7 +359,10 @@ fn a_failed_undo_stops_or_does_not_stop_the_others_as_the_plan_says() {
         sim.fail_undo("two", ErrorClass::Policy).unwrap();
         sim.run_everything();
         assert_eq!(sim.count("UndoCompleted"), expected);
-        assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Incomplete)));
+        assert_eq!(
+            sim.outcome(),
+            Some(RunOutcome::Failed(Rollback::Incomplete))
+        );
     }
 }
 
@@ -373,7 +379,10 @@ fn a_cancel_with_undo_compensates_and_ends_cancelled() {
     assert!(matches!(stopping, Some((StopCause::Cancel { .. }, true))));
     sim.complete("a").unwrap();
     sim.run_undo("done").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
+    assert_eq!(
+        sim.outcome(),
+        Some(RunOutcome::Cancelled(Rollback::Complete))
+    );
 }
 
 #[test]
@@ -385,11 +394,11 @@ fn what_a_child_has_done_while_the_run_stops_is_undone() {
     let mut sim = Sim::started(net(vec![step, compensating("b")], &[]));
     sim.run_failing("b", ErrorClass::Validation).unwrap();
     assert_eq!(sim.phase(), Phase::Stopping, "the child is awaited");
-    sim.child_ended("call", Outcome::Succeeded, json!({}))
+    sim.child_ended("call", RunOutcome::Succeeded, json!({}))
         .unwrap();
     assert_eq!(sim.status("call"), Some(Status::Succeeded));
     sim.run_undo("call").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
 }
 
 /// Two things were held back by a pause: a route that leads nowhere, which stops the run, and a failure
@@ -417,7 +426,7 @@ fn compensate_beats_abort_also_for_a_failure_that_is_never_answered() {
     sim.resume().unwrap();
     assert_eq!(sim.phase(), Phase::Compensating);
     sim.run_undo("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
 }
 
 #[test]
@@ -431,7 +440,7 @@ fn a_loop_that_was_over_when_the_run_stopped_is_ended() {
     sim.cancel().unwrap();
     assert_eq!(sim.status("l"), Some(Status::Cancelled));
     sim.confirm_kill("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
 }
 
 #[test]
@@ -439,7 +448,7 @@ fn a_child_is_asked_to_stop_once() {
     let mut sim = Sim::started(net(vec![child("call")], &[]));
     sim.take_effects();
     sim.cancel().unwrap();
-    let cancelled = Outcome::Cancelled(Rollback::None);
+    let cancelled = RunOutcome::Cancelled(Rollback::None);
     sim.child_ended("call", cancelled, json!(null)).unwrap();
     let effects = sim.take_effects();
     let asked = effects
@@ -457,7 +466,7 @@ fn a_failure_in_a_run_that_stops_leads_to_nothing_else() {
     sim.fail("b", ErrorClass::Validation).unwrap();
     assert!(sim.state.due.is_empty(), "nobody answers it");
     sim.confirm_kill("l[0]").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
 }
 
 #[test]
@@ -468,5 +477,8 @@ fn stopping_ends_a_pause_so_that_what_was_done_can_be_undone() {
     sim.cancel_with(true).unwrap();
     assert_eq!(sim.state.pause, None);
     sim.run_undo("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
+    assert_eq!(
+        sim.outcome(),
+        Some(RunOutcome::Cancelled(Rollback::Complete))
+    );
 }

@@ -4,7 +4,7 @@
 use serde_json::json;
 use stepwell_kernel::command::*;
 use stepwell_kernel::decide::open_token;
-use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::event::{CalledRun, Rollback, StepError, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
@@ -136,9 +136,9 @@ pub(super) fn lawful(
             step: *step,
             request_key: request_key.clone(),
             outcome: if dice.one_in(3) {
-                Outcome::Failed(Rollback::None)
+                RunOutcome::Failed(Rollback::None)
             } else {
-                Outcome::Succeeded
+                RunOutcome::Succeeded
             },
             output: json!({"child": 1}),
             error: None,
@@ -380,7 +380,7 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
         13 => Command::ChildEnded {
             step: any_ref(plan, dice),
             request_key: "nobody".into(),
-            outcome: Outcome::Succeeded,
+            outcome: RunOutcome::Succeeded,
             output: json!(1),
             error: None,
         },

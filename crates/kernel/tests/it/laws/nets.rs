@@ -14,7 +14,7 @@ fn value(json: serde_json::Value) -> TemplateValue {
     TemplateValue::parse(&json).expect("a value of the test")
 }
 
-fn any_retry() -> impl Strategy<Value = Retry> {
+fn any_retry() -> impl Strategy<Value = RetryPolicy> {
     let kind = prop_oneof![
         Just(BackoffKind::None),
         Just(BackoffKind::Constant),
@@ -23,7 +23,7 @@ fn any_retry() -> impl Strategy<Value = Retry> {
     ];
     let classes = prop::sample::subsequence(ErrorClass::ALL.to_vec(), 0..6);
     (1u32..4, kind, 0u64..5_000, classes).prop_map(|(max_executions, kind, initial_ms, classes)| {
-        Retry {
+        RetryPolicy {
             max_executions,
             backoff: Backoff {
                 kind,
@@ -126,9 +126,9 @@ fn any_admission() -> impl Strategy<Value = Option<Admission>> {
         5 => Just(None),
         1 => any::<bool>().prop_map(move |discard| Some(Admission {
             rules: vec![rule("{{ ctx.open }}", true), AdmitRule { when: None, allow: false }],
-            denied: if discard { Denied::Discard } else { Denied::Pending },
+            denied: if discard { OnDenied::Discard } else { OnDenied::Pending },
         })),
-        1 => Just(Some(Admission { rules: vec![rule("{{ 1 < 'x' }}", true)], denied: Denied::Pending })),
+        1 => Just(Some(Admission { rules: vec![rule("{{ 1 < 'x' }}", true)], denied: OnDenied::Pending })),
     ]
 }
 
@@ -221,9 +221,9 @@ fn any_policy(steps: usize, routed: bool) -> impl Strategy<Value = RunPolicy> {
             must_queue,
             needs_approval,
             entry: match entry {
-                Some(no) if routed => Entry::Step(StepNo(no)),
-                _ if routed => Entry::Step(StepNo(0)),
-                _ => Entry::Roots,
+                Some(no) if routed => EntryPoint::Step(StepNo(no)),
+                _ if routed => EntryPoint::Step(StepNo(0)),
+                _ => EntryPoint::Roots,
             },
             final_step: None,
             final_failure: if final_partial {
@@ -355,8 +355,8 @@ fn any_token_graph() -> impl Strategy<Value = Net> {
                 if finish && count > 1 {
                     let last = StepNo(count - 1);
                     policy.final_step = Some(last);
-                    if policy.entry == Entry::Step(last) {
-                        policy.entry = Entry::Step(StepNo(0));
+                    if policy.entry == EntryPoint::Step(last) {
+                        policy.entry = EntryPoint::Step(StepNo(0));
                     }
                     edges.retain(|edge| edge.from != last && edge.to != last);
                     steps[last.0 as usize].admit = None;

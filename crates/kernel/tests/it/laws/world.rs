@@ -10,7 +10,7 @@ use stepwell_kernel::event::{Body, Event, SkipReason};
 use stepwell_kernel::evolve::{evolve, replay};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::{EdgeNo, Entry, Join, Net, Plan, Route, StepNo, StepRef};
+use stepwell_kernel::plan::{EdgeNo, EntryPoint, Join, Net, Plan, Route, StepNo, StepRef};
 use stepwell_kernel::state::{FORMAT, Phase, State, Status, StepRun, Tally};
 use stepwell_kernel::time::Time;
 
@@ -311,8 +311,8 @@ impl World {
             let tokens = |edge: &EdgeNo| produced.get(edge).copied().unwrap_or(0);
             let entry = started
                 && match self.plan.policy().entry {
-                    Entry::Step(entry) => entry == no,
-                    Entry::Roots => {
+                    EntryPoint::Step(entry) => entry == no,
+                    EntryPoint::Roots => {
                         incoming.is_empty() && self.plan.policy().final_step != Some(no)
                     }
                 };

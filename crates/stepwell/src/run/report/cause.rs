@@ -1,6 +1,6 @@
 //! Why a run failed: from the run down to the step where it began, through loops and child runs.
 
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{StepError, StopCause};
 use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::state::{ItemResult, Phase, State, StepRun};
@@ -47,7 +47,7 @@ pub(super) fn find(top: Live<'_>, below: &[Live<'_>]) -> Option<Cause> {
         state.phase,
         Phase::Stopping
             | Phase::Compensating
-            | Phase::Ended(Outcome::Failed(_) | Outcome::Cancelled(_))
+            | Phase::Ended(RunOutcome::Failed(_) | RunOutcome::Cancelled(_))
     );
     if !stopped && state.failures.is_empty() {
         return None;

@@ -1,7 +1,7 @@
 //! What to do next, as commands that can be pasted. Only what the run's state allows is suggested.
 
 use stepwell_dialects::words::quote;
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::state::{Phase, Status};
 
@@ -23,7 +23,7 @@ pub(super) fn hints(top: Live<'_>, cause: Option<&Cause>, ending: &Ending) -> Ve
     if let Some(store) = &ending.kept {
         let failed = matches!(
             top.state.phase,
-            Phase::Ended(Outcome::Failed(_) | Outcome::Cancelled(_) | Outcome::Partial)
+            Phase::Ended(RunOutcome::Failed(_) | RunOutcome::Cancelled(_) | RunOutcome::Partial)
         );
         if failed {
             hints.extend(after_the_end(top, cause, ending, store));

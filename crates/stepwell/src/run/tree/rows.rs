@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use stepwell_dialects::document::step_word;
 use stepwell_engine::MAX_CHILD_DEPTH;
 use stepwell_kernel::plan::{StepNo, StepRef};
-use stepwell_kernel::state::{Compensation, Status, StepRun, Visit};
+use stepwell_kernel::state::{Status, StepRun, UndoStatus, Visit};
 use stepwell_kernel::time::Time;
 
 use super::Live;
@@ -169,9 +169,9 @@ fn to_come(live: Live<'_>, no: StepNo, depth: usize) -> Row {
 
 fn look(run: &StepRun, frame: &'static str) -> (&'static str, Tone, Stage) {
     match (run.compensation, run.status) {
-        (Compensation::Running, _) => (frame, Tone::Warn, Stage::Busy),
-        (Compensation::Done, _) => ("↺", Tone::Warn, Stage::Done),
-        (Compensation::Failed, _) => ("✗", Tone::Bad, Stage::Failed),
+        (UndoStatus::Running, _) => (frame, Tone::Warn, Stage::Busy),
+        (UndoStatus::Done, _) => ("↺", Tone::Warn, Stage::Done),
+        (UndoStatus::Failed, _) => ("✗", Tone::Bad, Stage::Failed),
         (_, Status::Succeeded) => ("✓", Tone::Good, Stage::Done),
         (_, Status::Failed) => ("✗", Tone::Bad, Stage::Failed),
         (_, Status::Held) => ("✗", Tone::Bad, Stage::Busy),
@@ -221,12 +221,12 @@ fn detail(live: Live<'_>, at: StepRef, visit: &Visit, now: Time) -> String {
 
 fn undo(live: Live<'_>, at: StepRef, run: &StepRun, now: Time) -> Option<String> {
     let text = match run.compensation {
-        Compensation::None => return None,
-        Compensation::Due => "to be undone",
-        Compensation::Done => "undone",
-        Compensation::Failed => "undo failed",
-        Compensation::NotCompensable => "cannot be undone",
-        Compensation::Running => {
+        UndoStatus::None => return None,
+        UndoStatus::Due => "to be undone",
+        UndoStatus::Done => "undone",
+        UndoStatus::Failed => "undo failed",
+        UndoStatus::NotCompensable => "cannot be undone",
+        UndoStatus::Running => {
             let undoing = live.state.undoing.as_ref();
             let Some(undoing) = undoing.filter(|it| it.current() == Some(at)) else {
                 return Some("undoing".to_owned());

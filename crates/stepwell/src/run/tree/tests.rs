@@ -8,7 +8,7 @@ use stepwell_dialects::{Source, load};
 use stepwell_kernel::event::{StepError, UndoResult, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, Plan, StepRef};
 use stepwell_kernel::state::{
-    Compensation, ItemResult, LoopState, Phase, State, Status, StepRun, Undoing, Visit, WaitState,
+    ItemResult, LoopState, Phase, State, Status, StepRun, UndoStatus, Undoing, Visit, WaitState,
 };
 use stepwell_kernel::time::Time;
 
@@ -144,7 +144,7 @@ fn situations() -> (Plan, State) {
     back.run.visible_at = NOW.plus(11_500);
     back.run.error = Some(failure());
     let mut undone = visit(Status::Succeeded);
-    undone.run.compensation = Compensation::Running;
+    undone.run.compensation = UndoStatus::Running;
     let event = WaitKind::Event {
         event_type: "order.paid".into(),
         rerun: false,

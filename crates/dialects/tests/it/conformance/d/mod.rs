@@ -6,7 +6,7 @@ use serde_json::json;
 use stepwell_dialects::dag::telemetry::{Telemetry, telemetry};
 use stepwell_dialects::dag::words::{run_substatus, run_word, step_word};
 use stepwell_kernel::command::{Command, ManualOutcome, Reply};
-use stepwell_kernel::effect::{Effect, Outcome, Target};
+use stepwell_kernel::effect::{Effect, RunOutcome, Target};
 use stepwell_kernel::event::{Body, Rollback, StepError};
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::Code;
@@ -273,7 +273,7 @@ fn d7_a_gate_that_runs_out_fails_the_run_or_undoes_it() {
     );
     aborted.advance_to_next_timer().unwrap();
     assert_eq!(path(&aborted), "idle queued executing blocked failed");
-    assert_eq!(aborted.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(aborted.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     assert_eq!(undone(&aborted), [""; 0]);
 
     let mut undone_run = gated("compensate");
@@ -339,7 +339,7 @@ fn d9_a_run_completes_when_every_step_is_completed_or_skipped() {
         ("completed", "skipped")
     );
     assert_eq!(words(&sim), ("completed", None));
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 
     let mut all_skipped =
         started("\n  steps: [{name: a, agent: x, action: do, onFailure: skip}]\n");

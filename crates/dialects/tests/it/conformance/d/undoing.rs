@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::json;
 use stepwell_dialects::dag::telemetry::Telemetry;
 use stepwell_kernel::command::{Command, ManualOutcome, Reply, Role, WaitFor};
-use stepwell_kernel::effect::{Outcome, Target};
+use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::event::{Rollback, UndoOutcome};
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::Code;
@@ -122,7 +122,7 @@ fn d24_a_complete_rollback_ends_completed_and_is_marked() {
     let mut sim = compensating();
     sim.run_everything();
     assert_eq!(words(&sim), ("completed", Some("rollback")));
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
     assert_eq!(undone(&sim), ["b", "a"]);
     let last = emitted(&sim).pop().unwrap();
     assert_eq!(
@@ -228,7 +228,7 @@ fn a_cancel_ends_failed_and_undoes_only_when_asked() {
     assert_eq!(words(&asked), ("failed", Some("cancelled")));
     assert_eq!(
         asked.outcome(),
-        Some(Outcome::Cancelled(Rollback::Complete))
+        Some(RunOutcome::Cancelled(Rollback::Complete))
     );
 }
 
@@ -242,7 +242,7 @@ fn a_cancel_while_compensating_finishes_the_current_undo_only() {
     assert_eq!(undone(&sim), ["b"]);
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::decide::next_wake;
-use stepwell_kernel::effect::{Effect, Outcome};
+use stepwell_kernel::effect::{Effect, RunOutcome};
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::rejection::Code;
@@ -61,19 +61,19 @@ fn a_child_is_asked_for_under_one_key_an_attempt_without_a_lease() {
             request_key
         }]
     );
-    sim.child_ended("call", Outcome::Succeeded, json!({ "answer": 42 }))
+    sim.child_ended("call", RunOutcome::Succeeded, json!({ "answer": 42 }))
         .unwrap();
     assert_eq!(args(&sim, "after"), json!({ "got": 42 }));
     // Told twice, it counts once; another attempt's end is not this one's.
     let again = |key: &str| Command::ChildEnded {
         step: call,
         request_key: key.into(),
-        outcome: Outcome::Failed(Rollback::None),
+        outcome: RunOutcome::Failed(Rollback::None),
         output: json!(null),
         error: None,
     };
     let told = sim.send(again("run_sim|call|1|1"));
-    assert!(matches!(told, Ok(Reply::Already(_))), "{told:?}");
+    assert!(matches!(told, Ok(Reply::Duplicate(_))), "{told:?}");
     assert_eq!(
         code(sim.send(again("run_other|call|1|1"))),
         Code::StepNotWaiting
@@ -83,8 +83,8 @@ fn a_child_is_asked_for_under_one_key_an_attempt_without_a_lease() {
 #[test]
 fn a_child_that_fails_or_is_cancelled_fails_its_step() {
     for (outcome, wanted) in [
-        (Outcome::Failed(Rollback::None), "CHILD_FAILED"),
-        (Outcome::Cancelled(Rollback::None), "CHILD_CANCELLED"),
+        (RunOutcome::Failed(Rollback::None), "CHILD_FAILED"),
+        (RunOutcome::Cancelled(Rollback::None), "CHILD_CANCELLED"),
     ] {
         let mut sim = started(PARENT);
         sim.child_ended("call", outcome, json!(null)).unwrap();
@@ -103,7 +103,7 @@ fn a_cancelled_parent_cancels_its_child_and_waits_for_its_end() {
     };
     assert!(sim.take_effects().contains(&cancel));
     assert_eq!(sim.phase(), Phase::Stopping);
-    sim.child_ended("call", Outcome::Cancelled(Rollback::None), json!(null))
+    sim.child_ended("call", RunOutcome::Cancelled(Rollback::None), json!(null))
         .unwrap();
     assert_eq!(words(&sim), ("cancelled", None));
 }
@@ -136,7 +136,7 @@ fn a_pause_reaches_the_children_and_what_they_come_to_waits_for_the_resume() {
     sim.take_effects();
     sim.pause().unwrap();
     assert!(sim.take_effects().contains(&Effect::PauseChildren));
-    sim.child_ended("call", Outcome::Succeeded, json!({ "answer": 1 }))
+    sim.child_ended("call", RunOutcome::Succeeded, json!({ "answer": 1 }))
         .unwrap();
     assert_eq!(sim.status("after"), None);
     sim.resume().unwrap();
@@ -157,7 +157,7 @@ workflow:
 "#,
     );
     sim.run("fork").unwrap();
-    sim.child_ended("call", Outcome::Failed(Rollback::None), json!(null))
+    sim.child_ended("call", RunOutcome::Failed(Rollback::None), json!(null))
         .unwrap();
     sim.take_effects();
     sim.signal("RETRY_STEP", json!({ "stepId": "call" }))
@@ -171,7 +171,7 @@ workflow:
         })
         .collect();
     assert_eq!(keys, ["run_sim|call|2|2"]);
-    sim.child_ended("call", Outcome::Succeeded, json!(null))
+    sim.child_ended("call", RunOutcome::Succeeded, json!(null))
         .unwrap();
     sim.run("other").unwrap();
     assert_eq!(words(&sim), ("success", None));

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Command, Reply};
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Body, Rollback};
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::Code;
@@ -34,7 +34,7 @@ fn p31_patches_apply_in_the_order_of_the_log_and_never_from_a_lost_execution() {
     assert_eq!(ctx(&sim), json!({ "last": "left", "r": 1 }));
     // A result that is repeated patches nothing: it gets the first answer back.
     let again = patch(&mut sim, "left", json!({ "again": 1 }));
-    assert!(matches!(again, Ok(Reply::Already(_))), "{again:?}");
+    assert!(matches!(again, Ok(Reply::Duplicate(_))), "{again:?}");
     assert_eq!(ctx(&sim), json!({ "last": "left", "r": 1 }));
 }
 
@@ -130,7 +130,7 @@ workflow:
     assert_eq!(sim.status("a"), Some(Status::Failed));
     assert_eq!(args(&sim, "caught"), json!({ "code": "EXPRESSION_FAILED" }));
     sim.run("caught").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_dead_worker_loses_its_lease_and_the_step_run_starts_again_five_times_in_all
     }
     keys.dedup();
     assert_eq!(keys.len(), 1);
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     assert_eq!(
         sim.state.error.as_ref().unwrap().class,
         ErrorClass::LeaseLost

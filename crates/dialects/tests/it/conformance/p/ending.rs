@@ -4,7 +4,7 @@ use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::Reply;
 use stepwell_kernel::decide::next_wake;
-use stepwell_kernel::effect::Outcome;
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Body, Rollback};
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::Code;
@@ -115,7 +115,7 @@ fn p17_the_final_step_runs_once_after_everything_else_with_a_summary() {
     });
     assert_eq!(*summary, wanted);
     sim.complete("last").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     assert_eq!(sim.count("RunFinalizing"), 1);
     assert_eq!(starts(&sim), ["fork", "left", "right", "last"]);
 }
@@ -151,11 +151,11 @@ fn the_final_step_is_admitted_like_any_other() {
     assert_eq!(sim.outcome(), None);
     sim.patch_ctx(json!({ "go": true })).unwrap();
     sim.run("last").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 
     let mut dropped = started(&body("denied: discard, "));
     dropped.run("a").unwrap();
-    assert_eq!(dropped.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(dropped.outcome(), Some(RunOutcome::Succeeded));
     assert_eq!(starts(&dropped), ["a"]);
 }
 
@@ -189,7 +189,7 @@ fn p19_steps_called_start_and_end_are_ordinary() {
     );
     sim.run_everything();
     assert_eq!(starts(&sim), ["end", "start", "final"]);
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -241,7 +241,7 @@ workflow:
     assert_eq!(args(&sim, "store#3"), json!({ "n": 3 }));
     assert_eq!(args(&sim, "store"), json!({ "n": 1 }));
     sim.run("store#3").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     expect![[r#"
         RunCreated
         RunApproved
@@ -299,7 +299,7 @@ workflow:
     assert_eq!(args(&once, "z"), json!({ "from": "l", "l": 1, "r": 1 }));
     once.run_everything();
     assert_eq!(starts(&once), ["fork", "r", "l", "z"]);
-    assert_eq!(once.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(once.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -332,7 +332,7 @@ workflow:
             sim.run_with("a", json!({ "n": 4 })).unwrap();
             assert_eq!(args(&sim, "b"), json!({ "k": 4 }));
             sim.run("b").unwrap();
-            assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+            assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
             // The plans differ, since their guards are written differently.
             let bodies = sim.events().iter().map(|it| it.body.clone());
             bodies.skip(1).collect()
@@ -420,7 +420,7 @@ workflow:
     expired.run("fork").unwrap();
     expired.run("l").unwrap();
     expired.advance_to_next_timer().unwrap();
-    assert_eq!(expired.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(expired.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     let error = expired.state.error.clone().unwrap();
     assert_eq!(error.code, "STALL_TIMEOUT");
     assert!(stuck.iter().all(|stuck| error.message.contains(stuck)));
@@ -430,7 +430,7 @@ workflow:
     assert_eq!(sim.next_timer(), None, "the stall is over");
     sim.run("r").unwrap();
     sim.run("j").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -464,7 +464,7 @@ workflow:
     sim.signal("SKIP_STEP", json!({ "stepId": "j" })).unwrap();
     assert_eq!(sim.ready(), ["after"]);
     sim.run("after").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 /// The reading: where every token counts, only a token can be skipped. Its branch may never be taken,
@@ -481,7 +481,7 @@ fn a_step_is_skipped_once_its_token_has_come() {
     sim.signal("SKIP_STEP", json!({ "stepId": "b" })).unwrap();
     sim.run("c").unwrap();
     assert_eq!(starts(&sim), ["a", "c"]);
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -496,7 +496,7 @@ fn a_failure_that_was_routed_on_is_not_retried() {
         "{late:?}"
     );
     sim.run("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]

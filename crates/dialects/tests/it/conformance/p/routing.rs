@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::{Value as Json, json};
-use stepwell_kernel::effect::{Effect, Outcome};
+use stepwell_kernel::effect::{Effect, RunOutcome};
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::ErrorClass;
@@ -20,7 +20,7 @@ fn p3_a_start_puts_one_token_on_the_first_step() {
     assert_eq!(sim.state.tally.active(), 1);
     sim.run("b").unwrap();
     // b has no next: its branch, and with it the run, is over. a was never entered.
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     assert_eq!(starts(&sim), ["b"]);
     expect![[r#"
         RunCreated
@@ -87,12 +87,12 @@ fn p5_a_denied_token_waits_for_ctx_and_never_reaches_a_worker() {
     // Allowed once is allowed.
     sim.patch_ctx(json!({ "go": false })).unwrap();
     sim.run("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 
     let mut discarded = guarded(&format!("denied: discard, {GATE}"));
     discarded.run("a").unwrap();
     assert_eq!(discarded.status("b"), Some(Status::Skipped));
-    assert_eq!(discarded.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(discarded.outcome(), Some(RunOutcome::Succeeded));
     assert_eq!(starts(&discarded), ["a"]);
 }
 
@@ -105,7 +105,7 @@ fn the_entry_is_admitted_like_any_other_step() {
     assert_eq!(words(&sim), ("running", Some("stalled")));
     sim.patch_ctx(json!({ "go": 1 })).unwrap();
     sim.run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -133,7 +133,7 @@ workflow:
     assert_eq!(sim.ready(), ["j"]);
     assert_eq!(args(&sim, "j"), json!({ "l": 1, "r": 2 }));
     sim.run("j").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn p7_an_arc_without_a_guard_is_taken_and_the_default_mode_takes_one() {
     sim.run("a").unwrap();
     assert_eq!(sim.ready(), ["b"]);
     sim.run("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     assert_eq!(starts(&sim), ["a", "b"]);
 }
 
@@ -275,7 +275,7 @@ fn p12_arcs_are_evaluated_after_success_failure_and_loops_with_the_event_that_it
         json!({ "by": "step.failed", "code": "EXTERNAL", "status": "error" })
     );
     failing.run_everything();
-    assert_eq!(failing.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(failing.outcome(), Some(RunOutcome::Succeeded));
 
     let older = BOUNDARIES
         .replace("step.done", "call.done")
@@ -303,7 +303,7 @@ workflow:
     };
     let mut quiet = started(&body(""));
     quiet.run_everything();
-    assert_eq!(quiet.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(quiet.outcome(), Some(RunOutcome::Succeeded));
     assert_eq!(starts(&quiet), ["fork", "a", "other"]);
 
     let mut loud = started(&body("no_next_is_error: true"));
@@ -311,7 +311,7 @@ workflow:
     loud.run("a").unwrap();
     assert_eq!(loud.outcome(), None, "the other branch finishes first");
     loud.run("other").unwrap();
-    assert_eq!(loud.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(loud.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     let error = loud.state.error.clone().unwrap();
     assert_eq!(error.code, "NO_NEXT_MATCHED");
     assert!(error.message.starts_with("a: "), "{error:?}");
@@ -322,7 +322,7 @@ workflow:
     let mut fast = started(&body(policy));
     fast.run("fork").unwrap();
     fast.run("a").unwrap();
-    assert_eq!(fast.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(fast.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     assert_eq!(fast.state.error.clone().unwrap().code, "NO_NEXT_MATCHED");
     assert_eq!(fast.status("other"), Some(Status::Cancelled));
 }

@@ -83,7 +83,7 @@ fn later_visits_and_items_are_named_in_the_log() {
     back.when = Some(template("{{ not ctx.again }}"));
     back.set_ctx = vec![("again".into(), super::value(&json!(true)))];
     plan.edges = vec![Edge::plain(StepNo(0), StepNo(1)), back];
-    plan.policy.entry = stepwell_kernel::plan::Entry::Step(StepNo(0));
+    plan.policy.entry = stepwell_kernel::plan::EntryPoint::Step(StepNo(0));
     let mut sim = Sim::started(plan);
     sim.run_everything();
     let started: Vec<String> = sim

@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use serde_json::json;
-use stepwell_kernel::command::{Already, Claim, Command, Reply, Role};
-use stepwell_kernel::effect::{Effect, Outcome, Priority, Target};
+use stepwell_kernel::command::{Claim, Command, EarlierResult, Reply, Role};
+use stepwell_kernel::effect::{Effect, Priority, RunOutcome, Target};
 use stepwell_kernel::event::{Body, Rollback};
 use stepwell_kernel::keys::idempotency_key;
 use stepwell_kernel::plan::{ErrorClass, Net};
@@ -110,7 +110,7 @@ fn c12_cancel_is_taken_everywhere_but_at_the_end() {
 
         let sent = sim.signal("CANCEL", json!({ "reason": "enough" }));
         assert_eq!(sent, Ok(Reply::Done));
-        assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
         let Some(Body::RunCancelled { by, reason, .. }) = sim.last() else {
             panic!("{:?}", sim.last());
         };
@@ -248,7 +248,7 @@ fn c13_a_result_for_an_attempt_that_is_not_running_is_refused() {
     let before = sim.state.clone();
     assert_eq!(
         sim.complete("a"),
-        Ok(Reply::Already(Box::new(Already::Succeeded)))
+        Ok(Reply::Duplicate(Box::new(EarlierResult::Succeeded)))
     );
     assert_eq!(
         code(sim.fail("a", ErrorClass::Transient)),
@@ -258,7 +258,7 @@ fn c13_a_result_for_an_attempt_that_is_not_running_is_refused() {
 
     // Of a step that no token has reached, and in a run that has ended.
     sim.run("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     let late = sim.claim_on("b");
     assert_eq!(
         code(sim.fail_claim(late, ErrorClass::Transient)),

@@ -4,10 +4,10 @@ use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::{Command, ManualOutcome, Reply, TimerKind, WaitFor};
 use stepwell_kernel::decide::next_wake;
-use stepwell_kernel::effect::{Effect, Outcome, Priority, Target};
+use stepwell_kernel::effect::{Effect, Priority, RunOutcome, Target};
 use stepwell_kernel::event::{Body, Rollback, TaskKind};
 use stepwell_kernel::plan::{
-    Admission, AdmitRule, Denied, Edge, ErrorClass, Join, Net, Route, RunPolicy, Step, StepNo,
+    Admission, AdmitRule, Edge, ErrorClass, Join, Net, OnDenied, Route, RunPolicy, Step, StepNo,
     WaitOn, WaitTimeout,
 };
 use stepwell_kernel::rejection::Code;
@@ -165,7 +165,7 @@ fn c41_a_completion_after_the_drain_timeout_is_applied() {
     );
     sim.resume().unwrap();
     sim.run("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn c51_only_a_cancel_ends_a_paused_run() {
         }
         assert_eq!(sim.outcome(), None, "work in flight ends first");
         sim.confirm_kill("a").unwrap();
-        assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::None)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
         expect![[r#"
             SignalAccepted
             RunStopping
@@ -307,7 +307,7 @@ fn a_failure_in_a_pause_can_be_retried_before_it_is_answered() {
     sim.resume().unwrap();
     assert_eq!(sim.count("RunStopping"), 0);
     sim.run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn an_overdue_attempt_that_completes_in_the_pause_has_completed() {
     overdue(&mut sim, TimerKind::Attempt);
     sim.complete("a").unwrap();
     sim.resume().unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn a_wait_that_is_overdue_ends_at_resume() {
     sim.answer("a", ManualOutcome::Succeeded, "someone")
         .unwrap();
     sim.resume().unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     let mut sim = wait(event());
     paused(&mut sim);
     overdue(&mut sim, TimerKind::Wait);
@@ -405,7 +405,7 @@ fn a_wait_that_is_overdue_ends_at_resume() {
         "the engine's own work waits too"
     );
     sim.resume().unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn a_run_timeout_is_decided_at_resume() {
     sim.complete("b").unwrap();
     overdue(&mut sim, TimerKind::Run);
     sim.resume().unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -496,7 +496,7 @@ fn a_hold_that_runs_out_in_a_pause_ends_the_run_at_resume() {
     paused(&mut sim);
     overdue(&mut sim, TimerKind::Hold);
     sim.resume().unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
     // Whoever retries or skips it in the pause is in time.
     for signal in ["RETRY_STEP", "SKIP_STEP"] {
         let mut sim = Sim::started(chain(vec![held("a", 1_000), task("b")]));
@@ -506,7 +506,7 @@ fn a_hold_that_runs_out_in_a_pause_ends_the_run_at_resume() {
         sim.signal(signal, json!({ "stepId": "a" })).unwrap();
         sim.resume().unwrap();
         sim.run_everything();
-        assert_eq!(sim.outcome(), Some(Outcome::Succeeded), "{signal}");
+        assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded), "{signal}");
     }
 }
 
@@ -523,7 +523,7 @@ fn routed() -> Net {
     };
     plan.steps[2].admit = Some(Admission {
         rules: vec![rule(Some("{{ ctx.open }}"), true), rule(None, false)],
-        denied: Denied::Pending,
+        denied: OnDenied::Pending,
     });
     let mut go = Edge::plain(StepNo(0), StepNo(1));
     go.when = Some(template("{{ ctx.go }}"));
@@ -531,7 +531,7 @@ fn routed() -> Net {
     stay.set_ctx = vec![("stayed".into(), value(&json!(true)))];
     plan.edges = vec![go, stay];
     plan.policy.stall_timeout_ms = 1_000;
-    plan.policy.entry = stepwell_kernel::plan::Entry::Step(StepNo(0));
+    plan.policy.entry = stepwell_kernel::plan::EntryPoint::Step(StepNo(0));
     plan
 }
 
@@ -617,7 +617,8 @@ fn children_are_paused_and_resumed_with_their_parent() {
     sim.pause().unwrap();
     assert!(sim.take_effects().contains(&Effect::PauseChildren));
     // A child that ends all the same has ended; the next one is not started.
-    sim.child_ended("a", Outcome::Succeeded, json!({})).unwrap();
+    sim.child_ended("a", RunOutcome::Succeeded, json!({}))
+        .unwrap();
     assert_eq!(sim.status("b"), Some(Status::Arrived));
     let starts = |sim: &mut Sim| {
         let effects = sim.take_effects();
@@ -678,7 +679,7 @@ fn a_lost_lease_in_a_pause_is_recorded_and_retried_after_it() {
     assert_eq!(code(sim.claim("a")), Code::RunPaused);
     sim.resume().unwrap();
     sim.run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -696,7 +697,7 @@ fn a_gate_is_answered_in_a_pause_and_opens_at_resume() {
     assert_eq!(dispatched(&mut sim), Vec::<String>::new());
     sim.resume().unwrap();
     sim.run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -717,7 +718,7 @@ fn a_final_step_waits_for_resume() {
     sim.complete("last").unwrap();
     assert_eq!(sim.outcome(), None);
     sim.resume().unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use expect_test::expect;
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Claimed, ManualOutcome, Reply, TimerKind};
-use stepwell_kernel::effect::{Effect, Outcome, Target};
+use stepwell_kernel::effect::{Effect, RunOutcome, Target};
 use stepwell_kernel::event::{Body, Rollback, SkipReason};
-use stepwell_kernel::plan::{Edge, Entry, ErrorClass, Join, Net, Route, Step, StepNo, WaitOn};
+use stepwell_kernel::plan::{Edge, EntryPoint, ErrorClass, Join, Net, Route, Step, StepNo, WaitOn};
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::state::Status;
 
@@ -70,7 +70,7 @@ fn c49_a_held_step_that_is_retried_lets_its_dependents_run() {
         RunCompleted
     "#]]
     .assert_eq(&sim.log_from(seq));
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     assert_eq!(code(retry_step(&mut sim, "b")), Code::RunTerminal);
     let hint = retry_step(&mut sim, "b").unwrap_err().message;
     assert!(hint.contains("RETRY_RUN"), "{hint}");
@@ -108,7 +108,7 @@ fn a_held_step_does_not_stop_the_others() {
     sim.advance_to_next_timer().unwrap();
     assert!(sim.outcome().is_none(), "work in flight ends first");
     sim.complete("c").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn c48_a_started_step_ends_as_failed_and_its_next_attempt_is_skipped() {
         assert_eq!(refused(skip_step(&mut sim, "a")), Code::StepTerminal);
         assert_eq!(refused(retry_step(&mut sim, "a")), Code::StepTerminal);
         sim.run("b").unwrap();
-        assert_eq!(sim.outcome(), Some(Outcome::Succeeded), "{state}");
+        assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded), "{state}");
     }
 }
 
@@ -296,7 +296,7 @@ fn skipping_a_loop_ends_its_items() {
     "#]]
     .assert_eq(&sim.log_from(seq));
     sim.run("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn skipping_an_item_lets_the_loop_go_on() {
     sim.claim("a[1]").unwrap();
     skip_step(&mut sim, "a[1]").unwrap();
     sim.run("a[2]").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_step_that_fires_for_each_token_is_not_skipped_before_one_comes() {
         Edge::plain(StepNo(0), StepNo(1)),
         Edge::plain(StepNo(1), StepNo(2)),
     ];
-    plan.policy.entry = Entry::Step(StepNo(0));
+    plan.policy.entry = EntryPoint::Step(StepNo(0));
     let mut sim = Sim::started(plan);
     // Its branch may never be taken: a token for `c` would come out of nothing.
     assert_eq!(refused(skip_step(&mut sim, "b")), Code::StepNotEligible);
@@ -359,7 +359,7 @@ fn a_step_that_fires_for_each_token_is_not_skipped_before_one_comes() {
     skip_step(&mut sim, "b").unwrap();
     sim.run("c").unwrap();
     assert_eq!(sim.status("b"), Some(Status::Skipped));
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn a_final_step_that_was_skipped_does_not_run() {
     let mut sim = Sim::started(plan);
     skip_step(&mut sim, "last").unwrap();
     sim.run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
     assert_eq!(sim.count("StepStarted"), 1);
 }
 
@@ -390,7 +390,7 @@ fn a_retried_step_starts_from_nothing() {
     // A late result of the attempt before is of an execution that is over.
     assert_eq!(code(sim.complete("a")), Code::StepNotRunning);
     sim.run("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::{Value as Json, json};
-use stepwell_kernel::command::{Actor, Already, Reply, Role};
+use stepwell_kernel::command::{Actor, EarlierResult, Reply, Role};
 use stepwell_kernel::effect::{Effect, Priority};
 use stepwell_kernel::event::Body;
 use stepwell_kernel::plan::{ErrorClass, Net};
@@ -375,8 +375,8 @@ fn a_repeated_signal_is_answered_as_the_first_time_and_changes_nothing() {
             let root = actor("root", Role::System);
             let first = send(&mut sim, "once", kind, root.clone());
             let expected = match &first {
-                Ok(Reply::Done) => Already::SignalAccepted,
-                Ok(Reply::Refused(it)) => Already::SignalRejected(it.code.name().into()),
+                Ok(Reply::Done) => EarlierResult::SignalAccepted,
+                Ok(Reply::Refused(it)) => EarlierResult::SignalRejected(it.code.name().into()),
                 // Nothing was recorded in a run that has ended, so there is nothing to repeat.
                 _ => {
                     assert!(sim.phase().is_ended());
@@ -390,7 +390,7 @@ fn a_repeated_signal_is_answered_as_the_first_time_and_changes_nothing() {
             let again = sim.signal_as("once", "CANCEL", json!({ "reason": "no" }), None, root);
             assert_eq!(
                 again,
-                Ok(Reply::Already(Box::new(expected))),
+                Ok(Reply::Duplicate(Box::new(expected))),
                 "{phase} {kind:?}"
             );
             assert_eq!(sim.state, before, "{phase} {kind:?}");
@@ -422,7 +422,10 @@ fn a_run_takes_sixty_signals_a_minute() {
     assert_eq!(code(more), Code::SignalRateLimited);
     // A repeated one is no new signal.
     let again = send(&mut sim, "s3", SignalKind::EscalateAlert, root());
-    assert_eq!(again, Ok(Reply::Already(Box::new(Already::SignalAccepted))));
+    assert_eq!(
+        again,
+        Ok(Reply::Duplicate(Box::new(EarlierResult::SignalAccepted)))
+    );
     // The first came 60 ms ago; exactly a minute after it there is room for one.
     sim.advance(60_000 - 60 - 1);
     assert_eq!(

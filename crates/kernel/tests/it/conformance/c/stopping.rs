@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::json;
 use stepwell_kernel::command::{ManualOutcome, Reply, TimerKind};
-use stepwell_kernel::effect::{Effect, Outcome, Priority, Target};
+use stepwell_kernel::effect::{Effect, Priority, RunOutcome, Target};
 use stepwell_kernel::event::{Body, Rollback, StopCause, UndoOutcome};
 use stepwell_kernel::plan::{ErrorClass, Net, OnFailure, Step, StepNo, WaitOn};
 use stepwell_kernel::rejection::Code;
@@ -12,7 +12,7 @@ use stepwell_kernel::state::{Phase, Status};
 use super::{child, compensating, held, looped, timers};
 use crate::support::{Sim, chain, code, constant, net, retry, task, tasks, undoable, waits};
 
-const NONE: Option<Outcome> = Some(Outcome::Cancelled(Rollback::None));
+const NONE: Option<RunOutcome> = Some(RunOutcome::Cancelled(Rollback::None));
 
 fn stop_effects(sim: &mut Sim) -> Vec<Effect> {
     let wanted = |effect: &Effect| {
@@ -109,7 +109,7 @@ fn a_cancel_ends_what_is_idle_and_awaits_what_is_not() {
     sim.complete("leased").unwrap();
     sim.expire_lease("each[1]").unwrap();
     assert_eq!(sim.outcome(), None, "the child is awaited");
-    sim.child_ended("child", Outcome::Cancelled(Rollback::None), json!({}))
+    sim.child_ended("child", RunOutcome::Cancelled(Rollback::None), json!({}))
         .unwrap();
     expect![[r#"
         StepCompleted leased
@@ -216,7 +216,7 @@ fn the_first_cause_wins_over_a_later_cancel() {
     // A signal is taken, since the contract's run is RUNNING, and changes nothing.
     assert_eq!(sim.signal("CANCEL", json!({})), Ok(Reply::Done));
     sim.complete("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn compensate_beats_abort_whichever_comes_first() {
         sim.fail(second, ErrorClass::Policy).unwrap();
         assert_eq!(sim.phase(), Phase::Compensating, "{first} first");
         sim.run_undo("done").unwrap();
-        assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
         // The cause is still the first.
         let message = format!("{first}: it broke");
         assert!(
@@ -266,7 +266,7 @@ fn two_aborts_undo_nothing() {
     let mut sim = two_failures(task("one"), task("two"));
     sim.fail("one", ErrorClass::Policy).unwrap();
     sim.fail("two", ErrorClass::Policy).unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::None)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_step_that_succeeds_while_the_run_stops_is_undone_too() {
     );
     sim.complete("a").unwrap();
     sim.run_undo("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Failed(Rollback::Complete)));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
 }
 
 fn undoing() -> Sim {
@@ -336,7 +336,7 @@ fn a_cancel_during_undoing_finishes_the_undo_in_flight() {
     sim.complete_undo("b").unwrap();
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
     assert_eq!(
         undos(&sim),
@@ -353,7 +353,7 @@ fn a_cancel_during_undoing_with_no_undo_in_flight_ends_at_once() {
     sim.cancel().unwrap();
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
     assert_eq!(
         undos(&sim),
@@ -370,7 +370,10 @@ fn a_cancel_that_asks_for_undoing_undoes() {
     sim.run("a").unwrap();
     sim.cancel_with(true).unwrap();
     sim.run_undo("a").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Cancelled(Rollback::Complete)));
+    assert_eq!(
+        sim.outcome(),
+        Some(RunOutcome::Cancelled(Rollback::Complete))
+    );
 }
 
 #[test]
@@ -400,7 +403,7 @@ fn c50_an_emergency_stop_needs_a_reason_raises_p1_and_cancels_everything() {
     );
     sim.confirm_kill("leased").unwrap();
     sim.confirm_kill("each[1]").unwrap();
-    sim.child_ended("child", Outcome::Cancelled(Rollback::None), json!({}))
+    sim.child_ended("child", RunOutcome::Cancelled(Rollback::None), json!({}))
         .unwrap();
     assert_eq!(sim.outcome(), NONE);
     assert!(
@@ -478,7 +481,7 @@ fn an_emergency_stop_during_undoing_starts_no_further_undo() {
     sim.complete_undo("b").unwrap();
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
 }
 
@@ -499,7 +502,7 @@ fn a_forced_emergency_stop_during_undoing_gives_up_the_undo_in_flight() {
     .assert_eq(&sim.log_from(seq));
     assert_eq!(
         sim.outcome(),
-        Some(Outcome::Cancelled(Rollback::Incomplete))
+        Some(RunOutcome::Cancelled(Rollback::Incomplete))
     );
     assert_eq!(
         undos(&sim),
@@ -533,5 +536,5 @@ fn a_step_whose_failure_is_skipped_does_not_stop_the_run() {
     let mut sim = Sim::started(chain(vec![one, task("b")]));
     sim.run_failing("a", ErrorClass::Policy).unwrap();
     sim.run("b").unwrap();
-    assert_eq!(sim.outcome(), Some(Outcome::Succeeded));
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
 }

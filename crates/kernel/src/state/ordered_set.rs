@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
     from = "Written<T>",
     bound(deserialize = "T: Copy + Ord + Deserialize<'de>")
 )]
-pub struct Line<T> {
+pub struct OrderedSet<T> {
     order: BTreeMap<u64, T>,
     #[serde(skip_serializing)]
     places: BTreeMap<T, u64>,
@@ -25,10 +25,10 @@ struct Written<T> {
     next: u64,
 }
 
-impl<T: Copy + Ord> From<Written<T>> for Line<T> {
-    fn from(written: Written<T>) -> Line<T> {
+impl<T: Copy + Ord> From<Written<T>> for OrderedSet<T> {
+    fn from(written: Written<T>) -> OrderedSet<T> {
         let places = written.order.iter().map(|(place, value)| (*value, *place));
-        Line {
+        OrderedSet {
             places: places.collect(),
             order: written.order,
             next: written.next,
@@ -36,9 +36,9 @@ impl<T: Copy + Ord> From<Written<T>> for Line<T> {
     }
 }
 
-impl<T> Default for Line<T> {
-    fn default() -> Line<T> {
-        Line {
+impl<T> Default for OrderedSet<T> {
+    fn default() -> OrderedSet<T> {
+        OrderedSet {
             order: BTreeMap::new(),
             places: BTreeMap::new(),
             next: 0,
@@ -46,7 +46,7 @@ impl<T> Default for Line<T> {
     }
 }
 
-impl<T: Copy + Ord> Line<T> {
+impl<T: Copy + Ord> OrderedSet<T> {
     /// Lets a value in at the end; one that is in the line keeps its place.
     pub fn push(&mut self, value: T) {
         if !self.places.contains_key(&value) {
