@@ -15,6 +15,7 @@ pub mod handler;
 pub mod logs;
 pub mod outcome;
 mod pipeline;
+mod report;
 pub mod resources;
 mod retained;
 mod scope;

@@ -3,8 +3,8 @@
 //! One job is one execution of one step-run. It ends with exactly one report, whatever happens to it:
 //! done, failed, waiting, or stopped as it was told. What a report leads to is decided elsewhere.
 
-mod became;
 mod job;
+mod large_values;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 use crate::handler::Handlers;
 use crate::resources::WorkerResources;
 use crate::warm_pool::WarmPool;
-use became::command;
 
 /// How long a job that was stopped may take beyond its programs' grace: its log is written yet.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -119,8 +118,8 @@ impl Crew {
         self.shared.running().insert(slot, cancelled.clone());
         let shared = Arc::clone(&self.shared);
         self.handle.spawn(async move {
-            let became = shared.work(&job, cancelled).await;
-            report(&job, command(&job, became));
+            let command = shared.work(&job, cancelled).await;
+            report(&job, command);
             // Only then: whoever sees that nobody works any more has all reports.
             shared.running().remove(&slot);
         });

@@ -11,10 +11,11 @@ mod script;
 mod task;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
-use stepwell_kernel::command::WaitFor;
+use stepwell_kernel::command::{Claim, Command, WaitFor};
 use stepwell_kernel::event::{CalledRun, Patch};
 use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::{ErrorClass, Plan};
@@ -22,10 +23,11 @@ use tokio::time::Instant;
 
 use crate::expression_location;
 use crate::outcome::{TaskOutcome, ToolError};
+use crate::report;
 use crate::resources::WorkerResources;
 use crate::scope::{self, ScopeView, StepInputs};
 use crate::secrets::Redactor;
-use crate::tool::{StopReason, TaskContext, ToolCall};
+use crate::tool::{TaskContext, ToolCall};
 use outcome_view::OutcomeView;
 use progress::{PipelineProgress, WaitPurpose};
 use rules::NextAction;
@@ -69,27 +71,12 @@ impl Pipeline {
     }
 }
 
-/// How an execution of a pipeline ended.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    /// All is done.
-    Completed { output: Json, ctx: Patch },
-    /// It failed.
-    Failed { error: ToolError, ctx: Patch },
-    /// The step waits; the memo says how to go on.
-    Waits {
-        wait: WaitFor,
-        timeout: Option<Duration>,
-        memo: Json,
-    },
-    /// It was told to stop.
-    Stopped(StopReason),
-}
-
 /// What a pipeline runs in.
 pub(crate) struct PipelineContext<'a> {
     pub(crate) resources: &'a WorkerResources,
     pub(crate) plan: &'a Plan,
+    /// The claim that the report of this execution carries.
+    pub(crate) claim: &'a Claim,
     /// The step's name.
     pub(crate) step: &'a str,
     pub(crate) fixed: StepInputs,
@@ -101,13 +88,9 @@ pub(crate) struct PipelineContext<'a> {
     pub(crate) may_wait: bool,
 }
 
-/// What doing a task came to.
-enum Done {
-    /// What became of it, and the arguments that it was done with.
-    TaskOutcome(TaskOutcome, Map<String, Json>),
-    Waits(WaitFor, Option<Duration>, WaitPurpose),
-    Stopped(StopReason),
-}
+/// What one task came to: its outcome with the arguments that it was given, or the report that ends this
+/// execution of the step, because the step waits or was stopped.
+type Performed = ControlFlow<Command, (TaskOutcome, Map<String, Json>)>;
 
 impl PipelineContext<'_> {
     /// Runs the tasks from where the memo says, else from the first.
@@ -116,7 +99,7 @@ impl PipelineContext<'_> {
         pipeline: &Pipeline,
         memo: Option<&Json>,
         payload: Option<&Json>,
-    ) -> Ending {
+    ) -> Command {
         let mut now = match memo.map(PipelineProgress::read) {
             None => PipelineProgress::default(),
             Some(Ok(progress)) => progress,
@@ -133,8 +116,8 @@ impl PipelineContext<'_> {
                 return self.failed(error, patch(now.vars.ctx));
             }
             let started = Instant::now();
-            let done = match came.take() {
-                Some(outcome) => Done::TaskOutcome(outcome, self.args.clone()),
+            let performed = match came.take() {
+                Some(outcome) => ControlFlow::Continue((outcome, self.args.clone())),
                 None => {
                     if now.attempt == 1 {
                         now.come_to_next();
@@ -142,16 +125,9 @@ impl PipelineContext<'_> {
                     self.perform(task, &now).await
                 }
             };
-            let (mut outcome, args) = match done {
-                Done::TaskOutcome(outcome, args) => (outcome, args),
-                Done::Stopped(stop) => return Ending::Stopped(stop),
-                Done::Waits(wait, timeout, resumed) => {
-                    return Ending::Waits {
-                        wait,
-                        timeout,
-                        memo: now.memo(resumed),
-                    };
-                }
+            let (mut outcome, args) = match performed {
+                ControlFlow::Continue(performed) => performed,
+                ControlFlow::Break(report) => return report,
             };
             if outcome.error.is_none()
                 && let Err(error) = returns(task, &outcome.result)
@@ -178,14 +154,10 @@ impl PipelineContext<'_> {
                         "attempt {attempt} is followed by another in {secs} s"
                     ));
                     if delay >= LONG_BACKOFF && self.may_wait {
-                        return Ending::Waits {
-                            wait: WaitFor::Timer,
-                            timeout: Some(delay),
-                            memo: now.memo(WaitPurpose::Retry),
-                        };
+                        return self.waits(WaitFor::Timer, Some(delay), &now, WaitPurpose::Retry);
                     }
-                    if let Some(stop) = self.sleep(delay).await {
-                        return Ending::Stopped(stop);
+                    if self.sleep(delay).await.is_break() {
+                        return report::killed(self.claim);
                     }
                 }
                 Err(error) => {
@@ -196,18 +168,25 @@ impl PipelineContext<'_> {
         }
         let mut output = now.output(pipeline.keeps_results);
         self.redactor.json(&mut output);
-        Ending::Completed {
-            output,
-            ctx: self.clean(patch(now.vars.ctx)),
-        }
+        let ctx = self.clean(patch(now.vars.ctx));
+        report::completed(self.claim, output, ctx, Vec::new())
     }
 
-    fn failed(&self, mut error: ToolError, ctx: Patch) -> Ending {
+    fn failed(&self, mut error: ToolError, ctx: Patch) -> Command {
         error.message = self.redactor.text(&error.message).into_owned();
-        Ending::Failed {
-            error,
-            ctx: self.clean(ctx),
-        }
+        report::failed(self.claim, error, self.clean(ctx))
+    }
+
+    /// The step waits; its memo says how to go on.
+    fn waits(
+        &self,
+        wait: WaitFor,
+        timeout: Option<Duration>,
+        now: &PipelineProgress,
+        purpose: WaitPurpose,
+    ) -> Command {
+        let memo = Some(now.memo(purpose));
+        report::waiting(self.claim, wait, timeout, Vec::new(), memo)
     }
 
     fn clean(&self, mut ctx: Patch) -> Patch {
@@ -248,10 +227,12 @@ impl PipelineContext<'_> {
     }
 
     /// Does a task once.
-    async fn perform(&self, task: &PipelineTask, now: &PipelineProgress) -> Done {
+    async fn perform(&self, task: &PipelineTask, now: &PipelineProgress) -> Performed {
         let prepared = match self.prepare(task, now).await {
             Ok(prepared) => prepared,
-            Err(error) => return Done::TaskOutcome(TaskOutcome::failed(error), self.args.clone()),
+            Err(error) => {
+                return ControlFlow::Continue((TaskOutcome::failed(error), self.args.clone()));
+            }
         };
         let (call, timeout) = prepared;
         match task.kind.as_str() {
@@ -266,10 +247,10 @@ impl PipelineContext<'_> {
                 };
                 let mut outcome = TaskOutcome::ok(result);
                 self.redact(&mut outcome);
-                Done::TaskOutcome(outcome, call.args)
+                ControlFlow::Continue((outcome, call.args))
             }
-            "sleep" => self.nap(&call).await,
-            "playbook" => self.call(&call, timeout),
+            "sleep" => self.nap(&call, now).await,
+            "playbook" => self.call(&call, timeout, now),
             kind => match self.resources.tool(kind) {
                 Some(tool) => {
                     let cx = TaskContext {
@@ -281,15 +262,15 @@ impl PipelineContext<'_> {
                     };
                     let mut outcome = tool.run(&call, &cx).await;
                     if cx.cancelled.is_cancelled() && outcome.error.is_some() {
-                        return Done::Stopped(StopReason::Cancelled);
+                        return ControlFlow::Break(report::killed(self.claim));
                     }
                     self.redact(&mut outcome);
-                    Done::TaskOutcome(wrapped(kind, outcome), call.args)
+                    ControlFlow::Continue((wrapped(kind, outcome), call.args))
                 }
                 None => {
                     let message = format!("this worker has no tool `{kind}`");
                     let error = ToolError::invalid("TOOL_MISSING", message);
-                    Done::TaskOutcome(TaskOutcome::failed(error), call.args)
+                    ControlFlow::Continue((TaskOutcome::failed(error), call.args))
                 }
             },
         }
@@ -370,44 +351,55 @@ impl PipelineContext<'_> {
     }
 
     /// A sleep in the middle of a block.
-    async fn nap(&self, call: &ToolCall) -> Done {
+    async fn nap(&self, call: &ToolCall, now: &PipelineProgress) -> Performed {
         let fixed = call.fields.get("duration_ms").and_then(Json::as_u64);
         let length = fixed.map(Duration::from_millis);
         let Some(length) = length.or_else(|| task::duration(call.fields.get("duration")?)) else {
             let error = ToolError::invalid("TOOL_FIELD", "`duration` is no length of time");
-            return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
+            return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
         };
         if length >= LONG_SLEEP && self.may_wait {
-            return Done::Waits(WaitFor::Timer, Some(length), WaitPurpose::Slept);
+            let report = self.waits(WaitFor::Timer, Some(length), now, WaitPurpose::Slept);
+            return ControlFlow::Break(report);
         }
         match self.sleep(length).await {
-            Some(stop) => Done::Stopped(stop),
-            None => Done::TaskOutcome(TaskOutcome::ok(progress::slept()), call.args.clone()),
+            ControlFlow::Break(()) => ControlFlow::Break(report::killed(self.claim)),
+            ControlFlow::Continue(()) => {
+                ControlFlow::Continue((TaskOutcome::ok(progress::slept()), call.args.clone()))
+            }
         }
     }
 
-    async fn sleep(&self, length: Duration) -> Option<StopReason> {
+    /// Sleeps; breaks off if the step is cancelled.
+    async fn sleep(&self, length: Duration) -> ControlFlow<()> {
         tokio::select! {
-            () = tokio::time::sleep(length) => None,
-            () = self.cx.cancelled.cancelled() => Some(StopReason::Cancelled),
+            () = tokio::time::sleep(length) => ControlFlow::Continue(()),
+            () = self.cx.cancelled.cancelled() => ControlFlow::Break(()),
         }
     }
 
     /// A call of another definition in the middle of a block: the step waits for that run.
-    fn call(&self, call: &ToolCall, timeout: Option<Duration>) -> Done {
+    fn call(
+        &self,
+        call: &ToolCall,
+        timeout: Option<Duration>,
+        now: &PipelineProgress,
+    ) -> Performed {
         let text = |name: &str| call.text(name).map(|it| it.map(str::to_owned));
         let called = text("path").and_then(|path| Ok((path, text("return_step")?)));
         let (path, return_step) = match called {
             Ok((Some(path), return_step)) if !path.trim().is_empty() => (path, return_step),
             Ok(_) => {
                 let error = ToolError::invalid("TOOL_FIELD", "`path` is empty");
-                return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
+                return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
             }
-            Err(error) => return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone()),
+            Err(error) => {
+                return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
+            }
         };
         if !self.may_wait {
             let error = ToolError::invalid("UNDO_CANNOT_WAIT", "an undo cannot call another run");
-            return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
+            return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
         }
         let input = Json::Object(call.args.clone());
         let mut clean = input.clone();
@@ -416,13 +408,13 @@ impl PipelineContext<'_> {
             let message = "a secret cannot be handed to another run, which would write it down; \
                            name it in the definition that is called";
             let error = ToolError::invalid("SECRET_IN_CALL", message);
-            return Done::TaskOutcome(TaskOutcome::failed(error), call.args.clone());
+            return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
         }
         let wait = WaitFor::Child {
             call: CalledRun { path, return_step },
             input,
         };
-        Done::Waits(wait, timeout, WaitPurpose::Called)
+        ControlFlow::Break(self.waits(wait, timeout, now, WaitPurpose::Called))
     }
 }
 

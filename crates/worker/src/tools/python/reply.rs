@@ -31,7 +31,7 @@ pub(super) enum PythonReply {
         value: Json,
         notes: Vec<String>,
     },
-    PythonExit {
+    Exit {
         code: i64,
     },
     Refused {
@@ -110,10 +110,10 @@ fn answered(answer: PythonReply, pid: Option<i32>, cx: &TaskContext) -> TaskOutc
             }
             TaskOutcome::ok(value).with("py", json!({ "pid": pid, "notes": notes }))
         }
-        PythonReply::PythonExit { code: 0 } => {
+        PythonReply::Exit { code: 0 } => {
             TaskOutcome::ok(Json::Null).with("py", json!({ "pid": pid }))
         }
-        PythonReply::PythonExit { code } => TaskOutcome::failed(ToolError::new(
+        PythonReply::Exit { code } => TaskOutcome::failed(ToolError::new(
             ErrorClass::Unknown,
             codes::PYTHON_EXIT,
             format!("the code ended with sys.exit({code})"),
