@@ -1,5 +1,5 @@
-//! A definition that a command was given, and what is wrong with it. A path that cannot be read is a
-//! problem of that file like any other.
+//! A definition from the command line, with its problems. An unreadable path is reported as a problem
+//! of the file.
 
 use stepwell::files::read;
 use stepwell_dialects::{Loaded, Problem, Severity, Source, load, problem};
@@ -8,7 +8,7 @@ use stepwell_kernel::plan::Plan;
 
 use crate::term::Paint;
 
-/// A definition and what became of loading it.
+/// A definition and the result of loading it.
 #[derive(Debug)]
 pub(crate) struct Definition {
     /// The text; empty if it could not be read.
@@ -44,7 +44,7 @@ impl Definition {
         (errors, problems.len() - errors)
     }
 
-    /// The problems with the places they stand at; ends with an empty line if there are any.
+    /// The problems with their source lines; ends with an empty line if there are any problems.
     pub(crate) fn render(&self, paint: Paint) -> String {
         if self.loaded.problems.is_empty() {
             return String::new();
@@ -53,13 +53,13 @@ impl Definition {
         format!("{}\n\n", text.trim_end())
     }
 
-    /// The hash of the text, if it could be read.
+    /// The SHA-256 of the text; none if the file could not be read.
     pub(crate) fn sha256(&self) -> Option<String> {
         let text = self.source.text();
         (!text.is_empty()).then(|| sha256_hex(text))
     }
 
-    /// The first error, and how many more there are, for programs that do not read the rest.
+    /// Writes the first error and the number of further errors as JSON to standard error.
     pub(crate) fn tell_program(&self) {
         let is_error = |it: &&Problem| it.severity == Severity::Error;
         if let Some(first) = self.loaded.problems.iter().find(is_error) {
@@ -71,7 +71,7 @@ impl Definition {
         }
     }
 
-    /// The plan, unless there was an error.
+    /// The plan; none if the definition has errors.
     pub(crate) fn into_plan(self) -> Option<Plan> {
         let (errors, _) = self.counts();
         self.loaded.plan.filter(|_| errors == 0)

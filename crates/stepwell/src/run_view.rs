@@ -1,4 +1,4 @@
-//! A run as a store has it, read without an engine: nobody need be running.
+//! Reads the state of a run from the store, without an engine.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use stepwell_kernel::state::State;
 
 use crate::run::tree::Live;
 
-/// A run as it is in a store.
+/// The state of a run, folded from the events in the store.
 #[derive(Debug)]
 pub(crate) struct RunView {
     pub(crate) run: RunNo,
@@ -39,7 +39,7 @@ impl RunView {
         Ok(view)
     }
 
-    /// Reads what has happened since; says how many events that were.
+    /// Reads and applies new events; returns their number.
     pub(crate) fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
         let fresh = read_events(store, &self.state.run_id, self.state.seq)?;
         for event in &fresh {
@@ -50,7 +50,7 @@ impl RunView {
         Ok(count)
     }
 
-    /// As it is drawn.
+    /// The form in which the tree draws a run.
     pub(crate) fn live(&self) -> Live<'_> {
         Live {
             plan: &self.plan,
@@ -58,7 +58,7 @@ impl RunView {
         }
     }
 
-    /// The ids of the runs that this one's steps have waited for, as its log has them.
+    /// The ids of the child runs that steps of this run have waited for, in log order.
     pub(crate) fn child_ids(&self) -> Vec<String> {
         let key = |event: &Event| match &event.body {
             Body::StepWaiting {
@@ -71,8 +71,8 @@ impl RunView {
     }
 }
 
-/// The runs below a run: those it started, those they started. A child that is asked for and not there
-/// yet is only a name.
+/// The child runs of a run, and their child runs. A child run that is requested but not created yet has
+/// only an id.
 #[derive(Debug, Default)]
 pub(crate) struct ChildRuns {
     pub(crate) ids: Vec<String>,
