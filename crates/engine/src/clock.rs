@@ -1,6 +1,7 @@
-//! Clocks: the machine's, and one that jumps.
+//! Clocks: the machine's, and one that moves only when it is told to.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use stepwell_kernel::time::Time;
 
@@ -17,35 +18,47 @@ impl Clock for SystemClock {
             .unwrap_or_default();
         Time(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
-
-    fn wait_until(&mut self, until: Time) {
-        let wait = until.since(self.now());
-        if wait > 0 {
-            std::thread::sleep(Duration::from_millis(wait));
-        }
-    }
 }
 
-/// A clock that stands still and jumps when someone waits.
-#[derive(Clone, Copy, Debug)]
+/// A clock that stands still until it is moved. Many may read it while one moves it.
+#[derive(Debug)]
 pub struct VirtualClock {
-    now: Time,
+    now: AtomicI64,
 }
 
 impl VirtualClock {
     /// A clock that shows `now`.
     #[must_use]
     pub fn at(now: Time) -> VirtualClock {
-        VirtualClock { now }
+        VirtualClock {
+            now: AtomicI64::new(now.0),
+        }
     }
 }
 
 impl Clock for VirtualClock {
     fn now(&self) -> Time {
-        self.now
+        Time(self.now.load(Ordering::SeqCst))
     }
 
-    fn wait_until(&mut self, until: Time) {
-        self.now = self.now.max(until);
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
+    fn advance_to(&self, time: Time) {
+        self.now.fetch_max(time.0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_virtual_clock_is_never_moved_back() {
+        let clock = VirtualClock::at(Time(10));
+        clock.advance_to(Time(30));
+        clock.advance_to(Time(20));
+        assert_eq!(clock.now(), Time(30));
     }
 }

@@ -3,11 +3,13 @@
 //! - `store`: the port of the databases, with the memory store that is the oracle for the others;
 //!   `suite`: what every store must do, as code that any store can run.
 //! - `coordinator`: holds the hot runs and turns decisions into commits; no thread, no clock.
-//! - `engine`: the coordinator in line, on the caller's thread; `service`: the coordinator with threads.
+//! - `service`: the coordinator in a loop with a clock, a worker and committers: the engine that everything
+//!   runs on; `engine`: the same loop in line, on the caller's thread, for tests.
 //! - `outbox`: takes what was committed to sinks outside; `projector`: keeps the contract's snapshots.
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
 //! - `outside`: what other engines report about runs.
-//! - `mock`: drives runs with pretended work.
+//! - `mock`: a worker that pretends.
+//! - `read`: a run out of a store, for those who only look.
 //!
 //! No SQL, no HTTP, and no rule about workflows: those are the kernel's.
 
@@ -22,6 +24,7 @@ pub mod outbox;
 mod outside;
 pub mod port;
 pub mod projector;
+pub mod read;
 pub mod rows;
 pub mod service;
 mod start;
@@ -29,7 +32,7 @@ pub mod store;
 pub mod suite;
 mod ticker;
 
-pub use engine::{Alert, Engine};
+pub use engine::Engine;
 pub use error::Error;
 pub use outside::{Recorded, record_outside};
 pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};

@@ -13,8 +13,8 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use crate::coordinator::{Config, Draft, HotRun};
-use crate::engine::read_events;
 use crate::error::Error;
+use crate::read;
 use crate::store::{AppendResult, Batch, CommitId, SessionNo, Store};
 
 /// How many times an append is made again because others were faster.
@@ -100,7 +100,7 @@ pub fn record_outside(
                 return Ok(recorded(plan, run_id, &event));
             }
             Some(AppendResult::KeyExists) => {
-                let events = read_events(store, run_id, 0)?;
+                let events = read::events(store, run_id, 0)?;
                 let first = events.iter().find(|it| it.key(plan) == key);
                 if let Some(first) = first {
                     return Ok(recorded(plan, run_id, first));

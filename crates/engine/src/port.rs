@@ -1,17 +1,26 @@
 //! Ports: what the engine needs from the world beside its store, each a handful of methods.
 
+use std::fmt;
 use std::sync::Arc;
 
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 /// Where the time comes from.
-pub trait Clock {
+pub trait Clock: fmt::Debug + Send + Sync {
     /// The time.
     fn now(&self) -> Time;
 
-    /// Returns once it is `until`; a virtual clock jumps there.
-    fn wait_until(&mut self, until: Time);
+    /// Whether time passes only by `advance_to`. An engine with such a clock never sleeps.
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    /// Moves a virtual clock forward to `time`; a clock is never moved back. The machine's clock cannot
+    /// be moved.
+    fn advance_to(&self, time: Time) {
+        let _ = time;
+    }
 }
 
 /// Finds definitions for child runs.

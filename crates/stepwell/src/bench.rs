@@ -1,5 +1,5 @@
-//! `stepwell bench`: runs named workloads on a store, and compares them with the bare store on the same
-//! disk at the same time. Every result names the sync mode.
+//! `stepwell bench`: named workloads on a chosen store, beside the bare store on the same disk in the
+//! same minute. Every figure says how it was synced.
 
 mod bench_store;
 mod load_generator;
@@ -8,15 +8,14 @@ mod tools;
 mod workload;
 mod workload_report;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use stepwell_engine::coordinator::{Config, Message, Serves};
-use stepwell_engine::port::NoCatalog;
-use stepwell_engine::service::Service;
+use stepwell_engine::service::{Service, Setup};
 use stepwell_engine::store::{OutsideEvent, Store};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::plan::Plan;
@@ -31,23 +30,23 @@ use resource_usage::CpuUsage;
 use workload::{EVENT, NAMES, Workload};
 use workload_report::WorkloadFigures;
 
-/// The maximum time to wait for the end of the runs of a workload.
+/// How long a workload that counts runs may take.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// Measure the throughput of the engine on this machine
+/// Measure this machine, this store and this engine
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Workloads:
-  chain-1, chain-3, chain-10    sequential no-op steps, many concurrent runs
-  chain-1000, chain-10000       the same with more steps
-  idle                          ten steps, one run at a time: latency of a run
-  fan-out                       one step, 1,000 parallel steps, one step
+  chain-1, chain-3, chain-10    steps one after the other that do nothing, many runs at a time
+  chain-1000, chain-10000       the same, longer
+  idle                          ten steps, one run at a time: how long one takes
+  fan-out                       one step, 1,000 in parallel, one step
   loop                          a loop over 100,000 items
-  waiting                       1,000,000 waiting runs, then chains, then events for some of the waiting runs
+  waiting                       1,000,000 runs that wait, chains beside them, then some are woken
 
-`stepwell bench tools` measures steps with real work: programs, requests, queries.
+`stepwell bench tools` measures steps that do real work: programs, requests, queries.
 
 Examples:
   stepwell bench                                     chain-10 and idle on SQLite
@@ -55,34 +54,34 @@ Examples:
   stepwell bench chain-10 --store postgres://localhost/bench --servers 2
   stepwell bench waiting --waiting 100000
 
-Each result is compared with the bare store: rows of the same size, in batches of the same size, with
-the same sync mode, on the same disk. Run no other programs on the machine during the benchmark.
+Each figure stands beside the bare store: rows of the same size in batches of the same size, with the
+same sync mode, on the same disk, in the same run. Nothing else should run on the machine.
 
 Exit codes: 0 measured, 1 the store cannot be used, 2 wrong usage."
 )]
 pub(crate) struct BenchArgs {
-    /// Workloads; `all` for all workloads
+    /// Which; `all` for every one of them
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Store: `sqlite:PATH` (a new file), `postgres://…` (a new schema) or `memory:`
+    /// Where: `sqlite:PATH` (a new file), `postgres://…` (a new schema), `memory:`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Number of concurrent runs
+    /// How many runs at a time
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     concurrency: u64,
-    /// Duration of the measurement in seconds
+    /// How long to measure
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
-    /// Sync mode of SQLite
+    /// When a commit of SQLite is on disk
     #[arg(long, value_enum, default_value_t = SyncMode::Full)]
     sync: SyncMode,
-    /// Number of engines that share the store; more than one needs PostgreSQL
+    /// How many engines share the store; more than one needs PostgreSQL
     #[arg(long, value_name = "N", default_value_t = 1)]
     servers: usize,
-    /// Number of waiting runs in the workload `waiting`
+    /// How many runs wait in the workload `waiting`
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     waiting: u32,
-    /// Output format
+    /// How to print it
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(subcommand)]
@@ -96,11 +95,11 @@ enum BenchCommand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SyncMode {
-    /// A commit is on disk before it is acknowledged
+    /// Before it is answered
     Full,
-    /// A commit is on disk some time after it is acknowledged
+    /// Some time later
     Normal,
-    /// The operating system decides when a commit is written to disk
+    /// When the system likes
     Off,
 }
 
@@ -121,7 +120,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let workloads = chosen(args)?;
     let store = BenchStore::of(args.store.as_deref(), args.sync)?;
     if args.servers > 1 && !matches!(store, BenchStore::Postgres { .. }) {
-        return usage("--servers greater than 1 needs --store postgres://…");
+        return usage("more than one server needs --store postgres://…");
     }
     for (name, workload) in workloads {
         let bench = WorkloadBench {
@@ -154,7 +153,9 @@ fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
     for name in names {
         let Some(known) = NAMES.iter().find(|(known, _)| known == name) else {
             let all = NAMES.map(|(name, _)| name).join(", ");
-            return usage(format!("unknown workload {name:?}; available: {all}, all"));
+            return usage(format!(
+                "there is no workload {name:?}; there are {all} and all"
+            ));
         };
         chosen.push(match known {
             (name, Workload::Waiting(_)) => (*name, Workload::Waiting(args.waiting)),
@@ -164,7 +165,7 @@ fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
     Ok(chosen)
 }
 
-/// One workload with its store and options.
+/// One workload.
 struct WorkloadBench<'a> {
     args: &'a BenchArgs,
     store: &'a BenchStore,
@@ -182,7 +183,7 @@ impl WorkloadBench<'_> {
         result
     }
 
-    /// Starts the engines on one store, with no-op handlers.
+    /// Engines on one store, with handlers that do nothing.
     fn engines(&self, load: &Arc<LoadGenerator>) -> Result<Vec<(Service, Arc<dyn Store>)>> {
         let mut engines = Vec::new();
         let first = self.store.open()?;
@@ -191,20 +192,17 @@ impl WorkloadBench<'_> {
                 0 => first.clone(),
                 _ => self.store.open()?,
             };
-            let handle = Arc::new(OnceLock::new());
-            let worker = NoopWorker {
-                load: load.clone(),
-                handle: handle.clone(),
-            };
+            let worker = NoopWorker { load: load.clone() };
             let config = Config {
                 name: format!("bench-{number}"),
                 serves: Serves::Everything,
                 capacity: 1_000_000,
                 ..Config::default()
             };
-            let service = Service::start(store.clone(), NoCatalog, config, worker)?;
-            // No run has started yet, so no thread has read the handle.
-            let _ = handle.set(service.handle());
+            let service = Service::start(Setup {
+                config,
+                ..Setup::new(store.clone(), worker)
+            })?;
             load.add(service.handle());
             engines.push((service, store));
         }
@@ -222,7 +220,7 @@ impl WorkloadBench<'_> {
         Ok(figures.beside(bare))
     }
 
-    /// Runs the workload for the configured time and counts.
+    /// Lets runs go through the engines for a while.
     fn measure(
         &self,
         load: &Arc<LoadGenerator>,
@@ -233,7 +231,7 @@ impl WorkloadBench<'_> {
             Workload::Idle => 1,
             Workload::FanOut(_) => self.args.concurrency.min(4),
             Workload::Loop(_) => 1,
-            // The state of a long run is large; 1,000 runs of 10,000 steps would need gigabytes.
+            // The states of long runs are large; ten thousand times a thousand would be gigabytes.
             Workload::Chain(steps) => self.args.concurrency.min(1_000_000 / u64::from(steps)),
             _ => self.args.concurrency,
         };
@@ -242,7 +240,7 @@ impl WorkloadBench<'_> {
         for _ in 0..concurrency {
             load.start()?;
         }
-        // Warm-up: caches fill and files grow.
+        // Caches fill, files grow.
         let one = matches!(workload, Workload::Loop(_));
         if !one {
             std::thread::sleep(Duration::from_secs(2).min(time));
@@ -252,7 +250,7 @@ impl WorkloadBench<'_> {
         if one {
             load.stop();
             if !load.wait_for(load.started(), PATIENCE) {
-                bail!("the run did not end within {} s", PATIENCE.as_secs());
+                bail!("the run did not end in {} s", PATIENCE.as_secs());
             }
         } else {
             std::thread::sleep(time);
@@ -260,10 +258,10 @@ impl WorkloadBench<'_> {
         let after = Counters::take(load, engines)?;
         let latencies = load.take_latencies();
         load.stop();
-        // Long runs are not finished: the store is deleted afterwards.
+        // Long runs are left where they are: the store goes anyway.
         let long = matches!(workload, Workload::Chain(steps) if steps > 100);
         if !long && !load.wait_for(load.started(), PATIENCE) {
-            bail!("the runs did not end within {} s", PATIENCE.as_secs());
+            bail!("the runs did not end in {} s", PATIENCE.as_secs());
         }
         let store = &engines[0].1;
         Ok(WorkloadFigures {
@@ -281,13 +279,13 @@ impl WorkloadBench<'_> {
         })
     }
 
-    /// Measures chains before and after many waiting runs exist.
+    /// Many runs that wait, and the cost of everything else beside them.
     fn waiting(&self, runs: u32) -> Result<Vec<WorkloadFigures>> {
         let chain: Arc<Plan> = self.workload.plan()?;
         let load = LoadGenerator::new(chain.clone(), "w");
         let engines = self.engines(&load)?;
         let mut alone = self.measure(&load, &engines, Workload::Chain(10))?;
-        alone.workload = "chain-10, no waiting runs".into();
+        alone.workload = "chain-10, nothing waits".into();
 
         load.set_plan(workload::waiting()?);
         let begin = Instant::now();
@@ -295,7 +293,7 @@ impl WorkloadBench<'_> {
         let bytes = engines[0].1.bytes()?;
         for _ in 0..runs {
             load.start()?;
-            // Limits the queue of the engine, which uses memory too.
+            // The queue in front of the engine is memory too.
             while load.started() - first > 20_000
                 && started_lag(&engines[0].1, load.started()) > 20_000
             {
@@ -313,7 +311,7 @@ impl WorkloadBench<'_> {
         let opened = opened.elapsed();
         let resident = resource_usage::resident();
         let mut beside = self.measure(&load, &engines, Workload::Chain(10))?;
-        beside.workload = format!("chain-10, {runs} waiting runs");
+        beside.workload = format!("chain-10, {runs} runs wait");
         beside.notes = vec![
             ("waitingRuns", f64::from(runs)),
             ("startedPerSecond", f64::from(runs) / parked.as_secs_f64()),
@@ -327,7 +325,7 @@ impl WorkloadBench<'_> {
         Ok(vec![alone, beside])
     }
 
-    /// Sends events to some waiting runs; returns the completed runs per second.
+    /// Wakes some of the runs that wait; how many a second.
     fn wake(
         &self,
         load: &Arc<LoadGenerator>,
@@ -363,7 +361,7 @@ impl WorkloadBench<'_> {
             }
         }
         if !load.wait_for(ended + open.len() as u64, PATIENCE) {
-            bail!("the runs that received an event did not end");
+            bail!("the runs that were woken did not end");
         }
         Ok(open.len() as f64 / begin.elapsed().as_secs_f64())
     }
@@ -374,7 +372,7 @@ fn now() -> stepwell_kernel::time::Time {
     stepwell_engine::clock::SystemClock.now()
 }
 
-/// How many requested runs are not in the store yet; runs are numbered in their order of creation.
+/// How far the store is behind what was asked for; runs are numbered as they come.
 fn started_lag(store: &Arc<dyn Store>, asked: u64) -> u64 {
     let filter = stepwell_engine::store::RunFilter {
         limit: 1,
@@ -388,7 +386,7 @@ fn started_lag(store: &Arc<dyn Store>, asked: u64) -> u64 {
     asked.saturating_sub(number)
 }
 
-/// Waits until the engines make no more commits.
+/// Waits until the engines have committed everything that they were asked for.
 fn settle(engines: &[(Service, Arc<dyn Store>)]) -> Result<()> {
     let commits = || -> u64 {
         let all = engines.iter().map(|(service, _)| service.stats());
@@ -403,7 +401,7 @@ fn settle(engines: &[(Service, Arc<dyn Store>)]) -> Result<()> {
         }
         seen = now;
     }
-    bail!("the engine does not become idle")
+    bail!("the engine does not come to rest")
 }
 
 fn stop(engines: Vec<(Service, Arc<dyn Store>)>) -> Result<()> {
@@ -413,7 +411,7 @@ fn stop(engines: Vec<(Service, Arc<dyn Store>)>) -> Result<()> {
     Ok(())
 }
 
-/// All counters at one time.
+/// Everything that is counted, at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     at: Instant,

@@ -1,11 +1,11 @@
-//! `stepwell check`: reports all problems of definitions, with line and column.
+//! `stepwell check`: every problem of every file, with its place.
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value as Json, json};
 use stepwell_dialects::problem;
 
-use crate::definition::Definition;
+use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::term::{self, Paint, Tone, count, one_line, pad};
@@ -20,15 +20,15 @@ Examples:
   stepwell check workflow.yaml -o json | jq '.files[].problems'
 
 Exit codes: 0 no errors, 1 errors (or warnings with --deny-warnings), 2 wrong usage.
-`stepwell explain CODE` explains a code.")]
+`stepwell explain CODE` says more about a code.")]
 pub(crate) struct CheckArgs {
-    /// Files with definitions; `-` reads standard input
+    /// The definitions; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Output format
+    /// How to print the result
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
-    /// Treat warnings as errors
+    /// Take warnings as errors
     #[arg(long)]
     deny_warnings: bool,
 }
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
         good &= ok;
         match args.output {
             OutputFormat::Human => {
-                term::print(&definition.render(paint))?;
+                term::print(&definition::problems(&definition, paint))?;
                 let columns = columns.unwrap_or(0);
                 summary.push_str(&line(path, &definition, ok, columns, paint));
             }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     Ok(if good { Exit::Ok } else { Exit::Problems })
 }
 
-/// One summary line: `ok  examples/x.yaml  playbook  7 steps`, or the number of problems.
+/// `ok  examples/x.yaml  playbook  7 steps`, or what is wrong instead of the steps.
 fn line(path: &str, definition: &Definition, ok: bool, columns: usize, paint: Paint) -> String {
     let (errors, warnings) = definition.counts();
     let mark = match (ok, warnings) {

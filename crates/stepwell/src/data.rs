@@ -1,4 +1,4 @@
-//! The locations of artifacts and step logs. The command and the embedded engine use the same rules.
+//! Where the data of a store's runs are: artifacts and logs, the same for the command and for programs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +6,21 @@ use stepwell_stores::Address;
 use stepwell_worker::artifacts::{ArtifactError, Artifacts};
 use stepwell_worker::logs::Logs;
 
-/// The environment variable with the default location of artifacts.
+/// Where artifacts are, for whoever does not say.
 const VARIABLE: &str = "STEPWELL_ARTIFACTS";
 
-/// The artifacts and the step logs of the runs of a store.
+/// The artifacts and the logs of a store's runs.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// Large results of steps.
+    /// Large results.
     pub artifacts: Artifacts,
-    /// The output of steps.
+    /// What steps say.
     pub logs: Logs,
 }
 
 impl Data {
-    /// Opens artifacts and logs; folders are created with the first write. The location of artifacts is
-    /// `artifacts`, else the environment variable, else a folder next to the store.
+    /// Opens them; nothing is made before there is something to keep. Without `artifacts` the variable
+    /// says where they are, else they are beside the store.
     pub fn open(address: &Address, artifacts: Option<&str>) -> Result<Data, ArtifactError> {
         let folder = folder(address);
         let set = || std::env::var(VARIABLE).ok().filter(|it| !it.is_empty());
@@ -36,14 +36,14 @@ impl Data {
     }
 }
 
-/// The folder for the files that belong to a store.
+/// Where a store's own things are.
 fn folder(address: &Address) -> PathBuf {
     match address {
         Address::Sqlite(path) => match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
             _ => PathBuf::from("."),
         },
-        // A memory store is lost at the end of the process; its logs are temporary files.
+        // What is in memory is gone with the process; so are its logs.
         Address::Memory => std::env::temp_dir().join(format!("stepwell-{}", std::process::id())),
         Address::Postgres { .. } => Path::new(".stepwell").to_owned(),
     }

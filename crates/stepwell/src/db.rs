@@ -1,4 +1,4 @@
-//! `stepwell db`: migrates and checks the store.
+//! `stepwell db`: the store itself, its schema and its health.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -12,19 +12,18 @@ use crate::store::StoreArgs;
 use crate::term::{self, Tone, count, one_line};
 use stepwell_stores::OpenMode;
 
-/// Migrate or check the store
+/// The store itself: its schema and its health
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell db check
   stepwell db check --store postgresql://me@db/stepwell -o json
-  stepwell db migrate                         create the store, or update its schema
+  stepwell db migrate                         make it, or bring it up to date
 
-`check` runs the integrity check of the database, compares the rows with each other, and looks for open
-runs that no timer, task, message or person can continue. `check` also works while another process owns
-the store.
+`check` reads everything: the database's own check, the rows against each other, and open runs that
+nothing will wake. It works while another process owns the store.
 
-Exit codes: 0 no problems, 1 problems found or the store cannot be used, 2 wrong usage.")]
+Exit codes: 0 all is well, 1 something is wrong or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct DbArgs {
     #[command(subcommand)]
     command: DbCommand,
@@ -32,15 +31,15 @@ pub(crate) struct DbArgs {
 
 #[derive(Debug, Subcommand)]
 enum DbCommand {
-    /// Create or update the tables; existing data is kept
+    /// Make the tables, or bring them up to date; what is in them stays
     Migrate(CommonArgs),
-    /// Check for damage and for open runs that nothing can continue
+    /// Look for damage, and for runs that nothing will wake
     Check(CommonArgs),
 }
 
 #[derive(Debug, Args)]
 struct CommonArgs {
-    /// Output format
+    /// How to print it
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -55,7 +54,7 @@ pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
 }
 
 fn migrate(on: &CommonArgs) -> Result<Exit> {
-    // Opening the store as its owner runs the migrations.
+    // Opening as owner is what migrates.
     let store = on.store.address()?.open(OpenMode::Own)?;
     let schema = store.check()?.schema;
     let text = format!("{} has schema version {schema}", on.store.shown());
@@ -93,7 +92,7 @@ fn check(on: &CommonArgs) -> Result<Exit> {
         }
         for run_id in &lost {
             let bad = paint.tone(Tone::Bad, "bad ");
-            text.push_str(&format!("{bad}  run {run_id} is open, but no timer, task, message or person can continue it\n"));
+            text.push_str(&format!("{bad}  run {run_id}: nothing will wake it\n"));
         }
         let mark = match good {
             true => paint.tone(Tone::Good, "ok  "),
@@ -101,7 +100,7 @@ fn check(on: &CommonArgs) -> Result<Exit> {
         };
         let waiting = match people.len() {
             0 => String::new(),
-            many => format!(", {many} waiting for a person or an event"),
+            many => format!(", {many} waiting for someone"),
         };
         text.push_str(&format!(
             "{mark}  {}  schema {}, {}, {} open{waiting}\n",

@@ -8,19 +8,17 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use stepwell_dialects::{Severity, load, problem};
-use stepwell_engine::coordinator::{Assignment, Config};
-use stepwell_engine::engine::{read_events, read_plan};
-use stepwell_engine::service::{Done, Handle, News, Service, Worker};
-use stepwell_engine::store::{RunNo, Store, StoreError};
+use stepwell_engine::coordinator::{Config, Notice};
+use stepwell_engine::read::LoggedRun;
+use stepwell_engine::service::{Handle, Observer, Service, Setup};
+use stepwell_engine::store::{Store, StoreError};
 use stepwell_engine::{StartRequest, run_id_for};
 use stepwell_kernel::command::Command;
-use stepwell_kernel::effect::{RunOutcome, Target};
+use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{RunContext, StepError};
-use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::run_output;
-use stepwell_kernel::state::{Phase, State};
+use stepwell_kernel::state::Phase;
 use stepwell_stores::{Address, OpenMode};
 use stepwell_worker::artifacts::{ArtifactError, Artifacts, refers};
 use stepwell_worker::handler::IntoReply;
@@ -28,7 +26,7 @@ use stepwell_worker::secrets::{SecretError, Secrets};
 use stepwell_worker::{Crew, Handlers, Job, WorkerResources};
 
 use crate::data::Data;
-use crate::files::{self, Files};
+use crate::files::{Definition, DefinitionError, Files};
 
 /// How long work in flight may take to end when the engine stops.
 const GRACE: Duration = Duration::from_secs(10);
@@ -40,8 +38,8 @@ const LOOK: Duration = Duration::from_millis(500);
 #[non_exhaustive]
 pub enum Error {
     /// The definition has errors; the text says which and where.
-    #[error("{0}")]
-    Definition(String),
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -127,12 +125,13 @@ impl Builder {
             queues: crew.limits(),
             ..Config::default()
         };
-        let ended = Arc::new(Ends::default());
-        let worker = Listening {
-            crew,
-            ended: Arc::clone(&ended),
-        };
-        let service = Service::start(Arc::clone(&store), Files::default(), config, worker)?;
+        let ended = Arc::new(EndedRuns::default());
+        let service = Service::start(Setup {
+            catalog: Box::new(Files::default()),
+            config,
+            observer: Box::new(CountEnded(Arc::clone(&ended))),
+            ..Setup::new(Arc::clone(&store), crew)
+        })?;
         Ok(Stepwell {
             handle: service.handle(),
             service,
@@ -151,7 +150,7 @@ pub struct Stepwell {
     handle: Handle,
     store: Arc<dyn Store>,
     artifacts: Artifacts,
-    ended: Arc<Ends>,
+    ended: Arc<EndedRuns>,
     patience: Duration,
 }
 
@@ -176,8 +175,8 @@ impl Stepwell {
 
     /// Starts a run of the definition in a file.
     pub fn start(&self, file: impl AsRef<Path>, params: Json) -> Result<Run<'_>, Error> {
-        let plan = definition(&file.as_ref().to_string_lossy())?;
-        self.start_plan(&plan, None, params)
+        let plan = Definition::open(&file.as_ref().to_string_lossy()).into_plan()?;
+        self.start_plan(&Arc::new(plan), None, params)
     }
 
     /// Starts a run under a key of the caller's: whoever starts it again under the same key, also after
@@ -188,8 +187,8 @@ impl Stepwell {
         file: impl AsRef<Path>,
         params: Json,
     ) -> Result<Run<'_>, Error> {
-        let plan = definition(&file.as_ref().to_string_lossy())?;
-        self.start_plan(&plan, Some(key), params)
+        let plan = Definition::open(&file.as_ref().to_string_lossy()).into_plan()?;
+        self.start_plan(&Arc::new(plan), Some(key), params)
     }
 
     /// Starts a run of a plan.
@@ -308,21 +307,16 @@ impl Run<'_> {
     /// How it ended, if it has.
     pub fn ended(&self) -> Result<Option<Ended>, Error> {
         let store = &*self.stepwell.store;
-        let unknown = || stepwell_engine::Error::UnknownRun(self.id.clone());
-        let run = store.find(&self.id)?.ok_or_else(unknown)?;
-        let stored = store.load(run)?.ok_or_else(unknown)?;
-        if stored.head.ended_at.is_none() {
+        let mut run = LoggedRun::open(store, &self.id)?;
+        if run.head.ended_at.is_none() {
             return Ok(None);
         }
-        let plan = read_plan(store, stored.plan, &self.id)?;
-        let mut state = State::new(&self.id, &plan);
-        for event in read_events(store, &self.id, 0)? {
-            evolve(&plan, &mut state, &event, &mut Vec::new());
-        }
+        run.catch_up(store)?;
+        let (plan, state) = (&run.plan, &run.state);
         let Phase::Ended(outcome) = state.phase else {
             return Ok(None);
         };
-        let output = run_output(&plan, &state, None);
+        let output = run_output(plan, state, None);
         // A large output is kept elsewhere; who asks for it gets it whole.
         let output = match refers(&output) {
             true => whole(&self.stepwell.artifacts, &output)?,
@@ -352,33 +346,14 @@ fn whole(artifacts: &Artifacts, value: &Json) -> Result<Json, Error> {
     })
 }
 
-/// Reads a definition.
-fn definition(path: &str) -> Result<Arc<Plan>, Error> {
-    let refused = |name: &str, problem| Error::Definition(format!("{name}: {problem:?}"));
-    let source = files::read(path).map_err(|(name, problem)| refused(&name, problem.message))?;
-    let loaded = load(&source);
-    let broken = loaded
-        .problems
-        .iter()
-        .any(|it| it.severity == Severity::Error);
-    match loaded.plan.filter(|_| !broken) {
-        Some(plan) => Ok(Arc::new(plan)),
-        None => Err(Error::Definition(problem::render(
-            &source,
-            &loaded.problems,
-            false,
-        ))),
-    }
-}
-
-/// Runs that have ended, so that whoever waits need not ask the store all the time.
+/// Counts runs that have ended, so that those who wait need not ask the store all the time.
 #[derive(Debug, Default)]
-struct Ends {
+struct EndedRuns {
     count: Mutex<u64>,
     more: Condvar,
 }
 
-impl Ends {
+impl EndedRuns {
     fn lock(&self) -> MutexGuard<'_, u64> {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -392,6 +367,7 @@ impl Ends {
         self.more.notify_all();
     }
 
+    /// Waits until more runs have ended than `seen`, or so long.
     fn wait(&self, seen: u64, patience: Duration) {
         let unchanged = |count: &mut u64| *count == seen;
         let _ = self
@@ -400,28 +376,12 @@ impl Ends {
     }
 }
 
-/// The crew, and an ear for runs that end.
-struct Listening {
-    crew: Crew,
-    ended: Arc<Ends>,
-}
+struct CountEnded(Arc<EndedRuns>);
 
-impl Worker for Listening {
-    fn start(&mut self, job: Assignment, done: &Done) {
-        self.crew.start(job, done);
-    }
-
-    fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
-        self.crew.stop(run, target, execution);
-    }
-
-    fn stop_all(&mut self) -> Duration {
-        Worker::stop_all(&mut self.crew)
-    }
-
-    fn heard(&mut self, news: &News) {
-        if let News::Ended(..) = news {
-            self.ended.add();
+impl Observer for CountEnded {
+    fn notice(&mut self, notice: &Notice) {
+        if let Notice::Ended(..) = notice {
+            self.0.add();
         }
     }
 }

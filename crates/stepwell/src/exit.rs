@@ -1,13 +1,13 @@
-//! All exit codes. Scripts depend on them, so a number never changes its meaning.
+//! Exit codes, in one place: scripts rely on them, so a number never changes its meaning.
 
 use std::process::ExitCode;
 
-/// The result of a command.
+/// How the command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Success. A run succeeded, completely or partially.
+    /// All is well; a run succeeded, perhaps in part.
     Ok,
-    /// A definition has errors, or the command failed.
+    /// A definition has errors, or the command itself could not do its work.
     Problems,
     /// The command line is wrong; `clap` uses the same number.
     Usage,
@@ -15,22 +15,19 @@ pub(crate) enum Exit {
     RunFailed,
     /// The run was cancelled.
     RunCancelled,
-    /// The run did not end and needs a person, an event or a worker.
+    /// The run cannot go on by itself.
     RunStuck,
-    /// The process that owns the run did not answer in time.
+    /// Whoever has the run did not answer in time.
     NoAnswer,
-    /// Interrupted by Ctrl-C; 128 + SIGINT.
+    /// Ctrl-C, as shells number it.
     Interrupted,
-    /// The reader of the output closed the pipe; 128 + SIGPIPE.
+    /// Nobody reads the output any more, as shells number it.
     BrokenPipe,
 }
 
-/// Every code with its meaning, for `stepwell --help` and `docs/cli.md`.
+/// Every code with its meaning, as `stepwell --help` and `docs/cli.md` have it.
 const ALL: [(Exit, &str); 9] = [
-    (
-        Exit::Ok,
-        "success; a run succeeded, completely or partially",
-    ),
+    (Exit::Ok, "all is well; a run succeeded, perhaps in part"),
     (
         Exit::Problems,
         "a definition has errors, a command was refused, or the store cannot be used",
@@ -40,20 +37,20 @@ const ALL: [(Exit, &str); 9] = [
     (Exit::RunCancelled, "the run was cancelled"),
     (
         Exit::RunStuck,
-        "the run did not end and needs a person, an event or a worker",
+        "the run did not end and cannot go on by itself",
     ),
     (
         Exit::NoAnswer,
-        "the process that owns the run did not answer in time; it may still execute the command",
+        "the process that has the run did not answer in time; the command may still be done",
     ),
     (
         Exit::Interrupted,
-        "interrupted: the run is kept, and the last line shows the command that continues it",
+        "interrupted: the run is kept, and the last line says how to go on",
     ),
-    (Exit::BrokenPipe, "the reader of the output closed the pipe"),
+    (Exit::BrokenPipe, "nobody reads the output any more"),
 ];
 
-/// One line per code.
+/// Every code with its meaning, a line each.
 pub(crate) fn table() -> String {
     let line = |(exit, what): &(Exit, &str)| format!("  {:>3}  {what}\n", exit.code());
     ALL.iter().map(line).collect()

@@ -1,5 +1,4 @@
-//! `stepwell explain`: prints the page of an error code. The pages of `docs/errors` are built into the
-//! binary.
+//! `stepwell explain`: the page about a code. The pages are `docs/errors`, built into the binary.
 
 use anyhow::Result;
 use clap::Args;
@@ -11,16 +10,16 @@ use crate::{term, usage};
 /// Code and page, sorted by code; `build.rs` lists them.
 const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
 
-/// Explain an error code: cause and what to do
+/// Say what a problem or rejection code means and how to mend it
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell explain FIELD_MISSING
-  stepwell explain            list all codes
+  stepwell explain            lists every code
 
-Exit codes: 0 printed, 2 unknown code.")]
+Exit codes: 0 printed, 2 there is no such code.")]
 pub(crate) struct ExplainArgs {
-    /// Error code, for example FIELD_MISSING
+    /// The code, as FIELD_MISSING
     code: Option<String>,
 }
 
@@ -45,14 +44,14 @@ pub(crate) fn has_page(code: &str) -> bool {
     page(&code.to_uppercase()).is_some()
 }
 
-/// The page of a code, or of its family.
+/// The page about a code, or about the family that it is one of.
 fn page(code: &str) -> Option<&'static str> {
     let find = |wanted: &str| PAGES.iter().find(|(known, _)| *known == wanted);
     let found = find(code).or_else(|| find(family(code)?));
     found.map(|(_, page)| *page)
 }
 
-/// Codes that contain an HTTP status, a Python exception or an SQLSTATE share one page per family.
+/// Codes that name what the other side said have one page: a status, an exception, an SQLSTATE.
 fn family(code: &str) -> Option<&'static str> {
     let (head, tail) = code.split_once('_')?;
     let alphanumeric = tail.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -67,7 +66,7 @@ fn family(code: &str) -> Option<&'static str> {
 fn unknown(code: &str, wanted: &str) -> String {
     let known: Vec<&str> = PAGES.iter().map(|(code, _)| *code).collect();
     let mut near: Vec<&str> = nearest(wanted, &known).into_iter().collect();
-    // Codes with the same first word are also suggested.
+    // Codes of the same family are the next best guess.
     let family = wanted.split('_').next().unwrap_or(wanted);
     let relatives = known.iter().copied().filter(|it| {
         let head = it.split('_').next();
@@ -77,8 +76,8 @@ fn unknown(code: &str, wanted: &str) -> String {
     near.extend(relatives);
     let code = quote(code);
     match near[..] {
-        [] => format!("unknown code {code}; `stepwell explain` lists all codes"),
-        _ => format!("unknown code {code}; did you mean {}?", near.join(", ")),
+        [] => format!("there is no code {code}; `stepwell explain` lists all of them"),
+        _ => format!("there is no code {code}; did you mean {}?", near.join(", ")),
     }
 }
 

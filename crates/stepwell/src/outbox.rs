@@ -1,4 +1,4 @@
-//! `stepwell outbox`: lists pending deliveries, and delivers them without running a workflow.
+//! `stepwell outbox`: what waits to be delivered, and a way to deliver it without running anything.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::runs::say;
 use crate::sink::{SinkArgs, flag};
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
-use crate::{text_table, usage};
+use crate::usage;
 
-/// List and deliver pending deliveries
+/// Deliveries that wait
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,11 +24,11 @@ Examples:
   stepwell outbox flush --sink hook=webhook:https://example.com/events
   stepwell outbox flush --sink hook=webhook:https://example.com/events --timeout 300
 
-Pending deliveries belong to the sink NAME with which they were committed: use the same NAME; the
-address may differ. `flush` needs a SQLite store that no other process owns; the owner delivers by itself.
+Events wait under the name of the sink that they were committed for: NAME must be the same, the
+address may be another. On SQLite nobody else may own the store; who does publishes itself.
 
-Exit codes: 0 done, and after flush no delivery is pending; 1 deliveries are pending or failed for
-good, or the store cannot be used; 2 wrong usage.")]
+Exit codes: 0 done, and with flush nothing is left; 1 something is left or was given up, or the
+store cannot be used; 2 wrong usage.")]
 pub(crate) struct OutboxArgs {
     #[command(subcommand)]
     command: OutboxCommand,
@@ -36,15 +36,15 @@ pub(crate) struct OutboxArgs {
 
 #[derive(Debug, Subcommand)]
 enum OutboxCommand {
-    /// List the number of pending deliveries and the oldest time for each sink
+    /// How much waits for each sink, and since when
     List {
-        /// Output format
+        /// How to print it
         #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
         output: OutputFormat,
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Deliver pending deliveries
+    /// Deliver what waits
     Flush(FlushArgs),
 }
 
@@ -52,10 +52,10 @@ enum OutboxCommand {
 struct FlushArgs {
     #[command(flatten)]
     sinks: SinkArgs,
-    /// Maximum time in seconds
+    /// For how many seconds at most
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
-    /// Output format
+    /// How to print the answer
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -85,7 +85,7 @@ fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if waiting.is_empty() {
-        term::print("no pending deliveries\n")?;
+        term::print("nothing waits\n")?;
         return Ok(Exit::Ok);
     }
     let rows = waiting.into_iter().map(|(sink, count, since)| {
@@ -93,14 +93,14 @@ fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
         ([one_line(&sink), count.to_string(), since], Tone::Plain)
     });
     let head = ["SINK", "WAITING", "SINCE"];
-    term::print(&text_table::render(&head, rows, 0, term::stdout_paint()))?;
+    term::print(&term::table(head, rows.collect(), 0, term::stdout_paint()))?;
     Ok(Exit::Ok)
 }
 
 fn flush(args: &FlushArgs) -> Result<Exit> {
     let names = args.sinks.names()?;
     if names.is_empty() {
-        return usage("a sink is required: --sink NAME=webhook:https://…");
+        return usage("name where it goes: --sink NAME=webhook:https://…");
     }
     args.sinks.check()?;
     let store = args.store.own_existing()?;
@@ -116,16 +116,14 @@ fn flush(args: &FlushArgs) -> Result<Exit> {
     let rest: u64 = left.iter().map(|(_, count)| count).sum();
     let sent = waited.saturating_sub(rest + given_up);
     let mut text = match waited {
-        0 => "no pending deliveries".to_owned(),
+        0 => "nothing waits".to_owned(),
         _ => format!("{} delivered", deliveries(sent)),
     };
     if given_up > 0 {
-        text.push_str(&format!(
-            ", {given_up} failed for good (`stepwell dlq list`)"
-        ));
+        text.push_str(&format!(", {given_up} given up (`stepwell dlq list`)"));
     }
     for (sink, count) in &left {
-        text.push_str(&format!(", {count} still pending for {sink}"));
+        text.push_str(&format!(", {count} left for {sink}"));
     }
     let by_sink: Vec<Json> = left
         .iter()
@@ -139,7 +137,7 @@ fn flush(args: &FlushArgs) -> Result<Exit> {
     })
 }
 
-/// The number of dead letters of these sinks.
+/// How many dead letters sinks have.
 fn dead(store: &dyn Store, names: &[String]) -> Result<u64> {
     let letters = store.dead_letters(usize::MAX >> 1)?;
     let ours = letters.iter().filter(|it| names.contains(&it.marker.sink));
@@ -153,22 +151,22 @@ fn deliveries(number: u64) -> String {
     }
 }
 
-/// One line per sink with pending deliveries and the command that delivers them.
+/// What is left, and how it goes out.
 pub(crate) fn left(left: &[(String, u64)], place: &StoreArgs, durable: bool) -> Vec<String> {
     let line = |(sink, count): &(String, u64)| {
-        let what = format!("{} to {sink} pending", deliveries(*count));
+        let what = format!("{} to {sink} not made", deliveries(*count));
         match durable {
             true => format!(
-                "{what}; the next run with the same --sink delivers them, or use: {}",
+                "{what}; the next run with the same --sink makes them, or: {}",
                 how(sink, place)
             ),
-            false => format!("{what} and lost, because the store was in memory"),
+            false => format!("{what}, and lost: this store was only in memory"),
         }
     };
     left.iter().map(line).collect()
 }
 
-/// The command that delivers the pending deliveries of a sink.
+/// The command that delivers what waits for a sink.
 pub(crate) fn how(sink: &str, place: &StoreArgs) -> String {
     format!("stepwell outbox flush{}{}", flag(sink), place.flag())
 }

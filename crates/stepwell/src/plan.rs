@@ -1,4 +1,4 @@
-//! `stepwell plan`: shows the net that a definition compiles to.
+//! `stepwell plan`: the net that a definition compiles to.
 
 use std::io::{self, Write};
 
@@ -10,11 +10,10 @@ use stepwell_kernel::plan::{
     Plan, RetryPolicy, Route, Step, UndoMode, WaitOn, Work,
 };
 
-use crate::definition::Definition;
+use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::graph;
 use crate::term::{self, Paint, Tone, cut, duration, one_line, pad, width};
-use crate::text_table;
 
 /// Show the net that a definition compiles to
 #[derive(Debug, Args)]
@@ -27,36 +26,36 @@ Examples:
 
 Exit codes: 0 printed, 1 the definition has errors, 2 wrong usage.")]
 pub(crate) struct PlanArgs {
-    /// File with the definition; `-` reads standard input
+    /// The definition; `-` reads standard input
     #[arg(value_name = "FILE")]
     file: String,
-    /// Output format
+    /// How to print it
     #[arg(short, long, value_enum, default_value_t = PlanFormat::Table)]
     output: PlanFormat,
-    /// Print a Graphviz graph
+    /// As a Graphviz graph
     #[arg(long, conflicts_with_all = ["output", "mermaid"])]
     dot: bool,
-    /// Print a Mermaid flowchart
+    /// As a Mermaid flowchart
     #[arg(long, conflicts_with = "output")]
     mermaid: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PlanFormat {
-    /// Table for people
+    /// For people
     Table,
-    /// JSON for programs: the net and its hash
+    /// The net and its hash, for programs
     Json,
 }
 
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit> {
     let definition = Definition::open(&args.file);
-    let problems = definition.render(term::stderr_paint());
+    let problems = definition::problems(&definition, term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
     if args.output == PlanFormat::Json {
-        definition.tell_program();
+        definition::tell_program(&definition);
     }
-    let Some(plan) = definition.into_plan() else {
+    let Ok(plan) = definition.into_plan() else {
         return Ok(Exit::Problems);
     };
     let text = if args.dot {
@@ -114,8 +113,8 @@ fn head(plan: &Plan, paint: Paint) -> String {
     }
     if plan.net().steps.iter().any(|step| step.undo.is_some()) {
         let after = match policy.undo_mode {
-            UndoMode::Continue => "continue with the other undos",
-            UndoMode::Stop => "stop the compensation",
+            UndoMode::Continue => "go on with the others",
+            UndoMode::Stop => "stop undoing",
         };
         fact("failed undo", after.to_owned());
     }
@@ -156,17 +155,29 @@ fn table(plan: &Plan, paint: Paint) -> String {
         ];
         rows.push(row.map(|cell| cut(&cell, 48)));
     }
-    // A column without values is not shown.
+    // What no step has needs no column.
     let shown: Vec<usize> = (0..COLUMNS.len())
         .filter(|at| *at < 3 || rows.iter().any(|row| row[*at] != "-"))
         .collect();
-    let head: Vec<&str> = shown.iter().map(|at| COLUMNS[*at]).collect();
-    let cells = |row: &[String; 9]| {
-        let cells: Vec<String> = shown.iter().map(|at| row[*at].clone()).collect();
-        (cells, Tone::Plain)
+    let wide = |at: usize| {
+        let cells = rows.iter().map(|row| width(&row[at]));
+        cells.max().unwrap_or(0).max(width(COLUMNS[at]))
     };
-    let rows: Vec<_> = rows.iter().map(cells).collect();
-    format!("\n{}", text_table::render(&head, rows, 0, paint))
+    let widths: Vec<usize> = shown.iter().map(|at| wide(*at)).collect();
+    let line = |cells: &dyn Fn(usize) -> String| {
+        let cells = shown
+            .iter()
+            .zip(&widths)
+            .map(|(at, columns)| pad(&cells(*at), *columns));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let heading = line(&|at| COLUMNS[at].to_owned());
+    let mut text = format!("\n{}\n", paint.tone(Tone::Dim, &heading));
+    for row in &rows {
+        text.push_str(&line(&|at| row[at].clone()));
+        text.push('\n');
+    }
+    text
 }
 
 fn edges(plan: &Plan, paint: Paint) -> String {
@@ -192,7 +203,7 @@ fn edges(plan: &Plan, paint: Paint) -> String {
     text
 }
 
-/// A short description of the work of a step.
+/// What a step does, in a few words.
 pub(crate) fn work(step: &Step) -> String {
     let what = match &step.work {
         Work::Task {
@@ -223,13 +234,13 @@ pub(crate) fn work(step: &Step) -> String {
         marks.push("gate".to_owned());
     }
     if step.completion == Completion::Manual {
-        marks.push("manual completion".to_owned());
+        marks.push("manual end".to_owned());
     }
     if let Some(each) = &step.each {
         let most = match (&each.mode, &each.max_in_flight) {
-            (LoopMode::Sequential, _) => "sequential".to_owned(),
-            (LoopMode::Parallel, MaxInFlight::Fixed(most)) => format!("max {most} in parallel"),
-            (LoopMode::Parallel, MaxInFlight::Computed(_)) => "parallel".to_owned(),
+            (LoopMode::Sequential, _) => "one by one".to_owned(),
+            (LoopMode::Parallel, MaxInFlight::Fixed(most)) => format!("{most} at a time"),
+            (LoopMode::Parallel, MaxInFlight::Computed(_)) => "several at a time".to_owned(),
         };
         marks.push(format!("loop {most}"));
     }
@@ -271,7 +282,7 @@ fn retry(retry: &RetryPolicy) -> String {
             format!(", {} ×{}", duration(backoff.initial_ms), backoff.multiplier)
         }
     };
-    format!("{} attempts{pace}", retry.max_executions)
+    format!("{} tries{pace}", retry.max_executions)
 }
 
 fn on_failure(step: &Step) -> String {
@@ -283,7 +294,7 @@ fn on_failure(step: &Step) -> String {
         OnFailure::Hold { timeout_ms } => format!("hold {}", duration(timeout_ms)),
     };
     match step.each.as_ref().map(|each| each.on_failure) {
-        Some(OnLoopFailure::Continue) => format!("{what}; other items continue"),
+        Some(OnLoopFailure::Continue) => format!("{what}; items go on"),
         _ => what,
     }
 }

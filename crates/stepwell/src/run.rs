@@ -2,16 +2,16 @@
 //! the store. The runs are kept as they go, so that whatever ends this process ends no run.
 
 mod clock;
-mod doer;
-mod drive;
+mod engine_kind;
 mod follow;
 mod input;
 mod lines;
-mod native;
+mod local_engine;
 pub(crate) mod phrases;
 pub(crate) mod report;
 mod resume;
 mod rules;
+mod supervise;
 pub(crate) mod tree;
 mod view;
 pub(crate) mod wire;
@@ -27,29 +27,31 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use stepwell_engine::StartRequest;
-use stepwell_engine::coordinator::Config;
-use stepwell_engine::engine::{Engine, engine_actor};
+use stepwell_engine::engine::engine_actor;
+use stepwell_engine::read;
 use stepwell_engine::store::{MemoryStore, Store};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 use stepwell_stores::{Address, OpenMode};
 
-use crate::definition::Definition;
+use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::run_view::{ChildRuns, RunView};
 use crate::runs::logs;
 use crate::sink::{SinkArgs, SinkPublishers};
 use crate::store::{StoreArgs, word};
-use crate::work::{self, DataArgs};
+use crate::work::DataArgs;
 use crate::{outbox, term, usage};
-use clock::RunClock;
-use doer::{Doer, EngineKind};
-use drive::Drive;
-pub(crate) use drive::interrupts;
+use engine_kind::EngineKind;
+use follow::{Followed, Follower};
+use local_engine::LocalEngine;
 use report::Ending;
+use resume::Watermarks;
 use stepwell::files::Files;
+use supervise::Supervisor;
+pub(crate) use supervise::interrupts;
 use tree::Live;
 use view::View;
 
@@ -59,13 +61,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How many events pretended work may make if nobody says.
 const PRETENDED_EVENTS: u64 = 500_000;
 
-/// An engine as this command builds it.
-type RunEngine = Engine<RunClock>;
-
-/// How long a store that many processes share waits before it takes this process for dead.
-const SESSION_MS: u64 = 5_000;
-/// How often the store is asked what others have left there.
-const POLL_MS: u64 = 250;
 /// How long the sinks have for what is still in the outbox when the run is over, and when somebody
 /// wants to go.
 const EMPTYING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
@@ -197,7 +192,7 @@ struct GoArgs {
 }
 
 /// A store that was opened for a run.
-struct Place {
+struct RunStore {
     store: Arc<dyn Store>,
     is_virtual: bool,
     /// What is in it outlives this process.
@@ -209,16 +204,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let kind = check_usage(&args.go)?;
     let address = address(args)?;
     let definition = Definition::open(&args.file);
-    let problems = definition.render(term::stderr_paint());
+    let problems = definition::problems(&definition, term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
     if args.go.output == OutputFormat::Json {
-        definition.tell_program();
+        definition::tell_program(&definition);
     }
-    let Some(plan) = definition.into_plan().map(Arc::new) else {
+    let Ok(plan) = definition.into_plan().map(Arc::new) else {
         return Ok(Exit::Problems);
     };
     let how = || format!("stepwell run {}", word(&args.file));
-    doer::must_have_workers(kind, &plan, how)?;
+    engine_kind::must_have_workers(kind, &plan, how)?;
     let params = input::params(args.input_file.as_deref(), &args.input)?;
     rules::read(&args.go.fail, &plan, &Files::default())?;
     let place = open(&address, args.virtual_time)?;
@@ -240,17 +235,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         context: context(),
         ..StartRequest::default()
     };
-    let mut doer = doer(&args.go, kind, &plan, &place, HashSet::new())?;
-    doer.engine()
-        .trigger(&plan, request)
-        .context("the run cannot be started")?;
-    let view = view(&args.go, &run_id, resume::Known::new());
-    finish(&args.go, &plan, &run_id, doer, view, &place)
+    let engine = engine(&args.go, kind, &plan, &place, HashSet::new())?;
+    let started = engine.handle.start(&plan, request);
+    started.context("the run cannot be started")?;
+    finish(&args.go, &run_id, engine, Watermarks::new(), &place)
 }
 
 pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
     let kind = check_usage(&args.go)?;
-    let place = Place {
+    let place = RunStore {
         store: args.go.store.own_existing()?,
         is_virtual: false,
         durable: true,
@@ -258,62 +251,69 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
     };
     let found = RunView::read(&*place.store, &args.run)?;
     let how = || format!("stepwell resume {}", word(&args.run));
-    doer::must_have_workers(kind, &found.plan, how)?;
+    engine_kind::must_have_workers(kind, &found.plan, how)?;
     go_on(&args.go, kind, &place, found)
 }
 
 /// Goes on with a run that is in the store.
-fn go_on(args: &GoArgs, kind: EngineKind, place: &Place, found: RunView) -> Result<Exit> {
+fn go_on(args: &GoArgs, kind: EngineKind, place: &RunStore, found: RunView) -> Result<Exit> {
     let (plan, run_id) = (found.plan.clone(), found.state.run_id.clone());
     if found.state.phase.is_ended() {
         show_end(args, place, &found)?;
         return Ok(report::exit(&found.state, &report::End::Over));
     }
-    resume::wait_for_the_last(&*place.store, &found)?;
+    resume::wait_for_owner(&*place.store, &found)?;
     let below = ChildRuns::read(&*place.store, &found)?;
-    let known = resume::known(&found, &below);
+    let known = resume::watermarks(&found, &below);
     let ids = below.ids.iter().cloned().chain([run_id.clone()]);
-    let mut doer = doer(args, kind, &plan, place, ids.collect())?;
-    resume::take_up(doer.engine(), &run_id, &below)?;
-    let view = view(args, &run_id, known);
-    finish(args, &plan, &run_id, doer, view, place)
+    let engine = engine(args, kind, &plan, place, ids.collect())?;
+    resume::take_over(&engine.handle, &run_id, &below)?;
+    finish(args, &run_id, engine, known, place)
 }
 
-/// Drives a run that is under way, gives it back if it has not ended, and says what became of it.
+/// Watches a run that is under way, gives it back if it has not ended, and shows its end.
 fn finish(
     args: &GoArgs,
-    plan: &Plan,
     run_id: &str,
-    mut doer: Doer,
-    mut view: View,
-    place: &Place,
+    mut engine: LocalEngine,
+    known: Watermarks,
+    place: &RunStore,
 ) -> Result<Exit> {
     let outlet = match args.sinks.is_empty() {
         true => None,
         false => Some(args.sinks.publish(&place.store)?),
     };
-    let drive = Drive {
-        run_id,
-        is_virtual: place.is_virtual,
+    // Before anything is shown: somebody who sees the run may interrupt it.
+    let interrupted = interrupts()?;
+    let mut follower = Follower::new(place.store.clone(), run_id)?;
+    let mut view = view(args, run_id, known);
+    approve(args, &mut follower, &mut view, &engine)?;
+    let supervisor = Supervisor {
+        engine: &mut engine,
+        follower: &mut follower,
+        view: &mut view,
         durable: place.durable,
+        shared: place.store.kind() == "postgres",
         max_events: args.max_events.unwrap_or(match args.engine.as_str() {
             "mock" => PRETENDED_EVENTS,
             _ => u64::MAX,
         }),
         patch: input::patch(&args.patch)?,
-        stop: drive::interrupts()?,
+        stop: interrupted,
         outbox: outlet.as_ref().map(SinkPublishers::notify),
+        idle: None,
+        failing: None,
     };
-    let driven =
-        approve(args, plan, run_id, &mut doer).and_then(|()| drive.run(&mut doer, &mut view));
-    let settled = settle(&mut doer, &driven);
-    // Whatever happened: who comes next need not wait for this process's time to be over.
-    let closed = doer.engine().close();
-    let end = driven?;
-    settled?;
-    closed?;
-    view.finish(doer.seen())?;
-    let mut notes = doer.notes();
+    let supervised = supervisor.run();
+    let stopped = stop(&mut engine, &supervised);
+    let end = supervised?;
+    stopped?;
+    while let Some(entry) = engine.said() {
+        view.say(entry);
+    }
+    follower.follow_all(&mut view)?;
+    view.finish(&follower, engine.clock.now())?;
+    let mut notes = engine.notes();
     if let Some(outlet) = outlet {
         let patience = match end {
             report::End::Interrupted => EMPTYING.1,
@@ -322,11 +322,7 @@ fn finish(
         let left = outlet.empty(patience, &AtomicBool::new(false))?;
         notes.extend(outbox::left(&left, &args.store, place.durable));
     }
-    let engine = doer.seen();
-    let Some(live) = engine.run(run_id) else {
-        anyhow::bail!("the run {run_id} has vanished");
-    };
-    let mut ending = Ending {
+    let ending = Ending {
         end,
         notes,
         is_virtual: place.is_virtual,
@@ -335,28 +331,38 @@ fn finish(
         tail: None,
         only_shown: false,
     };
+    show_result(args, place, &follower, ending)
+}
+
+/// Shows how a run ended, and says with which exit code.
+fn show_result(
+    args: &GoArgs,
+    place: &RunStore,
+    follower: &Follower,
+    mut ending: Ending,
+) -> Result<Exit> {
+    let root = follower.root()?;
     if args.output == OutputFormat::Json {
-        let events = engine.events(run_id, 0)?;
-        let snapshot = wire::snapshot(plan, &live.state, &events, &ending)?;
+        let events = read::events(&*place.store, &root.state.run_id, 0)?;
+        let snapshot = wire::snapshot(&root.plan, &root.state, &events, &ending)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
     } else {
-        let below = follow::family(engine, run_id);
-        let below: Vec<Live<'_>> = below.into_iter().map(Live::of).collect();
-        ending.tail = tail(args, Live::of(live), &below);
-        let say = |paint| report::summary(Live::of(live), &below, &ending, paint);
+        let below = follower.live();
+        ending.tail = tail(args, root.live(), &below);
+        let say = |paint| report::summary(root.live(), &below, &ending, paint);
         match args.events {
             true => io::stderr().write_all(say(term::stderr_paint()).as_bytes())?,
             false => term::print(&say(term::stdout_paint()))?,
         }
     }
-    Ok(report::exit(&live.state, &ending.end))
+    Ok(report::exit(&root.state, &ending.end))
 }
 
-/// What still runs here is let end, or told to: a person who wants to go waits for a while only.
-fn settle(doer: &mut Doer, driven: &Result<report::End>) -> Result<()> {
-    let patience = match (driven, doer.busy()) {
-        (_, 0) => return doer.settle(Duration::ZERO),
-        (Ok(report::End::Interrupted), busy) => {
+/// Stops the engine. Steps that still run have time to end if a person has interrupted the run;
+/// otherwise they are told to end.
+fn stop(engine: &mut LocalEngine, supervised: &Result<report::End>) -> Result<()> {
+    let patience = match (supervised, engine.busy()) {
+        (Ok(report::End::Interrupted), busy) if busy > 0 => {
             let steps = if busy == 1 {
                 "a step ends"
             } else {
@@ -371,11 +377,12 @@ fn settle(doer: &mut Doer, driven: &Result<report::End>) -> Result<()> {
         }
         _ => Duration::ZERO,
     };
-    doer.settle(patience)
+    // Whatever happened: a process that comes next need not wait until this session has expired.
+    Ok(engine.stop(patience)?)
 }
 
 /// A run that had ended before it was asked to go on.
-fn show_end(args: &GoArgs, place: &Place, found: &RunView) -> Result<()> {
+fn show_end(args: &GoArgs, place: &RunStore, found: &RunView) -> Result<()> {
     let mut ending = Ending {
         kept: place.durable.then(|| args.store.flag()),
         ..Ending::default()
@@ -403,7 +410,7 @@ fn check_usage(args: &GoArgs) -> Result<EngineKind> {
         return usage("--events and -o json both want standard output; choose one");
     }
     args.sinks.check()?;
-    let kind = doer::kind(&args.engine)?;
+    let kind = engine_kind::kind(&args.engine)?;
     let pretends = !args.fail.is_empty() || args.work_ms > 0;
     if kind == EngineKind::Native && pretends {
         return usage("--fail and --work-ms are about pretended work; they need --engine mock");
@@ -431,13 +438,13 @@ fn address(args: &RunArgs) -> Result<Address> {
     }
 }
 
-fn open(address: &Address, is_virtual: bool) -> Result<Place> {
+fn open(address: &Address, is_virtual: bool) -> Result<RunStore> {
     let store: Arc<dyn Store> = match is_virtual {
         // Completion tokens never leave this process, so the secret need only be the same each time.
         true => Arc::new(MemoryStore::with_secret([7; 32])),
         false => address.open(OpenMode::Own)?,
     };
-    Ok(Place {
+    Ok(RunStore {
         store,
         is_virtual,
         durable: *address != Address::Memory,
@@ -455,58 +462,35 @@ fn context() -> RunContext {
     }
 }
 
-fn doer(
+fn engine(
     args: &GoArgs,
     kind: EngineKind,
     plan: &Arc<Plan>,
-    place: &Place,
+    place: &RunStore,
     only: HashSet<String>,
-) -> Result<Doer> {
-    let catalog = Files::default();
-    let rules = rules::read(&args.fail, plan, &catalog)?;
-    let crew = match kind {
-        EngineKind::Native => Some(work::crew(args.data.open(&place.address)?)?),
-        EngineKind::Mock => None,
-    };
-    let config = Config {
-        name: "stepwell run".into(),
-        only: Some(only),
-        sinks: args.sinks.names()?,
-        capacity: args.parallel.get().into(),
-        session_ms: match place.durable {
-            true => SESSION_MS,
-            // Nobody else can have a run that is in this process's memory.
-            false => u64::MAX / 4,
-        },
-        ..Config::default()
-    };
-    let clock = RunClock::new(place.is_virtual);
-    let engine = Engine::new(place.store.clone(), clock, catalog, config)?;
-    let mut doer = match crew {
-        Some(crew) => Doer::native(engine, crew),
-        None => Doer::mock(engine, rules, args.work_ms)?,
-    };
-    if place.durable {
-        doer.engine().config().poll_ms = POLL_MS;
-    }
-    Ok(doer)
+) -> Result<LocalEngine> {
+    let rules = rules::read(&args.fail, plan, &Files::default())?;
+    LocalEngine::start(args, kind, rules, place, only)
 }
 
-fn approve(args: &GoArgs, plan: &Plan, run_id: &str, doer: &mut Doer) -> Result<()> {
-    let waits = |live: &stepwell_engine::coordinator::HotRun| !live.state.approved;
-    if args.approve && plan.policy().needs_approval && doer.seen().run(run_id).is_some_and(waits) {
+/// Approves the run where that was asked for, and lets a run that is approved start.
+fn approve(
+    args: &GoArgs,
+    follower: &mut Follower,
+    view: &mut View,
+    engine: &LocalEngine,
+) -> Result<()> {
+    follower.follow_all(view)?;
+    let waits = |run: &Followed| run.plan.policy().needs_approval && !run.state.approved;
+    let root = follower.root()?;
+    if args.approve && waits(root) {
         let actor = engine_actor();
-        doer.engine()
-            .submit(run_id, Command::ApproveRun { actor })
+        engine
+            .handle
+            .submit(&root.state.run_id, Command::ApproveRun { actor })
             .context("the run cannot be approved")?;
     }
-    if doer
-        .seen()
-        .run(run_id)
-        .is_some_and(|live| live.state.approved)
-    {
-        doer.engine().dequeue_and_start()?;
-    }
+    engine.handle.look();
     Ok(())
 }
 
@@ -528,11 +512,11 @@ fn command(args: &GoArgs, run_id: &str) -> String {
     text
 }
 
-fn view(args: &GoArgs, run_id: &str, known: resume::Known) -> View {
+fn view(args: &GoArgs, run_id: &str, known: Watermarks) -> View {
     match args.output {
-        OutputFormat::Json => View::Quiet,
-        OutputFormat::Human if args.events => View::events(run_id, known),
-        OutputFormat::Human if term::is_live() => View::tree(run_id),
+        OutputFormat::Json => View::quiet(),
+        OutputFormat::Human if args.events => View::events(known),
+        OutputFormat::Human if term::is_live() => View::tree(),
         OutputFormat::Human => View::lines(run_id, known),
     }
 }

@@ -1,56 +1,48 @@
-//! Reads the state of a run from the store, without an engine.
+//! A run as a store has it, read without an engine: nobody need be running.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
-use stepwell_engine::engine::{read_events, read_plan};
-use stepwell_engine::store::{Head, RunNo, Store};
+use stepwell_engine::read::LoggedRun;
+use stepwell_engine::store::Store;
 use stepwell_engine::{Error, MAX_CHILD_DEPTH, run_id_for};
 use stepwell_kernel::event::{Body, Event, WaitKind};
-use stepwell_kernel::evolve::evolve;
-use stepwell_kernel::plan::Plan;
-use stepwell_kernel::state::State;
 
 use crate::run::tree::Live;
 
-/// The state of a run, folded from the events in the store.
+/// A run as it is in a store, with all its events.
 #[derive(Debug)]
 pub(crate) struct RunView {
-    pub(crate) run: RunNo,
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) state: State,
+    logged: LoggedRun,
     pub(crate) events: Vec<Event>,
-    pub(crate) head: Head,
+}
+
+impl Deref for RunView {
+    type Target = LoggedRun;
+
+    fn deref(&self) -> &LoggedRun {
+        &self.logged
+    }
 }
 
 impl RunView {
     pub(crate) fn read(store: &dyn Store, run_id: &str) -> Result<RunView, Error> {
-        let unknown = || Error::UnknownRun(run_id.to_owned());
-        let run = store.find(run_id)?.ok_or_else(unknown)?;
-        let stored = store.load(run)?.ok_or_else(unknown)?;
-        let plan = read_plan(store, stored.plan, run_id)?;
         let mut view = RunView {
-            run,
-            state: State::new(run_id, &plan),
-            plan,
+            logged: LoggedRun::open(store, run_id)?,
             events: Vec::new(),
-            head: stored.head,
         };
         view.catch_up(store)?;
         Ok(view)
     }
 
-    /// Reads and applies new events; returns their number.
+    /// Reads what has happened since; returns the number of new events.
     pub(crate) fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
-        let fresh = read_events(store, &self.state.run_id, self.state.seq)?;
-        for event in &fresh {
-            evolve(&self.plan, &mut self.state, event, &mut Vec::new());
-        }
-        let count = fresh.len();
-        self.events.extend(fresh);
+        let unread = self.logged.catch_up(store)?;
+        let count = unread.len();
+        self.events.extend(unread);
         Ok(count)
     }
 
-    /// The form in which the tree draws a run.
+    /// As it is drawn.
     pub(crate) fn live(&self) -> Live<'_> {
         Live {
             plan: &self.plan,
@@ -58,21 +50,25 @@ impl RunView {
         }
     }
 
-    /// The ids of the child runs that steps of this run have waited for, in log order.
+    /// The ids of the runs that this one's steps have waited for, as its log has them.
     pub(crate) fn child_ids(&self) -> Vec<String> {
-        let key = |event: &Event| match &event.body {
-            Body::StepWaiting {
-                wait: WaitKind::Child { request_key, .. },
-                ..
-            } => Some(run_id_for(request_key)),
-            _ => None,
-        };
-        self.events.iter().filter_map(key).collect()
+        self.events.iter().filter_map(child_id).collect()
     }
 }
 
-/// The child runs of a run, and their child runs. A child run that is requested but not created yet has
-/// only an id.
+/// The id of the run that a step waits for since this event, if it does.
+pub(crate) fn child_id(event: &Event) -> Option<String> {
+    match &event.body {
+        Body::StepWaiting {
+            wait: WaitKind::Child { request_key, .. },
+            ..
+        } => Some(run_id_for(request_key)),
+        _ => None,
+    }
+}
+
+/// The runs below a run: those it started, those they started. A child that is asked for and not there
+/// yet is only a name.
 #[derive(Debug, Default)]
 pub(crate) struct ChildRuns {
     pub(crate) ids: Vec<String>,

@@ -1,5 +1,4 @@
-//! `stepwell runs`: shows runs and sends commands to runs. Works on every store, also while another
-//! process owns it.
+//! `stepwell runs`: look at runs and send them commands, on any store, whoever owns it.
 
 mod events;
 mod list;
@@ -30,14 +29,14 @@ use send::Sent;
 pub(crate) use send::Refused;
 pub(crate) use why::waits_for_someone;
 
-/// Show runs and send commands to runs
+/// Look at runs and send them commands
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell runs list --open
-  stepwell runs show RUN                      the steps of a run and what the run waits for
-  stepwell runs events RUN --follow           the event log as JSON lines
-  stepwell runs logs RUN fetch                the output of a step
+  stepwell runs show RUN                      its steps, and why it is not moving
+  stepwell runs events RUN --follow           its log as JSON lines
+  stepwell runs logs RUN fetch                what a step has said
   stepwell runs approve RUN
   stepwell runs pause RUN
   stepwell runs cancel RUN --compensate --reason 'wrong customer'
@@ -46,12 +45,12 @@ Examples:
   stepwell runs signal RUN UPDATE_PARAMS --payload '{\"params\": {\"limit\": 5}}' --reason why
   stepwell runs signal --event payment.received --id evt-17 --key order-42
 
-Reading works while another process uses the store. A command is sent to the process that owns the
-SQLite store, or that owns the run on PostgreSQL, and this process answers. If there is no owner, the
-command is decided here. No step is executed here: `stepwell resume RUN` continues a run.
+Reading works while another process runs on the store. A command goes to the process that owns the
+SQLite store, or that has the run on PostgreSQL, which answers it; where nobody does, it is decided
+here. Nothing is executed here: `stepwell resume RUN` goes on with a run.
 
-Exit codes: 0 done, 1 refused, run not found, or the store cannot be used, 2 wrong usage, 6 the owner of
-the run did not answer in time: the command stays in its mailbox and may still be executed.")]
+Exit codes: 0 done, 1 refused, no such run, or the store cannot be used, 2 wrong usage, 6 whoever
+has the run did not answer in time: the command lies there and may still be done.")]
 pub(crate) struct RunsArgs {
     #[command(subcommand)]
     command: RunsCommand,
@@ -63,33 +62,33 @@ enum RunsCommand {
     Show(show::ShowArgs),
     Events(events::EventsArgs),
     Logs(logs::LogsArgs),
-    /// Approve a run whose definition requires an approval before the start
+    /// Approve a run whose definition asks for that before it starts
     Approve(RunTargetArgs),
-    /// Pause a run: start no new work; work in flight continues to its end
+    /// Let nothing new start; what is in flight ends
     Pause(RunTargetArgs),
-    /// Resume a paused run
+    /// Let a paused run go on
     Resume(RunTargetArgs),
-    /// Cancel a run
+    /// Stop a run for good
     Cancel {
-        /// Undo the completed steps
+        /// Undo what was done
         #[arg(long)]
         compensate: bool,
         #[command(flatten)]
         on: RunTargetArgs,
     },
-    /// Repeat an ended run as a new run, or retry a failed step with --step
+    /// Repeat a run that has ended as a new one, or with --step a failed step
     Retry {
-        /// Step id
+        /// The step
         #[arg(long, value_name = "STEP")]
         step: Option<String>,
         #[command(flatten)]
         on: RunTargetArgs,
     },
-    /// Skip a step
+    /// Pass a step over
     Skip {
         #[command(flatten)]
         on: RunTargetArgs,
-        /// Step id
+        /// The step
         #[arg(value_name = "STEP")]
         step: String,
     },
@@ -97,17 +96,17 @@ enum RunsCommand {
     Complete {
         #[command(flatten)]
         on: RunTargetArgs,
-        /// Step id
+        /// The step
         #[arg(value_name = "STEP")]
         step: String,
-        /// Result of the step
+        /// What became of it
         #[arg(long, value_enum)]
         outcome: CompletionWord,
-        /// Output of the step, as JSON
+        /// What came of it, as JSON
         #[arg(long, value_name = "JSON", default_value = "null")]
         output_json: String,
     },
-    /// Send a signal to a run, or deliver an external event
+    /// Send a signal of the contract, or an event from outside
     Signal(SignalArgs),
 }
 
@@ -123,29 +122,29 @@ enum CompletionWord {
     Cancelled,
 }
 
-/// A run and the options of the sender.
+/// A run and who sends it something.
 #[derive(Debug, Args)]
 struct RunTargetArgs {
-    /// Run id
+    /// The run's id
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
     by: SenderArgs,
 }
 
-/// Options of commands that are sent to a run.
+/// Who sends something, and how.
 #[derive(Debug, Args)]
 struct SenderArgs {
-    /// Name of the sender, for the log [default: the variable USER]
+    /// Who does this, for the log [default: the variable USER]
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
-    /// Reason, for the log
+    /// Why, for the log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Maximum time in seconds to wait for the owner of the run
+    /// How many seconds to wait for the process that has the run
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
-    /// Output format
+    /// How to print the answer
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -154,23 +153,23 @@ struct SenderArgs {
 
 #[derive(Debug, Args)]
 struct SignalArgs {
-    /// Run id; not needed for an event with --key
+    /// The run's id; not needed for an event with --key
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Signal type: PAUSE, RESUME, CANCEL, RETRY_STEP, RETRY_RUN, SKIP_STEP, UPDATE_PARAMS,
+    /// The signal: PAUSE, RESUME, CANCEL, RETRY_STEP, RETRY_RUN, SKIP_STEP, UPDATE_PARAMS,
     /// INJECT_OVERRIDE, UPDATE_TARGET or EMERGENCY_STOP
     #[arg(value_name = "TYPE")]
     signal: Option<String>,
-    /// Payload, as JSON
+    /// What it says, as JSON
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// Type of an external event, instead of a signal
+    /// An event of this type from outside, instead of a signal
     #[arg(long, value_name = "TYPE", conflicts_with = "signal")]
     event: Option<String>,
-    /// Id of the signal or event; a repeated id is processed once
+    /// The signal's or event's own id: sent twice, it counts once
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Deliver to the run that waits for this key (the business key of a linear run, else a run id)
+    /// For the run that waits for this key (the business key of a linear run, else a run's id)
     #[arg(long, value_name = "KEY", requires = "event", conflicts_with = "run")]
     key: Option<String>,
     #[command(flatten)]
@@ -183,7 +182,7 @@ impl SenderArgs {
         let id = self.actor.clone().or_else(user);
         Actor {
             id: id.unwrap_or_else(|| "cli".to_owned()),
-            // A user with write permission for the store may change every run in it.
+            // Whoever may write the store may do everything with what is in it.
             role: Role::Admin,
             tenant: None,
         }
@@ -212,20 +211,15 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
         RunsCommand::Events(args) => events::run(args),
         RunsCommand::Logs(args) => logs::run(args),
         RunsCommand::Approve(on) => approve(on),
-        RunsCommand::Pause(on) => signal(on, "PAUSE", json!({}), "is paused"),
-        RunsCommand::Resume(on) => signal(on, "RESUME", json!({}), "is resumed"),
+        RunsCommand::Pause(on) => signal(on, "PAUSE", json!({}), "paused"),
+        RunsCommand::Resume(on) => signal(on, "RESUME", json!({}), "goes on"),
         RunsCommand::Cancel { compensate, on } => cancel(on, *compensate),
         RunsCommand::Retry { step, on } => match step {
-            Some(step) => signal(
-                on,
-                "RETRY_STEP",
-                json!({ "stepId": step }),
-                "retries the step",
-            ),
-            None => signal(on, "RETRY_RUN", json!({}), "is repeated"),
+            Some(step) => signal(on, "RETRY_STEP", json!({ "stepId": step }), "retries"),
+            None => signal(on, "RETRY_RUN", json!({}), "repeated"),
         },
         RunsCommand::Skip { on, step } => {
-            signal(on, "SKIP_STEP", json!({ "stepId": step }), "skips the step")
+            signal(on, "SKIP_STEP", json!({ "stepId": step }), "skips")
         }
         RunsCommand::Complete {
             on,
@@ -248,7 +242,7 @@ fn approve(on: &RunTargetArgs) -> Result<Exit> {
         if view.plan.policy().needs_approval {
             return Ok(Command::ApproveRun { actor });
         }
-        let what = "the definition of the run requires no approval";
+        let what = "its definition asks for no approval of the run";
         Err(Rejection::new(Code::InvalidTransition, what).into())
     })?;
     answer(&on.by, &on.run, "APPROVE", "is approved", &sent, None)
@@ -260,7 +254,7 @@ fn cancel(on: &RunTargetArgs, compensate: bool) -> Result<Exit> {
         reason: on.by.reason.clone(),
         compensate,
     };
-    tell(&on.by, &on.run, "CANCEL", "is being cancelled", command)
+    tell(&on.by, &on.run, "CANCEL", "stops", command)
 }
 
 fn complete(on: &RunTargetArgs, step: &str, outcome: CompletionWord, output: &str) -> Result<Exit> {
@@ -290,7 +284,7 @@ fn complete(on: &RunTargetArgs, step: &str, outcome: CompletionWord, output: &st
             output,
         })
     })?;
-    answer(&on.by, &on.run, "COMPLETE", "has the answer", &sent, None)
+    answer(&on.by, &on.run, "COMPLETE", "answered", &sent, None)
 }
 
 fn from_outside(args: &SignalArgs) -> Result<Exit> {
@@ -302,13 +296,11 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
         (Some(run), Some(signal), None) => {
             let name = signal.to_uppercase();
             let command = args.by.signal(args.id.as_deref(), &name, payload);
-            tell(&args.by, run, &name, "received the signal", command)
+            tell(&args.by, run, &name, "has the signal", command)
         }
         (run, None, Some(event_type)) => {
             let Some(event_id) = args.id.clone() else {
-                return usage(
-                    "an event needs --id ID, so that a repeated delivery is processed once",
-                );
+                return usage("an event needs --id: delivered twice, it counts once");
             };
             let command = Command::DeliverEvent {
                 event_id: event_id.clone(),
@@ -316,7 +308,7 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
                 payload: payload.clone(),
             };
             match (run, &args.key) {
-                (Some(run), _) => tell(&args.by, run, event_type, "received the event", command),
+                (Some(run), _) => tell(&args.by, run, event_type, "has the event", command),
                 (None, Some(key)) => {
                     let event = OutsideEvent {
                         id: event_id,
@@ -327,25 +319,20 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
                     };
                     deliver(&args.by, &event)
                 }
-                (None, None) => {
-                    usage("the receiver of the event is missing: give RUN or --key KEY")
-                }
+                (None, None) => usage("whom is the event for? Name a RUN, or a --key"),
             }
         }
-        _ => usage("give RUN and a signal TYPE, or --event TYPE with --id ID"),
+        _ => usage("name a RUN and a signal's TYPE, or an --event with its --id"),
     }
 }
 
 fn deliver(by: &SenderArgs, event: &OutsideEvent) -> Result<Exit> {
     let (delivered, to) = send::deliver(&by.store, event)?;
     let (word, text) = match (delivered, &to) {
-        (Delivered::ToRun(_), Some(run)) => ("TO_RUN", format!("{run} received the event")),
-        (Delivered::ToRun(_), None) => ("TO_RUN", "a run received the event".to_owned()),
-        (Delivered::Kept, _) => (
-            "KEPT",
-            "no run waits for the event yet; the event is kept".to_owned(),
-        ),
-        (Delivered::Again, _) => ("AGAIN", "the event was already delivered".to_owned()),
+        (Delivered::ToRun(_), Some(run)) => ("TO_RUN", format!("{run} has the event")),
+        (Delivered::ToRun(_), None) => ("TO_RUN", "a run has the event".to_owned()),
+        (Delivered::Kept, _) => ("KEPT", "nobody waits for it yet; it is kept".to_owned()),
+        (Delivered::Again, _) => ("AGAIN", "it had been delivered before".to_owned()),
     };
     let json = json!({ "eventId": event.id, "delivered": word, "runId": to });
     say(by.output, &text, &json)?;
@@ -369,18 +356,18 @@ fn answer(
     sent: &Sent,
     signal_id: Option<&str>,
 ) -> Result<Exit> {
-    // The id of the new run is derived from the id of the signal.
+    // Its id follows from the signal's, whoever has decided it.
     let repeated = signal_id
         .filter(|_| name == "RETRY_RUN" && *sent != Sent::Unanswered)
         .map(|id| run_id_for(&format!("{run}|RETRY_RUN|{id}")));
     let text = match (sent, &repeated) {
         (Sent::Unanswered, _) => format!(
-            "{run}: the owner of the run did not answer within {} s; the command is in its mailbox \
-             and may still be executed (check with `stepwell runs show {run}`)",
+            "{run}: the process that has it did not answer within {} s; the command lies in its \
+             mailbox and may still be done (`stepwell runs show {run}`)",
             by.timeout
         ),
         (_, Some(repeated)) => format!("{run} is repeated as {repeated}"),
-        (Sent::Before, None) => format!("{run}: the command was already executed before"),
+        (Sent::Before, None) => format!("{run}: that had been done before"),
         (Sent::Done, None) => format!("{run} {done}"),
     };
     let word = match sent {
@@ -397,7 +384,7 @@ fn answer(
     })
 }
 
-/// Prints one message as text or as JSON.
+/// One thing, for people or for programs.
 pub(crate) fn say(output: OutputFormat, text: &str, json: &Json) -> Result<()> {
     let text = match output {
         OutputFormat::Human => term::one_line(text),
@@ -409,7 +396,7 @@ pub(crate) fn say(output: OutputFormat, text: &str, json: &Json) -> Result<()> {
 
 fn read_json(flag: &str, text: &str) -> Result<Json> {
     let read = serde_json::from_str(text);
-    match read.with_context(|| format!("{flag} is not valid JSON")) {
+    match read.with_context(|| format!("{flag} is not JSON")) {
         Ok(json) => Ok(json),
         Err(error) => usage(format!("{error:#}")),
     }

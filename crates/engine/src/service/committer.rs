@@ -1,15 +1,15 @@
-//! The threads that take batches to the store, and the count of what they took. What a batch holds is the
-//! coordinator's to say.
+//! The threads that take batches to the store, and the count of what they took. Nothing here knows what
+//! a batch means.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
-use super::Input;
+use super::{Handle, Input};
 use crate::store::{Batch, Store};
 
-/// What an engine has done so far.
+/// What an engine has committed so far, and what it is doing.
 #[derive(Debug, Default)]
 pub struct Stats {
     /// Commits that were answered.
@@ -18,6 +18,8 @@ pub struct Stats {
     pub appends: AtomicU64,
     /// Bytes of log in them: bodies and digests.
     pub bytes: AtomicU64,
+    /// Work of this process that is in flight now.
+    pub in_flight: AtomicUsize,
 }
 
 impl Stats {
@@ -39,8 +41,8 @@ pub(super) struct Committer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A store is closed when the last who has it lets go of it: whoever stopped the service finds it so.
-/// A thread that is still in a commit is left to itself, since nobody knows how long that takes.
+/// Waits for the thread, so that the store is closed when the service has stopped. A thread that is
+/// still in a commit is not waited for, since the commit may take for ever.
 impl Drop for Committer {
     fn drop(&mut self) {
         self.batches = None;
@@ -53,14 +55,12 @@ impl Drop for Committer {
 }
 
 impl Committer {
-    pub(super) fn start(index: usize, store: Arc<dyn Store>, inbox: Sender<Input>) -> Committer {
+    pub(super) fn start(index: usize, store: Arc<dyn Store>, inbox: Handle) -> Committer {
         let (batches, to_commit) = mpsc::channel::<Box<Batch>>();
         let work = move || {
             for batch in to_commit {
                 let answer = store.commit(&batch);
-                if inbox.send(Input::Committed(index, batch, answer)).is_err() {
-                    return;
-                }
+                inbox.send(Input::Committed(index, batch, answer));
             }
         };
         // Without the thread its channel is closed, and `send` says so.
@@ -73,7 +73,8 @@ impl Committer {
             thread: thread.ok(),
         }
     }
-    /// Gives it a batch.
+
+    /// Gives the thread a batch.
     pub(super) fn send(&mut self, batch: Box<Batch>) {
         self.busy = true;
         if let Some(batches) = &self.batches {

@@ -18,8 +18,10 @@ use stepwell_engine::Engine;
 use stepwell_engine::StartRequest;
 use stepwell_engine::clock::VirtualClock;
 use stepwell_engine::coordinator::Config;
+use stepwell_engine::engine::Collector;
 use stepwell_engine::mock::Mock;
 use stepwell_engine::port::{Catalog, NoCatalog};
+use stepwell_engine::service::Setup;
 use stepwell_engine::store::{MemoryStore, Store};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::{Dialect, Edge, Net, Plan, RunPolicy, SourceRef, Step, StepNo, Work};
@@ -28,7 +30,7 @@ use stepwell_kernel::time::Time;
 /// 2026-02-11T10:30:00.000Z
 const START: Time = Time(1_770_805_800_000);
 
-type MemoryEngine = Engine<VirtualClock>;
+type MemoryEngine = Engine<Collector>;
 
 fn task(name: &str) -> Step {
     let work = Work::Task {
@@ -71,7 +73,13 @@ fn config() -> Config {
 }
 
 fn engine_on(store: Arc<dyn Store>, catalog: impl Catalog + Send + 'static) -> MemoryEngine {
-    Engine::new(store, VirtualClock::at(START), catalog, config()).expect("the store is there")
+    let setup = Setup {
+        catalog: Box::new(catalog),
+        config: config(),
+        clock: Arc::new(VirtualClock::at(START)),
+        ..Setup::new(store, Collector::default())
+    };
+    Engine::new(setup).expect("the store is there")
 }
 
 fn engine_with(catalog: impl Catalog + Send + 'static) -> MemoryEngine {
@@ -96,11 +104,19 @@ fn request(run_id: &str) -> StartRequest {
 }
 
 /// Pretends all work until nothing can happen any more.
-fn run_to_the_end(engine: MemoryEngine, work_ms: u64) -> MemoryEngine {
-    let mut mock = Mock::new(engine).expect("the store is there");
+fn run_to_the_end(mut engine: MemoryEngine, work_ms: u64) -> MemoryEngine {
+    let config = Mock::configure(engine.config().clone());
+    let capacity = config.capacity;
+    *engine.config() = config;
+    let mock = Mock::new(engine.store().clone(), engine.clock().clone());
+    let mut mock = mock.expect("the store is there");
     mock.work_ms = work_ms;
-    mock.run(&mut |_| {}).expect("the mock runs");
-    mock.engine
+    let mut engine = engine.with_worker(mock);
+    engine
+        .serve_everything(capacity)
+        .expect("the store is there");
+    engine.run_to_end().expect("the mock runs");
+    engine.with_worker(Collector::default())
 }
 
 /// The log for people: one line an event, its type and its step.

@@ -61,24 +61,23 @@ fn complete(engine: &mut MemoryEngine, job: &Assignment) {
 /// Does all work, a job of each queue after the other, and says in which order the queues were done
 /// and how many jobs of each there were at most.
 fn work(engine: &mut MemoryEngine) -> (Vec<String>, HashMap<String, usize>) {
-    use stepwell_engine::port::Clock as _;
     let (mut order, mut most) = (Vec::new(), HashMap::new());
     loop {
         let mut now: HashMap<String, usize> = HashMap::new();
-        for job in &engine.jobs {
+        for job in &engine.worker().assignments {
             *now.entry(queue_of(job).to_owned()).or_default() += 1;
         }
         for (queue, count) in now {
             let known = most.entry(queue).or_insert(0);
             *known = count.max(*known);
         }
-        if engine.jobs.is_empty() {
+        if engine.worker().assignments.is_empty() {
             return (order, most);
         }
         let until = engine.now().plus(WORK_MS);
-        engine.clock().wait_until(until);
+        engine.clock().advance_to(until);
         engine.fire_due().unwrap();
-        for job in std::mem::take(&mut engine.jobs) {
+        for job in std::mem::take(&mut engine.worker_mut().assignments) {
             order.push(queue_of(&job).to_owned());
             complete(engine, &job);
         }
@@ -94,7 +93,8 @@ fn all_completed(engine: &MemoryEngine) {
         );
     }
     assert_eq!(engine.coordinator().busy(), 0);
-    assert!(engine.alerts.iter().all(|it| it.priority == Priority::P3));
+    let mut alerts = engine.worker().alerts.iter();
+    assert!(alerts.all(|it| it.priority == Priority::P3));
 }
 
 #[test]
@@ -127,7 +127,11 @@ fn within_one_run_work_of_a_full_queue_is_passed_by() {
     let fast = (0..10).map(|no| of_queue(&format!("f{no}"), "fast"));
     let plan = beside(slow.chain(fast).collect());
     engine.trigger(&plan, request("run_1")).unwrap();
-    assert_eq!(engine.jobs.len(), 11, "one of the one, all of the other");
+    assert_eq!(
+        engine.worker().assignments.len(),
+        11,
+        "one of the one, all of the other"
+    );
     let (order, most) = work(&mut engine);
     assert_eq!(order.len(), 50);
     assert_eq!((most["slow"], most["fast"]), (1, 10));
@@ -144,8 +148,8 @@ fn runs_take_turns_in_a_queues_line() {
             .unwrap();
     }
     let mut turns = Vec::new();
-    while let Some(job) = engine.jobs.pop_front() {
-        assert!(engine.jobs.is_empty());
+    while let Some(job) = engine.worker_mut().assignments.pop_front() {
+        assert!(engine.worker().assignments.is_empty());
         turns.push(job.run_id.to_string());
         complete(&mut engine, &job);
     }
@@ -170,9 +174,9 @@ fn a_run_that_ends_in_line_gives_its_turn_to_the_next() {
         compensate: false,
     };
     engine.submit("run_2", cancel).unwrap();
-    let first = engine.jobs.pop_front().unwrap();
+    let first = engine.worker_mut().assignments.pop_front().unwrap();
     complete(&mut engine, &first);
-    let second = engine.jobs.pop_front().unwrap();
+    let second = engine.worker_mut().assignments.pop_front().unwrap();
     assert_eq!(&*second.run_id, "run_3");
     complete(&mut engine, &second);
     assert_eq!(engine.coordinator().busy(), 0);

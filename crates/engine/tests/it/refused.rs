@@ -45,7 +45,7 @@ fn begun() -> (MemoryEngine, Assignment) {
     engine
         .trigger(&plan(chain(vec![step])), request(RUN))
         .unwrap();
-    let job = engine.jobs.pop_front().unwrap();
+    let job = engine.worker_mut().assignments.pop_front().unwrap();
     (engine, job)
 }
 
@@ -80,7 +80,10 @@ fn a_wait_that_the_step_cannot_have_fails_it_at_once_and_says_why() {
             log(&engine, RUN)
         );
         assert!(!error.message.is_empty());
-        assert!(engine.jobs.is_empty(), "the same would happen again");
+        assert!(
+            engine.worker().assignments.is_empty(),
+            "the same would happen again"
+        );
         assert!(engine.run(RUN).unwrap().state.phase.is_ended());
         assert_eq!(engine.coordinator().busy(), 0);
     }
@@ -101,7 +104,7 @@ fn an_undo_that_wants_to_wait_fails() {
     engine.serve_everything(10).unwrap();
     let net = chain(vec![first, task("b")]);
     engine.trigger(&plan(net), request(RUN)).unwrap();
-    let job = engine.jobs.pop_front().unwrap();
+    let job = engine.worker_mut().assignments.pop_front().unwrap();
     engine.finish(&job, completed(&job.claimed.claim)).unwrap();
     let cancel = Command::CancelRun {
         actor: stepwell_engine::engine::engine_actor(),
@@ -109,10 +112,14 @@ fn an_undo_that_wants_to_wait_fails() {
         compensate: true,
     };
     engine.submit(RUN, cancel).unwrap();
-    let job = engine.jobs.pop_front().unwrap();
+    let job = engine.worker_mut().assignments.pop_front().unwrap();
     let claim = job.claimed.claim.clone();
     engine.finish(&job, Command::ConfirmKill { claim }).unwrap();
-    let undo = engine.jobs.pop_front().expect("the first step is undone");
+    let undo = engine
+        .worker_mut()
+        .assignments
+        .pop_front()
+        .expect("the first step is undone");
     let refused = wait(&undo.claimed.claim, event("tick"));
     engine.finish(&undo, refused).unwrap();
     assert_eq!(&*why(&engine).code, "INVALID_TRANSITION");
@@ -130,7 +137,7 @@ fn a_refused_wait_of_an_execution_that_is_no_longer_current_changes_nothing() {
         ctx: Default::default(),
     };
     engine.finish(&job, failed).unwrap();
-    let again = engine.jobs.pop_front().unwrap();
+    let again = engine.worker_mut().assignments.pop_front().unwrap();
     let before = engine.events(RUN, 0).unwrap();
     engine
         .finish(&job, wait(&job.claimed.claim, WaitFor::Manual))

@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use stepwell_engine::coordinator::{Assignment, Config, Serves};
-use stepwell_engine::port::NoCatalog;
-use stepwell_engine::service::{Done, Service, Worker};
+use stepwell_engine::service::{Reporter, Service, Setup, Worker};
 use stepwell_engine::store::{Log, MemoryStore, RunNo, SessionNo, Sessions};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
@@ -18,14 +17,14 @@ const LONG: Duration = Duration::from_secs(10);
 
 /// A worker that does nothing by itself: the test says when its work ends.
 struct Slow {
-    begun: Sender<(Assignment, Done)>,
+    begun: Sender<(Assignment, Reporter)>,
     told: Sender<()>,
     takes: Duration,
 }
 
 impl Worker for Slow {
-    fn start(&mut self, job: Assignment, done: &Done) {
-        let _ = self.begun.send((job, done.clone()));
+    fn start(&mut self, job: Assignment, reporter: &Reporter) {
+        let _ = self.begun.send((job, reporter.clone()));
     }
 
     fn stop(&mut self, _: RunNo, _: Target, _: u32) {}
@@ -41,7 +40,7 @@ struct Stage {
     store: Arc<MemoryStore>,
     service: Service,
     job: Assignment,
-    done: Done,
+    reporter: Reporter,
     told: Receiver<()>,
 }
 
@@ -58,15 +57,19 @@ fn stage(takes: Duration) -> Stage {
         serves: Serves::Everything,
         ..Config::default()
     };
-    let service = Service::start(store.clone(), NoCatalog, config, worker).unwrap();
+    let setup = Setup {
+        config,
+        ..Setup::new(store.clone(), worker)
+    };
+    let service = Service::start(setup).unwrap();
     let plan = plan(chain(vec![task("a")]));
     service.handle().start(&plan, request("run_1")).unwrap();
-    let (job, done) = begins.recv_timeout(LONG).unwrap();
+    let (job, reporter) = begins.recv_timeout(LONG).unwrap();
     Stage {
         store,
         service,
         job,
-        done,
+        reporter,
         told,
     }
 }
@@ -88,7 +91,7 @@ fn a_run_is_given_back_only_when_its_work_has_stopped() {
         store,
         service,
         job,
-        done,
+        reporter,
         told,
     } = stage(LONG);
     let stopping = std::thread::spawn(move || service.stop(Duration::ZERO));
@@ -96,7 +99,7 @@ fn a_run_is_given_back_only_when_its_work_has_stopped() {
     assert!(owner(&store).is_some());
     assert!(!given_back(&store), "its work is still under way");
     let claim = job.claimed.claim.clone();
-    done.send(&job, Command::ConfirmKill { claim });
+    reporter.report(&job, Command::ConfirmKill { claim });
     stopping.join().unwrap().unwrap();
     assert!(owner(&store).is_none() || given_back(&store));
 }
@@ -116,7 +119,7 @@ fn a_result_within_the_grace_counts_and_nothing_is_told_to_stop() {
         store,
         service,
         job,
-        done,
+        reporter,
         told,
     } = stage(LONG);
     let claim = job.claimed.claim.clone();
@@ -126,7 +129,7 @@ fn a_result_within_the_grace_counts_and_nothing_is_told_to_stop() {
         ctx: Default::default(),
         artifacts: Vec::new(),
     };
-    done.send(&job, completed);
+    reporter.report(&job, completed);
     service.stop(LONG).unwrap();
     assert!(told.try_recv().is_err());
     let run = store.find("run_1").unwrap().unwrap();

@@ -20,7 +20,7 @@ use clap::{Parser, ValueEnum};
 use stepwell_engine::StartRequest;
 use stepwell_engine::coordinator::{Assignment, Config, Serves};
 use stepwell_engine::rows::served_by;
-use stepwell_engine::service::{Done, Service, Worker};
+use stepwell_engine::service::{Reporter, Service, Setup, Worker};
 use stepwell_engine::store::{RunFilter, Store};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
@@ -101,7 +101,11 @@ fn main() -> Result<()> {
         poll_ms: 50,
         ..Config::default()
     };
-    let service = Service::start(store.clone(), plan_catalog.clone(), config, worker_threads)?;
+    let service = Service::start(Setup {
+        catalog: Box::new(plan_catalog.clone()),
+        config,
+        ..Setup::new(store.clone(), worker_threads)
+    })?;
     say("ready");
     if args.role != Role::Worker {
         start_runs(&args, &service, &plan_catalog)?;
@@ -196,7 +200,7 @@ fn any_open(store: &dyn Store) -> Result<bool> {
 
 /// Threads that do the work.
 struct WorkerThreads {
-    jobs: Sender<(Assignment, Done)>,
+    jobs: Sender<(Assignment, Reporter)>,
 }
 
 impl WorkerThreads {
@@ -206,7 +210,7 @@ impl WorkerThreads {
             .append(true)
             .open(&args.witness)
             .with_context(|| format!("{}", args.witness.display()))?;
-        let (jobs, taken) = mpsc::channel::<(Assignment, Done)>();
+        let (jobs, taken) = mpsc::channel::<(Assignment, Reporter)>();
         let taken = Arc::new(Mutex::new(taken));
         for hand in 0..WORKER_THREADS {
             let (taken, file) = (taken.clone(), file.try_clone()?);
@@ -216,9 +220,9 @@ impl WorkerThreads {
                 let (mut file, mut rng) = (file, rng);
                 loop {
                     let next = taken.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok((job, done)) = next else { return };
+                    let Ok((job, reporter)) = next else { return };
                     let command = work(&job, &mut file, long_ms, &mut rng);
-                    done.send(&job, command);
+                    reporter.report(&job, command);
                 }
             });
         }
@@ -227,8 +231,8 @@ impl WorkerThreads {
 }
 
 impl Worker for WorkerThreads {
-    fn start(&mut self, job: Assignment, done: &Done) {
-        let _ = self.jobs.send((job, done.clone()));
+    fn start(&mut self, job: Assignment, reporter: &Reporter) {
+        let _ = self.jobs.send((job, reporter.clone()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The store of a benchmark: a new file or schema, which is deleted afterwards.
+//! Where a bench keeps its store: a new file or schema, which is removed afterwards.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use stepwell_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 use super::SyncMode;
 use crate::usage;
 
-/// The kind and location of the store.
+/// Where the stores are made.
 #[derive(Debug)]
 pub(super) enum BenchStore {
     Memory,
@@ -42,7 +42,7 @@ impl BenchStore {
             && path.exists()
         {
             return usage(format!(
-                "{} already exists; the benchmark needs a new file, which it deletes afterwards",
+                "{} exists; the bench wants a new file, and removes it afterwards",
                 path.display()
             ));
         }
@@ -73,12 +73,12 @@ impl BenchStore {
         })
     }
 
-    /// The sync mode, as shown in results.
+    /// What a sync mode is called in figures.
     pub(super) fn sync(&self) -> String {
         match self {
             BenchStore::Memory => "none (memory)".into(),
             BenchStore::Sqlite { sync, .. } => format!("synchronous={}", sync.name()),
-            BenchStore::Postgres { .. } => "as configured on the server".into(),
+            BenchStore::Postgres { .. } => "as the server has it".into(),
         }
     }
 
@@ -109,12 +109,12 @@ impl BenchStore {
     }
 }
 
-/// Deletes a database with its WAL, shared-memory and lock files.
+/// Removes a database with the files beside it.
 fn remove(path: &Path) {
     for ending in ["", "-wal", "-shm", "-lock"] {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
-        // A missing file is not an error.
+        // What is not there need not be removed.
         let _ = std::fs::remove_file(PathBuf::from(name));
     }
 }

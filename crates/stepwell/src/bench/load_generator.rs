@@ -1,30 +1,30 @@
-//! Generates load: starts a new run when a run ends, and completes steps without work.
+//! The load: runs that are started as others end, and handlers that do nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::Value as Json;
 use stepwell_engine::StartRequest;
-use stepwell_engine::coordinator::Assignment;
-use stepwell_engine::service::{Done, Handle, News, Worker};
+use stepwell_engine::coordinator::{Assignment, Notice};
+use stepwell_engine::service::{Handle, Reporter, Worker};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::{Patch, RunContext};
 use stepwell_kernel::plan::Plan;
 
-/// State that the benchmark and the threads of the engine share.
+/// What the bench and the engine's threads share.
 #[derive(Debug)]
 pub(super) struct LoadGenerator {
     plan: Mutex<Arc<Plan>>,
     begin: Instant,
-    /// Whether to start a new run when a run ends.
+    /// Runs that are still to be started when one ends.
     more: AtomicBool,
     numbers: AtomicU64,
     tag: String,
     pub(super) steps: AtomicU64,
     pub(super) ended: AtomicU64,
-    /// Time from the start request to the last commit of each run, in microseconds.
+    /// From the request to the last commit, in microseconds.
     latencies: Mutex<Vec<u64>>,
     changed: Condvar,
     handles: Mutex<Vec<Handle>>,
@@ -54,7 +54,7 @@ impl LoadGenerator {
         *lock(&self.plan) = plan;
     }
 
-    /// Starts a run on the next server in turn. The run id contains the start time.
+    /// Starts a run at each server in turn. The id says when.
     pub(super) fn start(&self) -> Result<()> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let handles = lock(&self.handles);
@@ -77,12 +77,12 @@ impl LoadGenerator {
             ..StartRequest::default()
         };
         let plan = lock(&self.plan).clone();
-        // The answer is not needed: `ended` counts the run.
+        // The answer is the run's end.
         drop(handle.start_later(&plan, request)?);
         Ok(())
     }
 
-    /// Stops starting new runs.
+    /// No run is started any more.
     pub(super) fn stop(&self) {
         self.more.store(false, Ordering::SeqCst);
     }
@@ -91,12 +91,12 @@ impl LoadGenerator {
         self.more.store(true, Ordering::SeqCst);
     }
 
-    /// The number of started runs.
+    /// How many runs were started.
     pub(super) fn started(&self) -> u64 {
         self.numbers.load(Ordering::SeqCst)
     }
 
-    /// Waits until this many runs have ended, at most for `patience`. Returns whether they have.
+    /// Waits until as many runs have ended, or for `patience`. Says whether they have.
     pub(super) fn wait_for(&self, ended: u64, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut guard = lock(&self.latencies);
@@ -112,7 +112,7 @@ impl LoadGenerator {
         true
     }
 
-    /// Returns the sorted latencies and clears them.
+    /// The latencies so far, sorted; they are counted anew.
     pub(super) fn take_latencies(&self) -> Vec<u64> {
         let mut all = std::mem::take(&mut *lock(&self.latencies));
         all.sort_unstable();
@@ -130,7 +130,7 @@ impl LoadGenerator {
         self.changed.notify_all();
         if self.more.load(Ordering::SeqCst) {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-            // An engine that is stopping accepts no more runs.
+            // An engine that stops takes no more.
             let _ = self.start_at(handle, number);
         }
     }
@@ -140,15 +140,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A worker that completes every step immediately.
+/// A worker whose handlers do nothing, at once.
 #[derive(Debug)]
 pub(super) struct NoopWorker {
     pub(super) load: Arc<LoadGenerator>,
-    pub(super) handle: Arc<OnceLock<Handle>>,
 }
 
 impl Worker for NoopWorker {
-    fn start(&mut self, job: Assignment, done: &Done) {
+    fn start(&mut self, job: Assignment, reporter: &Reporter) {
         self.load.steps.fetch_add(1, Ordering::Relaxed);
         let complete = Command::CompleteStep {
             claim: job.claimed.claim.clone(),
@@ -156,12 +155,12 @@ impl Worker for NoopWorker {
             ctx: Patch::new(),
             artifacts: Vec::new(),
         };
-        done.send(&job, complete);
+        reporter.report(&job, complete);
     }
 
-    fn heard(&mut self, news: &News) {
-        if let (News::Ended(_, run_id, _), Some(handle)) = (news, self.handle.get()) {
-            self.load.ended(run_id, handle);
+    fn notice(&mut self, notice: &Notice, reporter: &Reporter) {
+        if let Notice::Ended(_, run_id, _) = notice {
+            self.load.ended(run_id, reporter.handle());
         }
     }
 }

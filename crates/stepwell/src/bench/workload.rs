@@ -1,4 +1,4 @@
-//! The named workloads and their plans.
+//! The workloads by name, and the plans that they run.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use stepwell_kernel::plan::{
 /// The event that waiting runs wait for.
 pub(super) const EVENT: &str = "bench.go";
 
-/// The queue and the operation of the no-op steps.
+/// Who does the steps, and as what.
 pub(super) const QUEUE: &str = "bench";
 pub(super) const OPERATION: &str = "noop";
 
-/// A workload.
+/// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
-    /// Sequential steps, many concurrent runs.
+    /// Steps one after the other, many runs at a time.
     Chain(u32),
-    /// Ten sequential steps, one run at a time.
+    /// Ten steps one after the other, one run at a time.
     Idle,
-    /// One step, this many parallel steps, one step.
+    /// One step, then as many in parallel, then one.
     FanOut(u32),
-    /// A loop over this many items.
+    /// A loop over as many items.
     Loop(u32),
-    /// This many waiting runs, then chains, then events for some of the waiting runs.
+    /// As many runs that wait, then chains beside them, then some are woken.
     Waiting(u32),
 }
 
-/// All workloads by name, in the order of `all`.
+/// Names and what they mean, in the order in which `all` runs them.
 pub(super) const NAMES: [(&str, Workload); 9] = [
     ("chain-1", Workload::Chain(1)),
     ("chain-3", Workload::Chain(3)),
@@ -45,7 +45,7 @@ pub(super) const NAMES: [(&str, Workload); 9] = [
 ];
 
 impl Workload {
-    /// The number of steps of one run.
+    /// How many steps one run has.
     pub(super) fn steps(self) -> u64 {
         match self {
             Workload::Chain(steps) => u64::from(steps),
@@ -130,7 +130,7 @@ fn looped(items: u32) -> Result<Plan, PlanFault> {
     Plan::new(net(vec![step], Vec::new()))
 }
 
-/// One step that waits for an event, then one no-op step.
+/// One step that waits for an event, then one that works.
 pub(super) fn waiting() -> Result<Arc<Plan>, PlanFault> {
     let wait = Work::Wait(WaitSpec {
         on: WaitOn::Event {

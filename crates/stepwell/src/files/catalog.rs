@@ -1,9 +1,9 @@
-//! Finds the definitions of child runs in files near the file of the parent.
+//! Finds the definitions of child runs among the files around the parent's.
 //!
-//! A child is named by its path relative to the file of the parent, with or without the file extension,
-//! or by the name that the child definition declares (`metadata.path`, `metadata.name` and others). Names
-//! are searched in the directory of the parent and then in the working directory, including
-//! subdirectories. The search has limits, so that it also ends in `/`.
+//! A child is named by its path relative to the parent's file, with or without the ending, or by
+//! the name it gives itself (`metadata.path`, `metadata.name` and the like) among the files below
+//! the parent's directory, and if it is not there, below the working directory: a project's files are
+//! spread over folders. The search is bounded, so that a run in `/` ends too.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,27 +12,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stepwell_dialects::tree::{self, Node};
-use stepwell_dialects::{Severity, load};
 use stepwell_engine::port::Catalog;
 use stepwell_kernel::plan::Plan;
 
-use super::read;
+use super::{Definition, read};
 
-/// How many levels of subdirectories are searched.
+/// How deep below a directory is searched.
 const MAX_DEPTH: usize = 5;
-/// How many files are read.
+/// How many files are looked into.
 const MAX_FILES: usize = 500;
-/// How many directory entries are listed.
+/// How many directory entries are looked at.
 const MAX_ENTRIES: usize = 20_000;
 
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// A catalog of the definitions in files near the file of the parent.
+/// The definitions in files around the parent's.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Loaded files; none for a file with errors.
+    /// What was loaded, good or not.
     plans: RefCell<HashMap<PathBuf, Option<Arc<Plan>>>>,
-    /// The declared names of the definitions in a directory.
+    /// The names that files below a directory give themselves.
     names: RefCell<HashMap<PathBuf, HashMap<String, PathBuf>>>,
 }
 
@@ -54,7 +53,7 @@ impl Catalog for Files {
     }
 }
 
-/// The path as written and with each file extension.
+/// The path as it is written and with each ending.
 fn candidates(folder: &Path, path: &str) -> Vec<PathBuf> {
     let exact = folder.join(path.strip_prefix("./").unwrap_or(path));
     let mut all = vec![exact.clone()];
@@ -71,12 +70,8 @@ impl Files {
         if let Some(known) = self.plans.borrow().get(path) {
             return known.clone();
         }
-        let plan = read(&path.to_string_lossy()).ok().and_then(|source| {
-            let loaded = load(&source);
-            let broken = |it: &_| matches!(it, Severity::Error);
-            let broken = loaded.problems.iter().any(|it| broken(&it.severity));
-            loaded.plan.filter(|_| !broken).map(Arc::new)
-        });
+        let plan = Definition::open(&path.to_string_lossy()).into_plan();
+        let plan = plan.ok().map(Arc::new);
         self.plans
             .borrow_mut()
             .insert(path.to_owned(), plan.clone());
@@ -92,7 +87,7 @@ impl Files {
     }
 }
 
-/// The declared names with their files; for equal names the first file in path order is used.
+/// The names that files give themselves; the first file in order of path wins.
 fn index(folder: &Path) -> HashMap<String, PathBuf> {
     let mut names = HashMap::new();
     for path in files_below(folder) {
@@ -117,7 +112,7 @@ fn own_names(root: &Node) -> Vec<String> {
     inside.into_iter().chain(outside).flatten().collect()
 }
 
-/// The definition files in a folder and its subfolders, breadth first, sorted by name.
+/// Definitions below a folder, breadth first, each level in order of name.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut entries = 0;

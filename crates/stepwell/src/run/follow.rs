@@ -1,162 +1,220 @@
-//! Follows the logs of a run and its children, event by event.
+//! Follows a run and its children through their logs, event by event. What is shown of a run comes from
+//! here and from nowhere else: the engine's memory is not looked at.
 //!
-//! A commit may hold several events; folding them here one at a time shows the state after each,
-//! so that a line about an event speaks of that moment and not of what came after.
+//! A commit may hold several events; folding them one at a time shows the state after each, so that a line
+//! about an event speaks of that moment and not of a later one.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use stepwell_engine::coordinator::HotRun;
+use anyhow::Result;
+use stepwell_engine::Error;
+use stepwell_engine::read::LoggedRun;
+use stepwell_engine::store::{RunNo, Store};
 use stepwell_kernel::contract::Recorder;
-use stepwell_kernel::event::{Body, Event, Parent, WaitKind};
-use stepwell_kernel::evolve::evolve;
-use stepwell_kernel::plan::Plan;
-use stepwell_kernel::state::State;
+use stepwell_kernel::event::Event;
 
-use super::RunEngine;
+use super::tree::Live;
+use crate::run_view::child_id;
 
 /// A run as far as it was followed.
 #[derive(Debug)]
 pub(super) struct Followed {
-    pub(super) plan: Arc<Plan>,
-    pub(super) state: State,
+    logged: LoggedRun,
+    /// Events that are read and not told yet.
+    pending: VecDeque<Event>,
     /// The run's log as records, as far as it was followed.
     pub(super) recorder: Recorder,
     /// The steps that lead to a child: `pay/`; empty for the run itself.
     pub(super) prefix: String,
 }
 
+impl Deref for Followed {
+    type Target = LoggedRun;
+
+    fn deref(&self) -> &LoggedRun {
+        &self.logged
+    }
+}
+
+impl Followed {
+    pub(super) fn live(&self) -> Live<'_> {
+        Live {
+            plan: &self.plan,
+            state: &self.state,
+        }
+    }
+}
+
+/// Is told each event before it is folded, and after, with the run as it is then.
+pub(super) trait EventSink {
+    fn before(&mut self, run: &Followed, event: &Event) -> Result<()>;
+    fn after(&mut self, run: &mut Followed, event: &Event) -> Result<()>;
+}
+
 /// The runs that are followed: one and those below it.
-#[derive(Debug)]
 pub(super) struct Follower {
+    store: Arc<dyn Store>,
     root: String,
     runs: BTreeMap<String, Followed>,
+    ids: HashMap<RunNo, String>,
+    /// Runs that are neither the root nor below it.
+    others: HashSet<RunNo>,
+    /// Children that a step waits for and that are not followed yet, with their prefixes.
+    expected: BTreeMap<String, String>,
 }
-
-/// A run and those below it that are in memory. Others may be there too, which are not our business.
-pub(super) fn family<'e>(engine: &'e RunEngine, root: &str) -> Vec<&'e HotRun> {
-    let belongs = |live: &HotRun| {
-        let mut at = Some(live);
-        for _ in 0..=stepwell_engine::MAX_CHILD_DEPTH {
-            let Some(live) = at else { break };
-            if *live.run_id == *root {
-                return true;
-            }
-            at = live
-                .state
-                .parent
-                .as_ref()
-                .and_then(|parent| engine.run(&parent.run_id));
-        }
-        false
-    };
-    let runs = engine.runs().into_iter().map(|(_, live)| live);
-    runs.filter(|live| belongs(live)).collect()
-}
-
-/// Who is told an event, together with its run as it is right after it.
-type Sink<'s> = dyn FnMut(&mut Followed, &Event) -> io::Result<()> + 's;
 
 impl Follower {
-    pub(super) fn new(root: &str) -> Follower {
-        Follower {
+    /// Follows a run that is in the store; none of its events is told yet.
+    pub(super) fn new(store: Arc<dyn Store>, root: &str) -> Result<Follower> {
+        let logged = LoggedRun::open(&*store, root)?;
+        let mut follower = Follower {
+            store,
             root: root.to_owned(),
             runs: BTreeMap::new(),
-        }
+            ids: HashMap::new(),
+            others: HashSet::new(),
+            expected: BTreeMap::new(),
+        };
+        follower.add(logged, String::new());
+        Ok(follower)
     }
 
-    /// Tells `sink` every event that is new. Each run's in their order; a child's between the
-    /// event that started it and the one that took its end.
-    pub(super) fn pull(&mut self, engine: &RunEngine, sink: &mut Sink<'_>) -> io::Result<()> {
-        let mut fresh: BTreeMap<String, Vec<Event>> = BTreeMap::new();
-        let mut known: Vec<(usize, String)> = Vec::new();
-        for live in family(engine, &self.root) {
-            let run_id = &*live.run_id;
-            let seen = self.runs.get(run_id).map_or(0, |run| run.state.seq);
-            if live.state.seq <= seen {
-                continue;
-            }
-            fresh.insert(
-                run_id.to_owned(),
-                engine.events(run_id, seen).map_err(io::Error::other)?,
-            );
-            if let Some(run) = self.runs.get(run_id) {
-                known.push((run.prefix.matches('/').count(), run_id.to_owned()));
-            }
-        }
-        // The deepest first: its end is what moves those above it.
-        known.sort_by(|one, other| other.cmp(one));
-        for (_, run_id) in known {
-            self.tell(engine, &run_id, &mut fresh, sink)?;
-        }
-        let root = self.root.clone();
-        self.tell(engine, &root, &mut fresh, sink)?;
-        while let Some(run_id) = fresh.keys().next().cloned() {
-            self.tell(engine, &run_id, &mut fresh, sink)?;
-        }
-        Ok(())
+    /// The run itself.
+    pub(super) fn root(&self) -> Result<&Followed> {
+        let root = self.runs.get(&self.root);
+        root.ok_or_else(|| Error::UnknownRun(self.root.clone()).into())
     }
 
-    fn tell(
-        &mut self,
-        engine: &RunEngine,
-        run_id: &str,
-        fresh: &mut BTreeMap<String, Vec<Event>>,
-        sink: &mut Sink<'_>,
-    ) -> io::Result<()> {
-        let Some((events, live)) = fresh.remove(run_id).zip(engine.run(run_id)) else {
+    /// The run and all below it, by id.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Followed> {
+        self.runs.values()
+    }
+
+    /// The run and all below it, as they are drawn.
+    pub(super) fn live(&self) -> Vec<Live<'_>> {
+        self.all().map(Followed::live).collect()
+    }
+
+    /// How many events the run and those below it have.
+    pub(super) fn events(&self) -> u64 {
+        self.all().map(|run| run.state.seq).sum()
+    }
+
+    /// Tells `sink` the events of a run up to `seq`. Called for each commit in the order of the commits,
+    /// the events of all runs are told in the order in which they happened.
+    pub(super) fn follow(&mut self, run: RunNo, seq: u64, sink: &mut dyn EventSink) -> Result<()> {
+        let Some(run_id) = self.id_of(run)? else {
             return Ok(());
         };
-        self.runs
-            .entry(run_id.to_owned())
-            .or_insert_with(|| Followed {
-                plan: live.plan.clone(),
-                state: State::new(run_id, &live.plan),
-                recorder: Recorder::new(run_id),
-                prefix: prefix(engine, live.state.parent.as_ref()),
-            });
-        for event in events {
-            if let Some(run) = self.runs.get_mut(run_id) {
-                evolve(&run.plan, &mut run.state, &event, &mut Vec::new());
-                sink(run, &event)?;
-            }
-            let Body::StepWaiting {
-                step,
-                wait: WaitKind::Child { .. },
-                ..
-            } = event.body
-            else {
-                continue;
-            };
-            let parent = Parent {
-                run_id: run_id.to_owned(),
-                step_id: live.plan.step_id(step),
-            };
-            let is_child = |id: &&String| {
-                let live = engine.run(id);
-                live.is_some_and(|live| live.state.parent.as_ref() == Some(&parent))
-            };
-            let children: Vec<String> = fresh.keys().filter(is_child).cloned().collect();
-            for child in children {
-                self.tell(engine, &child, fresh, sink)?;
+        self.fetch(&run_id, seq)?;
+        self.tell(&run_id, seq, false, sink)
+    }
+
+    /// Tells `sink` all new events of all runs, whoever has committed them. Each run's in their order; a
+    /// child's between the event that started it and the one that took its end.
+    pub(super) fn follow_all(&mut self, sink: &mut dyn EventSink) -> Result<()> {
+        let open = |run: &&Followed| !run.state.phase.is_ended();
+        let depth = |run: &Followed| (run.prefix.matches('/').count(), run.state.run_id.clone());
+        let mut known: Vec<(usize, String)> = self.all().filter(open).map(depth).collect();
+        known.sort_unstable();
+        // Read from the top: when the event of a run that took the end of a child is read, the child is
+        // read after it, so that its end is not missing.
+        for (_, run_id) in &known {
+            self.fetch(run_id, u64::MAX)?;
+        }
+        let expected: Vec<String> = self.expected.keys().cloned().collect();
+        for child in expected {
+            self.tell_child(&child, sink)?;
+        }
+        // Told from the bottom: the end of a child is what moves the run above it.
+        for (_, run_id) in known.iter().rev() {
+            self.tell(run_id, u64::MAX, true, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the events of a run, at least up to `seq` where they are in the store.
+    fn fetch(&mut self, run_id: &str, seq: u64) -> Result<()> {
+        if let Some(run) = self.runs.get_mut(run_id) {
+            let last = run.pending.back().map_or(run.state.seq, |event| event.seq);
+            if last < seq {
+                let unread = run.logged.events_after(&*self.store, last)?;
+                run.pending.extend(unread);
             }
         }
         Ok(())
     }
-}
 
-/// The steps that lead to a run: `order/pay/`.
-fn prefix(engine: &RunEngine, parent: Option<&Parent>) -> String {
-    let mut prefix = String::new();
-    let mut above = parent;
-    // As deep as runs can be, and no deeper whatever the log says.
-    for _ in 0..=stepwell_engine::MAX_CHILD_DEPTH {
-        let Some(parent) = above else { break };
-        prefix = format!("{}/{prefix}", parent.step_id);
-        above = engine
-            .run(&parent.run_id)
-            .and_then(|live| live.state.parent.as_ref());
+    /// Tells and folds the events that were read, up to `seq`; with `nested` those of a child right after
+    /// the event that started it.
+    fn tell(
+        &mut self,
+        run_id: &str,
+        seq: u64,
+        nested: bool,
+        sink: &mut dyn EventSink,
+    ) -> Result<()> {
+        while let Some(run) = self.runs.get_mut(run_id) {
+            let due = |event: &mut Event| event.seq <= seq;
+            let Some(event) = run.pending.pop_front_if(due) else {
+                break;
+            };
+            sink.before(run, &event)?;
+            run.logged.fold(&event);
+            sink.after(run, &event)?;
+            if let Some((child, step)) = child_id(&event).zip(event.body.step()) {
+                let prefix = format!("{}{}/", run.prefix, run.plan.step_id(step));
+                self.expected.insert(child.clone(), prefix);
+                if nested {
+                    self.tell_child(&child, sink)?;
+                }
+            }
+        }
+        Ok(())
     }
-    prefix
+
+    /// Follows a child that is expected from its first event on, if it is in the store by now.
+    fn tell_child(&mut self, child: &str, sink: &mut dyn EventSink) -> Result<()> {
+        let Some(run) = self.store.find(child)? else {
+            return Ok(());
+        };
+        self.others.remove(&run);
+        if !self.ids.contains_key(&run) && self.id_of(run)?.is_some() {
+            self.fetch(child, u64::MAX)?;
+            self.tell(child, u64::MAX, true, sink)?;
+        }
+        Ok(())
+    }
+
+    /// The id of a run that is followed, or is to be followed from now on.
+    fn id_of(&mut self, run: RunNo) -> Result<Option<String>> {
+        if let Some(run_id) = self.ids.get(&run) {
+            return Ok(Some(run_id.clone()));
+        }
+        if self.others.contains(&run) {
+            return Ok(None);
+        }
+        let logged = LoggedRun::numbered(&*self.store, run)?;
+        let run_id = logged.state.run_id.clone();
+        let Some(prefix) = self.expected.remove(&run_id) else {
+            self.others.insert(run);
+            return Ok(None);
+        };
+        self.add(logged, prefix);
+        Ok(Some(run_id))
+    }
+
+    fn add(&mut self, logged: LoggedRun, prefix: String) {
+        let run_id = logged.state.run_id.clone();
+        self.ids.insert(logged.run, run_id.clone());
+        let followed = Followed {
+            pending: VecDeque::new(),
+            recorder: Recorder::new(&run_id),
+            logged,
+            prefix,
+        };
+        self.runs.insert(run_id, followed);
+    }
 }

@@ -10,10 +10,10 @@ use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::{RunFilter, Store};
 
-use super::RunEngine;
 use crate::run_view::{ChildRuns, RunView};
 use crate::store::StoreArgs;
 use crate::usage;
+use stepwell_engine::service::Handle;
 use stepwell_kernel::plan::Plan;
 
 /// How many open runs are looked at for one of the definition.
@@ -21,8 +21,8 @@ const CANDIDATES: usize = 200;
 /// How long to wait for a process that has the run and may be dead.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The last event of each run that is no news any more.
-pub(super) type Known = HashMap<String, u64>;
+/// The last event of each run that is not shown again.
+pub(super) type Watermarks = HashMap<String, u64>;
 
 /// The latest run of a definition that has not ended: of exactly this one, else of one with its name.
 pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Result<RunView> {
@@ -62,7 +62,7 @@ pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Resul
 
 /// Waits until no living process has the run. SQLite has one owner, which is this process now; on
 /// PostgreSQL a process that was killed counts as alive until its time is over.
-pub(super) fn wait_for_the_last(store: &dyn Store, found: &RunView) -> Result<()> {
+pub(super) fn wait_for_owner(store: &dyn Store, found: &RunView) -> Result<()> {
     let until = Instant::now() + PATIENCE;
     let mut told = false;
     loop {
@@ -90,26 +90,19 @@ pub(super) fn wait_for_the_last(store: &dyn Store, found: &RunView) -> Result<()
 }
 
 /// How far the runs are: what came before is not shown again.
-pub(super) fn known(top: &RunView, below: &ChildRuns) -> Known {
+pub(super) fn watermarks(top: &RunView, below: &ChildRuns) -> Watermarks {
     let all = below.views.iter().chain([top]);
     all.map(|it| (it.state.run_id.clone(), it.state.seq))
         .collect()
 }
 
-/// Takes a run and those below it over from whoever had them.
-pub(super) fn take_up(engine: &mut RunEngine, run_id: &str, below: &ChildRuns) -> Result<()> {
-    // The first look takes over what belongs to the dead, page by page.
-    engine.fire_due()?;
+/// Takes a run and those below it over from the process that had them.
+pub(super) fn take_over(engine: &Handle, run_id: &str, below: &ChildRuns) -> Result<()> {
     let children = below.views.iter();
     let open = children.filter(|it| !it.state.phase.is_ended());
     let ids = open.map(|it| it.state.run_id.as_str());
     for id in ids.chain([run_id]) {
-        let session = engine.coordinator().session();
-        let ours =
-            |live: &stepwell_engine::coordinator::HotRun| live.head().session == Some(session);
-        if !engine.run(id).is_some_and(ours) {
-            engine.recover(id)?;
-        }
+        engine.recover(id)?;
     }
     Ok(())
 }

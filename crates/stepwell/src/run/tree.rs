@@ -14,8 +14,7 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
-use super::RunEngine;
-use super::follow::family;
+use super::follow::Follower;
 use crate::log::LogHold;
 use crate::term::{self, Paint, width};
 use chatter::Chatter;
@@ -35,7 +34,6 @@ const SYNC: (&str, &str) = ("\u{1b}[?2026h", "\u{1b}[?2026l");
 /// Draws the tree.
 #[derive(Debug)]
 pub(super) struct Tree {
-    run_id: String,
     paint: Paint,
     /// The lines that are on the screen and are drawn over next.
     drawn: Vec<String>,
@@ -47,9 +45,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(run_id: &str) -> Tree {
+    pub(super) fn new() -> Tree {
         Tree {
-            run_id: run_id.to_owned(),
             paint: term::stdout_paint(),
             drawn: Vec::new(),
             last: None,
@@ -65,39 +62,37 @@ impl Tree {
     }
 
     /// Draws, unless it was drawn a moment ago.
-    pub(super) fn draw(&mut self, engine: &RunEngine) -> io::Result<()> {
+    pub(super) fn draw(&mut self, follower: &Follower, now: Time) -> io::Result<()> {
         if self.last.is_some_and(|last| last.elapsed() < PACE) {
             return Ok(());
         }
         self.last = Some(Instant::now());
         self.frame = (self.frame + 1) % FRAMES.len();
         let (_, height) = term::size();
-        self.put(engine, height.saturating_sub(1))
+        self.put(follower, now, height.saturating_sub(1))
     }
 
     /// Draws for the last time.
-    pub(super) fn draw_last(&mut self, engine: &RunEngine) -> io::Result<()> {
+    pub(super) fn draw_last(&mut self, follower: &Follower, now: Time) -> io::Result<()> {
         self.chatter = Chatter::default();
         let (_, height) = term::size();
-        self.put(engine, height.max(LAST))?;
+        self.put(follower, now, height.max(LAST))?;
         self.log = None;
         Ok(())
     }
 
-    fn put(&mut self, engine: &RunEngine, height: usize) -> io::Result<()> {
-        let Some(live) = engine.run(&self.run_id) else {
+    fn put(&mut self, follower: &Follower, now: Time, height: usize) -> io::Result<()> {
+        let Ok(root) = follower.root() else {
             return Ok(());
         };
-        let root = Live::of(live);
-        let below = family(engine, &self.run_id);
-        let below: Vec<Live<'_>> = below.into_iter().map(Live::of).collect();
+        let below = follower.live();
         self.chatter.forget_ended(&below);
         let (columns, _) = term::size();
         let lines = screen(&Screen {
-            root,
+            root: root.live(),
             below: &below,
             said: &self.chatter.lines(),
-            now: engine.now(),
+            now,
             frame: FRAMES[self.frame],
             columns,
             height,
@@ -151,15 +146,6 @@ fn bare_width(line: &str) -> usize {
 pub(crate) struct Live<'r> {
     pub(crate) plan: &'r Plan,
     pub(crate) state: &'r State,
-}
-
-impl<'r> Live<'r> {
-    pub(crate) fn of(hot: &'r stepwell_engine::coordinator::HotRun) -> Live<'r> {
-        Live {
-            plan: &hot.plan,
-            state: &hot.state,
-        }
-    }
 }
 
 /// A run and those below it, drawn once, with every step.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::coordinator::{Config, Message};
-use stepwell_engine::engine::Engine;
-use stepwell_engine::port::{Clock as _, NoCatalog};
+use stepwell_engine::port::Clock as _;
+use stepwell_engine::service::{NoWorker, Service, Setup};
 use stepwell_engine::store::{Delivered, MessageNo, OutsideEvent, RunNo, Store};
 use stepwell_engine::{Error, run_id_for};
 use stepwell_kernel::command::{Command, EarlierResult, Reply};
@@ -22,8 +22,11 @@ use crate::store::StoreArgs;
 
 /// How often an answer is looked for.
 const LOOK: Duration = Duration::from_millis(30);
-/// How often a store that many share is looked through for runs of the dead.
-const TAKE_OVER: Duration = Duration::from_millis(250);
+/// How often the engine here looks for messages and for runs of dead processes, in milliseconds.
+const POLL_MS: u64 = 100;
+/// How long the consequences of a command for other runs are waited for. What is left then is in their
+/// mailboxes.
+const CONSEQUENCES: Duration = Duration::from_secs(10);
 /// How long an engine that decides one command may take to be thought dead.
 const SESSION_MS: u64 = 5_000;
 
@@ -67,7 +70,7 @@ pub(super) fn send(
     let command = make(&*store, &view)?;
     let until = Instant::now() + patience;
     let sent = match mode {
-        OpenMode::Guest => ask(&*store, view.run, &command, until, &mut || Ok(()))?,
+        OpenMode::Guest => ask(&*store, view.run, &command, until)?,
         OpenMode::Own | OpenMode::ReadOnly => decide(store.clone(), &view, &command, until)?,
     };
     if sent == Sent::Done {
@@ -89,27 +92,29 @@ pub(super) fn deliver(
     };
     if mode == OpenMode::Own && delivered != Delivered::Again {
         // Nobody else may be there to read what now lies in the run's mailbox.
-        let mut engine = engine(store)?;
-        let looked = engine.fire_due();
-        engine.close()?;
-        looked?;
+        let engine = engine(store)?;
+        engine.handle().flush(CONSEQUENCES)?;
+        engine.stop(Duration::ZERO)?;
     }
     Ok((delivered, to))
 }
 
-fn engine(store: Arc<dyn Store>) -> Result<Engine<SystemClock>> {
+/// An engine that starts and executes nothing: it only decides commands and reads messages.
+fn engine(store: Arc<dyn Store>) -> Result<Service> {
     let config = Config {
         name: "stepwell runs".into(),
-        // Nothing is started or executed by someone who only sends a command.
         only: Some(HashSet::new()),
         session_ms: SESSION_MS,
-        poll_ms: 0,
+        poll_ms: POLL_MS,
         ..Config::default()
     };
-    Ok(Engine::new(store, SystemClock, NoCatalog, config)?)
+    Ok(Service::start(Setup {
+        config,
+        ..Setup::new(store, NoWorker)
+    })?)
 }
 
-/// Decides it here, unless a living process has the run.
+/// Decides the command here, unless a living process has the run.
 fn decide(
     store: Arc<dyn Store>,
     view: &RunView,
@@ -121,27 +126,21 @@ fn decide(
         let stored = store.load(run)?;
         Ok(stored.and_then(|stored| stored.head.session))
     };
-    let mut engine = engine(store.clone())?;
+    let engine = engine(store.clone())?;
+    let handle = engine.handle();
     let decided = (|| {
         while let Some(other) = session()? {
             if !store.dead_sessions(SystemClock.now())?.contains(&other) {
-                // Once its time is over without a word it is dead, and this process is the one that
-                // takes the run over and reads its mailbox.
-                let mut looked = Instant::now();
-                return ask(&*store, run, command, until, &mut || {
-                    if looked.elapsed() > TAKE_OVER {
-                        engine.fire_due()?;
-                        looked = Instant::now();
-                    }
-                    Ok(())
-                });
+                // If the other process turns out to be dead, the engine here takes the run over and reads
+                // its mailbox.
+                return ask(&*store, run, command, until);
             }
-            // Taken over with all that the dead one had, page by page.
-            engine.fire_due()?;
+            // The engine here takes over everything that the dead process had, page by page.
+            std::thread::sleep(LOOK);
         }
-        let reply = engine.submit(&view.state.run_id, command.clone())?;
-        // Its consequences for other runs lie in their mailboxes.
-        engine.fire_due()?;
+        let reply = handle.submit(&view.state.run_id, command.clone())?;
+        // Consequences for other runs lie in their mailboxes.
+        handle.flush(CONSEQUENCES)?;
         match reply {
             Reply::Refused(rejection) => Err(Error::from(rejection).into()),
             Reply::Duplicate(already) => match *already {
@@ -153,20 +152,14 @@ fn decide(
             Reply::Done | Reply::Claimed(_) | Reply::RetryRun { .. } => Ok(Sent::Done),
         }
     })();
-    let closed = engine.close();
+    let stopped = engine.stop(Duration::ZERO);
     let sent = decided?;
-    closed?;
+    stopped?;
     Ok(sent)
 }
 
 /// Asks the process that has the run, and waits for its answer.
-fn ask(
-    store: &dyn Store,
-    run: RunNo,
-    command: &Command,
-    until: Instant,
-    meanwhile: &mut dyn FnMut() -> Result<()>,
-) -> Result<Sent> {
+fn ask(store: &dyn Store, run: RunNo, command: &Command, until: Instant) -> Result<Sent> {
     let message = Message::Command {
         command: Box::new(command.clone()),
         reply: true,
@@ -186,7 +179,6 @@ fn ask(
             write!(io::stderr(), "waiting for the process that has the run…")?;
         }
         std::thread::sleep(LOOK);
-        meanwhile()?;
     };
     if told {
         write!(io::stderr(), "\r\u{1b}[2K")?;

@@ -74,9 +74,9 @@ fn people_are_told_the_sync_mode_and_the_share_of_the_tool() {
     assert_eq!(call.code, 0, "{call:?}");
     for wanted in [
         "synchronous=OFF",
-        "8 concurrent steps",
+        "8 at a time",
         "steps/s",
-        "tool alone",
+        "the tool alone",
     ] {
         assert!(call.out.contains(wanted), "{wanted}: {}", call.out);
     }

@@ -159,8 +159,7 @@ fn fails_after_the_marker(store: Arc<dyn Store>, fail: &dyn Fn(bool)) {
     run(&mut mock, "run_0", 1);
     let before = store.backlog(SINK).unwrap();
     fail(true);
-    mock.engine
-        .trigger(&plan(2), request("run_1"))
+    mock.trigger(&plan(2), request("run_1"))
         .expect_err("the store fails");
     let left = store.find("run_1").unwrap();
     assert_eq!(left, None, "neither the run nor its events");

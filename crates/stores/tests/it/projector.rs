@@ -47,7 +47,7 @@ fn c27_lag_is_measured_and_told_once_when_it_is_high() {
         assert_eq!((projector.behind(), alerts(&*store)), (0, vec![]));
 
         // The next change of another run is known of and cannot be read yet: the lag grows.
-        mock.engine.create(&plan(2), request("run_2")).unwrap();
+        mock.create(&plan(2), request("run_2")).unwrap();
         let two = store.find("run_2").unwrap().unwrap();
         let created = whole(&*store, "run_2").last_event_seq;
         projector.changed(two, created + 1, after(1_000));
@@ -149,7 +149,7 @@ fn c25_from_a_kept_snapshot_and_from_the_beginning_a_run_is_the_same() {
     each(|store| {
         let torn = Arc::new(Torn::new(store.clone()));
         let mut mock = engine(store.clone(), &[]);
-        mock.engine.trigger(&plan(30), request("run_1")).unwrap();
+        mock.trigger(&plan(30), request("run_1")).unwrap();
         let no = store.find("run_1").unwrap().unwrap();
         let mut projector = Projector::new(torn.clone(), Config::default());
         let mut before = 0;
@@ -159,7 +159,7 @@ fn c25_from_a_kept_snapshot_and_from_the_beginning_a_run_is_the_same() {
         }
         let (kept, _) = store.projection(no).unwrap().unwrap();
         assert_eq!(kept, before, "its watermark is the last event in it");
-        mock.run(&mut |_| {}).unwrap();
+        mock.run_to_end().unwrap();
         let expected = whole(&*store, "run_1");
         assert_eq!(expected.status, RunStatus::Completed);
 

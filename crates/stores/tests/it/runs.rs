@@ -7,7 +7,7 @@ use stepwell_engine::chunk::contract_events;
 use stepwell_engine::clock::VirtualClock;
 use stepwell_engine::coordinator::Config;
 use stepwell_engine::mock::Mock;
-use stepwell_engine::port::NoCatalog;
+use stepwell_engine::service::Setup;
 use stepwell_engine::store::{MemoryStore, RunNo, Store};
 use stepwell_engine::{Engine, StartRequest};
 use stepwell_kernel::event::RunContext;
@@ -22,7 +22,7 @@ use crate::sqlite::quick;
 /// 2026-02-11T10:30:00.000Z
 pub(crate) const START: Time = Time(1_770_805_800_000);
 
-pub(crate) type Pretended = Mock<VirtualClock>;
+pub(crate) type Pretended = Engine<Mock>;
 
 /// Does something on each kind of store.
 pub(crate) fn each(test: impl Fn(Arc<dyn Store>)) {
@@ -69,10 +69,15 @@ pub(crate) fn engine(store: Arc<dyn Store>, sinks: &[&str]) -> Pretended {
         sinks: sinks.iter().map(ToString::to_string).collect(),
         ..Config::default()
     };
-    let engine = Engine::new(store, VirtualClock::at(START), NoCatalog, config).unwrap();
-    let mut mock = Mock::new(engine).unwrap();
+    let clock = Arc::new(VirtualClock::at(START));
+    let mut mock = Mock::new(store.clone(), clock.clone()).unwrap();
     mock.work_ms = 1;
-    mock
+    let setup = Setup {
+        config: Mock::configure(config),
+        clock,
+        ..Setup::new(store, mock)
+    };
+    Engine::new(setup).unwrap()
 }
 
 pub(crate) fn request(run_id: &str) -> StartRequest {
@@ -89,10 +94,10 @@ pub(crate) fn request(run_id: &str) -> StartRequest {
 }
 
 /// Runs a run of so many steps to its end.
-pub(crate) fn run(mock: &mut Pretended, run_id: &str, steps: u32) -> RunNo {
-    mock.engine.trigger(&plan(steps), request(run_id)).unwrap();
-    mock.run(&mut |_| {}).unwrap();
-    let store = mock.engine.store();
+pub(crate) fn run(engine: &mut Pretended, run_id: &str, steps: u32) -> RunNo {
+    engine.trigger(&plan(steps), request(run_id)).unwrap();
+    engine.run_to_end().unwrap();
+    let store = engine.store();
     let run = store.find(run_id).unwrap().unwrap();
     let head = store.load(run).unwrap().unwrap().head;
     assert_eq!(head.status, "COMPLETED");

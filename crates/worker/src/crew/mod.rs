@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use stepwell_engine::coordinator::{Assignment, Serves};
 use stepwell_engine::rows::BUILT_IN;
-use stepwell_engine::service::{Done, Worker};
+use stepwell_engine::service::{Reporter, Worker};
 use stepwell_engine::store::RunNo;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
@@ -158,9 +158,11 @@ impl Drop for Crew {
 }
 
 impl Worker for Crew {
-    fn start(&mut self, job: Assignment, done: &Done) {
-        let done = done.clone();
-        self.begin(job, move |job, command| done.send(job, command));
+    fn start(&mut self, assignment: Assignment, reporter: &Reporter) {
+        let reporter = reporter.clone();
+        self.begin(assignment, move |assignment, result| {
+            reporter.report(assignment, result);
+        });
     }
 
     fn stop(&mut self, run: RunNo, target: Target, execution: u32) {

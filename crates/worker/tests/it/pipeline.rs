@@ -1,15 +1,14 @@
 //! Pipelines in a real engine: what the rules of tasks lead to.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 use stepwell_dialects::{Source, load};
 use stepwell_engine::StartRequest;
-use stepwell_engine::clock::SystemClock;
 use stepwell_engine::coordinator::Config;
-use stepwell_engine::engine::Engine;
-use stepwell_engine::port::NoCatalog;
+use stepwell_engine::read::LoggedRun;
+use stepwell_engine::service::{Service, Setup};
 use stepwell_engine::store::MemoryStore;
 use stepwell_kernel::event::{Body, StepError};
 use stepwell_kernel::plan::{ErrorClass, Plan};
@@ -58,7 +57,7 @@ fn run(tool: Json) -> Ran {
     drive(&Arc::new(plan))
 }
 
-/// Runs a plan to its end, with an engine in line and a crew.
+/// Runs a plan to its end, on an engine with a crew.
 fn drive(plan: &Arc<Plan>) -> Ran {
     drive_with(plan, Json::Null, Handlers::new())
 }
@@ -81,37 +80,35 @@ fn drive_with(plan: &Arc<Plan>, params: Json, handlers: Handlers) -> Ran {
         ..Config::default()
     };
     let store = Arc::new(MemoryStore::with_secret([7; 32]));
-    let mut engine = Engine::new(store, SystemClock, NoCatalog, config).unwrap();
+    let setup = Setup {
+        config,
+        ..Setup::new(store.clone(), crew)
+    };
+    let engine = Service::start(setup).unwrap();
     let request = StartRequest {
         run_id: "run_a".into(),
         params,
         ..StartRequest::default()
     };
-    engine.trigger(plan, request).unwrap();
-    let (report, reports) = mpsc::channel();
+    engine.handle().start(plan, request).unwrap();
+    let mut run = LoggedRun::open(&*store, "run_a").unwrap();
+    let mut events = run.catch_up(&*store).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
-    while !engine.run("run_a").unwrap().state.phase.is_ended() {
+    while !run.state.phase.is_ended() {
         assert!(Instant::now() < until, "the run does not end");
-        while let Some(job) = engine.jobs.pop_front() {
-            let report = report.clone();
-            crew.begin(job, move |job, command| {
-                report.send((job.clone(), command)).unwrap();
-            });
-        }
-        match reports.recv_timeout(Duration::from_millis(20)) {
-            Ok((job, command)) => engine.finish(&job, command).unwrap(),
-            Err(_) => drop(engine.fire_due().unwrap()),
-        }
+        std::thread::sleep(Duration::from_millis(5));
+        events.extend(run.catch_up(&*store).unwrap());
     }
+    engine.stop(Duration::ZERO).unwrap();
     let mut ran = Ran {
         output: None,
         error: None,
-        ctx: json!(engine.run("run_a").unwrap().state.ctx),
+        ctx: json!(run.state.ctx),
         waits: Vec::new(),
         executions: 0,
-        log: serde_json::to_string(&engine.events("run_a", 0).unwrap()).unwrap(),
+        log: serde_json::to_string(&events).unwrap(),
     };
-    for event in engine.events("run_a", 0).unwrap() {
+    for event in events {
         match event.body {
             Body::StepCompleted { output, .. } => ran.output = output.map(|it| Json::clone(&it)),
             Body::StepFailed { error, .. } => ran.error = Some(error),

@@ -1,4 +1,4 @@
-//! The step of each measured tool, as a playbook and as a call of the tool alone.
+//! What a step of each tool does, as a playbook and as a call of the tool alone.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use stepwell_worker::{Failure, Handlers};
 
 use crate::bench::workload::{self, Workload};
 
-/// A tool that can be measured.
+/// Which tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum MeasuredTool {
     Noop,
@@ -31,9 +31,9 @@ pub(super) enum MeasuredTool {
     Sqlite,
 }
 
-/// The servers and files that tools use.
+/// What tools work with.
 pub(super) struct ToolSetting {
-    /// The address of the local HTTP server.
+    /// The address of the server on the loopback.
     pub(super) server: String,
     /// The address of a PostgreSQL server, if there is one.
     pub(super) postgres: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct ToolSetting {
 }
 
 impl MeasuredTool {
-    /// The given tools, or all tools.
+    /// Those that were named, or all.
     pub(super) fn chosen(named: &[MeasuredTool]) -> Vec<MeasuredTool> {
         match named {
             [] => MeasuredTool::value_variants().to_vec(),
@@ -55,13 +55,13 @@ impl MeasuredTool {
         value.map_or_else(String::new, |it| it.get_name().to_owned())
     }
 
-    /// The reason why the tool cannot be measured; none if it can.
+    /// Why it cannot be measured here.
     pub(super) fn left_out(self, setting: &ToolSetting) -> Option<&'static str> {
         let missing = self == MeasuredTool::Postgres && setting.postgres.is_none();
-        missing.then_some("a server is required: --postgres URL")
+        missing.then_some("no server is named: --postgres URL does")
     }
 
-    /// The `tool` block of a step; none for handlers.
+    /// The tool block of a step; none if steps have no tool.
     fn block(self, setting: &ToolSetting) -> Option<Json> {
         Some(match self {
             MeasuredTool::Handler => return None,
@@ -84,7 +84,7 @@ impl MeasuredTool {
         })
     }
 
-    /// A plan of sequential steps with this tool.
+    /// Steps one after the other, each with this tool.
     pub(super) fn plan(self, setting: &ToolSetting, steps: u32) -> Result<Arc<Plan>> {
         let Some(block) = self.block(setting) else {
             return Ok(Workload::Chain(steps).plan()?);
@@ -111,11 +111,11 @@ impl MeasuredTool {
         match (loaded.plan, loaded.problems.first()) {
             (Some(plan), _) => Ok(Arc::new(plan)),
             (None, Some(problem)) => bail!("{}: {}", problem.code, problem.message),
-            (None, None) => bail!("the playbook of the benchmark cannot be loaded"),
+            (None, None) => bail!("the playbook of the bench cannot be read"),
         }
     }
 
-    /// A tool that replaces a built-in tool of the worker.
+    /// What does not come with every worker.
     pub(super) fn own_tool(self) -> Option<(&'static str, Arc<dyn Tool>)> {
         (self == MeasuredTool::PythonCold).then(|| ("python", cold()))
     }
@@ -132,7 +132,7 @@ impl MeasuredTool {
         }
     }
 
-    /// The tool and the call of a step; none if there is no tool to call.
+    /// The tool and the call that a step makes of it; none where there is no tool to call.
     pub(super) fn alone(self, plan: &Plan) -> Option<(Arc<dyn Tool>, ToolCall)> {
         let tool: Arc<dyn Tool> = match self {
             MeasuredTool::Noop | MeasuredTool::Handler => return None,

@@ -1,12 +1,12 @@
-//! A worker that measures the time of each step in the worker and in total.
+//! A worker with a stopwatch: the crew, and how long each step took there and in all.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use std::sync::atomic::Ordering;
-use stepwell_engine::coordinator::Assignment;
-use stepwell_engine::service::{Done, Handle, News, Worker};
+use stepwell_engine::coordinator::{Assignment, Notice};
+use stepwell_engine::service::{Reporter, Worker};
 use stepwell_engine::store::RunNo;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
@@ -14,12 +14,12 @@ use stepwell_worker::Crew;
 
 use crate::bench::load_generator::LoadGenerator;
 
-/// Durations of steps in microseconds.
+/// How long steps took, in microseconds.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes {
-    /// From the assignment of a step to the assignment of the next step, after the commit.
+    /// From being handed out until what became of it is committed and the next is handed out.
     steps: Mutex<Vec<u64>>,
-    /// From the assignment of a step to its result.
+    /// From being handed out until it is done.
     worked: Mutex<Vec<u64>>,
     failure: Mutex<Option<String>>,
 }
@@ -33,7 +33,7 @@ impl StepTimes {
         taken(&self.worked)
     }
 
-    /// The error of the first failed step.
+    /// Why the first step failed that did.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }
@@ -62,27 +62,20 @@ fn micros(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A crew that measures durations.
+/// The crew with a stopwatch.
 pub(super) struct TimedWorker {
     crew: Crew,
     load: Arc<LoadGenerator>,
-    handle: Arc<OnceLock<Handle>>,
     times: Arc<StepTimes>,
-    /// The assignment time of the current step of each run.
+    /// When the step of a run was handed out; its steps come one after the other.
     handed: HashMap<RunNo, Instant>,
 }
 
 impl TimedWorker {
-    pub(super) fn new(
-        crew: Crew,
-        load: Arc<LoadGenerator>,
-        handle: Arc<OnceLock<Handle>>,
-        times: Arc<StepTimes>,
-    ) -> TimedWorker {
+    pub(super) fn new(crew: Crew, load: Arc<LoadGenerator>, times: Arc<StepTimes>) -> TimedWorker {
         TimedWorker {
             crew,
             load,
-            handle,
             times,
             handed: HashMap::new(),
         }
@@ -97,15 +90,15 @@ impl TimedWorker {
 }
 
 impl Worker for TimedWorker {
-    fn start(&mut self, job: Assignment, done: &Done) {
+    fn start(&mut self, job: Assignment, reporter: &Reporter) {
         let begin = Instant::now();
         let before = self.handed.insert(job.run, begin);
         self.over(before);
-        let (done, times) = (done.clone(), self.times.clone());
+        let (reporter, times) = (reporter.clone(), self.times.clone());
         self.crew.begin(job, move |job, command| {
             lock(&times.worked).push(micros(begin));
             times.judge(&command);
-            done.send(job, command);
+            reporter.report(job, command);
         });
     }
 
@@ -113,13 +106,11 @@ impl Worker for TimedWorker {
         self.crew.stop(run, target, execution);
     }
 
-    fn heard(&mut self, news: &News) {
-        if let News::Ended(run, run_id, _) = news {
+    fn notice(&mut self, notice: &Notice, reporter: &Reporter) {
+        if let Notice::Ended(run, run_id, _) = notice {
             let last = self.handed.remove(run);
             self.over(last);
-            if let Some(handle) = self.handle.get() {
-                self.load.ended(run_id, handle);
-            }
+            self.load.ended(run_id, reporter.handle());
         }
     }
 }

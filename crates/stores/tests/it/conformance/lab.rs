@@ -7,8 +7,8 @@ use rusqlite::Connection;
 use stepwell_engine::coordinator::{
     Answer, Assignment, Config, Coordinator, Notice, Retry, Ticket,
 };
-use stepwell_engine::engine::read_events;
 use stepwell_engine::port::NoCatalog;
+use stepwell_engine::read;
 use stepwell_engine::store::{
     AppendResult, Batch, LinearInstance, LinearStep, MemoryStore, Store, StoreError,
     StoreErrorKind, TaskRow,
@@ -104,7 +104,7 @@ impl Lab {
     }
 
     pub(crate) fn events(&self, run_id: &str) -> Vec<Event> {
-        match read_events(&*self.store, run_id, 0) {
+        match read::events(&*self.store, run_id, 0) {
             Err(Error::UnknownRun(_)) => Vec::new(),
             events => events.unwrap(),
         }

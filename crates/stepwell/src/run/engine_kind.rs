@@ -1,0 +1,58 @@
+//! Which engine does the work of a run: `native` (the tools of this process) or `mock`, which pretends the
+//! work; and whether that engine can do all work of a definition.
+
+use anyhow::Result;
+use stepwell_dialects::words::{list, quote};
+use stepwell_kernel::plan::{Plan, Step, Work};
+
+use crate::usage;
+
+/// Most names that a message lists.
+const LISTED: usize = 6;
+
+/// Which engine was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EngineKind {
+    Native,
+    Mock,
+}
+
+pub(super) fn kind(name: &str) -> Result<EngineKind> {
+    match name {
+        "native" => Ok(EngineKind::Native),
+        "mock" => Ok(EngineKind::Mock),
+        other => usage(format!(
+            "there is no engine {} in this build; there are `native` and `mock`",
+            quote(other)
+        )),
+    }
+}
+
+/// A step that nobody works on would wait for ever, so that is said before anything starts: a step that
+/// names a tool is done here, one that names an operation needs a program that has a handler for it.
+/// `how` is the command as it was called.
+pub(super) fn must_have_workers(
+    kind: EngineKind,
+    plan: &Plan,
+    how: impl FnOnce() -> String,
+) -> Result<()> {
+    let needs = |step: &&Step| {
+        let undo = step.undo.as_ref().is_some_and(|undo| undo.tasks.is_null());
+        matches!(step.work, Work::Task { .. }) || undo
+    };
+    let steps = plan.net().steps.iter().filter(needs);
+    let names: Vec<&str> = steps.map(|step| step.name.as_str()).collect();
+    if kind == EngineKind::Mock || names.is_empty() {
+        return Ok(());
+    }
+    let more = match names.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = list(&names[..names.len().min(LISTED)]);
+    usage(format!(
+        "nobody here does the work of {shown}{more}: give them a `tool`, or embed the engine in a \
+         program that has handlers for them; `--engine mock` pretends the work: {} --engine mock",
+        how()
+    ))
+}

@@ -1,0 +1,182 @@
+//! The engine of this command: the same service that programs embed, with the tools of this process or the
+//! mock as its worker, for one run and those below it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use anyhow::Result;
+use stepwell::files::Files;
+use stepwell_engine::coordinator::{Config, Notice};
+use stepwell_engine::mock::{FailRule, Mock, Notes};
+use stepwell_engine::port::Clock;
+use stepwell_engine::service::{Handle, Idle, Observer, Service, Setup, Worker};
+use stepwell_engine::store::{RunNo, StoreError};
+use stepwell_worker::logs::LogEntry;
+use tokio::sync::broadcast::{self, error::TryRecvError};
+
+use super::engine_kind::EngineKind;
+use super::{GoArgs, RunStore, clock};
+use crate::work;
+
+/// How long a store that many processes share waits before it takes this process for dead.
+const SESSION_MS: u64 = 5_000;
+/// How often the store is asked what others have left there.
+const POLL_MS: u64 = 250;
+
+/// What the engine tells this command, in the order in which it happened.
+#[derive(Debug)]
+pub(super) enum Update {
+    /// Events up to this one are committed.
+    Changed(RunNo, u64),
+    /// The engine is at rest.
+    Idle(Idle),
+    /// The store failed.
+    StoreFailed(StoreError),
+}
+
+/// A running engine and what is heard from it.
+pub(super) struct LocalEngine {
+    service: Option<Service>,
+    pub(super) handle: Handle,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) updates: Receiver<Update>,
+    /// What the steps of this process say.
+    said: Option<broadcast::Receiver<Arc<LogEntry>>>,
+    notes: Notes,
+}
+
+impl LocalEngine {
+    /// Starts an engine that works on these runs, on those that it is asked to start, and on nothing
+    /// else.
+    pub(super) fn start(
+        args: &GoArgs,
+        kind: EngineKind,
+        rules: Vec<FailRule>,
+        place: &RunStore,
+        only: HashSet<String>,
+    ) -> Result<LocalEngine> {
+        let clock = clock::clock(place.is_virtual);
+        let config = Config {
+            name: "stepwell run".into(),
+            only: Some(only),
+            sinks: args.sinks.names()?,
+            capacity: args.parallel.get().into(),
+            session_ms: match place.durable {
+                true => SESSION_MS,
+                // Nobody else can have a run that is in this process's memory.
+                false => u64::MAX / 4,
+            },
+            poll_ms: match place.is_virtual {
+                // Time stands still between two looks.
+                true => 0,
+                false => POLL_MS,
+            },
+            ..Config::default()
+        };
+        match kind {
+            EngineKind::Native => {
+                let crew = work::crew(args.data.open(&place.address)?)?;
+                let said = crew.resources().logs.subscribe();
+                let config = Config {
+                    serves: crew.serves(),
+                    ..config
+                };
+                LocalEngine::with(place, clock, config, crew, Some(said), Notes::default())
+            }
+            EngineKind::Mock => {
+                let mut mock = Mock::new(place.store.clone(), clock.clone())?;
+                mock.rules = rules;
+                mock.work_ms = args.work_ms;
+                let notes = mock.notes();
+                let config = Mock::configure(config);
+                LocalEngine::with(place, clock, config, mock, None, notes)
+            }
+        }
+    }
+
+    fn with(
+        place: &RunStore,
+        clock: Arc<dyn Clock>,
+        config: Config,
+        worker: impl Worker + 'static,
+        said: Option<broadcast::Receiver<Arc<LogEntry>>>,
+        notes: Notes,
+    ) -> Result<LocalEngine> {
+        let (send, updates) = mpsc::channel();
+        let service = Service::start(Setup {
+            catalog: Box::new(Files::default()),
+            config,
+            clock: clock.clone(),
+            observer: Box::new(SendUpdates(send)),
+            ..Setup::new(place.store.clone(), worker)
+        })?;
+        Ok(LocalEngine {
+            handle: service.handle(),
+            service: Some(service),
+            clock,
+            updates,
+            said,
+            notes,
+        })
+    }
+
+    /// Whether people and events are real, and may come at any time.
+    pub(super) fn waits_for_people(&self) -> bool {
+        self.said.is_some()
+    }
+
+    /// How many steps are being worked on; pretended work does not count.
+    pub(super) fn busy(&self) -> usize {
+        match self.said {
+            Some(_) => self.service.as_ref().map_or(0, Service::in_flight),
+            None => 0,
+        }
+    }
+
+    /// Stops: steps that run have `grace` to end, then they are told to, and everything is given back.
+    pub(super) fn stop(&mut self, grace: Duration) -> Result<(), StoreError> {
+        match self.service.take() {
+            Some(service) => service.stop(grace),
+            None => Ok(()),
+        }
+    }
+
+    /// What steps have said since this was asked last. Of a step that says too much some lines are
+    /// missing here; the step's log has them all.
+    pub(super) fn said(&mut self) -> Option<Arc<LogEntry>> {
+        let said = self.said.as_mut()?;
+        loop {
+            match said.try_recv() {
+                Ok(entry) => return Some(entry),
+                Err(TryRecvError::Lagged(_)) => {}
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// What was done that the log does not show.
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.notes.take()
+    }
+}
+
+/// Sends what the engine tells to the thread that shows it. If that thread is gone, nobody needs it.
+struct SendUpdates(Sender<Update>);
+
+impl Observer for SendUpdates {
+    fn notice(&mut self, notice: &Notice) {
+        if let Notice::Changed { run, seq } = notice {
+            let _ = self.0.send(Update::Changed(*run, *seq));
+        }
+    }
+
+    fn idle(&mut self, idle: Idle) {
+        let _ = self.0.send(Update::Idle(idle));
+    }
+
+    fn store_failed(&mut self, error: &StoreError) {
+        let _ = self.0.send(Update::StoreFailed(error.clone()));
+    }
+}

@@ -1,0 +1,214 @@
+//! Watches a run that an engine drives until the run has ended, cannot go on by itself, or someone presses
+//! Ctrl-C. Everything that is known of the run here comes from its log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use stepwell_engine::engine::engine_actor;
+use stepwell_engine::outbox::Notify;
+use stepwell_engine::service::Idle;
+use stepwell_engine::store::StoreError;
+use stepwell_kernel::command::Command;
+use stepwell_kernel::event::Patch;
+use stepwell_kernel::explain::{WakeSource, wake_sources};
+
+use super::follow::{Followed, Follower};
+use super::local_engine::{LocalEngine, Update};
+use super::report::End;
+use super::view::View;
+
+/// How long the loop sleeps at most before it looks up: for Ctrl-C, for the tree, for lines of steps.
+const NAP: Duration = Duration::from_millis(50);
+/// How often a store that many processes share is looked at for what others have done.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long a store may fail before the command gives up.
+const STORE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How a run is watched.
+pub(super) struct Supervisor<'a> {
+    pub(super) engine: &'a mut LocalEngine,
+    pub(super) follower: &'a mut Follower,
+    pub(super) view: &'a mut View,
+    /// Other processes can reach the run.
+    pub(super) durable: bool,
+    /// Other processes may move the run.
+    pub(super) shared: bool,
+    pub(super) max_events: u64,
+    pub(super) patch: Patch,
+    pub(super) stop: Arc<AtomicBool>,
+    /// Publishes what was committed.
+    pub(super) outbox: Option<Notify>,
+    /// What the engine waits for, if it is at rest and everything before is shown.
+    pub(super) idle: Option<Idle>,
+    /// Since when the store fails.
+    pub(super) failing: Option<Instant>,
+}
+
+/// Sets a flag at the first Ctrl-C; the second one ends the process.
+pub(crate) fn interrupts() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let listen = move || {
+        // The second time somebody does not want to wait for the store any longer.
+        if flag.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(listen).context("cannot listen for Ctrl-C")?;
+    Ok(stop)
+}
+
+impl Supervisor<'_> {
+    pub(super) fn run(mut self) -> Result<End> {
+        self.follower.follow_all(self.view)?;
+        let mut looked = Instant::now();
+        while !self.follower.root()?.state.phase.is_ended() {
+            if self.stop.load(Ordering::SeqCst) {
+                return Ok(End::Interrupted);
+            }
+            self.hear()?;
+            if self.shared && looked.elapsed() > LOOK {
+                looked = Instant::now();
+                self.look()?;
+            }
+            self.view.update(self.follower, self.engine.clock.now())?;
+            if self.follower.events() > self.max_events {
+                return Ok(End::GaveUp(self.max_events));
+            }
+            if !self.goes_on()? {
+                break;
+            }
+        }
+        Ok(End::Over)
+    }
+
+    /// Takes what the engine and the steps have said, and shows it.
+    fn hear(&mut self) -> Result<()> {
+        let first = self.engine.updates.recv_timeout(NAP).ok();
+        let rest = self.engine.updates.try_iter();
+        let updates: Vec<Update> = first.into_iter().chain(rest).collect();
+        // After the updates: a step has said everything before its end is committed.
+        while let Some(entry) = self.engine.said() {
+            self.view.say(entry);
+        }
+        let mut changed = false;
+        for update in updates {
+            match update {
+                Update::Changed(run, seq) => {
+                    (self.idle, self.failing, changed) = (None, None, true);
+                    self.follower.follow(run, seq, self.view)?;
+                }
+                Update::Idle(idle) => (self.idle, self.failing) = (Some(idle), None),
+                Update::StoreFailed(error) => self.store_failed(error)?,
+            }
+        }
+        if changed && let Some(outbox) = &self.outbox {
+            outbox.notify();
+        }
+        Ok(())
+    }
+
+    /// The engine goes on trying; this command does not for ever.
+    fn store_failed(&mut self, error: StoreError) -> Result<()> {
+        let since = *self.failing.get_or_insert_with(Instant::now);
+        match error.kind.may_pass() && since.elapsed() < STORE_PATIENCE {
+            true => Ok(()),
+            false => Err(error.into()),
+        }
+    }
+
+    /// Where many processes share a store, others may have moved what waits for them.
+    fn look(&mut self) -> Result<()> {
+        let open = |run: &&Followed| !run.state.phase.is_ended();
+        for run in self.follower.all().filter(open) {
+            self.engine.handle.catch_up(&run.state.run_id);
+        }
+        self.follower.follow_all(self.view)
+    }
+
+    /// Does what this command has to do so that the run goes on. Says whether the run can.
+    fn goes_on(&mut self) -> Result<bool> {
+        let root = self.follower.root()?;
+        let is_virtual = self.engine.clock.is_virtual();
+        // At one instant of virtual time more may happen until the engine is at rest.
+        if is_virtual && self.idle.is_none() {
+            return Ok(true);
+        }
+        if root.state.stalled.is_some() {
+            // Only someone who changes ctx can revive it.
+            return self.revive();
+        }
+        let Some(idle) = self.idle else {
+            return Ok(true);
+        };
+        if is_virtual {
+            return Ok(self.pass_time(idle));
+        }
+        Ok(!self.is_stuck(idle))
+    }
+
+    /// Lets virtual time pass until something happens. Says whether something will.
+    fn pass_time(&mut self, idle: Idle) -> bool {
+        if idle.in_flight > 0 && idle.worker_due.is_none() {
+            // Real work takes its own time.
+            return true;
+        }
+        let due = match idle.has_more {
+            true => Some(self.engine.clock.now()),
+            false => idle.next_due,
+        };
+        if let Some(due) = due {
+            self.idle = None;
+            self.engine.handle.advance_to(due);
+        }
+        due.is_some()
+    }
+
+    /// Changes ctx as it was asked for, once. Says whether that was asked for.
+    fn revive(&mut self) -> Result<bool> {
+        let ctx = std::mem::take(&mut self.patch);
+        if ctx.is_empty() {
+            return Ok(false);
+        }
+        let actor = engine_actor();
+        let run_id = &self.follower.root()?.state.run_id;
+        self.engine
+            .handle
+            .submit(run_id, Command::PatchCtx { actor, ctx })
+            .context("--patch was refused")?;
+        self.idle = None;
+        self.follower.follow_all(self.view)?;
+        Ok(true)
+    }
+
+    /// Whether neither time nor anyone here will make the run move. A pause that others can end, and
+    /// people and events that are real, are waited for.
+    fn is_stuck(&self, idle: Idle) -> bool {
+        if !idle.is_worker_idle() || (self.durable && self.engine.waits_for_people()) {
+            return false;
+        }
+        !self.follower.all().any(|run| {
+            let paused = self.durable && run.state.pause.is_some();
+            paused || moves_by_itself(run)
+        })
+    }
+}
+
+fn moves_by_itself(run: &Followed) -> bool {
+    let approved = run.state.approved || !run.plan.policy().needs_approval;
+    let moves = |source: &WakeSource| match source {
+        WakeSource::Queue => approved,
+        WakeSource::Task { .. }
+        | WakeSource::Lease { .. }
+        | WakeSource::Timer { .. }
+        | WakeSource::Proceed => true,
+        // A child moves by itself or not at all; people, operators and ctx come from elsewhere.
+        WakeSource::Child { .. }
+        | WakeSource::Outside { .. }
+        | WakeSource::Operator
+        | WakeSource::Ctx { .. } => false,
+    };
+    wake_sources(&run.plan, &run.state).iter().any(moves)
+}
