@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
-use stepwell_engine::chunk::{decode, encode};
+use stepwell_engine::chunk::{ChunkWriter, decode};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::{Body, Event, Lease, Patch};
 use stepwell_kernel::plan::{
@@ -89,30 +89,22 @@ fn record_and_encode(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("chunk");
     group.throughput(Throughput::Elements(2 * chunks.len() as u64));
     group.bench_function("record and encode", |bencher| {
+        let mut writer = ChunkWriter::default();
         bencher.iter(|| {
             let mut recorder = Recorder::new(RUN);
             for events in &chunks {
-                let records = recorder.record_all(&plan, events).expect("they fit");
-                black_box(encode(&plan, RUN, events, &records));
+                black_box(writer.write(&mut recorder, &plan, events)).expect("they fit");
             }
         });
     });
-    let mut recorder = Recorder::new(RUN);
-    let recorded: Vec<_> = chunks
-        .iter()
-        .map(|events| recorder.record_all(&plan, events).expect("they fit"))
-        .collect();
-    group.bench_function("encode", |bencher| {
-        bencher.iter(|| {
-            for (events, records) in chunks.iter().zip(&recorded) {
-                black_box(encode(&plan, RUN, events, records));
-            }
-        });
-    });
+    let (mut writer, mut recorder) = (ChunkWriter::default(), Recorder::new(RUN));
     let encoded: Vec<_> = chunks
         .iter()
-        .zip(&recorded)
-        .map(|(events, records)| encode(&plan, RUN, events, records))
+        .map(|events| {
+            writer
+                .write(&mut recorder, &plan, events)
+                .expect("they fit")
+        })
         .collect();
     group.bench_function("decode", |bencher| {
         bencher.iter(|| {

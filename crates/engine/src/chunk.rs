@@ -11,12 +11,13 @@
 mod read;
 mod template;
 
-use std::io;
+use std::io::Write as _;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value as Json;
-use stepwell_kernel::contract::Record;
+use stepwell_kernel::contract::{
+    FieldName, FieldValue, RecordBuffers, Recorded, Recorder, SchemaFault,
+};
 use stepwell_kernel::event::{Body, Event};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -42,52 +43,56 @@ pub const MAX_DEPTH: usize = 100;
 #[error("a chunk of the log cannot be read: {0}")]
 pub struct ChunkFault(pub String);
 
-/// Writes a chunk. `events` and `records` are the same events in both forms, at least one.
-#[must_use]
-pub fn encode(plan: &Plan, run_id: &str, events: &[Event], records: &[Record]) -> Chunk {
-    let version = plan.net().plan_version.as_str();
-    let mut body = Vec::with_capacity(256 * events.len());
-    let mut digests = Vec::with_capacity(DIGESTS * events.len());
-    body.push(b'[');
-    for (place, (event, record)) in events.iter().zip(records).enumerate() {
-        if place > 0 {
+/// Writes chunks, in memory that is used again and again.
+#[derive(Debug, Default)]
+pub struct ChunkWriter {
+    buffers: RecordBuffers,
+}
+
+impl ChunkWriter {
+    /// Records events, at least one, and writes them as a chunk. If one does not fit its schema, nothing is
+    /// recorded.
+    pub fn write(
+        &mut self,
+        recorder: &mut Recorder,
+        plan: &Plan,
+        events: &[Event],
+    ) -> Result<Chunk, SchemaFault> {
+        let mut body = Vec::with_capacity(192 * events.len());
+        let mut digests = Vec::with_capacity(DIGESTS * events.len());
+        let mut keys = Vec::with_capacity(events.len());
+        let mut separator = b'[';
+        recorder.write_all(plan, events, &mut self.buffers, |event, recorded| {
+            body.push(separator);
+            separator = b',';
+            body.push(b'[');
+            // Writing into memory does not fail.
+            let _ = write!(body, "{}", event.at.0);
             body.push(b',');
-        }
-        body.push(b'[');
-        write_json(&event.at, &mut body);
-        body.push(b',');
-        let at = event.at.to_rfc3339();
-        let shared = Shared {
-            at: &at,
-            run_id,
-            version,
-        };
-        write_residual(event.body.kind(), &record.contract, &shared, &mut body);
-        body.push(b',');
-        write_json(&event.body, &mut body);
+            write_residual(event.body.kind(), recorded, &mut body);
+            body.push(b',');
+            body.extend_from_slice(recorded.ext);
+            body.push(b']');
+            digests.extend_from_slice(&recorded.event_id);
+            digests.extend_from_slice(&recorded.idempotency_key);
+            digests.extend_from_slice(&recorded.hash);
+            keys.push(recorded.key.to_bytes());
+        })?;
         body.push(b']');
-        push_hex(text(&record.contract, "eventId"), 16, &mut digests);
-        push_hex(text(&record.contract, "idempotencyKey"), 32, &mut digests);
-        push_hex(&record.hash, 32, &mut digests);
-    }
-    body.push(b']');
-    let first = events.first().map_or(0, |event| event.seq);
-    Chunk {
-        first,
-        last: events.last().map_or(first, |event| event.seq),
-        codec: CODEC,
-        body: String::from_utf8(body).unwrap_or_default(),
-        digests,
-        keys: events
-            .iter()
-            .map(|event| event.key(plan).to_bytes())
-            .collect(),
+        let first = events.first().map_or(0, |event| event.seq);
+        Ok(Chunk {
+            first,
+            last: events.last().map_or(first, |event| event.seq),
+            codec: CODEC,
+            body: String::from_utf8(body).unwrap_or_default(),
+            digests,
+            keys,
+        })
     }
 }
 
 /// How deep the brackets of a JSON text are nested.
-#[must_use]
-pub fn depth(json: &str) -> usize {
+fn depth(json: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut quoted, mut escaped) = (false, false);
     for byte in json.bytes() {
@@ -106,6 +111,17 @@ pub fn depth(json: &str) -> usize {
     deepest
 }
 
+/// How deep a JSON text is nested, if that is more than `MAX_DEPTH`.
+#[must_use]
+pub fn too_deep(json: &str) -> Option<usize> {
+    // Nothing is nested deeper than it has brackets, and those are counted many at a time.
+    let opens = |byte: &u8| *byte == b'[' || *byte == b'{';
+    if json.as_bytes().iter().filter(|byte| opens(byte)).count() <= MAX_DEPTH {
+        return None;
+    }
+    Some(depth(json)).filter(|depth| *depth > MAX_DEPTH)
+}
+
 /// Reads a chunk's events.
 pub fn decode(first: u64, codec: i16, body: &str) -> Result<Vec<Event>, ChunkFault> {
     #[derive(Deserialize)]
@@ -122,41 +138,29 @@ pub fn decode(first: u64, codec: i16, body: &str) -> Result<Vec<Event>, ChunkFau
     Ok((first..).zip(entries).map(event).collect())
 }
 
-/// What the placeholders of a template stand for.
-struct Shared<'a> {
-    at: &'a str,
-    run_id: &'a str,
-    version: &'a str,
-}
-
 /// Writes what a contract part says that its template does not.
-fn write_residual(kind: &str, contract: &Json, shared: &Shared<'_>, out: &mut Vec<u8>) {
+fn write_residual(kind: &str, recorded: &Recorded<'_>, out: &mut Vec<u8>) {
     let template = fields(kind);
     let mut separator = b'{';
-    let mut member = |name: &str, out: &mut Vec<u8>| {
+    let mut member = |name: FieldName, out: &mut Vec<u8>| {
         out.push(separator);
         separator = b',';
-        write_json(name, out);
-        out.push(b':');
+        out.extend_from_slice(name.member().as_bytes());
     };
     let mut found = 0;
-    for (name, value) in contract.as_object().into_iter().flatten() {
-        if template::KEPT_ELSEWHERE.contains(&name.as_str()) {
-            continue;
-        }
+    for (name, value) in recorded.fields {
         let part = template.iter().find(|(known, _)| known == name);
         found += usize::from(part.is_some());
-        if part.is_none_or(|(_, part)| !part.is(value, shared)) {
-            member(name, out);
-            write_json(value, out);
+        if !is_kept_elsewhere(value) && part.is_none_or(|(_, part)| !part.is(value)) {
+            member(*name, out);
+            recorded.writer.write(value, out);
         }
     }
     if found < template.len() {
-        for (name, _) in template {
-            if contract.get(name).is_none() {
-                member(name, out);
-                out.extend_from_slice(b"null");
-            }
+        let has = |name: &FieldName| recorded.fields.iter().any(|(known, _)| known == name);
+        for (name, _) in template.iter().filter(|(name, _)| !has(name)) {
+            member(*name, out);
+            out.extend_from_slice(b"null");
         }
     }
     if separator == b'{' {
@@ -165,44 +169,28 @@ fn write_residual(kind: &str, contract: &Json, shared: &Shared<'_>, out: &mut Ve
     out.push(b'}');
 }
 
+/// Whether a value is in neither the template nor the residual, but among digests, numbers and `ext`.
+fn is_kept_elsewhere(value: &FieldValue<'_>) -> bool {
+    matches!(
+        value,
+        FieldValue::EventId
+            | FieldValue::EventType
+            | FieldValue::IdempotencyKey
+            | FieldValue::RunSeq
+    )
+}
+
 impl Part {
-    fn is(self, value: &Json, shared: &Shared<'_>) -> bool {
-        match self {
-            Part::At => value.as_str() == Some(shared.at),
-            Part::RunId => value.as_str() == Some(shared.run_id),
-            Part::PlanVersion => value.as_str() == Some(shared.version),
-            Part::Text(text) => value.as_str() == Some(text),
-            Part::Number(number) => value.as_u64() == Some(number),
-            Part::Flag(flag) => value.as_bool() == Some(flag),
-            Part::EmptyList => value.as_array().is_some_and(Vec::is_empty),
+    fn is(self, value: &FieldValue<'_>) -> bool {
+        match (self, value) {
+            (Part::At, FieldValue::Now)
+            | (Part::RunId, FieldValue::RunId)
+            | (Part::PlanVersion, FieldValue::PlanVersion) => true,
+            (Part::Text(text), FieldValue::Word(word)) => text == *word,
+            (Part::Number(number), FieldValue::Number(value)) => number == *value,
+            (Part::Flag(flag), FieldValue::Flag(value)) => flag == *value,
+            (Part::EmptyList, FieldValue::Artifacts(artifacts)) => artifacts.is_empty(),
+            _ => false,
         }
     }
-}
-
-/// Writing into memory does not fail, and everything that is written here has a JSON form.
-fn write_json<T: serde::Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
-    let written: io::Result<()> = serde_json::to_writer(out, value).map_err(Into::into);
-    debug_assert!(written.is_ok(), "{written:?}");
-}
-
-fn text<'a>(contract: &'a Json, name: &str) -> &'a str {
-    contract.get(name).and_then(Json::as_str).unwrap_or("")
-}
-
-/// Appends exactly `length` bytes: those that the hex digits stand for, dashes left out.
-fn push_hex(digits: &str, length: usize, out: &mut Vec<u8>) {
-    let end = out.len() + length;
-    let mut high = None;
-    for byte in digits.bytes().filter(|byte| *byte != b'-') {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            _ => 0,
-        };
-        match high.take() {
-            None => high = Some(digit << 4),
-            Some(high) => out.push(high | digit),
-        }
-    }
-    out.resize(end, 0);
 }

@@ -12,6 +12,7 @@ use stepwell_kernel::keys;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
+use crate::chunk::ChunkWriter;
 use crate::coordinator::{Config, Draft, HotRun};
 use crate::error::Error;
 use crate::read;
@@ -75,7 +76,13 @@ pub fn record_outside(
             ..Config::default()
         };
         // Nobody's session: numbers of real ones begin at 1.
-        let append = hot.seal(&mut draft, SessionNo(0), &config, event.at)?;
+        let append = hot.seal(
+            &mut draft,
+            &mut ChunkWriter::default(),
+            SessionNo(0),
+            &config,
+            event.at,
+        )?;
         let Some(mut append) = append else {
             return Err(Error::Contended(run_id.to_owned()));
         };

@@ -1,10 +1,14 @@
-//! Canonical JSON (RFC 8785) of a value, an order of magnitude faster than by way of a serializer: every
-//! event is hashed, so this is on the path of every step. Only the rare number goes the long way.
+//! Canonical JSON (RFC 8785): of a tree here, of a type without a tree in `twin`. Every event is hashed,
+//! so this is on the path of every step. Only the rare number goes the long way.
+
+mod twin;
 
 use serde_json::{Map, Value as Json};
 
+pub(crate) use twin::{MemberStack, TwinSerializer};
+
 /// Largest integer that is written as it is; beyond it canonical JSON writes what a double holds.
-const LARGEST_EXACT: u64 = 1 << 53;
+pub(crate) const LARGEST_EXACT: u64 = 1 << 53;
 
 /// Appends the canonical form.
 pub(crate) fn write(value: &Json, out: &mut Vec<u8>) {
@@ -43,16 +47,21 @@ pub(crate) fn write(value: &Json, out: &mut Vec<u8>) {
     }
 }
 
-fn write_number(mut number: u64, out: &mut Vec<u8>) {
-    let begin = out.len();
-    loop {
-        out.push(b'0' + (number % 10) as u8);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
+/// Appends a number in decimal.
+pub(crate) fn write_number(mut number: u64, out: &mut Vec<u8>) {
+    if number < 10 {
+        // Most numbers of an event are attempts and visits.
+        out.push(b'0' + number as u8);
+        return;
     }
-    out[begin..].reverse();
+    let mut digits = [0; 20];
+    let mut first = digits.len();
+    while number > 0 {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    out.extend_from_slice(&digits[first..]);
 }
 
 fn write_map(map: &Map<String, Json>, out: &mut Vec<u8>) {
@@ -81,34 +90,42 @@ fn write_members<'a>(entries: impl IntoIterator<Item = (&'a String, &'a Json)>, 
 
 /// Appends a text as JSON.
 pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
     let bytes = text.as_bytes();
-    let mut done = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        // Almost every byte is as it is; one comparison less for each.
-        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
-            continue;
-        }
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0x08 => b"\\b",
-            0x0c => b"\\f",
-            0x00..0x20 => b"\\u00",
-            _ => continue,
-        };
-        out.extend_from_slice(&bytes[done..at]);
-        out.extend_from_slice(escape);
-        if escape.len() == 4 {
-            out.extend_from_slice(crate::keys::hex(&[*byte]).as_bytes());
-        }
-        done = at + 1;
-    }
-    out.extend_from_slice(&bytes[done..]);
+    out.reserve(bytes.len() + 2);
     out.push(b'"');
+    // Without a branch for each byte, so that many are looked at at a time.
+    let any = bytes
+        .iter()
+        .fold(false, |any, byte| any | is_escaped(*byte));
+    match any {
+        true => write_escaped(bytes, out),
+        false => out.extend_from_slice(bytes),
+    }
+    out.push(b'"');
+}
+
+fn is_escaped(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+fn write_escaped(mut bytes: &[u8], out: &mut Vec<u8>) {
+    while let Some(at) = bytes.iter().position(|byte| is_escaped(*byte)) {
+        out.extend_from_slice(&bytes[..at]);
+        match bytes[at] {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            0x0c => out.extend_from_slice(b"\\f"),
+            control @ 0x00..0x20 => {
+                out.extend_from_slice(b"\\u00");
+                crate::keys::write_hex(&[control], out);
+            }
+            quoted => out.extend_from_slice(&[b'\\', quoted]),
+        }
+        bytes = &bytes[at + 1..];
+    }
+    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]
@@ -116,7 +133,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn json() -> impl Strategy<Value = Json> {
+    pub(super) fn json() -> impl Strategy<Value = Json> {
         let leaf = prop_oneof![
             Just(Json::Null),
             any::<bool>().prop_map(Json::from),

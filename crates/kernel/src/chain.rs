@@ -12,15 +12,12 @@ use std::fmt;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
-use crate::canonical;
+use crate::canonical::{self, LARGEST_EXACT};
 use crate::contract::Record;
 use crate::keys;
 
 /// What the first record names as the hash before it.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-
-/// Integers beyond this are not exact as doubles.
-const LARGEST_EXACT: u64 = 1 << 53;
 
 /// What is wrong with a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +78,12 @@ impl ChainHead {
 /// The hash of a record.
 #[must_use]
 pub fn link(contract: &Json, ext: &Json, prev_hash: &str) -> String {
+    keys::hex(&link_bytes(contract, ext, prev_hash))
+}
+
+/// The bytes of the hash of a record. The recorder hashes what it writes, and comes here only for records
+/// with integers that a double cannot hold.
+pub(crate) fn link_bytes(contract: &Json, ext: &Json, prev_hash: &str) -> [u8; 32] {
     let mut bytes = Vec::with_capacity(2048);
     bytes.extend_from_slice(b"{\"contract\":");
     canonical::write(contract, &mut bytes);
@@ -99,7 +102,7 @@ pub fn link(contract: &Json, ext: &Json, prev_hash: &str) -> String {
     bytes.extend_from_slice(b",\"prevHash\":");
     canonical::write_text(prev_hash, &mut bytes);
     bytes.push(b'}');
-    keys::hex(&Sha256::digest(bytes))
+    Sha256::digest(bytes).into()
 }
 
 /// Integers that canonical JSON would round.

@@ -2,8 +2,12 @@
 //!
 //! Nothing here draws randomness; a secret key arrives with the command that needs it.
 
+use std::borrow::Cow;
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
+
+use crate::canonical::write_number;
 
 /// The secret that completion tokens are made with. Held by the engine, never logged.
 #[derive(Clone)]
@@ -18,16 +22,19 @@ impl std::fmt::Debug for TokenKey {
 /// Lower-case hex.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = Vec::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        out.extend_from_slice(&[
-            DIGITS[usize::from(byte >> 4)],
-            DIGITS[usize::from(byte & 15)],
-        ]);
-    }
+    write_hex(bytes, &mut out);
     // Digits are text.
     String::from_utf8(out).unwrap_or_default()
+}
+
+/// Appends lower-case hex.
+pub(crate) fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.extend(bytes.iter().flat_map(|byte| {
+        let (high, low) = (byte >> 4, byte & 15);
+        [DIGITS[usize::from(high)], DIGITS[usize::from(low)]]
+    }));
 }
 
 /// SHA-256 of a text, lower-case hex.
@@ -54,44 +61,30 @@ pub fn idempotency_key(
     {
         return None;
     }
-    Some(sha256_hex(&preimage(
-        run_id,
-        step_id,
+    let mut text = Vec::new();
+    write_preimage(
+        [run_id, step_id, event_type, plan_version],
         logical.unwrap_or(1),
-        event_type,
-        plan_version,
-    )))
+        &mut text,
+    );
+    Some(hex(&Sha256::digest(text)))
 }
 
-fn preimage(
-    run_id: &str,
-    step_id: &str,
-    logical: u64,
-    event_type: &str,
-    plan_version: &str,
-) -> String {
-    // Twice for every step of every run: written by hand, since formatting costs as much as hashing.
-    let parts = [run_id, step_id, event_type, plan_version];
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    let mut text = String::with_capacity(length + 16);
-    text.push_str(run_id);
-    text.push('|');
-    text.push_str(step_id);
-    text.push('|');
-    push_number(&mut text, logical);
-    text.push('|');
-    text.push_str(event_type);
-    text.push('|');
-    text.push_str(plan_version);
-    text
-}
-
-/// Appends a number in decimal.
-fn push_number(text: &mut String, number: u64) {
-    if number >= 10 {
-        push_number(text, number / 10);
-    }
-    text.push(char::from(b'0' + (number % 10) as u8));
+/// Appends `runId|stepId|logical|eventType|planVersion`.
+fn write_preimage(parts: [&str; 4], logical: u64, out: &mut Vec<u8>) {
+    let [run_id, step_id, event_type, plan_version] = parts.map(str::as_bytes);
+    let length = run_id.len() + step_id.len() + event_type.len() + plan_version.len();
+    // Four separators and the longest number there is.
+    out.reserve(length + 24);
+    out.extend_from_slice(run_id);
+    out.push(b'|');
+    out.extend_from_slice(step_id);
+    out.push(b'|');
+    write_number(logical, out);
+    out.push(b'|');
+    out.extend_from_slice(event_type);
+    out.push(b'|');
+    out.extend_from_slice(plan_version);
 }
 
 /// Every event type at the number that stored keys know it by. Only ever add at the end.
@@ -141,9 +134,9 @@ pub const EVENT_TYPES: [&str; 39] = [
 /// once in an attempt (executions, waits, patches); the canonical events leave it at zero and so
 /// have exactly the contract's key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EventKey {
+pub struct EventKey<'a> {
     /// The step, or the signal that a verdict is about; absent for the run itself.
-    pub step_id: Option<String>,
+    pub step_id: Option<Cow<'a, str>>,
     /// The logical attempt; for pauses their ordinal.
     pub logical: u64,
     /// The event's type.
@@ -152,17 +145,24 @@ pub struct EventKey {
     pub ordinal: u64,
 }
 
-impl EventKey {
+impl EventKey<'_> {
     /// The idempotency key, lower-case hex.
     #[must_use]
     pub fn digest(&self, run_id: &str, plan_version: &str) -> String {
+        hex(&self.hash(run_id, plan_version, &mut Vec::new()))
+    }
+
+    /// The bytes of the idempotency key. `text` is memory that is used for the preimage.
+    pub(crate) fn hash(&self, run_id: &str, plan_version: &str, text: &mut Vec<u8>) -> [u8; 32] {
+        text.clear();
         let step = self.step_id.as_deref().unwrap_or("RUN");
-        let mut text = preimage(run_id, step, self.logical, self.event_type, plan_version);
+        let parts = [run_id, step, self.event_type, plan_version];
+        write_preimage(parts, self.logical, text);
         if self.ordinal > 0 {
-            text.push('|');
-            text.push_str(&self.ordinal.to_string());
+            text.push(b'|');
+            write_number(self.ordinal, text);
         }
-        sha256_hex(&text)
+        Sha256::digest(text).into()
     }
 
     /// The key without what all keys of a run share, as few bytes as possible: the step, then the type's
@@ -232,24 +232,40 @@ pub fn completion_token(key: &TokenKey, run_id: &str, step_id: &str, execution: 
 /// replaying a log gives the same ids.
 #[must_use]
 pub fn event_id(run_id: &str, seq: u64) -> String {
-    let mut named = String::with_capacity(run_id.len() + 21);
-    named.push_str(run_id);
-    named.push('#');
-    push_number(&mut named, seq);
-    let digest = Sha256::digest(named.as_bytes());
+    uuid(&event_id_bytes(run_id, seq, &mut Vec::new()))
+}
+
+/// The bytes of an event's id. `text` is memory that is used for what is hashed.
+pub(crate) fn event_id_bytes(run_id: &str, seq: u64, text: &mut Vec<u8>) -> [u8; 16] {
+    text.clear();
+    text.extend_from_slice(run_id.as_bytes());
+    text.push(b'#');
+    write_number(seq, text);
+    let digest = Sha256::digest(text);
     let mut bytes = [0u8; 16];
     bytes.copy_from_slice(&digest[..16]);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let text = hex(&bytes);
-    let mut id = String::with_capacity(36);
-    for (place, part) in [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)] {
+    bytes
+}
+
+/// A UUID as text.
+#[must_use]
+pub fn uuid(bytes: &[u8; 16]) -> String {
+    let mut out = Vec::with_capacity(36);
+    write_uuid(bytes, &mut out);
+    // Digits are text.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Appends a UUID as text.
+pub(crate) fn write_uuid(bytes: &[u8; 16], out: &mut Vec<u8>) {
+    for (place, part) in [(0, 4), (4, 6), (6, 8), (8, 10), (10, 16)] {
         if place > 0 {
-            id.push('-');
+            out.push(b'-');
         }
-        id.push_str(&text[place..part]);
+        write_hex(&bytes[place..part], out);
     }
-    id
 }
 
 /// The run's id as a 63-bit integer: playbooks splice `execution_id` into SQL as a number.

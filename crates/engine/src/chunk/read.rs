@@ -82,7 +82,8 @@ pub fn with_outbound(
             step_id: step_id.to_owned(),
             event,
         }));
-        contract.insert("eventId".into(), uuid(&digests[..16]).into());
+        let id = digests.first_chunk().map(keys::uuid);
+        contract.insert("eventId".into(), id.into());
         contract.insert("idempotencyKey".into(), keys::hex(&digests[16..48]).into());
         contract.insert("runSeq".into(), seq.into());
         contract.insert("eventType".into(), event_type.into());
@@ -110,7 +111,7 @@ fn from_template(
     };
     let members = fields(event_type).iter();
     members
-        .map(|(name, part)| ((*name).to_owned(), value(part)))
+        .map(|(name, part)| (name.as_str().to_owned(), value(part)))
         .collect()
 }
 
@@ -135,16 +136,4 @@ fn merge(target: &mut Map<String, Json>, patch: Map<String, Json>) {
             }
         }
     }
-}
-
-fn uuid(bytes: &[u8]) -> String {
-    let hex = keys::hex(bytes);
-    [
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..],
-    ]
-    .join("-")
 }

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use stepwell_kernel::contract::FieldName;
 use stepwell_kernel::keys::EVENT_TYPES;
 
 use super::CODEC;
@@ -18,9 +19,6 @@ pub struct Template {
     pub json: String,
 }
 
-/// Members of the contract part that are in neither the template nor the residual.
-pub(super) const KEPT_ELSEWHERE: [&str; 4] = ["eventId", "eventType", "idempotencyKey", "runSeq"];
-
 /// What a template has at a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
@@ -33,28 +31,28 @@ pub(super) enum Part {
     EmptyList,
 }
 
-type Fields = &'static [(&'static str, Part)];
+type Fields = &'static [(FieldName, Part)];
 
 /// A template: the envelope of an event from this component, and more.
 macro_rules! from {
-    ($by:literal $(, $name:literal = $part:expr)*) => {
+    ($by:literal $(, $name:ident = $part:expr)*) => {
         &[
-            ("emittedAt", Part::At),
-            ("emittedBy", Part::Text($by)),
-            ("runId", Part::RunId),
-            $(($name, $part),)*
+            (FieldName::EmittedAt, Part::At),
+            (FieldName::EmittedBy, Part::Text($by)),
+            (FieldName::RunId, Part::RunId),
+            $((FieldName::$name, $part),)*
         ]
     };
 }
 
 /// The same for one attempt of a step, usually the first.
 macro_rules! attempt {
-    ($by:literal $(, $name:literal = $part:expr)*) => {
+    ($by:literal $(, $name:ident = $part:expr)*) => {
         from!(
             $by,
-            "engineAttemptId" = Part::Number(1),
-            "logicalAttemptId" = Part::Number(1),
-            "planVersion" = Part::PlanVersion
+            EngineAttemptId = Part::Number(1),
+            LogicalAttemptId = Part::Number(1),
+            PlanVersion = Part::PlanVersion
             $(, $name = $part)*
         )
     };
@@ -63,85 +61,81 @@ macro_rules! attempt {
 /// The template of a type.
 pub(super) fn fields(event_type: &str) -> Fields {
     match event_type {
-        "RunCreated" => from!("engine", "createdAt" = Part::At),
+        "RunCreated" => from!("engine", CreatedAt = Part::At),
         "RunQueued" => from!(
             "engine",
-            "queuedAt" = Part::At,
-            "status" = Part::Text("PENDING")
+            QueuedAt = Part::At,
+            Status = Part::Text("PENDING")
         ),
         "RunApproved" => from!(
             "planner",
-            "approvedAt" = Part::At,
-            "status" = Part::Text("APPROVED")
+            ApprovedAt = Part::At,
+            Status = Part::Text("APPROVED")
         ),
         "RunStarted" => from!(
             "engine",
-            "engineType" = Part::Text("native"),
-            "startedAt" = Part::At,
-            "status" = Part::Text("RUNNING")
+            EngineType = Part::Text("native"),
+            StartedAt = Part::At,
+            Status = Part::Text("RUNNING")
         ),
-        "StepStarted" => attempt!("activity-worker", "startedAt" = Part::At),
+        "StepStarted" => attempt!("activity-worker", StartedAt = Part::At),
         "StepCompleted" => attempt!(
             "activity-worker",
-            "artifactRefs" = Part::EmptyList,
-            "completedAt" = Part::At,
-            "durationMs" = Part::Number(0)
+            ArtifactRefs = Part::EmptyList,
+            CompletedAt = Part::At,
+            DurationMs = Part::Number(0)
         ),
-        "StepFailed" => attempt!("activity-worker", "failedAt" = Part::At),
+        "StepFailed" => attempt!("activity-worker", FailedAt = Part::At),
         "StepSkipped" => from!(
             "engine",
-            "logicalAttemptId" = Part::Number(1),
-            "planVersion" = Part::PlanVersion,
-            "skippedAt" = Part::At
+            LogicalAttemptId = Part::Number(1),
+            PlanVersion = Part::PlanVersion,
+            SkippedAt = Part::At
         ),
-        "StepExecutionStarted" => attempt!("activity-worker", "startedAt" = Part::At),
-        "StepExecutionFailed" => attempt!("activity-worker", "failedAt" = Part::At),
+        "StepExecutionStarted" => attempt!("activity-worker", StartedAt = Part::At),
+        "StepExecutionFailed" => attempt!("activity-worker", FailedAt = Part::At),
         "StepWaiting" => attempt!("engine"),
-        "StepApproved" | "StepWoken" => from!("engine", "engineAttemptId" = Part::Number(1)),
-        "StepRouted" => from!("engine", "handled" = Part::Flag(false)),
+        "StepApproved" | "StepWoken" => from!("engine", EngineAttemptId = Part::Number(1)),
+        "StepRouted" => from!("engine", Handled = Part::Flag(false)),
         "UndoStarted" => from!(
             "activity-worker",
-            "engineAttemptId" = Part::Number(1),
-            "startedAt" = Part::At
+            EngineAttemptId = Part::Number(1),
+            StartedAt = Part::At
         ),
         "UndoCompleted" => from!(
             "activity-worker",
-            "completedAt" = Part::At,
-            "engineAttemptId" = Part::Number(1)
+            CompletedAt = Part::At,
+            EngineAttemptId = Part::Number(1)
         ),
         "UndoExecutionFailed" | "UndoFailed" => from!(
             "activity-worker",
-            "engineAttemptId" = Part::Number(1),
-            "failedAt" = Part::At
+            EngineAttemptId = Part::Number(1),
+            FailedAt = Part::At
         ),
-        "SignalAccepted" => from!("system", "acceptedAt" = Part::At),
-        "SignalRejected" => from!("system", "rejectedAt" = Part::At),
+        "SignalAccepted" => from!("system", AcceptedAt = Part::At),
+        "SignalRejected" => from!("system", RejectedAt = Part::At),
         "RunPaused" => from!(
             "engine",
-            "logicalAttemptId" = Part::Number(1),
-            "pausedAt" = Part::At,
-            "status" = Part::Text("PAUSED")
+            LogicalAttemptId = Part::Number(1),
+            PausedAt = Part::At,
+            Status = Part::Text("PAUSED")
         ),
         "RunResumed" => from!(
             "engine",
-            "logicalAttemptId" = Part::Number(1),
-            "resumedAt" = Part::At,
-            "status" = Part::Text("RUNNING")
+            LogicalAttemptId = Part::Number(1),
+            ResumedAt = Part::At,
+            Status = Part::Text("RUNNING")
         ),
         "RunCompleted" => from!(
             "engine",
-            "completedAt" = Part::At,
-            "status" = Part::Text("COMPLETED")
+            CompletedAt = Part::At,
+            Status = Part::Text("COMPLETED")
         ),
-        "RunFailed" => from!(
-            "engine",
-            "failedAt" = Part::At,
-            "status" = Part::Text("FAILED")
-        ),
+        "RunFailed" => from!("engine", FailedAt = Part::At, Status = Part::Text("FAILED")),
         "RunCancelled" => from!(
             "engine",
-            "cancelledAt" = Part::At,
-            "status" = Part::Text("CANCELLED")
+            CancelledAt = Part::At,
+            Status = Part::Text("CANCELLED")
         ),
         _ => from!("engine"),
     }
@@ -163,7 +157,7 @@ fn json(fields: Fields) -> String {
     let mut json = String::new();
     for (name, part) in fields {
         let separator = if json.is_empty() { '{' } else { ',' };
-        let _ = write!(json, "{separator}\"{name}\":");
+        let _ = write!(json, "{separator}{}", name.member());
         let _ = match part {
             Part::At => write!(json, "\"$at\""),
             Part::RunId => write!(json, "\"$runId\""),

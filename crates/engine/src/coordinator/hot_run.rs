@@ -17,7 +17,7 @@ use stepwell_kernel::state::{FORMAT, Phase, State};
 use stepwell_kernel::time::Time;
 
 use super::{Config, Message, Notice, Origin, Request};
-use crate::chunk;
+use crate::chunk::{self, ChunkWriter};
 use crate::error::Error;
 use crate::rows::{self, served_by, target_name};
 use crate::store::{
@@ -315,6 +315,7 @@ impl HotRun {
     pub(crate) fn seal(
         &mut self,
         draft: &mut Draft,
+        chunks: &mut ChunkWriter,
         session: SessionNo,
         config: &Config,
         now: Time,
@@ -347,7 +348,7 @@ impl HotRun {
             append.head_version = Some(self.head_version);
             append.head = changed.then_some(head);
         } else {
-            self.write_chunk(draft, &mut append)?;
+            self.write_chunk(draft, chunks, &mut append)?;
             if changed || !(mine || foreign) || draft.create.is_some() {
                 append.head = Some(head);
             }
@@ -400,15 +401,18 @@ impl HotRun {
             .collect()
     }
 
-    fn write_chunk(&mut self, draft: &mut Draft, append: &mut Append) -> Result<(), Error> {
-        let records = self.recorder.record_all(&self.plan, &draft.events);
-        let records = records.map_err(|source| Error::Schema {
+    fn write_chunk(
+        &mut self,
+        draft: &mut Draft,
+        chunks: &mut ChunkWriter,
+        append: &mut Append,
+    ) -> Result<(), Error> {
+        let written = chunks.write(&mut self.recorder, &self.plan, &draft.events);
+        let chunk = written.map_err(|source| Error::Schema {
             run_id: self.run_id.to_string(),
             source,
         })?;
-        let chunk = chunk::encode(&self.plan, &self.run_id, &draft.events, &records);
-        let depth = chunk::depth(&chunk.body);
-        if depth > chunk::MAX_DEPTH {
+        if let Some(depth) = chunk::too_deep(&chunk.body) {
             return Err(Error::Refused {
                 run_id: self.run_id.to_string(),
                 why: format!(

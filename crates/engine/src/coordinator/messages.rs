@@ -336,8 +336,7 @@ impl Coordinator {
             reply: true,
         };
         let body = message.body();
-        let depth = crate::chunk::depth(&body);
-        if depth > crate::chunk::MAX_DEPTH {
+        if let Some(depth) = crate::chunk::too_deep(&body) {
             // The owner could not read it.
             let run_id = self.runs.get(&run).map(|hot| hot.run_id.to_string());
             let refused = Error::Refused {

@@ -46,6 +46,7 @@ use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
+use crate::chunk::ChunkWriter;
 use crate::error::Error;
 use crate::port::Catalog;
 use crate::store::{
@@ -93,6 +94,8 @@ pub struct Coordinator {
     /// Messages that are being dealt with.
     reading: HashSet<MessageNo>,
     notices: VecDeque<Notice>,
+    /// Writes the log, in memory that is used again for every run.
+    chunks: ChunkWriter,
     clock: u64,
     /// How many runs were left in memory when some were forgotten last.
     kept: usize,
@@ -141,6 +144,7 @@ impl Coordinator {
             polls: polling::Polls::at(now),
             reading: HashSet::new(),
             notices: VecDeque::new(),
+            chunks: ChunkWriter::default(),
             clock: 0,
             kept: 0,
             stopping: false,
@@ -420,7 +424,13 @@ impl Coordinator {
     fn seal(&mut self, run: RunNo, now: Time) -> Option<Append> {
         let hot = self.runs.get_mut(&run)?;
         let mut draft = hot.draft.take()?;
-        let append = match hot.seal(&mut draft, self.session, &self.config, now) {
+        let append = match hot.seal(
+            &mut draft,
+            &mut self.chunks,
+            self.session,
+            &self.config,
+            now,
+        ) {
             Ok(append) => append,
             // Refused as the database would have refused it, only sooner.
             Err(Error::Refused { why, .. }) => {

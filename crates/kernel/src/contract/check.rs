@@ -1,9 +1,12 @@
-//! The check every event passes before it is written: the same table as the published schemas, read
-//! by hand, because the kernel carries no validator.
+//! Whether an event fits its schema. What is written here has the fields of its type by construction;
+//! `check_event` looks at the rest before anything is written. `check_envelope` checks any JSON against the
+//! same table as the published schemas, by hand, because the kernel carries no validator; debug builds
+//! check every event with it.
 
 use serde_json::{Map, Value as Json};
 
 use super::fields::{ENVELOPE, Field, Shape, kind};
+use crate::event::{Body, Event};
 use crate::time::Time;
 
 /// The code of an event that does not fit its schema.
@@ -13,6 +16,33 @@ pub const SCHEMA_VALIDATION_FAILED: &str = "SCHEMA_VALIDATION_FAILED";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{SCHEMA_VALIDATION_FAILED}: {0}")]
 pub struct SchemaFault(pub String);
+
+/// Whether an event can be written: of what the schemas ask, types do not say that these numbers are at
+/// least one.
+pub(super) fn check_event(event: &Event) -> Result<(), SchemaFault> {
+    if event.seq == 0 {
+        return fault("runSeq does not fit: 0");
+    }
+    let (name, count) = match &event.body {
+        Body::StepStarted { logical, .. }
+        | Body::StepCompleted { logical, .. }
+        | Body::StepFailed { logical, .. }
+        | Body::StepSkipped { logical, .. }
+        | Body::StepExecutionStarted { logical, .. }
+        | Body::StepExecutionFailed { logical, .. }
+        | Body::StepWaiting { logical, .. }
+        | Body::StepRetried { logical, .. } => ("logicalAttemptId", *logical),
+        Body::RunPaused { ordinal, .. }
+        | Body::RunResumed { ordinal }
+        | Body::PauseDrainTimedOut { ordinal, .. } => ("logicalAttemptId", *ordinal),
+        Body::StepApproved { approvals, .. } => ("approvals", *approvals),
+        _ => return Ok(()),
+    };
+    match count {
+        0 => fault(format!("{name} does not fit: 0")),
+        _ => Ok(()),
+    }
+}
 
 /// Whether an event has every field it needs, each of its shape, and no other.
 pub fn check_envelope(event: &Json) -> Result<(), SchemaFault> {
@@ -120,7 +150,7 @@ fn is_uuid(text: &str) -> bool {
         })
 }
 
-fn is_run_id(text: &str) -> bool {
+pub(super) fn is_run_id(text: &str) -> bool {
     text.strip_prefix("run_").is_some_and(|rest| {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         !rest.is_empty() && rest.bytes().all(allowed)

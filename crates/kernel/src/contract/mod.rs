@@ -5,28 +5,32 @@
 //! Event ──Recorder──► Record { contract, ext, prevHash, hash } ──from_record──► Event
 //! ```
 //!
-//! `fields` is the one table of fields; `check` and `schema` read it; `view` fills it. A reader of the
-//! contract needs only the `contract` part; the engine needs only `ext`, the sequence number and the
-//! time.
+//! `fields` is the one table of fields; `check` and `schema` read it. `view` says which fields an event
+//! has, `value` writes what they hold, and `recorder` hashes what is written: no tree of JSON is built for
+//! it. A reader of the contract needs only the `contract` part; the engine needs only `ext`, the sequence
+//! number and the time.
 
 mod check;
 mod fields;
+mod name;
+mod recorder;
 mod schema;
 mod stamps;
+mod value;
 mod view;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 pub use check::{SCHEMA_VALIDATION_FAILED, SchemaFault, check_envelope};
+pub use name::FieldName;
+pub use recorder::{RecordBuffers, Recorded, Recorder};
 pub use schema::schemas;
+pub use value::{FieldValue, FieldWriter};
+pub(crate) use view::words::plan_ref;
 
-use crate::chain::{self, GENESIS};
 use crate::event::{Body, Event};
-use crate::plan::Plan;
-use crate::state::State;
 use crate::time::Time;
-use stamps::Stamps;
 
 /// The contract's own event types, `RunQueued` included.
 pub fn canonical_types() -> impl Iterator<Item = &'static str> {
@@ -70,89 +74,6 @@ pub enum RecordFault {
         /// What the body is.
         ext: String,
     },
-}
-
-/// Turns a run's events into records, one after the other.
-#[derive(Clone, Debug)]
-pub struct Recorder {
-    run_id: String,
-    stamps: Stamps,
-    head: String,
-}
-
-impl Recorder {
-    /// For a run whose log is empty.
-    #[must_use]
-    pub fn new(run_id: impl Into<String>) -> Recorder {
-        Recorder {
-            run_id: run_id.into(),
-            stamps: Stamps::default(),
-            head: GENESIS.to_owned(),
-        }
-    }
-
-    /// For a run whose log folds to `state` and ends with a record of this hash.
-    #[must_use]
-    pub fn resume(plan: &Plan, state: &State, head: impl Into<String>) -> Recorder {
-        Recorder {
-            run_id: state.run_id.clone(),
-            stamps: Stamps::of(plan, state),
-            head: head.into(),
-        }
-    }
-
-    /// The hash of the last record.
-    #[must_use]
-    pub fn head(&self) -> &str {
-        &self.head
-    }
-
-    /// Records the next event. One that does not fit its schema is refused and changes nothing.
-    pub fn record(&mut self, plan: &Plan, event: &Event) -> Result<Record, SchemaFault> {
-        let contract = view::to_contract(plan, &self.run_id, event, &self.stamps);
-        check_envelope(&contract)?;
-        let ext = serde_json::to_value(&event.body)
-            .map_err(|error| SchemaFault(format!("the body has no JSON form: {error}")))?;
-        self.stamps.fold(event);
-        let prev_hash = self.head.clone();
-        let hash = chain::link(&contract, &ext, &prev_hash);
-        self.head.clone_from(&hash);
-        Ok(Record {
-            contract,
-            ext,
-            prev_hash,
-            hash,
-        })
-    }
-
-    /// Records a batch, all or nothing.
-    pub fn record_all(
-        &mut self,
-        plan: &Plan,
-        events: &[Event],
-    ) -> Result<Vec<Record>, SchemaFault> {
-        // What each event is about to change is kept, not a copy of everything: a run may have a
-        // thousand open steps.
-        let head = self.head.clone();
-        let mut before = Vec::with_capacity(events.len());
-        let mut records = Vec::with_capacity(events.len());
-        for event in events {
-            let stamp = self.stamps.before(event);
-            match self.record(plan, event) {
-                Ok(record) => records.push(record),
-                Err(fault) => {
-                    self.head = head;
-                    before
-                        .into_iter()
-                        .rev()
-                        .for_each(|stamp| self.stamps.restore(stamp));
-                    return Err(fault);
-                }
-            }
-            before.push(stamp);
-        }
-        Ok(records)
-    }
 }
 
 /// The event that a record was made of.

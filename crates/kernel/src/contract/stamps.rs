@@ -18,49 +18,13 @@ pub(super) struct Stamps {
 
 /// A logical attempt that has started and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Open {
-    since: Time,
+pub(super) struct Open {
+    pub(super) since: Time,
     /// A worker has it.
-    leased: bool,
-}
-
-/// What an event changed, as it was before.
-#[derive(Clone, Debug)]
-pub(super) struct Before {
-    context: Option<RunContext>,
-    run_started: Option<Time>,
-    step: Option<(StepRef, Option<Open>)>,
+    pub(super) leased: bool,
 }
 
 impl Stamps {
-    /// What folding an event will change.
-    pub(super) fn before(&self, event: &Event) -> Before {
-        let creates = matches!(event.body, Body::RunCreated { .. });
-        let step = event.body.step();
-        Before {
-            context: creates.then(|| self.context.clone()),
-            run_started: self.run_started,
-            step: step.map(|at| (at, self.open.get(&at).copied())),
-        }
-    }
-
-    /// Undoes the fold of the last event.
-    pub(super) fn restore(&mut self, before: Before) {
-        if let Some(context) = before.context {
-            self.context = context;
-        }
-        self.run_started = before.run_started;
-        match before.step {
-            Some((at, Some(open))) => {
-                self.open.insert(at, open);
-            }
-            Some((at, None)) => {
-                self.open.remove(&at);
-            }
-            None => {}
-        }
-    }
-
     /// The same value that folding the run's events gives.
     pub(super) fn of(plan: &Plan, state: &State) -> Stamps {
         let mut stamps = Stamps {
@@ -92,7 +56,8 @@ impl Stamps {
         }
     }
 
-    pub(super) fn fold(&mut self, event: &Event) {
+    /// Folds an event; says what was known of its step before.
+    pub(super) fn fold(&mut self, event: &Event) -> Option<Open> {
         match &event.body {
             Body::RunCreated { context, .. } => self.context = context.clone(),
             Body::RunStarted { .. } => self.run_started = Some(event.at),
@@ -101,32 +66,22 @@ impl Stamps {
                     since: event.at,
                     leased: lease.is_some(),
                 };
-                self.open.insert(*step, open);
+                return self.open.insert(*step, open);
             }
-            Body::StepExecutionStarted { step, .. } => self.lease(*step, true),
+            Body::StepExecutionStarted { step, .. } => return self.lease(*step, true),
             Body::StepExecutionFailed { step, .. } | Body::StepWaiting { step, .. } => {
-                self.lease(*step, false);
+                return self.lease(*step, false);
             }
             Body::StepCompleted { step, .. }
             | Body::StepFailed { step, .. }
-            | Body::StepSkipped { step, .. } => {
-                self.open.remove(step);
-            }
+            | Body::StepSkipped { step, .. } => return self.open.remove(step),
             _ => {}
         }
+        None
     }
 
-    fn lease(&mut self, at: StepRef, leased: bool) {
-        if let Some(open) = self.open.get_mut(&at) {
-            open.leased = leased;
-        }
-    }
-
-    pub(super) fn started(&self, at: StepRef) -> Option<Time> {
-        self.open.get(&at).map(|open| open.since)
-    }
-
-    pub(super) fn is_leased(&self, at: StepRef) -> bool {
-        self.open.get(&at).is_some_and(|open| open.leased)
+    fn lease(&mut self, at: StepRef, leased: bool) -> Option<Open> {
+        let open = self.open.get_mut(&at)?;
+        Some(std::mem::replace(open, Open { leased, ..*open }))
     }
 }

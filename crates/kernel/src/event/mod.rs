@@ -36,11 +36,11 @@ pub struct Event {
 impl Event {
     /// What the event is recorded under. Two events of a run never share it.
     #[must_use]
-    pub fn key(&self, plan: &Plan) -> EventKey {
+    pub fn key<'a>(&'a self, plan: &'a Plan) -> EventKey<'a> {
         let event_type = self.body.kind();
-        let step_id = self.body.step().map(|at| plan.step_id(at));
+        let step_id = || self.body.step().map(|at| plan.step_id_text(at));
         let step = |logical: u32, ordinal: u64| EventKey {
-            step_id: step_id.clone(),
+            step_id: step_id(),
             logical: u64::from(logical),
             event_type,
             ordinal,
@@ -74,14 +74,14 @@ impl Event {
             Body::UndoCompleted { .. } | Body::UndoFailed { .. } => step(1, 0),
             Body::SignalAccepted { signal_id, .. } | Body::SignalRejected { signal_id, .. } => {
                 EventKey {
-                    step_id: Some(signal_id.clone()),
+                    step_id: Some(signal_id.as_str().into()),
                     logical: 1,
                     event_type,
                     ordinal: 0,
                 }
             }
             Body::EventReceived { event_id, .. } => EventKey {
-                step_id: Some(event_id.clone()),
+                step_id: Some(event_id.as_str().into()),
                 logical: 1,
                 event_type,
                 ordinal: 0,

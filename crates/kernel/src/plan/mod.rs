@@ -82,6 +82,7 @@ pub struct PlanFault {
 pub struct Plan {
     net: Net,
     hash: String,
+    reference: String,
     incoming: Vec<Vec<EdgeNo>>,
     outgoing: Vec<Vec<EdgeNo>>,
     by_name: HashMap<String, StepNo>,
@@ -184,6 +185,7 @@ impl Plan {
         let reads = net.steps.iter().map(|step| reads::of(&net, step, find));
         let reads = reads.collect();
         Ok(Plan {
+            reference: crate::contract::plan_ref(&net, &hash),
             net,
             hash,
             incoming,
@@ -210,6 +212,11 @@ impl Plan {
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
+    }
+
+    /// How the contract refers to it: canonical JSON.
+    pub(crate) fn reference(&self) -> &str {
+        &self.reference
     }
 
     /// How many steps there are.
@@ -275,12 +282,18 @@ impl Plan {
     /// A step-run's id: `name`, `name#2` for the second visit, `name[3]` for item 3 of a loop.
     #[must_use]
     pub fn step_id(&self, at: StepRef) -> String {
+        self.step_id_text(at).into_owned()
+    }
+
+    /// The same without a copy where the id is the step's name.
+    #[must_use]
+    pub fn step_id_text(&self, at: StepRef) -> Cow<'_, str> {
         let name = &self.step(at.step).name;
         match (at.visit, at.item) {
-            (1, None) => name.clone(),
-            (visit, None) => format!("{name}#{visit}"),
-            (1, Some(item)) => format!("{name}[{item}]"),
-            (visit, Some(item)) => format!("{name}#{visit}[{item}]"),
+            (1, None) => Cow::Borrowed(name),
+            (visit, None) => Cow::Owned(format!("{name}#{visit}")),
+            (1, Some(item)) => Cow::Owned(format!("{name}[{item}]")),
+            (visit, Some(item)) => Cow::Owned(format!("{name}#{visit}[{item}]")),
         }
     }
 
@@ -301,7 +314,7 @@ impl Plan {
             item,
         };
         // A step-run has one id: `a[03]` is not `a[3]`.
-        (self.step_id(at) == id).then_some(at)
+        (self.step_id_text(at) == id).then_some(at)
     }
 }
 

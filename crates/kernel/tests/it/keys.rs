@@ -83,7 +83,7 @@ fn a_happy_key_is_short() {
     assert_eq!(run.to_bytes(), b"\x00\xff\x20\x01\xac\x02");
 }
 
-fn any_key() -> impl Strategy<Value = EventKey> {
+fn any_key() -> impl Strategy<Value = EventKey<'static>> {
     let number = prop_oneof![0..4u64, 126..130u64, 255..258u64, any::<u64>()];
     let step = prop::option::of(prop_oneof![
         Just(String::new()),
@@ -92,7 +92,7 @@ fn any_key() -> impl Strategy<Value = EventKey> {
     ]);
     (step, number.clone(), 0..EVENT_TYPES.len(), number).prop_map(
         |(step_id, logical, kind, ordinal)| EventKey {
-            step_id,
+            step_id: step_id.map(Into::into),
             logical,
             event_type: EVENT_TYPES[kind],
             ordinal,

@@ -16,4 +16,6 @@ mod keys;
 mod large;
 mod laws;
 mod liveness;
+mod oracle;
+mod recording;
 mod snapshot;

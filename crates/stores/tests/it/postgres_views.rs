@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use serde_json::Value as Json;
-use stepwell_engine::chunk::encode;
+use stepwell_engine::chunk::ChunkWriter;
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, CommitId, Head, LinearInstance, LinearRows, LinearStep, Log as _,
-    NewRun, RunNo, Sessions as _, TaskChange,
+    Append, AppendResult, Batch, Chunk, CommitId, Head, LinearInstance, LinearRows, LinearStep,
+    Log as _, NewRun, RunNo, Sessions as _, TaskChange,
 };
-use stepwell_kernel::contract::{Record, from_record};
+use stepwell_kernel::contract::{Record, Recorder, from_record};
 use stepwell_kernel::event::Event;
 use stepwell_kernel::plan::{Net, Plan};
 use stepwell_kernel::time::Time;
@@ -48,6 +48,12 @@ fn start(store: &PostgresStore, plan: &Plan, run: RunNo, run_id: &str) -> Append
     append
 }
 
+/// Events as the next chunk of a run.
+fn encode(recorder: &mut Recorder, plan: &Plan, events: &[Event]) -> Chunk {
+    let chunk = ChunkWriter::default().write(recorder, plan, events);
+    chunk.unwrap()
+}
+
 fn commit(store: &PostgresStore, number: i64, append: Append) {
     let id = CommitId { session: 1, number };
     let batch = Batch {
@@ -72,10 +78,11 @@ fn recorded_histories_come_back_as_the_contracts_events() {
         let run = RunNo(1);
         let middle = events.len() / 2;
         let mut first = start(&store, &plan, run, run_id);
-        first.chunk = Some(encode(&plan, run_id, &events[..middle], &records[..middle]));
+        let mut recorder = Recorder::new(run_id);
+        first.chunk = Some(encode(&mut recorder, &plan, &events[..middle]));
         commit(&store, 1, first);
         let mut second = Append::new(run, middle as u64);
-        second.chunk = Some(encode(&plan, run_id, &events[middle..], &records[middle..]));
+        second.chunk = Some(encode(&mut recorder, &plan, &events[middle..]));
         commit(&store, 2, second);
         let query = format!(
             "SELECT event, ext, hash, event_id, event_type FROM {schema}.events \
@@ -106,10 +113,14 @@ fn a_nul_in_an_event_hides_no_other() {
     let events: Vec<Event> = records.iter().map(|it| from_record(it).unwrap()).collect();
     records[1].contract["note"] = "a\0b \\u0000".into();
     let mut append = start(&store, &plan, RunNo(1), &run_id);
-    append.chunk = Some(encode(&plan, &run_id, &events, &records));
+    let mut chunk = encode(&mut Recorder::new(run_id.as_str()), &plan, &events);
+    let mut body: Json = serde_json::from_str(&chunk.body).unwrap();
+    body[1][1]["note"] = records[1].contract["note"].clone();
+    chunk.body = body.to_string();
+    append.chunk = Some(chunk);
     commit(&store, 1, append);
     let mut broken = start(&store, &plan, RunNo(2), "broken");
-    let mut chunk = encode(&plan, "broken", &events[..1], &records[..1]);
+    let mut chunk = encode(&mut Recorder::new("run_broken"), &plan, &events[..1]);
     chunk.body = "not JSON".into();
     broken.chunk = Some(chunk);
     commit(&store, 2, broken);
@@ -132,7 +143,11 @@ fn a_linear_step_is_locked_as_long_as_its_task_or_its_servers_session() {
     let store = PostgresStore::connect(&url(), options(&schema)).unwrap();
     let session = store.open_session("a", Time(0), Time(7000)).unwrap();
     let mut append = start(&store, &plan, RunNo(1), "linear");
-    append.chunk = Some(encode(&plan, "linear", &events[..1], &records[..1]));
+    append.chunk = Some(encode(
+        &mut Recorder::new("run_linear"),
+        &plan,
+        &events[..1],
+    ));
     append.head = Some(Head {
         session: Some(session),
         ..Head::default()

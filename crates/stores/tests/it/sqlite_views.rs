@@ -4,12 +4,12 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use serde_json::Value as Json;
-use stepwell_engine::chunk::encode;
+use stepwell_engine::chunk::ChunkWriter;
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, CommitId, Head, LinearInstance, LinearRows, LinearStep, Log as _,
-    NewRun, RunNo, Sessions as _, TaskChange,
+    Append, AppendResult, Batch, Chunk, CommitId, Head, LinearInstance, LinearRows, LinearStep,
+    Log as _, NewRun, RunNo, Sessions as _, TaskChange,
 };
-use stepwell_kernel::contract::{Record, from_record};
+use stepwell_kernel::contract::{Record, Recorder, from_record};
 use stepwell_kernel::event::Event;
 use stepwell_kernel::plan::{Net, Plan};
 use stepwell_kernel::time::Time;
@@ -50,22 +50,21 @@ fn send(store: &SqliteStore, number: i64, append: Append) {
     assert_eq!(store.commit(&batch).unwrap(), [AppendResult::Committed]);
 }
 
+/// Events as the next chunk of a run.
+fn encode(recorder: &mut Recorder, plan: &Plan, events: &[Event]) -> Chunk {
+    let chunk = ChunkWriter::default().write(recorder, plan, events);
+    chunk.unwrap()
+}
+
 /// A run's first append with everything that was recorded.
-fn first(
-    store: &SqliteStore,
-    run: i64,
-    run_id: &str,
-    plan: &Plan,
-    events: &[Event],
-    records: &[Record],
-) -> Append {
+fn first(store: &SqliteStore, run: i64, run_id: &str, plan: &Plan, chunk: Chunk) -> Append {
     let mut append = Append::new(RunNo(run), 0);
     append.create = Some(Box::new(NewRun {
         run_id: run_id.into(),
         plan: Some(store.put_plan(plan).unwrap()),
         ..NewRun::default()
     }));
-    append.chunk = Some(encode(plan, run_id, events, records));
+    append.chunk = Some(chunk);
     append
 }
 
@@ -83,27 +82,16 @@ fn events_are_the_contracts_own() {
             records[0].contract["runId"].as_str().unwrap()
         );
         // Histories may share an id; here each is a run of its own.
-        let records: Vec<Record> = records
-            .into_iter()
-            .map(|mut it| {
-                it.contract["runId"] = run_id.clone().into();
-                it
-            })
-            .collect();
         let events: Vec<Event> = records.iter().map(|it| from_record(it).unwrap()).collect();
+        let mut recorder = Recorder::new(run_id.as_str());
+        let records = recorder.clone().record_all(&plan, &events).unwrap();
         // Two chunks, so that places in a chunk and sequence numbers differ.
         let half = events.len() / 2;
-        let created = first(
-            &store,
-            number,
-            &run_id,
-            &plan,
-            &events[..half],
-            &records[..half],
-        );
+        let chunk = encode(&mut recorder, &plan, &events[..half]);
+        let created = first(&store, number, &run_id, &plan, chunk);
         send(&store, number * 2, created);
         let mut rest = Append::new(RunNo(number), half as u64);
-        rest.chunk = Some(encode(&plan, &run_id, &events[half..], &records[half..]));
+        rest.chunk = Some(encode(&mut recorder, &plan, &events[half..]));
         send(&store, number * 2 + 1, rest);
 
         let mut view = conn
@@ -142,7 +130,8 @@ fn linear_rows_have_their_own_names_and_read_leases_where_they_are_renewed() {
     let (plan, records) = golden(&Path::new(HISTORIES).join("linear-payment"));
     let events: Vec<Event> = records.iter().map(|it| from_record(it).unwrap()).collect();
     let session = store.open_session("one", Time(0), Time(60_000)).unwrap();
-    let mut append = first(&store, 1, "run_1", &plan, &events, &records);
+    let chunk = encode(&mut Recorder::new("run_1"), &plan, &events);
+    let mut append = first(&store, 1, "run_1", &plan, chunk);
     append.head = Some(Head {
         status: "RUNNING".into(),
         session: Some(session),

@@ -1,15 +1,15 @@
 //! Events about the run as a whole, signals included.
 
-use serde_json::Value as Json;
-
 use super::super::fields::ENGINES;
+use super::super::name::FieldName;
+use super::super::value::FieldValue;
 use super::View;
-use super::words::{failure, rollback_word};
+use super::words::rollback_word;
 use crate::event::{Body, StopCause, SuccessKind};
 use crate::plan::StepRef;
 
-impl View<'_> {
-    pub(super) fn run_event(&mut self, body: &Body) {
+impl<'a> View<'a> {
+    pub(super) fn run_event(&mut self, body: &'a Body) {
         match body {
             Body::RunCreated {
                 context,
@@ -18,52 +18,52 @@ impl View<'_> {
                 start_after,
                 ..
             } => {
-                self.plan_ref();
-                self.context(context);
-                self.now("createdAt");
+                self.put(FieldName::PlanRef, FieldValue::PlanRef);
+                self.put(FieldName::Context, FieldValue::Context(context));
+                self.now(FieldName::CreatedAt);
                 if let Some(parent) = parent {
-                    self.text("parentRunId", parent.run_id.as_str());
-                    self.text("parentStepId", parent.step_id.as_str());
+                    self.text(FieldName::ParentRunId, &parent.run_id);
+                    self.text(FieldName::ParentStepId, &parent.step_id);
                 }
-                self.text_if("originalRunId", original_run_id.as_ref());
-                self.time_if("startAfter", *start_after);
+                self.text_if(FieldName::OriginalRunId, original_run_id.as_ref());
+                self.time_if(FieldName::StartAfter, *start_after);
             }
             Body::RunQueued {} => {
-                self.text("status", "PENDING");
-                self.now("queuedAt");
+                self.word(FieldName::Status, "PENDING");
+                self.now(FieldName::QueuedAt);
             }
             Body::RunApproved { by } => {
-                self.text("status", "APPROVED");
-                self.now("approvedAt");
-                self.text_if("approvedBy", by.as_ref());
+                self.word(FieldName::Status, "APPROVED");
+                self.now(FieldName::ApprovedAt);
+                self.text_if(FieldName::ApprovedBy, by.as_ref());
             }
             Body::RunStarted {
                 engine,
                 engine_run_ref,
                 ..
             } => {
-                self.text("status", "RUNNING");
-                self.text("engineRunRef", engine_run_ref.as_str());
+                self.word(FieldName::Status, "RUNNING");
+                self.text(FieldName::EngineRunRef, engine_run_ref);
                 // An engine the contract has no word for is one of ours.
                 let known = ENGINES.iter().find(|word| *word == engine);
-                self.text("engineType", *known.unwrap_or(&"native"));
-                self.plan_ref();
-                self.context(&self.before.context);
-                self.now("startedAt");
+                self.word(FieldName::EngineType, known.unwrap_or(&"native"));
+                self.put(FieldName::PlanRef, FieldValue::PlanRef);
+                self.put(FieldName::Context, FieldValue::Context(self.context));
+                self.now(FieldName::StartedAt);
             }
             Body::RunPaused {
                 ordinal,
                 drain_deadline,
             } => {
-                self.text("status", "PAUSED");
-                self.put("logicalAttemptId", *ordinal);
-                self.now("pausedAt");
-                self.time_if("drainDeadline", *drain_deadline);
+                self.word(FieldName::Status, "PAUSED");
+                self.number(FieldName::LogicalAttemptId, *ordinal);
+                self.now(FieldName::PausedAt);
+                self.time_if(FieldName::DrainDeadline, *drain_deadline);
             }
             Body::RunResumed { ordinal } => {
-                self.text("status", "RUNNING");
-                self.put("logicalAttemptId", *ordinal);
-                self.now("resumedAt");
+                self.word(FieldName::Status, "RUNNING");
+                self.number(FieldName::LogicalAttemptId, *ordinal);
+                self.now(FieldName::ResumedAt);
             }
             Body::RunCompleted { .. } | Body::RunFailed { .. } | Body::RunCancelled { .. } => {
                 self.last_event(body);
@@ -72,19 +72,19 @@ impl View<'_> {
         }
     }
 
-    fn last_event(&mut self, body: &Body) {
+    fn last_event(&mut self, body: &'a Body) {
         let substatus = match body {
             Body::RunCompleted { success } => {
-                self.text("status", "COMPLETED");
-                self.now("completedAt");
+                self.word(FieldName::Status, "COMPLETED");
+                self.now(FieldName::CompletedAt);
                 (*success == SuccessKind::Partial).then_some("stepwell/PARTIAL")
             }
             Body::RunFailed {
                 error, rollback, ..
             } => {
-                self.text("status", "FAILED");
-                self.now("failedAt");
-                self.put("error", failure(error));
+                self.word(FieldName::Status, "FAILED");
+                self.now(FieldName::FailedAt);
+                self.put(FieldName::Error, FieldValue::Failure(error));
                 rollback_word(*rollback)
             }
             Body::RunCancelled {
@@ -93,22 +93,22 @@ impl View<'_> {
                 rollback,
                 ..
             } => {
-                self.text("status", "CANCELLED");
-                self.now("cancelledAt");
-                self.text_if("cancelledBy", by.as_ref());
-                self.text_if("reason", reason.as_ref());
+                self.word(FieldName::Status, "CANCELLED");
+                self.now(FieldName::CancelledAt);
+                self.text_if(FieldName::CancelledBy, by.as_ref());
+                self.text_if(FieldName::Reason, reason.as_ref());
                 rollback_word(*rollback)
             }
             _ => None,
         };
         if let Some(substatus) = substatus {
-            self.text("substatus", substatus);
+            self.word(FieldName::Substatus, substatus);
         }
-        self.duration(self.before.run_started);
+        self.duration(self.run_started);
     }
 
     /// Signals, and what the contract does not list.
-    fn detail(&mut self, body: &Body) {
+    fn detail(&mut self, body: &'a Body) {
         match body {
             Body::SignalAccepted {
                 signal_id,
@@ -117,7 +117,7 @@ impl View<'_> {
                 ..
             } => {
                 self.signal(signal_id, signal, by);
-                self.now("acceptedAt");
+                self.now(FieldName::AcceptedAt);
             }
             Body::SignalRejected {
                 signal_id,
@@ -127,15 +127,16 @@ impl View<'_> {
                 message,
             } => {
                 self.signal(signal_id, signal, by);
-                self.now("rejectedAt");
-                self.text("code", code.as_str());
-                self.text("message", message.as_str());
+                self.now(FieldName::RejectedAt);
+                self.text(FieldName::Code, code);
+                self.text(FieldName::Message, message);
             }
-            Body::TokensAdmitted { tokens } => self.step_ids("stepIds", tokens),
+            Body::TokensAdmitted { tokens } => {
+                self.put(FieldName::StepIds, FieldValue::StepIds(tokens))
+            }
             Body::CtxPatched { by, ctx } => {
-                self.text("changedBy", by.as_str());
-                let keys: Vec<Json> = ctx.keys().map(|key| key.as_str().into()).collect();
-                self.put("keys", keys);
+                self.text(FieldName::ChangedBy, by);
+                self.put(FieldName::Keys, FieldValue::Keys(ctx));
             }
             Body::OverrideInjected { step, .. } | Body::TargetUpdated { step, .. } => {
                 self.step(StepRef::first(*step), None, None);
@@ -145,43 +146,46 @@ impl View<'_> {
                 event_type,
                 ..
             } => {
-                self.text("externalEventId", event_id.as_str());
-                self.text("externalEventType", event_type.as_str());
+                self.text(FieldName::ExternalEventId, event_id);
+                self.text(FieldName::ExternalEventType, event_type);
             }
             Body::PauseDrainTimedOut { ordinal, in_flight } => {
-                self.put("logicalAttemptId", *ordinal);
-                self.put("inFlight", *in_flight);
+                self.number(FieldName::LogicalAttemptId, *ordinal);
+                self.number(FieldName::InFlight, *in_flight);
             }
             Body::RunStalled { stuck, deadline } => {
-                self.put("stuck", stuck.as_slice());
-                self.time_if("deadline", Some(*deadline));
+                self.put(FieldName::Stuck, FieldValue::Texts(stuck));
+                self.time(FieldName::Deadline, *deadline);
             }
             Body::RunStopping { cause, compensate } => {
-                self.put("compensate", *compensate);
+                self.put(FieldName::Compensate, FieldValue::Flag(*compensate));
                 self.cause(cause);
             }
             Body::CompensationStarted {
                 undo,
                 not_compensable,
             } => {
-                self.step_ids("stepIds", undo);
-                self.step_ids("notCompensable", not_compensable);
+                self.put(FieldName::StepIds, FieldValue::StepIds(undo));
+                self.put(
+                    FieldName::NotCompensable,
+                    FieldValue::StepIds(not_compensable),
+                );
             }
             Body::CompensationInterrupted { by, reason } => {
-                self.text_if("requestedBy", by.as_ref());
-                self.text_if("reason", reason.as_ref());
+                self.text_if(FieldName::RequestedBy, by.as_ref());
+                self.text_if(FieldName::Reason, reason.as_ref());
             }
             _ => {}
         }
     }
 
-    fn signal(&mut self, id: &str, signal: &str, by: &str) {
-        self.text("signalId", id);
-        self.text("signalType", signal);
-        self.text("requestedBy", by);
+    fn signal(&mut self, id: &'a str, signal: &'a str, by: &'a str) {
+        self.text(FieldName::SignalId, id);
+        self.text(FieldName::SignalType, signal);
+        self.text(FieldName::RequestedBy, by);
     }
 
-    fn cause(&mut self, cause: &StopCause) {
+    fn cause(&mut self, cause: &'a StopCause) {
         let word = match cause {
             StopCause::StepFailed { step } => {
                 self.step(*step, None, None);
@@ -190,16 +194,16 @@ impl View<'_> {
             StopCause::RunTimeout => "run_timeout",
             StopCause::StallTimeout { .. } => "stall_timeout",
             StopCause::Cancel { by, reason } => {
-                self.text_if("requestedBy", by.as_ref());
-                self.text_if("reason", reason.as_ref());
+                self.text_if(FieldName::RequestedBy, by.as_ref());
+                self.text_if(FieldName::Reason, reason.as_ref());
                 "cancel"
             }
             StopCause::Emergency { by, reason } => {
-                self.text_if("requestedBy", by.as_ref());
-                self.text("reason", reason.as_str());
+                self.text_if(FieldName::RequestedBy, by.as_ref());
+                self.text(FieldName::Reason, reason);
                 "emergency"
             }
         };
-        self.text("cause", word);
+        self.word(FieldName::Cause, word);
     }
 }

@@ -1,13 +1,13 @@
 //! Events about a step or its undo.
 
-use serde_json::Value as Json;
-
+use super::super::name::FieldName;
+use super::super::value::FieldValue;
 use super::View;
-use super::words::{artifact, failure, skip_word, wait_word};
+use super::words::{skip_word, wait_word};
 use crate::event::{Body, WaitKind};
 
-impl View<'_> {
-    pub(super) fn step_event(&mut self, body: &Body) {
+impl<'a> View<'a> {
+    pub(super) fn step_event(&mut self, body: &'a Body) {
         match body {
             Body::StepStarted {
                 step,
@@ -22,7 +22,7 @@ impl View<'_> {
                 ..
             } => {
                 self.attempt(*step, *logical, Some(*execution));
-                self.now("startedAt");
+                self.now(FieldName::StartedAt);
             }
             Body::StepCompleted {
                 step,
@@ -32,10 +32,9 @@ impl View<'_> {
                 ..
             } => {
                 self.attempt(*step, *logical, Some(*execution));
-                self.now("completedAt");
-                let refs: Vec<Json> = artifacts.iter().map(artifact).collect();
-                self.put("artifactRefs", refs);
-                self.duration(self.before.started(*step));
+                self.now(FieldName::CompletedAt);
+                self.put(FieldName::ArtifactRefs, FieldValue::Artifacts(artifacts));
+                self.duration(self.open.map(|open| open.since));
             }
             Body::StepFailed {
                 step,
@@ -45,9 +44,9 @@ impl View<'_> {
                 ..
             } => {
                 self.attempt(*step, *logical, Some(*execution));
-                self.now("failedAt");
-                self.put("error", failure(error));
-                self.duration(self.before.started(*step));
+                self.now(FieldName::FailedAt);
+                self.put(FieldName::Error, FieldValue::Failure(error));
+                self.duration(self.open.map(|open| open.since));
             }
             Body::StepSkipped {
                 step,
@@ -55,8 +54,8 @@ impl View<'_> {
                 reason,
             } => {
                 self.attempt(*step, *logical, None);
-                self.now("skippedAt");
-                self.text("reason", skip_word(*reason));
+                self.now(FieldName::SkippedAt);
+                self.word(FieldName::Reason, skip_word(*reason));
             }
             Body::StepExecutionFailed {
                 step,
@@ -66,9 +65,9 @@ impl View<'_> {
                 retry_at,
             } => {
                 self.attempt(*step, *logical, Some(*execution));
-                self.now("failedAt");
-                self.put("error", failure(error));
-                self.time_if("retryAt", Some(*retry_at));
+                self.now(FieldName::FailedAt);
+                self.put(FieldName::Error, FieldValue::Failure(error));
+                self.time(FieldName::RetryAt, *retry_at);
             }
             Body::StepWaiting {
                 step,
@@ -79,11 +78,11 @@ impl View<'_> {
                 ..
             } => {
                 self.attempt(*step, *logical, Some(*execution));
-                self.text("waitingFor", wait_word(wait));
+                self.word(FieldName::WaitingFor, wait_word(wait));
                 if let WaitKind::Event { event_type, .. } = wait {
-                    self.text("awaitedEventType", event_type.as_str());
+                    self.text(FieldName::AwaitedEventType, event_type);
                 }
-                self.time_if("deadline", *deadline);
+                self.time_if(FieldName::Deadline, *deadline);
             }
             Body::StepApproved {
                 step,
@@ -92,8 +91,8 @@ impl View<'_> {
                 approvals,
             } => {
                 self.step(*step, None, Some(*execution));
-                self.text("approvedBy", by.as_str());
-                self.put("approvals", *approvals);
+                self.text(FieldName::ApprovedBy, by);
+                self.number(FieldName::Approvals, *approvals);
             }
             Body::StepWoken {
                 step,
@@ -103,33 +102,33 @@ impl View<'_> {
                 ..
             } => {
                 self.step(*step, None, Some(*execution));
-                self.text_if("externalEventId", event_id.as_ref());
-                self.text_if("approvedBy", by.as_ref());
+                self.text_if(FieldName::ExternalEventId, event_id.as_ref());
+                self.text_if(FieldName::ApprovedBy, by.as_ref());
             }
             Body::StepRouted { step, routing } => {
                 self.step(*step, None, None);
-                self.put("handled", routing.handled);
+                self.put(FieldName::Handled, FieldValue::Flag(routing.handled));
             }
             Body::StepHeld { step, until } => {
                 self.step(*step, None, None);
-                self.time_if("until", Some(*until));
+                self.time(FieldName::Until, *until);
             }
             Body::StepRetried { step, logical } => self.step(*step, Some(*logical), None),
             _ => {}
         }
     }
 
-    pub(super) fn undo_event(&mut self, body: &Body) {
+    pub(super) fn undo_event(&mut self, body: &'a Body) {
         match body {
             Body::UndoStarted {
                 step, execution, ..
             } => {
                 self.step(*step, None, Some(*execution));
-                self.now("startedAt");
+                self.now(FieldName::StartedAt);
             }
             Body::UndoCompleted { step, execution } => {
                 self.step(*step, None, Some(*execution));
-                self.now("completedAt");
+                self.now(FieldName::CompletedAt);
             }
             Body::UndoExecutionFailed {
                 step,
@@ -143,10 +142,10 @@ impl View<'_> {
                 error,
             } => {
                 self.step(*step, None, Some(*execution));
-                self.now("failedAt");
-                self.put("error", failure(error));
+                self.now(FieldName::FailedAt);
+                self.put(FieldName::Error, FieldValue::Failure(error));
                 if let Body::UndoExecutionFailed { retry_at, .. } = body {
-                    self.time_if("retryAt", Some(*retry_at));
+                    self.time(FieldName::RetryAt, *retry_at);
                 }
             }
             _ => {}

@@ -1,11 +1,12 @@
 //! The contract's words for the kernel's values, and its forms for places and versions.
 
-use serde_json::{Map, Value as Json};
+use serde_json::json;
 
 use super::super::check::{is_hash, is_uri, is_uri_byte, is_version};
-use crate::event::{ArtifactRef, Rollback, SkipReason, StepError, WaitKind};
+use crate::canonical;
+use crate::event::{Rollback, SkipReason, WaitKind};
 use crate::keys;
-use crate::plan::ErrorClass;
+use crate::plan::{ErrorClass, Net};
 
 pub(super) fn skip_word(reason: SkipReason) -> &'static str {
     match reason {
@@ -36,9 +37,9 @@ pub(super) fn rollback_word(rollback: Rollback) -> Option<&'static str> {
     }
 }
 
-/// An error in the contract's words.
-pub(super) fn failure(error: &StepError) -> Json {
-    let (category, retryable) = match error.class {
+/// An error's category in the contract's words, and whether the same work may succeed when tried again.
+pub(in super::super) fn category(class: ErrorClass) -> (&'static str, bool) {
+    match class {
         ErrorClass::Timeout => ("timeout", true),
         ErrorClass::RateLimit
         | ErrorClass::Transient
@@ -54,34 +55,34 @@ pub(super) fn failure(error: &StepError) -> Json {
         | ErrorClass::Governance
         | ErrorClass::Rejected
         | ErrorClass::Cancelled => ("business", false),
-    };
-    let mut fields = Map::new();
-    fields.insert("code".into(), error.code.as_str().into());
-    fields.insert("message".into(), error.message.as_str().into());
-    fields.insert("retryable".into(), retryable.into());
-    fields.insert("category".into(), category.into());
-    Json::Object(fields)
+    }
 }
 
-/// A pointer in the contract's words; a hash that is none is left to `ext`.
-pub(super) fn artifact(artifact: &ArtifactRef) -> Json {
-    let mut fields = Map::new();
-    fields.insert("uri".into(), as_uri(&artifact.uri).into());
-    fields.insert("kind".into(), artifact.kind.as_str().into());
-    if let Some(sha256) = artifact.sha256.as_ref().filter(|hash| is_hash(hash)) {
-        fields.insert("sha256".into(), sha256.as_str().into());
-    }
-    if let Some(size) = artifact.size_bytes {
-        fields.insert("sizeBytes".into(), size.into());
-    }
-    if let Some(expires) = artifact.expires_at {
-        fields.insert("expiresAt".into(), expires.to_rfc3339().into());
-    }
-    Json::Object(fields)
+/// The plan that a run is pinned to, as canonical JSON.
+pub(crate) fn plan_ref(net: &Net, hash: &str) -> String {
+    let sha256 = match is_hash(&net.source.sha256) {
+        true => &net.source.sha256,
+        false => hash,
+    };
+    let uri = match net.source.uri.as_str() {
+        "" => format!("urn:sha256:{sha256}"),
+        uri => as_uri(uri),
+    };
+    let fields = json!({
+        "uri": uri,
+        "sha256": sha256,
+        "schemaVersion": as_version(&net.schema_version),
+        "planId": net.plan_id,
+        "planVersion": net.plan_version,
+    });
+    let mut text = Vec::new();
+    canonical::write(&fields, &mut text);
+    // JSON is text.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// A place as a URI: a path becomes `file:`, what may not stand in a URI is escaped.
-pub(super) fn as_uri(place: &str) -> String {
+pub(in super::super) fn as_uri(place: &str) -> String {
     if is_uri(place) {
         return place.to_owned();
     }
@@ -102,7 +103,7 @@ pub(super) fn as_uri(place: &str) -> String {
 }
 
 /// A format's version in the contract's form: `noetl.io/v2` is `v2.0`, and no version at all `v1.0`.
-pub(super) fn as_version(version: &str) -> String {
+fn as_version(version: &str) -> String {
     if is_version(version) {
         return version.to_owned();
     }

@@ -24,7 +24,7 @@ pub(super) struct World {
     log: Vec<Event>,
     /// Each command that was decided, with the time and where the log was before it.
     history: Vec<(Command, Time, usize)>,
-    keys: BTreeSet<stepwell_kernel::keys::EventKey>,
+    keys: BTreeSet<Vec<u8>>,
     now: Time,
     proceed: bool,
 }
@@ -113,7 +113,7 @@ impl World {
                         "time never runs back in the log"
                     );
                     assert!(
-                        self.keys.insert(event.key(&self.plan)),
+                        self.keys.insert(event.key(&self.plan).to_bytes()),
                         "two events share a key: {event:?}"
                     );
                     self.log.push(event.clone());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use stepwell_engine::chunk::encode;
+use stepwell_engine::chunk::ChunkWriter;
 use stepwell_engine::store::{Append, AppendResult, Batch, CommitId, Guard, RunNo};
 use stepwell_engine::{Error, StartRequest, record_outside};
 use stepwell_kernel::contract::Recorder;
@@ -45,9 +45,9 @@ fn append(lab: &Lab, plan: &Plan, after: u64, events: &[(u64, &str)], number: i6
         .collect();
     let state = replay(plan, RUN, &lab.events(RUN));
     let mut recorder = Recorder::resume(plan, &state, "00".repeat(32));
-    let records = recorder.record_all(plan, &events).unwrap();
+    let chunk = ChunkWriter::default().write(&mut recorder, plan, &events);
     let mut append = Append::new(run, after);
-    append.chunk = Some(encode(plan, RUN, &events, &records));
+    append.chunk = Some(chunk.unwrap());
     append.head = Some(head);
     let batch = Batch {
         id: CommitId {
