@@ -1,7 +1,7 @@
 //! The engine: takes commands to the kernel, commits what it decides, and does what follows.
 //!
 //! - `store`: the port of the databases, with the memory store that is the oracle for the others;
-//!   `suite`: what every store must do, as code that any store can run.
+//!   `suite` (only with the feature `suite`): what every store must do, as code that any store can run.
 //! - `coordinator`: holds the hot runs and turns decisions into commits; no thread, no clock.
 //! - `service`: the coordinator in a loop with a clock, a worker and committers: the engine that everything
 //!   runs on; `engine`: the same loop in line, on the caller's thread, for tests.
@@ -29,6 +29,7 @@ pub mod rows;
 pub mod service;
 mod start;
 pub mod store;
+#[cfg(feature = "suite")]
 pub mod suite;
 mod ticker;
 

@@ -261,7 +261,7 @@ impl Service {
         let committers = match setup.clock.is_virtual() {
             // On the loop's own thread: what is decided next must not depend on threads.
             true => 0,
-            false => setup.store.committers().max(1),
+            false => setup.store.capabilities().concurrent_commits.max(1),
         };
         let committers = (0..committers)
             .map(|index| Committer::start(index, setup.store.clone(), handle.clone()))

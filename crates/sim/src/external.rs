@@ -4,7 +4,7 @@
 use serde_json::{Value as Json, json};
 use stepwell_engine::coordinator::{Answer, Message, Ticket};
 use stepwell_engine::rows::parse_target;
-use stepwell_engine::store::{Guard, Mailbox as _, Outbox as _, OutsideEvent, RunNo, Tasks as _};
+use stepwell_engine::store::{Guard, Inbox as _, Outbox as _, OutsideEvent, RunNo, Tasks as _};
 use stepwell_engine::{Error, StartRequest};
 use stepwell_kernel::command::{Actor, Claim, Claimed, Command, ManualOutcome, Reply, Role};
 use stepwell_kernel::decide::open_token;

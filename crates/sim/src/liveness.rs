@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use stepwell_engine::limits::Limits;
 use stepwell_engine::rows::{parse_target, target_name};
 use stepwell_engine::run_id_for;
-use stepwell_engine::store::{Log as _, RunSummary, Sessions as _, StoredRun};
+use stepwell_engine::store::{RunReader as _, RunSummary, Slots as _, StoredRun};
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::{Phase, Status};

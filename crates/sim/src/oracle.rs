@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use stepwell_engine::chunk::{self, DIGESTS};
 use stepwell_engine::run_id_for;
-use stepwell_engine::store::{Log as _, RunFilter, RunNo, RunSummary, StoredChunk};
+use stepwell_engine::store::{
+    Plans as _, RunFilter, RunNo, RunReader as _, RunSummary, StoredChunk,
+};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Body, Event, WaitKind};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stepwell_engine::store::{Append, Batch, CommitId, MemoryStore, TaskChange, WaitChange};
-use stepwell_engine::store::{AppendResult, Log as _};
+use stepwell_engine::store::{AppendResult, Commits as _, RunReader as _};
 
 use crate::rng::Rng;
 

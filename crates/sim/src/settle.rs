@@ -2,7 +2,7 @@
 //! end, or say what it waits for.
 
 use serde_json::{Value as Json, json};
-use stepwell_engine::store::{Log as _, Outbox as _, RunNo, Sessions as _};
+use stepwell_engine::store::{Outbox as _, RunNo, RunReader as _, WakeQueue as _};
 use stepwell_kernel::decide::next_wake;
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stepwell_engine::store::{
-    AlertRow, AppendResult, Batch, DeadLetter, Delivered, Health, Log, Mailbox, Marker,
-    MemoryStore, MessageNo, NewAlert, Outbox, OutsideEvent, PlanNo, PlanRow, Result, RunFilter,
-    RunNo, RunSummary, SessionNo, Sessions, Store, StoreError, StoreErrorKind, StoredChunk,
-    StoredMessage, StoredRun, TaskRow, Tasks,
+    AlertRow, Alerts, AppendResult, Batch, Capabilities, Commits, DeadLetter, DeadLetters,
+    Delivered, Health, Inbox, Mailbox, Maintenance, Marker, MemoryStore, MessageNo, MessageState,
+    NewAlert, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, RunFilter, RunNo,
+    RunReader, RunSummary, SessionNo, Sessions, Slots, Store, StoreError, StoreErrorKind,
+    StoredChunk, StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -185,7 +186,7 @@ impl StoreConnection {
     }
 }
 
-impl Log for StoreConnection {
+impl Commits for StoreConnection {
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.store()?;
         self.sim_store.commit(batch)
@@ -194,7 +195,9 @@ impl Log for StoreConnection {
     fn reserve_numbers(&self, count: u32) -> Result<Range<i64>> {
         self.store()?.reserve_numbers(count)
     }
+}
 
+impl Plans for StoreConnection {
     fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
         self.store()?.put_plan(plan)
     }
@@ -202,7 +205,9 @@ impl Log for StoreConnection {
     fn plan(&self, no: PlanNo) -> Result<Option<PlanRow>> {
         self.store()?.plan(no)
     }
+}
 
+impl RunReader for StoreConnection {
     fn find(&self, run_id: &str) -> Result<Option<RunNo>> {
         self.store()?.find(run_id)
     }
@@ -219,12 +224,22 @@ impl Log for StoreConnection {
         self.store()?.list(filter)
     }
 
+    fn asleep(&self, limit: usize) -> Result<Vec<String>> {
+        self.store()?.asleep(limit)
+    }
+}
+
+impl Maintenance for StoreConnection {
     fn secret(&self) -> Result<[u8; 32]> {
         self.sim_store.memory.secret()
     }
 
     fn check(&self) -> Result<Health> {
         self.store()?.check()
+    }
+
+    fn bytes(&self) -> Result<u64> {
+        self.store()?.bytes()
     }
 }
 
@@ -272,7 +287,9 @@ impl Sessions for StoreConnection {
     fn runs_of(&self, session: SessionNo, limit: usize) -> Result<Vec<RunNo>> {
         self.store()?.runs_of(session, limit)
     }
+}
 
+impl WakeQueue for StoreConnection {
     fn due(&self, now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>> {
         let (now, until) = self.sim_store.time(now, until);
         self.writing()?.due(now, until, limit)
@@ -281,7 +298,9 @@ impl Sessions for StoreConnection {
     fn next_due(&self) -> Result<Option<Time>> {
         self.store()?.next_due()
     }
+}
 
+impl Slots for StoreConnection {
     fn queued(&self, now: Time, limit: usize) -> Result<Vec<RunNo>> {
         let (now, _) = self.sim_store.time(now, now);
         self.store()?.queued(now, limit)
@@ -340,17 +359,19 @@ impl Mailbox for StoreConnection {
         self.writing()?.answer(mail, answer)
     }
 
-    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
-        self.writing()?.answered(mail)
-    }
-
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
-        let (now, _) = self.sim_store.time(now, now);
-        self.writing()?.deliver(event, now)
+    fn take_answer(&self, mail: MessageNo) -> Result<MessageState> {
+        self.writing()?.take_answer(mail)
     }
 
     fn news(&self) -> Result<i64> {
         self.store()?.news()
+    }
+}
+
+impl Inbox for StoreConnection {
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        let (now, _) = self.sim_store.time(now, now);
+        self.writing()?.deliver(event, now)
     }
 }
 
@@ -375,6 +396,16 @@ impl Outbox for StoreConnection {
         self.writing()?.failed(marker, at, why)
     }
 
+    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
+        self.store()?.backlog(sink)
+    }
+
+    fn waiting_sinks(&self) -> Result<Vec<String>> {
+        self.store()?.waiting_sinks()
+    }
+}
+
+impl DeadLetters for StoreConnection {
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
         self.writing()?.bury(marker, now, why, alert)
     }
@@ -386,11 +417,9 @@ impl Outbox for StoreConnection {
     fn redrive(&self, letter: i64) -> Result<bool> {
         self.writing()?.redrive(letter)
     }
+}
 
-    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
-        self.store()?.backlog(sink)
-    }
-
+impl Alerts for StoreConnection {
     fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
         self.writing()?.alert(run, alert, now)
     }
@@ -398,7 +427,9 @@ impl Outbox for StoreConnection {
     fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
         self.store()?.alerts(limit)
     }
+}
 
+impl Projections for StoreConnection {
     fn put_projection(&self, run: RunNo, seq: u64, snapshot: &str, now: Time) -> Result<()> {
         self.writing()?.put_projection(run, seq, snapshot, now)
     }
@@ -409,12 +440,14 @@ impl Outbox for StoreConnection {
 }
 
 impl Store for StoreConnection {
-    /// With several servers what is cached may be out of date, and coordinators know that from the name.
-    fn kind(&self) -> &'static str {
-        if self.sim_store.shared {
-            "postgres"
-        } else {
-            "memory"
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            shared: self.sim_store.shared,
+            ..self.sim_store.memory.capabilities()
         }
     }
 }

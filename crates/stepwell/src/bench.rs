@@ -266,7 +266,7 @@ impl WorkloadBench<'_> {
         let store = &engines[0].1;
         Ok(WorkloadFigures {
             workload: self.name.to_owned(),
-            store: store.kind().to_owned(),
+            store: store.name().to_owned(),
             sync: self.store.sync(),
             servers: engines.len(),
             concurrency,

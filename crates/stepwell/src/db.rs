@@ -12,6 +12,9 @@ use crate::store::StoreArgs;
 use crate::term::{self, Tone, count, one_line};
 use stepwell_stores::OpenMode;
 
+/// How many runs that nothing wakes are looked at.
+const ASLEEP: usize = 100;
+
 /// The store itself: its schema and its health
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -58,7 +61,7 @@ fn migrate(on: &CommonArgs) -> Result<Exit> {
     let store = on.store.address()?.open(OpenMode::Own)?;
     let schema = store.check()?.schema;
     let text = format!("{} has schema version {schema}", on.store.shown());
-    let json = json!({ "store": on.store.shown(), "kind": store.kind(), "schema": schema });
+    let json = json!({ "store": on.store.shown(), "kind": store.name(), "schema": schema });
     say(on.output, &text, &json)?;
     Ok(Exit::Ok)
 }
@@ -67,7 +70,7 @@ fn check(on: &CommonArgs) -> Result<Exit> {
     let store = on.store.read()?;
     let health = store.check()?;
     let (mut people, mut lost) = (Vec::new(), Vec::new());
-    for run_id in on.store.address()?.asleep()? {
+    for run_id in store.asleep(ASLEEP)? {
         let view = RunView::read(&*store, &run_id)?;
         match (view.state.phase.is_ended(), waits_for_someone(&view)) {
             (true, _) => {}
@@ -77,7 +80,7 @@ fn check(on: &CommonArgs) -> Result<Exit> {
     }
     let good = health.problems.is_empty() && lost.is_empty();
     let json = json!({
-        "store": on.store.shown(), "kind": store.kind(), "ok": good, "schema": health.schema,
+        "store": on.store.shown(), "kind": store.name(), "ok": good, "schema": health.schema,
         "runs": health.runs, "open": health.open, "problems": health.problems,
         "waitForSomeone": people, "nothingWakes": lost,
     });

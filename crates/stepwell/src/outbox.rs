@@ -72,7 +72,7 @@ pub(crate) fn run(args: &OutboxArgs) -> Result<Exit> {
 fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
     let store = place.read()?;
     let mut waiting = Vec::new();
-    for sink in place.address()?.waiting_sinks()? {
+    for sink in store.waiting_sinks()? {
         let (count, since) = store.backlog(&sink)?;
         waiting.push((sink, count, since.map(|it| it.to_rfc3339())));
     }

@@ -293,7 +293,7 @@ fn finish(
         follower: &mut follower,
         view: &mut view,
         durable: place.durable,
-        shared: place.store.kind() == "postgres",
+        shared: place.store.is_shared(),
         max_events: args.max_events.unwrap_or(match args.engine.as_str() {
             "mock" => PRETENDED_EVENTS,
             _ => u64::MAX,

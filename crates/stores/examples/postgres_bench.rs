@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, Chunk, CommitId, Guard, Head, Log as _, NewRun, PlanNo, RunNo,
-    SessionNo, Sessions as _,
+    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Guard, Head, NewRun, PlanNo,
+    Plans as _, RunNo, SessionNo, Sessions as _,
 };
 use stepwell_kernel::plan::{Dialect, Net, Plan, RunPolicy, SourceRef, Step, Work};
 use stepwell_kernel::time::Time;

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, Chunk, CommitId, Guard, Head, Log as _, NewRun, PlanNo, RunNo,
-    SessionNo, Sessions as _,
+    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Guard, Head, NewRun, PlanNo,
+    Plans as _, RunNo, SessionNo, Sessions as _,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;

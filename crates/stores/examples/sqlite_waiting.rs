@@ -8,8 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use stepwell_engine::store::{
-    Append, Batch, Chunk, CommitId, Head, Log as _, Mailbox as _, NewRun, PlanNo, RunFilter, RunNo,
-    Sessions as _, WaitChange,
+    Append, Batch, Chunk, CommitId, Commits as _, Head, Mailbox as _, Maintenance as _, NewRun,
+    PlanNo, Plans as _, RunFilter, RunNo, RunReader as _, Sessions as _, Slots as _, WaitChange,
+    WakeQueue as _,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;

@@ -12,9 +12,6 @@ use crate::sqlite::{Mode, SqliteOptions, SqliteStore};
 pub const FORMS: &str = "sqlite:PATH (or only PATH), \
      postgresql://USER:PASSWORD@HOST:PORT/DATABASE[?schema=NAME], or memory:";
 
-/// How many runs `asleep` names.
-const NAMED: usize = 100;
-
 /// What a process wants with a store. PostgreSQL serves any number of processes, so there all of them
 /// are the same; memory is always its own process's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,32 +79,6 @@ impl Address {
             Address::Postgres { url, schema } => Arc::new(connect(url, schema.as_deref())?),
             Address::Memory => Arc::new(MemoryStore::default()),
         })
-    }
-
-    /// Open runs that no session, time, task, wait, message or queue will wake, at most a hundred: they
-    /// wait for a person, or for ever.
-    pub fn asleep(&self) -> Result<Vec<String>> {
-        match self {
-            Address::Sqlite(path) => {
-                let said = sqlite(path, OpenMode::ReadOnly)?.forgotten()?;
-                let id = |line: &String| {
-                    let rest = line.strip_prefix("run ").unwrap_or(line);
-                    rest.split(": ").next().unwrap_or(rest).to_owned()
-                };
-                Ok(said.iter().map(id).collect())
-            }
-            Address::Postgres { url, schema } => connect(url, schema.as_deref())?.sleepers(NAMED),
-            Address::Memory => Ok(Vec::new()),
-        }
-    }
-
-    /// The sinks for which something waits in the outbox, by name.
-    pub fn waiting_sinks(&self) -> Result<Vec<String>> {
-        match self {
-            Address::Sqlite(path) => sqlite(path, OpenMode::ReadOnly)?.waiting_sinks(),
-            Address::Postgres { url, schema } => connect(url, schema.as_deref())?.waiting_sinks(),
-            Address::Memory => Ok(Vec::new()),
-        }
     }
 }
 

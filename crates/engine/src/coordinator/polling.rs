@@ -14,7 +14,7 @@ use stepwell_kernel::time::Time;
 use super::{Answer, Coordinator, Draft, Notice, Origin, Request, Serves, Ticket};
 use crate::error::Error;
 use crate::rows::parse_target;
-use crate::store::{Guard, MessageNo, RunNo, StoreError, TaskRow};
+use crate::store::{Guard, MessageNo, MessageState, RunNo, StoreError, TaskRow};
 use stepwell_kernel::command::Reply;
 
 /// How many rows are asked for at a time.
@@ -356,7 +356,7 @@ impl Coordinator {
 
     /// Whether no other process writes to this store.
     fn store_is_ours(&self) -> bool {
-        self.store.kind() != "postgres"
+        !self.store.is_shared()
     }
 
     fn read_all_mail(&mut self, poll: bool, now: Time) -> Result<(), StoreError> {
@@ -440,13 +440,13 @@ impl Coordinator {
     fn read_answers(&mut self) -> Result<(), StoreError> {
         let mut awaited = std::mem::take(&mut self.polls.awaited).into_iter();
         while let Some((mail, ticket)) = awaited.next() {
-            match self.store.answered(mail) {
-                Ok(None) => self.polls.awaited.push((mail, ticket)),
-                Ok(Some(None)) => {
+            match self.store.take_answer(mail) {
+                Ok(MessageState::Waiting) => self.polls.awaited.push((mail, ticket)),
+                Ok(MessageState::Taken) => {
                     let done = Ok(Answer::Reply(Reply::Done));
                     self.notices.push_back(Notice::Answer(ticket, done));
                 }
-                Ok(Some(Some(text))) => {
+                Ok(MessageState::Answered(text)) => {
                     let error = Err(refusal(&text));
                     self.notices.push_back(Notice::Answer(ticket, error));
                 }

@@ -11,8 +11,8 @@ use std::fmt::{Debug, Write as _};
 use stepwell_kernel::time::Time;
 
 use super::{
-    AlertRow, DeadLetter, Head, LinearInstance, LinearStep, NewRun, OutsideEvent, Result,
-    StateSnapshot, StoredChunk, TaskRow,
+    AlertRow, DeadLetter, Head, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent,
+    Result, StateSnapshot, StoredChunk, TaskRow,
 };
 
 /// A store that can show everything it holds.
@@ -31,23 +31,6 @@ pub trait DumpRows {
 pub struct StoreDump {
     lines: Vec<String>,
     places: HashMap<String, usize>,
-}
-
-/// A marker of the outbox with what `Marker` does not say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MarkerState {
-    /// How often delivery has failed.
-    pub attempts: u32,
-    /// Not before.
-    pub due_at: Time,
-    /// Who has it.
-    pub publisher: Option<String>,
-    /// Until when.
-    pub until: Option<Time>,
-    /// Why it failed last.
-    pub why: Option<String>,
-    /// Since when it waits.
-    pub since: Time,
 }
 
 impl StoreDump {

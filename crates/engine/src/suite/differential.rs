@@ -8,7 +8,7 @@ use std::fmt::Debug;
 
 use stepwell_kernel::time::Time;
 
-use super::world::{self, at, chunk, plan};
+use super::fixture::{self, at, chunk, plan};
 use crate::store::{
     Append, AppendResult, Batch, CommitId, Delivered, DumpRows, Guard, Head, LinearStep, Marker,
     MessageNo, NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter, RunNo, SessionNo, SlotChange,
@@ -47,8 +47,8 @@ fn same(seed: u64, step: usize, stores: &[&dyn Compared], texts: &[String]) {
         assert!(
             *text == texts[0],
             "seed {seed}, step {step}: {} and {} differ, first in\n{differs:#?}\nof\n{}\nand\n{text}",
-            stores[0].kind(),
-            store.kind(),
+            stores[0].name(),
+            store.name(),
             texts[0],
         );
     }
@@ -321,7 +321,7 @@ impl<'a> Driver<'a> {
         if self.chance.once_in(5) {
             let status = self.chance.of(&["RUNNING", "COMPLETED"]).unwrap_or("");
             let (of, about) = (self.chance.name("type", 2), self.chance.name("biz", 4));
-            let mut rows = world::linear(&of, &about, status);
+            let mut rows = fixture::linear(&of, &about, status);
             rows.steps.push(LinearStep {
                 step_seq: self.chance.below(3) as u32,
                 step_type: "step".into(),
@@ -356,7 +356,7 @@ impl<'a> Driver<'a> {
             });
         }
         if self.chance.once_in(10) {
-            append.alerts.push(world::alert("ALERT"));
+            append.alerts.push(fixture::alert("ALERT"));
         }
     }
 
@@ -453,7 +453,7 @@ impl<'a> Driver<'a> {
                 body
             }
             1 => shown("answer", &self.store.answer(mail, "no")),
-            2 => shown("answered", &self.store.answered(mail)),
+            2 => shown("take_answer", &self.store.take_answer(mail)),
             3 => {
                 let session = self.any_session();
                 let mail = self.store.mail(session, 1 + self.chance.below(4)).unwrap();
@@ -464,7 +464,7 @@ impl<'a> Driver<'a> {
                 let id = self.chance.name("event", self.steps as usize);
                 let event = OutsideEvent {
                     event_type: self.chance.name("type", 2),
-                    ..world::paid(&id, &self.chance.name("key", 3))
+                    ..fixture::paid(&id, &self.chance.name("key", 3))
                 };
                 match self.store.deliver(&event, self.now).unwrap() {
                     Delivered::ToRun(run) => shown("to", &self.id_of(run)),
@@ -491,7 +491,7 @@ impl<'a> Driver<'a> {
             0..=1 => shown("sent", &self.store.sent(&marker)),
             2 => shown("failed", &self.store.failed(&marker, until, "why")),
             3 => {
-                let alert = world::alert("DEAD");
+                let alert = fixture::alert("DEAD");
                 shown("bury", &self.store.bury(&marker, now, "why", &alert))
             }
             _ => {

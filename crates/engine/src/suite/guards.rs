@@ -1,6 +1,6 @@
 //! What must hold besides: sessions and leases, checked in the append's own transaction.
 
-use super::world::{World, at, has, lease, next, put, rows};
+use super::fixture::{Fixture, at, has, lease, next, put, rows};
 use crate::store::{Append, AppendResult, Guard, RunNo, SessionNo, TaskChange};
 
 super::table![
@@ -27,7 +27,7 @@ fn guarded(append: Append, guards: Vec<Guard>) -> Append {
     Append { guards, ..append }
 }
 
-fn a_living_session_may_write_until_its_last_instant(w: &World) {
+fn a_living_session_may_write_until_its_last_instant(w: &Fixture) {
     let a = w.run("a");
     let session = w.store.open_session("s", at(0), at(100)).unwrap();
     let write = |after| guarded(next(a, after), vec![Guard::Session]);
@@ -42,13 +42,13 @@ fn a_living_session_may_write_until_its_last_instant(w: &World) {
     assert_eq!(w.last_seq(a), 2);
 }
 
-fn a_dead_session_cannot_write(w: &World) {
+fn a_dead_session_cannot_write(w: &Fixture) {
     let a = w.run("a");
     let session = w.store.open_session("s", at(0), at(100)).unwrap();
     let owns = Append {
         head: Some(crate::store::Head {
             session: Some(session),
-            ..super::world::running()
+            ..super::fixture::running()
         }),
         ..next(a, 1)
     };
@@ -65,7 +65,7 @@ fn a_dead_session_cannot_write(w: &World) {
     assert_eq!(w.one_at(at(101), taken_over), AppendResult::Committed);
 }
 
-fn a_closed_session_cannot_write(w: &World) {
+fn a_closed_session_cannot_write(w: &Fixture) {
     let a = w.run("a");
     let session = w.store.open_session("s", at(0), at(100)).unwrap();
     w.store.close_session(session).unwrap();
@@ -75,7 +75,7 @@ fn a_closed_session_cannot_write(w: &World) {
     assert_eq!(w.one_at(at(1), other), AppendResult::Committed);
 }
 
-fn no_session_is_not_a_living_one(w: &World) {
+fn no_session_is_not_a_living_one(w: &Fixture) {
     let a = w.run("a");
     let write = guarded(next(a, 1), vec![Guard::Session]);
     assert_eq!(w.one(write.clone()), AppendResult::GuardFailed(0));
@@ -88,7 +88,7 @@ fn no_session_is_not_a_living_one(w: &World) {
     assert_eq!(w.one(dead), AppendResult::Committed);
 }
 
-fn a_session_is_dead_only_when_marked(w: &World) {
+fn a_session_is_dead_only_when_marked(w: &Fixture) {
     let a = w.run("a");
     let session = w.store.open_session("s", at(0), at(100)).unwrap();
     // Its time is over, but nobody has said so; it may be renewing at this moment.
@@ -109,13 +109,13 @@ fn expiry(run: RunNo, after: u64) -> Append {
     append
 }
 
-fn a_lease_holds_at_its_last_instant(w: &World) {
+fn a_lease_holds_at_its_last_instant(w: &Fixture) {
     let a = w.leased("a", at(100));
     assert_eq!(w.one_at(at(100), result(a, 1)), AppendResult::Committed);
     assert_eq!(w.load(a).tasks, vec![]);
 }
 
-fn a_late_result_after_the_lease_changes_nothing(w: &World) {
+fn a_late_result_after_the_lease_changes_nothing(w: &Fixture) {
     let a = w.leased("a", at(100));
     let before = w.load(a);
     assert_eq!(
@@ -125,15 +125,15 @@ fn a_late_result_after_the_lease_changes_nothing(w: &World) {
     assert_eq!(w.load(a), before);
 }
 
-fn another_workers_lease_is_not_mine(w: &World) {
+fn another_workers_lease_is_not_mine(w: &Fixture) {
     let a = w.leased("a", at(100));
     let other = guarded(next(a, 1), vec![has("t", "v")]);
     assert_eq!(w.one_at(at(1), other), AppendResult::GuardFailed(0));
 }
 
-fn a_reservation_is_enough_to_claim(w: &World) {
+fn a_reservation_is_enough_to_claim(w: &Fixture) {
     let a = w.run_with("a", |append| append.tasks = vec![put("t", at(0))]);
-    let serves = super::world::serves();
+    let serves = super::fixture::serves();
     let got = w.store.reserve(&serves, "w", at(1), at(10), 1).unwrap();
     assert_eq!(got.len(), 1);
     let claim = |after| {
@@ -153,7 +153,7 @@ fn a_reservation_is_enough_to_claim(w: &World) {
     assert_eq!(task.until, Some(at(100)));
 }
 
-fn a_task_that_is_gone_is_not_held(w: &World) {
+fn a_task_that_is_gone_is_not_held(w: &Fixture) {
     let a = w.leased("a", at(100));
     let over = Append {
         tasks: vec![TaskChange::Delete { target: "t".into() }],
@@ -167,7 +167,7 @@ fn a_task_that_is_gone_is_not_held(w: &World) {
     );
 }
 
-fn a_task_put_again_is_not_held(w: &World) {
+fn a_task_put_again_is_not_held(w: &Fixture) {
     let a = w.leased("a", at(100));
     let again = Append {
         tasks: vec![put("t", at(0))],
@@ -182,7 +182,7 @@ fn a_task_put_again_is_not_held(w: &World) {
     );
 }
 
-fn a_lease_is_expired_only_after_its_last_instant(w: &World) {
+fn a_lease_is_expired_only_after_its_last_instant(w: &Fixture) {
     let a = w.leased("a", at(100));
     assert_eq!(
         w.one_at(at(100), expiry(a, 1)),
@@ -191,15 +191,15 @@ fn a_lease_is_expired_only_after_its_last_instant(w: &World) {
     assert_eq!(w.one_at(at(101), expiry(a, 1)), AppendResult::Committed);
 }
 
-fn a_reservation_does_not_expire(w: &World) {
+fn a_reservation_does_not_expire(w: &Fixture) {
     let a = w.run_with("a", |append| append.tasks = vec![put("t", at(0))]);
-    let serves = super::world::serves();
+    let serves = super::fixture::serves();
     w.store.reserve(&serves, "w", at(1), at(10), 1).unwrap();
     assert_eq!(w.one_at(at(11), expiry(a, 1)), AppendResult::GuardFailed(0));
     assert_eq!(w.store.expired(at(11), 9).unwrap(), vec![]);
 }
 
-fn exactly_one_of_expiry_and_late_result_wins(w: &World) {
+fn exactly_one_of_expiry_and_late_result_wins(w: &Fixture) {
     let (a, b) = (w.leased("a", at(100)), w.leased("b", at(100)));
     // The result came in time and was first: the expiry finds the run moved.
     assert_eq!(w.one_at(at(100), result(a, 1)), AppendResult::Committed);
@@ -213,14 +213,14 @@ fn exactly_one_of_expiry_and_late_result_wins(w: &World) {
     );
 }
 
-fn the_first_guard_that_fails_is_named(w: &World) {
+fn the_first_guard_that_fails_is_named(w: &Fixture) {
     let a = w.leased("a", at(100));
     let guards = vec![has("t", "w"), has("u", "w"), Guard::Session];
     let append = guarded(next(a, 1), guards);
     assert_eq!(w.one_at(at(1), append), AppendResult::GuardFailed(1));
 }
 
-fn a_guard_fails_alone(w: &World) {
+fn a_guard_fails_alone(w: &Fixture) {
     let (a, b, c) = (w.run("a"), w.leased("b", at(100)), w.run("c"));
     let all = w.send(at(101), vec![next(a, 1), result(b, 1), next(c, 1)]);
     let expected = [
@@ -231,7 +231,7 @@ fn a_guard_fails_alone(w: &World) {
     assert_eq!(all, expected);
 }
 
-fn a_heartbeat_saves_the_lease(w: &World) {
+fn a_heartbeat_saves_the_lease(w: &Fixture) {
     let a = w.leased("a", at(100));
     let beat = |now, until| w.store.heartbeat(a, "t", "w", now, until).unwrap();
     assert!(beat(at(100), at(200)), "at its last instant");

@@ -1,6 +1,6 @@
 //! Appends: compare-and-set for each run alone, and commits whose answer was lost.
 
-use super::world::{World, at, chunk, linear, next, put, rows, running};
+use super::fixture::{Fixture, at, chunk, linear, next, put, rows, running};
 use crate::store::{Append, AppendResult, Head, NewMessage, PlanNo, RunNo};
 
 super::table![
@@ -35,11 +35,11 @@ super::table![
     a_run_without_a_plan_is_refused_alone,
 ];
 
-fn an_empty_batch_does_nothing(w: &World) {
+fn an_empty_batch_does_nothing(w: &Fixture) {
     assert_eq!(w.send(at(0), vec![]), vec![]);
 }
 
-fn a_commit_is_read_back_as_it_was_written(w: &World) {
+fn a_commit_is_read_back_as_it_was_written(w: &Fixture) {
     let run = w.number();
     let batch = w.batch(at(0), vec![w.new_run(run, "a")]);
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
@@ -62,7 +62,7 @@ fn a_commit_is_read_back_as_it_was_written(w: &World) {
     assert_eq!(w.store.find("a").unwrap(), Some(run));
 }
 
-fn a_run_that_moved_loses_alone(w: &World) {
+fn a_run_that_moved_loses_alone(w: &Fixture) {
     let (a, b, c) = (w.run("a"), w.run("b"), w.run("c"));
     assert_eq!(w.one(next(b, 1)), AppendResult::Committed);
     let all = w.send(at(0), vec![next(a, 1), next(b, 1), next(c, 1)]);
@@ -75,7 +75,7 @@ fn a_run_that_moved_loses_alone(w: &World) {
     assert_eq!([a, b, c].map(|run| w.last_seq(run)), [2, 2, 2]);
 }
 
-fn a_chunk_must_follow_the_last_one(w: &World) {
+fn a_chunk_must_follow_the_last_one(w: &Fixture) {
     let run = w.run("a");
     assert_eq!(w.one(next(run, 2)), AppendResult::Moved, "a gap");
     assert_eq!(w.one(next(run, 0)), AppendResult::Moved, "from the past");
@@ -91,7 +91,7 @@ fn a_chunk_must_follow_the_last_one(w: &World) {
     assert_eq!(w.last_seq(run), 1);
 }
 
-fn a_run_that_is_not_there_has_moved(w: &World) {
+fn a_run_that_is_not_there_has_moved(w: &Fixture) {
     let run = w.number();
     assert_eq!(w.one(next(run, 0)), AppendResult::Moved);
     assert_eq!(w.one(rows(run, 0, 0)), AppendResult::Moved);
@@ -99,7 +99,7 @@ fn a_run_that_is_not_there_has_moved(w: &World) {
     assert_eq!(w.store.find("nobody").unwrap(), None);
 }
 
-fn a_lost_answer_is_recognised_by_its_commit(w: &World) {
+fn a_lost_answer_is_recognised_by_its_commit(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let batch = w.batch(at(0), vec![next(a, 1), next(b, 5)]);
     let first = w.store.commit(&batch).unwrap();
@@ -109,7 +109,7 @@ fn a_lost_answer_is_recognised_by_its_commit(w: &World) {
     assert_eq!(w.last_seq(a), 2);
 }
 
-fn a_lost_answer_is_recognised_after_the_run_went_on(w: &World) {
+fn a_lost_answer_is_recognised_after_the_run_went_on(w: &Fixture) {
     let a = w.run("a");
     let batch = w.batch(at(0), vec![next(a, 1)]);
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
@@ -117,7 +117,7 @@ fn a_lost_answer_is_recognised_after_the_run_went_on(w: &World) {
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
 }
 
-fn a_lost_answer_of_a_new_run_is_recognised(w: &World) {
+fn a_lost_answer_of_a_new_run_is_recognised(w: &Fixture) {
     let run = w.number();
     let mut append = w.new_run(run, "a");
     append.create.as_mut().unwrap().request_key = Some("r".into());
@@ -129,7 +129,7 @@ fn a_lost_answer_of_a_new_run_is_recognised(w: &World) {
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
 }
 
-fn another_commit_at_the_same_place_is_not_ours(w: &World) {
+fn another_commit_at_the_same_place_is_not_ours(w: &Fixture) {
     let a = w.run("a");
     let same = next(a, 1);
     assert_eq!(w.one(same.clone()), AppendResult::Committed);
@@ -148,15 +148,15 @@ fn another_commit_at_the_same_place_is_not_ours(w: &World) {
     );
 }
 
-fn a_repeated_commit_changes_nothing(w: &World) {
+fn a_repeated_commit_changes_nothing(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let mut append = next(a, 1);
     append.tasks = vec![put("t", at(0))];
     append.mail = vec![mail("b")];
     append.sinks = vec!["hook".into()];
-    append.slots = vec![super::world::slot("k", 1, 5)];
-    append.alerts = vec![super::world::alert("A")];
-    append.waits = vec![super::world::wait("s")];
+    append.slots = vec![super::fixture::slot("k", 1, 5)];
+    append.alerts = vec![super::fixture::alert("A")];
+    append.waits = vec![super::fixture::wait("s")];
     let batch = w.batch(at(0), vec![append]);
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
     let before = w.load(a);
@@ -180,7 +180,7 @@ fn with_key(mut append: Append, key: &str) -> Append {
     append
 }
 
-fn a_key_is_recorded_once_in_a_run(w: &World) {
+fn a_key_is_recorded_once_in_a_run(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     assert_eq!(w.one(with_key(next(a, 1), "k")), AppendResult::Committed);
     let both = w.send(at(0), vec![with_key(next(a, 2), "k"), next(b, 1)]);
@@ -192,7 +192,7 @@ fn a_key_is_recorded_once_in_a_run(w: &World) {
     );
 }
 
-fn a_key_twice_in_one_chunk_is_refused(w: &World) {
+fn a_key_twice_in_one_chunk_is_refused(w: &Fixture) {
     let a = w.run("a");
     let mut append = next(a, 1);
     let mut twice = chunk(2, 3);
@@ -202,7 +202,7 @@ fn a_key_twice_in_one_chunk_is_refused(w: &World) {
     assert_eq!(w.last_seq(a), 1);
 }
 
-fn a_key_may_be_in_two_runs(w: &World) {
+fn a_key_may_be_in_two_runs(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let both = w.send(
         at(0),
@@ -211,7 +211,7 @@ fn a_key_may_be_in_two_runs(w: &World) {
     assert_eq!(both, [AppendResult::Committed, AppendResult::Committed]);
 }
 
-fn a_run_id_is_given_once(w: &World) {
+fn a_run_id_is_given_once(w: &Fixture) {
     let a = w.run("a");
     let other = w.number();
     assert_eq!(w.one(w.new_run(other, "a")), AppendResult::RunExists);
@@ -219,13 +219,13 @@ fn a_run_id_is_given_once(w: &World) {
     assert_eq!(w.store.find("a").unwrap(), Some(a));
 }
 
-fn requested(w: &World, run: RunNo, run_id: &str, key: &str) -> Append {
+fn requested(w: &Fixture, run: RunNo, run_id: &str, key: &str) -> Append {
     let mut append = w.new_run(run, run_id);
     append.create.as_mut().unwrap().request_key = Some(key.into());
     append
 }
 
-fn a_request_key_is_given_once(w: &World) {
+fn a_request_key_is_given_once(w: &Fixture) {
     let (a, b) = (w.number(), w.number());
     assert_eq!(w.one(requested(w, a, "a", "r")), AppendResult::Committed);
     let taken = AppendResult::RequestTaken("a".into());
@@ -234,17 +234,17 @@ fn a_request_key_is_given_once(w: &World) {
     assert_eq!(w.one(requested(w, b, "b", "s")), AppendResult::Committed);
 }
 
-fn a_request_key_in_one_batch_goes_to_the_first(w: &World) {
+fn a_request_key_in_one_batch_goes_to_the_first(w: &Fixture) {
     let (a, b) = (w.number(), w.number());
     let both = vec![requested(w, a, "a", "r"), requested(w, b, "b", "r")];
     let taken = AppendResult::RequestTaken("a".into());
     assert_eq!(w.send(at(0), both), [AppendResult::Committed, taken]);
 }
 
-fn a_loser_takes_no_request_key(w: &World) {
+fn a_loser_takes_no_request_key(w: &Fixture) {
     let (a, b) = (w.number(), w.number());
     let mut loser = requested(w, a, "a", "r");
-    loser.slots = vec![super::world::slot("k", 2, 1)];
+    loser.slots = vec![super::fixture::slot("k", 2, 1)];
     let both = w.send(at(0), vec![loser, requested(w, b, "b", "r")]);
     assert_eq!(
         both,
@@ -254,14 +254,14 @@ fn a_loser_takes_no_request_key(w: &World) {
     assert_eq!(w.store.find("b").unwrap(), Some(b));
 }
 
-fn about(w: &World, run: RunNo, run_id: &str, workflow_type: &str) -> Append {
+fn about(w: &Fixture, run: RunNo, run_id: &str, workflow_type: &str) -> Append {
     Append {
         linear: Some(linear(workflow_type, "biz", "RUNNING")),
         ..w.new_run(run, run_id)
     }
 }
 
-fn biz_keys_are_unique_among_running_instances(w: &World) {
+fn biz_keys_are_unique_among_running_instances(w: &Fixture) {
     let (a, b) = (w.number(), w.number());
     assert_eq!(w.one(about(w, a, "a", "order")), AppendResult::Committed);
     assert_eq!(w.one(about(w, b, "b", "order")), AppendResult::BizKeyTaken);
@@ -271,7 +271,7 @@ fn biz_keys_are_unique_among_running_instances(w: &World) {
     assert_eq!(w.one(itself), AppendResult::Committed, "its own row");
 }
 
-fn biz_keys_are_free_when_the_instance_ends(w: &World) {
+fn biz_keys_are_free_when_the_instance_ends(w: &Fixture) {
     for (index, end) in ["COMPLETED", "FAILED", "CANCELED"].into_iter().enumerate() {
         let run = w.number();
         let id = format!("run {index}");
@@ -282,14 +282,14 @@ fn biz_keys_are_free_when_the_instance_ends(w: &World) {
     }
 }
 
-fn biz_keys_of_other_types_do_not_meet(w: &World) {
+fn biz_keys_of_other_types_do_not_meet(w: &Fixture) {
     let (a, b) = (w.number(), w.number());
     let both = vec![about(w, a, "a", "order"), about(w, b, "b", "refund")];
     let outcomes = w.send(at(0), both);
     assert_eq!(outcomes, [AppendResult::Committed, AppendResult::Committed]);
 }
 
-fn biz_keys_in_one_batch_go_to_the_first(w: &World) {
+fn biz_keys_in_one_batch_go_to_the_first(w: &Fixture) {
     let (a, b) = (w.number(), w.number());
     let both = vec![about(w, a, "a", "order"), about(w, b, "b", "order")];
     let outcomes = w.send(at(0), both);
@@ -299,7 +299,7 @@ fn biz_keys_in_one_batch_go_to_the_first(w: &World) {
     );
 }
 
-fn a_head_change_without_events_is_a_compare_and_set(w: &World) {
+fn a_head_change_without_events_is_a_compare_and_set(w: &Fixture) {
     let a = w.run("a");
     let wakes = Append {
         head: Some(Head {
@@ -320,7 +320,7 @@ fn a_head_change_without_events_is_a_compare_and_set(w: &World) {
     assert_eq!(w.load(a).head_version, 3);
 }
 
-fn a_head_change_needs_the_last_event_too(w: &World) {
+fn a_head_change_needs_the_last_event_too(w: &Fixture) {
     let a = w.run("a");
     let silent = Append {
         head: None,
@@ -331,13 +331,13 @@ fn a_head_change_needs_the_last_event_too(w: &World) {
     assert_eq!(w.one(rows(a, 2, 1)), AppendResult::Committed);
 }
 
-fn a_head_changes_its_version_each_time(w: &World) {
+fn a_head_changes_its_version_each_time(w: &Fixture) {
     let a = w.run("a");
     assert_eq!(w.one(next(a, 1)), AppendResult::Committed);
     assert_eq!(w.load(a).head_version, 2);
 }
 
-fn an_owner_may_leave_the_head_alone(w: &World) {
+fn an_owner_may_leave_the_head_alone(w: &Fixture) {
     let a = w.run("a");
     let silent = Append {
         head: None,
@@ -348,7 +348,7 @@ fn an_owner_may_leave_the_head_alone(w: &World) {
     assert_eq!((run.head_version, run.head), (1, running()));
 }
 
-fn a_lost_answer_without_events_is_recognised(w: &World) {
+fn a_lost_answer_without_events_is_recognised(w: &Fixture) {
     let a = w.run("a");
     let batch = w.batch(at(0), vec![rows(a, 1, 1)]);
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
@@ -358,7 +358,7 @@ fn a_lost_answer_without_events_is_recognised(w: &World) {
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Moved]);
 }
 
-fn rows_without_a_head_are_recognised_too(w: &World) {
+fn rows_without_a_head_are_recognised_too(w: &Fixture) {
     let a = w.run("a");
     let mail = w.store.post(a, "{}", at(0)).unwrap();
     let silent = Append {
@@ -373,16 +373,16 @@ fn rows_without_a_head_are_recognised_too(w: &World) {
     assert_eq!((run.head_version, run.head), (2, running()));
 }
 
-fn a_loser_leaves_no_rows(w: &World) {
+fn a_loser_leaves_no_rows(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let before = w.load(a);
     let mut loser = next(a, 5);
     loser.tasks = vec![put("t", at(0))];
     loser.mail = vec![mail("b")];
     loser.sinks = vec!["hook".into()];
-    loser.slots = vec![super::world::slot("k", 1, 5)];
-    loser.alerts = vec![super::world::alert("A")];
-    loser.waits = vec![super::world::wait("s")];
+    loser.slots = vec![super::fixture::slot("k", 1, 5)];
+    loser.alerts = vec![super::fixture::alert("A")];
+    loser.waits = vec![super::fixture::wait("s")];
     assert_eq!(w.one(loser), AppendResult::Moved);
     assert_eq!(w.load(a), before);
     assert_eq!(w.mail_of(b), Vec::<String>::new());
@@ -391,7 +391,7 @@ fn a_loser_leaves_no_rows(w: &World) {
     assert_eq!(w.store.backlog("hook").unwrap(), (0, None));
 }
 
-fn a_run_without_a_plan_is_refused_alone(w: &World) {
+fn a_run_without_a_plan_is_refused_alone(w: &Fixture) {
     let (a, b, c) = (w.number(), w.number(), w.number());
     let mut without = w.new_run(a, "a");
     without.create.as_mut().unwrap().plan = None;

@@ -7,24 +7,24 @@
 // These are tests that stores in other crates run: a failed expectation is a panic here as there.
 #![allow(clippy::unwrap_used)]
 
+mod concurrency;
 mod differential;
+mod fixture;
 mod guards;
 mod log;
+mod mailbox;
 mod outbox;
-mod post;
 mod reading;
 mod sessions;
 mod slots;
 mod tasks;
-mod together;
 mod values;
-mod world;
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use differential::{Compared, differential};
-pub use world::World;
+pub use fixture::Fixture;
 
 use crate::store::Store;
 
@@ -48,7 +48,7 @@ impl Fresh {
 }
 
 /// What must hold, and what shows it.
-pub type Case = (&'static str, fn(&World));
+pub type Case = (&'static str, fn(&Fixture));
 
 /// All cases, by what must hold.
 #[must_use]
@@ -59,11 +59,11 @@ pub fn cases() -> Vec<Case> {
         sessions::CASES,
         slots::CASES,
         tasks::CASES,
-        post::CASES,
+        mailbox::CASES,
         outbox::CASES,
         reading::CASES,
         values::CASES,
-        together::CASES,
+        concurrency::CASES,
     ]
     .concat()
 }
@@ -79,7 +79,7 @@ pub fn run(wanted: &str, fresh: &dyn Fn() -> Fresh) {
         if !name.contains(wanted) {
             continue;
         }
-        let ran = catch_unwind(AssertUnwindSafe(|| case(&World::new(fresh()))));
+        let ran = catch_unwind(AssertUnwindSafe(|| case(&Fixture::new(fresh()))));
         if let Err(panic) = ran {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

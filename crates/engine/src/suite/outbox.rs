@@ -1,6 +1,6 @@
 //! The outbox in order for each run, dead letters, and alerts.
 
-use super::world::{World, alert, at, next, rows};
+use super::fixture::{Fixture, alert, at, next, rows};
 use crate::store::{Append, AppendResult, Marker, RunNo};
 
 super::table![
@@ -27,7 +27,7 @@ fn told(run: RunNo, after: u64, sinks: &[&str]) -> Append {
 }
 
 /// A run whose events `1..=events` each are a chunk for `hook`.
-fn noisy(w: &World, run_id: &str, events: u64) -> RunNo {
+fn noisy(w: &Fixture, run_id: &str, events: u64) -> RunNo {
     let run = w.run_with(run_id, |append| append.sinks = vec!["hook".into()]);
     for after in 1..events {
         let now = at(after as i64);
@@ -39,7 +39,7 @@ fn noisy(w: &World, run_id: &str, events: u64) -> RunNo {
     run
 }
 
-fn take(w: &World, now: i64, until: i64) -> Vec<Marker> {
+fn take(w: &Fixture, now: i64, until: i64) -> Vec<Marker> {
     let taken = w.store.take("hook", "me", at(now), at(until), 9);
     taken.unwrap()
 }
@@ -52,7 +52,7 @@ fn firsts(markers: &[Marker]) -> Vec<(&str, u64)> {
     markers.iter().map(show).collect()
 }
 
-fn a_chunk_has_one_marker_for_each_sink(w: &World) {
+fn a_chunk_has_one_marker_for_each_sink(w: &Fixture) {
     let a = w.run("a");
     let append = told(a, 1, &["hook", "bus"]);
     assert_eq!(w.one(append), AppendResult::Committed);
@@ -70,7 +70,7 @@ fn a_chunk_has_one_marker_for_each_sink(w: &World) {
     assert_eq!(w.store.take("none", "me", at(1), at(9), 9).unwrap(), []);
 }
 
-fn no_chunk_no_marker(w: &World) {
+fn no_chunk_no_marker(w: &Fixture) {
     let a = w.run("a");
     let append = Append {
         sinks: vec!["hook".into()],
@@ -80,7 +80,7 @@ fn no_chunk_no_marker(w: &World) {
     assert_eq!(take(w, 1, 9), []);
 }
 
-fn order_per_run_holds_in_the_outbox(w: &World) {
+fn order_per_run_holds_in_the_outbox(w: &Fixture) {
     noisy(w, "a", 3);
     for first in 1..=3 {
         let got = take(w, 10, 20);
@@ -91,7 +91,7 @@ fn order_per_run_holds_in_the_outbox(w: &World) {
     assert_eq!(take(w, 10, 20), []);
 }
 
-fn a_marker_that_is_not_due_holds_up_its_run(w: &World) {
+fn a_marker_that_is_not_due_holds_up_its_run(w: &Fixture) {
     noisy(w, "a", 2);
     let got = take(w, 10, 20);
     w.store.failed(&got[0], at(50), "refused").unwrap();
@@ -99,14 +99,14 @@ fn a_marker_that_is_not_due_holds_up_its_run(w: &World) {
     assert_eq!(firsts(&take(w, 50, 90)), [("a", 1)]);
 }
 
-fn a_marker_is_its_publishers_for_a_while(w: &World) {
+fn a_marker_is_its_publishers_for_a_while(w: &Fixture) {
     noisy(w, "a", 1);
     assert_eq!(take(w, 10, 20).len(), 1);
     assert_eq!(take(w, 20, 30), [], "its last instant");
     assert_eq!(firsts(&take(w, 21, 30)), [("a", 1)]);
 }
 
-fn sinks_do_not_hold_up_each_other(w: &World) {
+fn sinks_do_not_hold_up_each_other(w: &Fixture) {
     let a = w.run_with("a", |append| {
         append.sinks = vec!["hook".into(), "bus".into()]
     });
@@ -119,7 +119,7 @@ fn sinks_do_not_hold_up_each_other(w: &World) {
     assert_eq!(firsts(&take(w, 1, 9)), [("a", 1)]);
 }
 
-fn runs_do_not_hold_up_each_other(w: &World) {
+fn runs_do_not_hold_up_each_other(w: &Fixture) {
     noisy(w, "a", 2);
     noisy(w, "b", 2);
     let got = take(w, 10, 20);
@@ -131,7 +131,7 @@ fn runs_do_not_hold_up_each_other(w: &World) {
     assert_eq!(few.len(), 1, "the limit counts");
 }
 
-fn a_failure_is_counted(w: &World) {
+fn a_failure_is_counted(w: &Fixture) {
     noisy(w, "a", 1);
     for attempts in 0..3 {
         let got = take(w, 10, 20);
@@ -140,7 +140,7 @@ fn a_failure_is_counted(w: &World) {
     }
 }
 
-fn a_buried_marker_is_a_letter_and_an_alert(w: &World) {
+fn a_buried_marker_is_a_letter_and_an_alert(w: &Fixture) {
     noisy(w, "a", 2);
     let got = take(w, 10, 20);
     w.store
@@ -163,7 +163,7 @@ fn a_buried_marker_is_a_letter_and_an_alert(w: &World) {
     assert_eq!(firsts(&take(w, 11, 20)), [("a", 2)], "the next may go");
 }
 
-fn burying_what_was_sent_does_nothing(w: &World) {
+fn burying_what_was_sent_does_nothing(w: &Fixture) {
     noisy(w, "a", 1);
     let got = take(w, 10, 20);
     w.store.sent(&got[0]).unwrap();
@@ -177,7 +177,7 @@ fn burying_what_was_sent_does_nothing(w: &World) {
     assert_eq!(w.store.backlog("hook").unwrap(), (0, None));
 }
 
-fn a_letter_goes_back_in_its_place(w: &World) {
+fn a_letter_goes_back_in_its_place(w: &Fixture) {
     noisy(w, "a", 2);
     noisy(w, "b", 1);
     for _ in 0..3 {
@@ -204,7 +204,7 @@ fn a_letter_goes_back_in_its_place(w: &World) {
     assert_eq!(got[0].attempts, 0, "all attempts again");
 }
 
-fn the_backlog_is_counted_from_the_oldest(w: &World) {
+fn the_backlog_is_counted_from_the_oldest(w: &Fixture) {
     assert_eq!(w.store.backlog("hook").unwrap(), (0, None));
     noisy(w, "a", 3);
     assert_eq!(w.store.backlog("hook").unwrap(), (3, Some(at(0))));
@@ -219,7 +219,7 @@ fn the_backlog_is_counted_from_the_oldest(w: &World) {
     assert_eq!(w.store.backlog("bus").unwrap(), (0, None));
 }
 
-fn alerts_are_read_newest_first(w: &World) {
+fn alerts_are_read_newest_first(w: &Fixture) {
     let a = w.run_with("a", |append| append.alerts = vec![alert("1"), alert("2")]);
     w.store.alert(None, &alert("3"), at(3)).unwrap();
     w.store.alert(Some(a), &alert("4"), at(4)).unwrap();

@@ -1,6 +1,6 @@
 //! What is read back: runs, pages of the log, lists, plans, snapshots and projections.
 
-use super::world::{World, at, chunk, next, plan, running};
+use super::fixture::{Fixture, at, chunk, next, plan, running};
 use crate::store::{Append, AppendResult, Head, PlanNo, RunFilter, RunNo, StateSnapshot};
 
 super::table![
@@ -17,7 +17,7 @@ super::table![
     a_healthy_store_has_no_problems,
 ];
 
-fn numbers_are_given_once(w: &World) {
+fn numbers_are_given_once(w: &Fixture) {
     let first = w.store.reserve_numbers(3).unwrap();
     let second = w.store.reserve_numbers(2).unwrap();
     assert_eq!(first.end - first.start, 3);
@@ -25,14 +25,14 @@ fn numbers_are_given_once(w: &World) {
     assert!(first.end <= second.start, "later runs have larger numbers");
 }
 
-fn the_same_plan_has_the_same_number(w: &World) {
+fn the_same_plan_has_the_same_number(w: &Fixture) {
     let again = w.store.put_plan(&plan("plan_suite")).unwrap();
     assert_eq!(again, w.plan);
     let other = w.store.put_plan(&plan("other")).unwrap();
     assert_ne!(other, w.plan);
 }
 
-fn a_plan_is_read_back(w: &World) {
+fn a_plan_is_read_back(w: &Fixture) {
     let wrote = plan("plan_suite");
     let row = w.store.plan(w.plan).unwrap().unwrap();
     assert_eq!(row.no, w.plan);
@@ -47,7 +47,7 @@ fn a_plan_is_read_back(w: &World) {
 }
 
 /// Events 1, 2–4, 5–6 and 7 in a chunk each.
-fn long(w: &World) -> RunNo {
+fn long(w: &Fixture) -> RunNo {
     let run = w.run("long");
     for (first, last) in [(2, 4), (5, 6), (7, 7)] {
         let append = Append {
@@ -59,7 +59,7 @@ fn long(w: &World) -> RunNo {
     run
 }
 
-fn chunks_are_read_in_pages(w: &World) {
+fn chunks_are_read_in_pages(w: &Fixture) {
     let run = long(w);
     let page = |after, limit| -> Vec<(u64, u64)> {
         let chunks = w.store.chunks(run, after, limit).unwrap();
@@ -82,7 +82,7 @@ fn frozen(seq: u64, text: &str) -> StateSnapshot {
     }
 }
 
-fn a_snapshot_saves_reading_what_is_before_it(w: &World) {
+fn a_snapshot_saves_reading_what_is_before_it(w: &Fixture) {
     let run = long(w);
     let append = Append {
         snapshot: Some(frozen(6, "state")),
@@ -100,7 +100,7 @@ fn a_snapshot_saves_reading_what_is_before_it(w: &World) {
     assert_eq!(w.store.chunks(run, 0, 9).unwrap().len(), 5, "all are kept");
 }
 
-fn an_older_snapshot_does_not_replace_a_newer_one(w: &World) {
+fn an_older_snapshot_does_not_replace_a_newer_one(w: &Fixture) {
     let run = long(w);
     for (after, seq) in [(7, 4), (8, 2), (9, 6)] {
         let append = Append {
@@ -113,7 +113,7 @@ fn an_older_snapshot_does_not_replace_a_newer_one(w: &World) {
     }
 }
 
-fn a_projection_never_goes_back(w: &World) {
+fn a_projection_never_goes_back(w: &Fixture) {
     let run = w.run("a");
     assert_eq!(w.store.projection(run).unwrap(), None);
     let put = |seq, text| w.store.put_projection(run, seq, text, at(0)).unwrap();
@@ -124,7 +124,7 @@ fn a_projection_never_goes_back(w: &World) {
     assert_eq!(w.store.projection(run).unwrap(), Some((3, "three".into())));
 }
 
-fn ids(w: &World, filter: &RunFilter) -> Vec<String> {
+fn ids(w: &Fixture, filter: &RunFilter) -> Vec<String> {
     let runs = w.store.list(filter).unwrap();
     runs.into_iter().map(|it| it.run_id).collect()
 }
@@ -136,7 +136,7 @@ fn everything() -> RunFilter {
     }
 }
 
-fn runs_are_listed_newest_first(w: &World) {
+fn runs_are_listed_newest_first(w: &Fixture) {
     let a = w.run("a");
     let b = w.run("b");
     w.run("c");
@@ -163,7 +163,7 @@ fn runs_are_listed_newest_first(w: &World) {
     assert_eq!((rows[2].run, rows[2].last_seq), (a, 1));
 }
 
-fn lists_are_filtered(w: &World) {
+fn lists_are_filtered(w: &Fixture) {
     let other = w.store.put_plan(&plan("other")).unwrap();
     w.run("running");
     w.run_with("done", |append| {
@@ -195,7 +195,7 @@ fn lists_are_filtered(w: &World) {
     assert_eq!(both, Vec::<String>::new());
 }
 
-fn the_secret_stays_the_same(w: &World) {
+fn the_secret_stays_the_same(w: &Fixture) {
     let secret = w.store.secret().unwrap();
     assert_eq!(w.store.secret().unwrap(), secret);
     assert_ne!(secret, [0; 32]);
@@ -204,7 +204,7 @@ fn the_secret_stays_the_same(w: &World) {
     }
 }
 
-fn a_healthy_store_has_no_problems(w: &World) {
+fn a_healthy_store_has_no_problems(w: &Fixture) {
     long(w);
     w.run_with("done", |append| {
         append.head = Some(Head {

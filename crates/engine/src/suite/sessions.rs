@@ -1,6 +1,6 @@
 //! Sessions, what is due, and queued runs.
 
-use super::world::{World, at, next, rows, running};
+use super::fixture::{Fixture, at, next, rows, running};
 use crate::store::{Append, AppendResult, Head, RunNo, SessionNo};
 
 super::table![
@@ -20,7 +20,7 @@ super::table![
     next_due_is_the_earliest,
 ];
 
-fn with_head(w: &World, run_id: &str, head: Head) -> RunNo {
+fn with_head(w: &Fixture, run_id: &str, head: Head) -> RunNo {
     w.run_with(run_id, |append| append.head = Some(head))
 }
 
@@ -38,13 +38,13 @@ fn owned(session: SessionNo) -> Head {
     }
 }
 
-fn sessions_have_numbers_of_their_own(w: &World) {
+fn sessions_have_numbers_of_their_own(w: &Fixture) {
     let a = w.store.open_session("same", at(0), at(10)).unwrap();
     let b = w.store.open_session("same", at(0), at(10)).unwrap();
     assert_ne!(a, b);
 }
 
-fn a_session_is_renewed_until_its_last_instant(w: &World) {
+fn a_session_is_renewed_until_its_last_instant(w: &Fixture) {
     let session = w.store.open_session("s", at(0), at(10)).unwrap();
     assert!(w.store.renew_session(session, at(10), at(20)).unwrap());
     assert!(w.store.renew_session(session, at(20), at(30)).unwrap());
@@ -53,7 +53,7 @@ fn a_session_is_renewed_until_its_last_instant(w: &World) {
     assert!(!w.store.renew_session(unknown, at(0), at(10)).unwrap());
 }
 
-fn a_session_that_is_dead_is_never_renewed(w: &World) {
+fn a_session_that_is_dead_is_never_renewed(w: &Fixture) {
     let session = w.store.open_session("s", at(0), at(10)).unwrap();
     with_head(w, "a", owned(session));
     assert_eq!(w.store.dead_sessions(at(10)).unwrap(), [], "it still lives");
@@ -63,7 +63,7 @@ fn a_session_that_is_dead_is_never_renewed(w: &World) {
     assert_eq!(w.store.dead_sessions(at(5)).unwrap(), [session]);
 }
 
-fn a_closed_session_is_never_renewed(w: &World) {
+fn a_closed_session_is_never_renewed(w: &Fixture) {
     let session = w.store.open_session("s", at(0), at(10)).unwrap();
     with_head(w, "a", owned(session));
     w.store.close_session(session).unwrap();
@@ -71,7 +71,7 @@ fn a_closed_session_is_never_renewed(w: &World) {
     assert_eq!(w.store.dead_sessions(at(1)).unwrap(), [session]);
 }
 
-fn dead_sessions_with_runs_are_told_until_they_have_none(w: &World) {
+fn dead_sessions_with_runs_are_told_until_they_have_none(w: &Fixture) {
     let session = w.store.open_session("s", at(0), at(10)).unwrap();
     let idle = w.store.open_session("idle", at(0), at(10)).unwrap();
     let a = with_head(w, "a", owned(session));
@@ -84,7 +84,7 @@ fn dead_sessions_with_runs_are_told_until_they_have_none(w: &World) {
     }
 }
 
-fn runs_of_a_session_are_found(w: &World) {
+fn runs_of_a_session_are_found(w: &Fixture) {
     let mine = w.store.open_session("mine", at(0), at(10)).unwrap();
     let other = w.store.open_session("other", at(0), at(10)).unwrap();
     let a = with_head(w, "a", owned(mine));
@@ -95,7 +95,7 @@ fn runs_of_a_session_are_found(w: &World) {
     assert_eq!(w.store.runs_of(mine, 1).unwrap(), [a]);
 }
 
-fn due_runs_come_earliest_first(w: &World) {
+fn due_runs_come_earliest_first(w: &Fixture) {
     let a = with_head(w, "a", wakes(30));
     let b = with_head(w, "b", wakes(10));
     let c = with_head(w, "c", wakes(20));
@@ -105,7 +105,7 @@ fn due_runs_come_earliest_first(w: &World) {
     assert_eq!(w.store.due(at(30), at(99), 9).unwrap(), [a]);
 }
 
-fn a_due_run_is_not_offered_twice(w: &World) {
+fn a_due_run_is_not_offered_twice(w: &Fixture) {
     let a = with_head(w, "a", wakes(10));
     assert_eq!(w.store.due(at(9), at(50), 9).unwrap(), []);
     assert_eq!(w.store.due(at(10), at(50), 9).unwrap(), [a]);
@@ -118,13 +118,13 @@ fn a_due_run_is_not_offered_twice(w: &World) {
     assert_eq!(w.load(a).head.wake_at, Some(at(10)));
 }
 
-fn a_due_run_is_offered_again_in_time(w: &World) {
+fn a_due_run_is_offered_again_in_time(w: &Fixture) {
     let a = with_head(w, "a", wakes(10));
     assert_eq!(w.store.due(at(10), at(50), 9).unwrap(), [a]);
     assert_eq!(w.store.due(at(50), at(90), 9).unwrap(), [a]);
 }
 
-fn a_changed_head_is_offered_at_once(w: &World) {
+fn a_changed_head_is_offered_at_once(w: &Fixture) {
     let a = with_head(w, "a", wakes(10));
     assert_eq!(w.store.due(at(10), at(50), 9).unwrap(), [a]);
     let again = Append {
@@ -141,7 +141,7 @@ fn a_changed_head_is_offered_at_once(w: &World) {
     assert_eq!(w.store.due(at(13), at(50), 9).unwrap(), [a]);
 }
 
-fn an_owned_run_is_not_due(w: &World) {
+fn an_owned_run_is_not_due(w: &Fixture) {
     let session = w.store.open_session("s", at(0), at(10)).unwrap();
     let head = Head {
         wake_at: Some(at(10)),
@@ -152,7 +152,7 @@ fn an_owned_run_is_not_due(w: &World) {
     assert_eq!(w.store.next_due().unwrap(), None);
 }
 
-fn a_queued_run_is_not_due(w: &World) {
+fn a_queued_run_is_not_due(w: &Fixture) {
     let head = Head {
         queued: true,
         ..wakes(10)
@@ -163,7 +163,7 @@ fn a_queued_run_is_not_due(w: &World) {
     assert_eq!(w.store.queued(at(10), 9).unwrap(), [a]);
 }
 
-fn queued_runs_wait_for_their_time(w: &World) {
+fn queued_runs_wait_for_their_time(w: &Fixture) {
     let queued = |wake_at| Head {
         queued: true,
         wake_at,
@@ -185,7 +185,7 @@ fn queued_runs_wait_for_their_time(w: &World) {
     assert_eq!(w.store.queued(at(10), 2).unwrap(), [a, b]);
 }
 
-fn next_due_is_the_earliest(w: &World) {
+fn next_due_is_the_earliest(w: &Fixture) {
     assert_eq!(w.store.next_due().unwrap(), None);
     with_head(w, "a", wakes(30));
     with_head(w, "b", wakes(10));

@@ -1,6 +1,6 @@
 //! Slots: taken and freed with the run's own change, never more than there are.
 
-use super::world::{World, at, next, slot};
+use super::fixture::{Fixture, at, next, slot};
 use crate::store::{Append, AppendResult, RunNo, SlotChange};
 
 super::table![
@@ -25,7 +25,7 @@ fn full() -> AppendResult {
     AppendResult::SlotsFull("k".into())
 }
 
-fn slots_never_exceed_their_limit(w: &World) {
+fn slots_never_exceed_their_limit(w: &Fixture) {
     let a = w.run("a");
     assert_eq!(w.store.slots_taken("k").unwrap(), 0);
     let two = takes(a, 1, vec![slot("k", 2, 2)]);
@@ -41,7 +41,7 @@ fn slots_never_exceed_their_limit(w: &World) {
     );
 }
 
-fn slots_are_counted_over_the_whole_batch(w: &World) {
+fn slots_are_counted_over_the_whole_batch(w: &Fixture) {
     let runs = ["a", "b", "c", "d"].map(|id| w.run(id));
     let appends = runs.map(|run| takes(run, 1, vec![slot("k", 1, 2)]));
     let all = w.send(at(0), appends.to_vec());
@@ -50,7 +50,7 @@ fn slots_are_counted_over_the_whole_batch(w: &World) {
     assert_eq!(w.store.slots_taken("k").unwrap(), 2);
 }
 
-fn a_run_without_a_slot_loses_alone(w: &World) {
+fn a_run_without_a_slot_loses_alone(w: &Fixture) {
     let (a, b, c) = (w.run("a"), w.run("b"), w.run("c"));
     let appends = vec![
         takes(a, 1, vec![slot("k", 1, 5)]),
@@ -66,7 +66,7 @@ fn a_run_without_a_slot_loses_alone(w: &World) {
     assert_eq!(w.store.slots_taken("k").unwrap(), 2);
 }
 
-fn a_slot_freed_in_a_batch_can_be_taken_after_it(w: &World) {
+fn a_slot_freed_in_a_batch_can_be_taken_after_it(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let first = takes(a, 1, vec![slot("k", 1, 1)]);
     assert_eq!(w.one(first), AppendResult::Committed);
@@ -79,7 +79,7 @@ fn a_slot_freed_in_a_batch_can_be_taken_after_it(w: &World) {
     assert_eq!(w.store.slots_taken("k").unwrap(), 1);
 }
 
-fn slots_are_never_below_zero(w: &World) {
+fn slots_are_never_below_zero(w: &Fixture) {
     let a = w.run("a");
     let frees = takes(a, 1, vec![slot("k", -3, 1)]);
     assert_eq!(w.one(frees), AppendResult::Committed);
@@ -88,7 +88,7 @@ fn slots_are_never_below_zero(w: &World) {
     assert_eq!(w.one(two), full(), "nothing was saved up");
 }
 
-fn a_smaller_limit_does_not_keep_slots_from_being_freed(w: &World) {
+fn a_smaller_limit_does_not_keep_slots_from_being_freed(w: &Fixture) {
     let a = w.run("a");
     let three = takes(a, 1, vec![slot("k", 3, 3)]);
     assert_eq!(w.one(three), AppendResult::Committed);
@@ -97,7 +97,7 @@ fn a_smaller_limit_does_not_keep_slots_from_being_freed(w: &World) {
     assert_eq!(w.store.slots_taken("k").unwrap(), 2);
 }
 
-fn no_limit_is_no_limit(w: &World) {
+fn no_limit_is_no_limit(w: &Fixture) {
     let a = w.run("a");
     let many = SlotChange {
         key: "k".into(),
@@ -108,7 +108,7 @@ fn no_limit_is_no_limit(w: &World) {
     assert_eq!(w.store.slots_taken("k").unwrap(), 100_000);
 }
 
-fn all_slots_of_an_append_or_none(w: &World) {
+fn all_slots_of_an_append_or_none(w: &Fixture) {
     let a = w.run("a");
     let both = vec![slot("free", 1, 1), slot("k", 1, 0)];
     assert_eq!(w.one(takes(a, 1, both)), full());

@@ -1,6 +1,6 @@
 //! Tasks: reservations, leases, heartbeats and their ends.
 
-use super::world::{World, at, has, lease, next, put, rows, serves};
+use super::fixture::{Fixture, at, has, lease, next, put, rows, serves};
 use crate::store::{Append, AppendResult, TaskChange, TaskRow};
 
 super::table![
@@ -28,7 +28,7 @@ fn stop() -> TaskChange {
     TaskChange::Stop { target: "t".into() }
 }
 
-fn a_task_is_visible_from_its_time_on(w: &World) {
+fn a_task_is_visible_from_its_time_on(w: &Fixture) {
     let a = w.run_with("a", |append| append.tasks = vec![put("t", at(10))]);
     let reserve = |now| w.store.reserve(&serves(), "w", now, at(50), 9).unwrap();
     assert_eq!(reserve(at(9)), vec![]);
@@ -48,7 +48,7 @@ fn a_task_is_visible_from_its_time_on(w: &World) {
     assert_eq!(w.load(a).tasks, [expected]);
 }
 
-fn no_two_workers_reserve_the_same_task(w: &World) {
+fn no_two_workers_reserve_the_same_task(w: &Fixture) {
     w.run_with("a", |append| {
         append.tasks = vec![put("t", at(0)), put("u", at(0)), put("v", at(0))];
     });
@@ -61,7 +61,7 @@ fn no_two_workers_reserve_the_same_task(w: &World) {
     assert_eq!(reserve("w", 2), vec![], "not even by the same worker");
 }
 
-fn a_reservation_that_ended_is_offered_again(w: &World) {
+fn a_reservation_that_ended_is_offered_again(w: &Fixture) {
     w.run_with("a", |append| append.tasks = vec![put("t", at(0))]);
     let reserve = |who, now, until| {
         let rows = w.store.reserve(&serves(), who, now, until, 9);
@@ -74,7 +74,7 @@ fn a_reservation_that_ended_is_offered_again(w: &World) {
     assert_eq!(again[0].until, Some(at(90)));
 }
 
-fn a_leased_task_is_never_reserved_again(w: &World) {
+fn a_leased_task_is_never_reserved_again(w: &Fixture) {
     w.leased("a", at(100));
     for now in [at(1), at(100), at(101), at(100_000)] {
         let got = w.store.reserve(&serves(), "x", now, now.plus(9), 9);
@@ -83,14 +83,14 @@ fn a_leased_task_is_never_reserved_again(w: &World) {
     assert_eq!(w.store.next_visible(&serves()).unwrap(), None);
 }
 
-fn a_task_that_stops_is_not_reserved(w: &World) {
+fn a_task_that_stops_is_not_reserved(w: &Fixture) {
     w.run_with("a", |append| append.tasks = vec![put("t", at(0)), stop()]);
     let got = w.store.reserve(&serves(), "x", at(1), at(9), 9);
     assert_eq!(got.unwrap(), vec![]);
     assert_eq!(w.store.next_visible(&serves()).unwrap(), None);
 }
 
-fn only_what_is_served_is_reserved(w: &World) {
+fn only_what_is_served_is_reserved(w: &Fixture) {
     let task = |target: &str, queue: &str, op: &str| TaskChange::Put {
         target: target.into(),
         queue: queue.into(),
@@ -120,7 +120,7 @@ fn only_what_is_served_is_reserved(w: &World) {
     assert_eq!(targets(&reserve(&[("r", "x")])), ["3"]);
 }
 
-fn tasks_come_by_priority_then_time_then_run(w: &World) {
+fn tasks_come_by_priority_then_time_then_run(w: &Fixture) {
     let task = |target: &str, priority, millis| TaskChange::Put {
         target: target.into(),
         queue: "q".into(),
@@ -141,7 +141,7 @@ fn tasks_come_by_priority_then_time_then_run(w: &World) {
     assert_eq!(targets(&rest), ["low"]);
 }
 
-fn a_task_put_again_is_free_again(w: &World) {
+fn a_task_put_again_is_free_again(w: &Fixture) {
     let a = w.leased("a", at(100));
     let again = Append {
         tasks: vec![stop(), put("t", at(7))],
@@ -153,7 +153,7 @@ fn a_task_put_again_is_free_again(w: &World) {
     assert!(!got[0].stopping);
 }
 
-fn a_deleted_task_is_gone(w: &World) {
+fn a_deleted_task_is_gone(w: &Fixture) {
     let a = w.run_with("a", |append| append.tasks = vec![put("t", at(0))]);
     let gone = Append {
         tasks: vec![TaskChange::Delete { target: "t".into() }],
@@ -165,14 +165,14 @@ fn a_deleted_task_is_gone(w: &World) {
     assert_eq!(got.unwrap(), vec![]);
 }
 
-fn a_lease_of_nothing_makes_no_task(w: &World) {
+fn a_lease_of_nothing_makes_no_task(w: &Fixture) {
     let a = w.run_with("a", |append| {
         append.tasks = vec![lease("t", "w", at(9)), stop()];
     });
     assert_eq!(w.load(a).tasks, vec![]);
 }
 
-fn a_heartbeat_needs_a_lease_that_holds(w: &World) {
+fn a_heartbeat_needs_a_lease_that_holds(w: &Fixture) {
     let a = w.leased("a", at(100));
     let beat = |who, now, until| w.store.heartbeat(a, "t", who, now, until).unwrap();
     assert!(!beat("x", at(1), at(200)), "another worker");
@@ -187,7 +187,7 @@ fn a_heartbeat_needs_a_lease_that_holds(w: &World) {
     assert!(!reserved, "a reservation is not a lease");
 }
 
-fn a_heartbeat_is_refused_when_the_run_stops(w: &World) {
+fn a_heartbeat_is_refused_when_the_run_stops(w: &Fixture) {
     let a = w.leased("a", at(100));
     let stops = Append {
         tasks: vec![stop()],
@@ -206,7 +206,7 @@ fn a_heartbeat_is_refused_when_the_run_stops(w: &World) {
     assert_eq!(w.one_at(at(100), result), AppendResult::Committed);
 }
 
-fn expired_leases_are_listed_after_their_last_instant(w: &World) {
+fn expired_leases_are_listed_after_their_last_instant(w: &Fixture) {
     let a = w.leased("a", at(100));
     let b = w.leased("b", at(90));
     let expired = |now, limit| w.store.expired(now, limit).unwrap();
@@ -218,7 +218,7 @@ fn expired_leases_are_listed_after_their_last_instant(w: &World) {
     assert_eq!(runs(expired(at(101), 9)), [b, a], "listing changes nothing");
 }
 
-fn next_visible_is_when_reserving_helps(w: &World) {
+fn next_visible_is_when_reserving_helps(w: &Fixture) {
     assert_eq!(w.store.next_visible(&serves()).unwrap(), None);
     w.run_with("a", |append| {
         append.tasks = vec![put("t", at(20)), put("u", at(10))]

@@ -1,6 +1,6 @@
 //! Values at the edge of what databases take: large, odd, or refused.
 
-use super::world::{World, alert, at, next, put, running};
+use super::fixture::{Fixture, alert, at, next, put, running};
 use crate::store::{Append, AppendResult, Head, NewAlert, SlotChange};
 
 super::table![
@@ -19,7 +19,7 @@ fn odd_json() -> String {
     serde_json::to_string(ODD).unwrap()
 }
 
-fn odd_text_comes_back_as_it_was(w: &World) {
+fn odd_text_comes_back_as_it_was(w: &Fixture) {
     let run = w.run("a");
     // JSON writes the null character as an escape, which databases with a JSON type refuse in it.
     let body = format!("[[0,{{}},{{\"type\":\"X\",\"odd\":{}}}]]", odd_json());
@@ -53,7 +53,7 @@ fn odd_text_comes_back_as_it_was(w: &World) {
     assert_eq!(w.store.find(&visible).unwrap(), Some(named));
 }
 
-fn a_large_chunk_comes_back_as_it_was(w: &World) {
+fn a_large_chunk_comes_back_as_it_was(w: &Fixture) {
     let run = w.run("a");
     let text = "0123456789abcdef".repeat(65_536);
     let body = format!("[[0,{{}},{{\"type\":\"X\",\"text\":\"{text}\"}}]]");
@@ -73,7 +73,7 @@ fn a_large_chunk_comes_back_as_it_was(w: &World) {
     assert!(read.snapshot.unwrap().body == text.into_bytes());
 }
 
-fn a_thousand_runs_in_one_batch(w: &World) {
+fn a_thousand_runs_in_one_batch(w: &Fixture) {
     let numbers = w.store.reserve_numbers(1000).unwrap();
     let runs: Vec<_> = numbers.map(crate::store::RunNo).collect();
     let create = runs
@@ -97,9 +97,9 @@ fn a_thousand_runs_in_one_batch(w: &World) {
     assert!(runs.iter().all(|run| w.last_seq(*run) == 2));
 }
 
-fn a_long_chunk_has_all_its_keys(w: &World) {
+fn a_long_chunk_has_all_its_keys(w: &Fixture) {
     let run = w.run("a");
-    let long = super::world::chunk(2, 2001);
+    let long = super::fixture::chunk(2, 2001);
     let append = Append {
         chunk: Some(long.clone()),
         ..next(run, 1)
@@ -113,7 +113,7 @@ fn a_long_chunk_has_all_its_keys(w: &World) {
     }
 }
 
-fn any_bytes_make_a_key(w: &World) {
+fn any_bytes_make_a_key(w: &Fixture) {
     let run = w.run("a");
     let keys = [
         vec![],
@@ -135,7 +135,7 @@ fn any_bytes_make_a_key(w: &World) {
     }
 }
 
-fn a_value_the_database_refuses_fails_alone(w: &World) {
+fn a_value_the_database_refuses_fails_alone(w: &Fixture) {
     let (a, b, c) = (w.run("a"), w.run("b"), w.run("c"));
     let before = w.load(b);
     let odd = NewAlert {
@@ -160,7 +160,7 @@ fn a_value_the_database_refuses_fails_alone(w: &World) {
     }
 }
 
-fn times_at_the_edge_come_back(w: &World) {
+fn times_at_the_edge_come_back(w: &Fixture) {
     use stepwell_kernel::time::Time;
     for (index, millis) in [0, 1, 253_402_300_799_999].into_iter().enumerate() {
         let time = Time(millis);

@@ -5,6 +5,7 @@ mod children;
 mod chunk;
 mod conformance;
 mod definitions;
+mod port_docs;
 mod queues;
 mod refused;
 mod service;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use stepwell_engine::coordinator::{Assignment, Config, Serves};
 use stepwell_engine::service::{Reporter, Service, Setup, Worker};
-use stepwell_engine::store::{Log, MemoryStore, RunNo, SessionNo, Sessions};
+use stepwell_engine::store::{MemoryStore, RunNo, RunReader, SessionNo, Sessions};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 

@@ -1,6 +1,6 @@
 //! The memory store under the suite that every store must pass.
 
-use stepwell_engine::store::{Log, MemoryStore, Sessions};
+use stepwell_engine::store::{Commits as _, MemoryStore, Sessions};
 use stepwell_engine::suite::{self, Fresh};
 use stepwell_kernel::time::Time;
 

@@ -217,7 +217,7 @@ impl ToolBench {
         let engine = engine?;
         Ok(ToolFigures {
             kind,
-            store: store.kind().to_owned(),
+            store: store.name().to_owned(),
             sync: self.store.sync(),
             at_a_time: self.at_a_time,
             engine,

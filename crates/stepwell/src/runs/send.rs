@@ -11,7 +11,7 @@ use stepwell_engine::clock::SystemClock;
 use stepwell_engine::coordinator::{Config, Message};
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::service::{NoWorker, Service, Setup};
-use stepwell_engine::store::{Delivered, MessageNo, OutsideEvent, RunNo, Store};
+use stepwell_engine::store::{Delivered, MessageNo, MessageState, OutsideEvent, RunNo, Store};
 use stepwell_engine::{Error, run_id_for};
 use stepwell_kernel::command::{Command, EarlierResult, Reply};
 use stepwell_kernel::event::Body;
@@ -187,10 +187,10 @@ fn ask(store: &dyn Store, run: RunNo, command: &Command, until: Instant) -> Resu
 }
 
 fn heard(store: &dyn Store, mail: MessageNo) -> Result<Option<Sent>> {
-    match store.answered(mail)? {
-        None => Ok(None),
-        Some(None) => Ok(Some(Sent::Done)),
-        Some(Some(why)) => Err(Refused(why).into()),
+    match store.take_answer(mail)? {
+        MessageState::Waiting => Ok(None),
+        MessageState::Taken => Ok(Some(Sent::Done)),
+        MessageState::Answered(why) => Err(Refused(why).into()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Messages to runs, and events from outside.
 
 use stepwell_engine::store::{
-    Delivered, Mailbox, MessageNo, OutsideEvent, Result, RunNo, SessionNo, StoredMessage,
+    Delivered, Inbox, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo, SessionNo,
+    StoredMessage,
 };
 use stepwell_kernel::time::Time;
 
@@ -27,7 +28,7 @@ ORDER BY m.mail_no LIMIT $2";
 const ANSWER: &str = "
 UPDATE mailbox SET answer = $2 WHERE mail_no = $1 AND answer IS NULL";
 
-const ANSWERED: &str = "
+const TAKE_ANSWER: &str = "
 WITH read AS (
     DELETE FROM mailbox WHERE mail_no = $1 AND answer IS NOT NULL RETURNING answer
 )
@@ -70,13 +71,23 @@ impl Mailbox for PostgresStore {
         Ok(())
     }
 
-    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
-        let rows = self.links.tell(ANSWERED, &[&mail.0])?;
+    fn take_answer(&self, mail: MessageNo) -> Result<MessageState> {
+        let rows = self.links.tell(TAKE_ANSWER, &[&mail.0])?;
         let row = reads::first(&rows)?;
-        let lies_there: bool = row.get(0);
-        Ok((!lies_there).then(|| row.get(1)))
+        let (waits, answer): (bool, Option<String>) = (row.get(0), row.get(1));
+        Ok(match (waits, answer) {
+            (true, _) => MessageState::Waiting,
+            (false, None) => MessageState::Taken,
+            (false, Some(answer)) => MessageState::Answered(answer),
+        })
     }
 
+    fn news(&self) -> Result<i64> {
+        Ok(self.links.news())
+    }
+}
+
+impl Inbox for PostgresStore {
     fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
         let answers = self.links.transact(vec![
             // A commit that begins to wait takes the same lock, so neither misses the other.
@@ -97,9 +108,5 @@ impl Mailbox for PostgresStore {
             (true, Some(run)) => Delivered::ToRun(RunNo(run)),
             (true, None) => Delivered::Kept,
         })
-    }
-
-    fn news(&self) -> Result<i64> {
-        Ok(self.links.news())
     }
 }

@@ -4,19 +4,19 @@
 //! `block_on` lets a thread wait for an answer, `migrate` makes the tables. `commit` appends (`columns`
 //! turns appends into arrays, `append_checks` asks whether each append may be written, `refusals` says
 //! why one may not, `row_changes` writes the rows that follow, all with the statements of `sql`);
-//! `reads`, `sessions`, `tasks`, `mailbox` and `outbox` implement the other traits of the port.
+//! `reads`, `sessions`, `tasks`, `mailbox`, `outbox` and `maintenance` implement the other traits of the port.
 //!
 //! All calls block the caller's thread and never need its runtime: the connections' tasks live on a
 //! runtime of the store's own, and the caller only parks until they answer.
 
 mod append_checks;
 mod block_on;
-mod check;
 mod columns;
 mod commit;
 mod connections;
 mod errors;
 mod mailbox;
+mod maintenance;
 mod migrate;
 mod outbox;
 mod reads;
@@ -24,12 +24,13 @@ mod refusals;
 mod row_changes;
 mod sessions;
 mod sql;
+#[cfg(feature = "suite")]
 mod store_dump;
 mod tasks;
 
 use std::time::Duration;
 
-use stepwell_engine::store::{Result, Store, StoreError, StoreErrorKind};
+use stepwell_engine::store::{Capabilities, Result, Store, StoreError, StoreErrorKind};
 use stepwell_kernel::time::Time;
 use tokio_postgres::types::ToSql;
 
@@ -91,25 +92,18 @@ impl PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn kind(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "postgres"
     }
 
-    fn committers(&self) -> usize {
-        2
-    }
-
-    /// Of the tables and their indexes.
-    fn bytes(&self) -> Result<u64> {
-        let rows = self.links.ask(BYTES, &[])?;
-        let bytes: Option<i64> = rows.first().and_then(|row| row.get(0));
-        Ok(bytes.and_then(|it| u64::try_from(it).ok()).unwrap_or(0))
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            shared: true,
+            durable: true,
+            concurrent_commits: 2,
+        }
     }
 }
-
-const BYTES: &str = "
-SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
-WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace";
 
 /// Values of a statement.
 type Values<'a> = &'a [&'a (dyn ToSql + Sync)];

@@ -1,6 +1,8 @@
 //! The outbox with its dead letters, alerts and projections.
 
-use stepwell_engine::store::{AlertRow, DeadLetter, Marker, NewAlert, Outbox, Result, RunNo};
+use stepwell_engine::store::{
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo,
+};
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
@@ -76,14 +78,6 @@ const PROJECTION: &str = "SELECT seq, snapshot FROM projections WHERE run_no = $
 
 const WAITING_SINKS: &str = "SELECT sink FROM outbox GROUP BY sink ORDER BY sink COLLATE \"C\"";
 
-impl PostgresStore {
-    /// The sinks for which something waits, by name.
-    pub fn waiting_sinks(&self) -> Result<Vec<String>> {
-        let rows = self.links.ask(WAITING_SINKS, &[])?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
-    }
-}
-
 impl Outbox for PostgresStore {
     fn take(
         &self,
@@ -121,6 +115,20 @@ impl Outbox for PostgresStore {
         Ok(())
     }
 
+    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
+        let rows = self.links.ask(BACKLOG, &[&sink])?;
+        let row = super::reads::first(&rows)?;
+        let (count, since): (i64, Option<i64>) = (row.get(0), row.get(1));
+        Ok((u64::try_from(count).unwrap_or(0), since.map(Time)))
+    }
+
+    fn waiting_sinks(&self) -> Result<Vec<String>> {
+        let rows = self.links.ask(WAITING_SINKS, &[])?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+impl DeadLetters for PostgresStore {
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
         self.links.transact(vec![
             Step::new(BURY)
@@ -150,14 +158,9 @@ impl Outbox for PostgresStore {
     fn redrive(&self, letter: i64) -> Result<bool> {
         Ok(!self.links.tell(REDRIVE, &[&letter])?.is_empty())
     }
+}
 
-    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
-        let rows = self.links.ask(BACKLOG, &[&sink])?;
-        let row = super::reads::first(&rows)?;
-        let (count, since): (i64, Option<i64>) = (row.get(0), row.get(1));
-        Ok((u64::try_from(count).unwrap_or(0), since.map(Time)))
-    }
-
+impl Alerts for PostgresStore {
     fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
         self.links.tell(
             ALERT,
@@ -176,7 +179,9 @@ impl Outbox for PostgresStore {
         let rows = self.links.ask(ALERTS, &[&limit(most)])?;
         Ok(rows.iter().map(alert).collect())
     }
+}
 
+impl Projections for PostgresStore {
     fn put_projection(&self, run: RunNo, at: u64, snapshot: &str, now: Time) -> Result<()> {
         let values: super::Values<'_> = &[&run.0, &self.given(now), &seq(at), &snapshot];
         self.links.tell(PUT_PROJECTION, values)?;

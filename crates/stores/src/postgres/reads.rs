@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use stepwell_engine::store::{
-    AppendResult, Batch, CommitId, Head, Health, Log, MessageNo, PlanNo, PlanRow, Result,
-    RunFilter, RunNo, RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind,
+    AppendResult, Batch, CommitId, Commits, Head, MessageNo, PlanNo, PlanRow, Plans, Result,
+    RunFilter, RunNo, RunReader, RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind,
     StoredChunk, StoredMessage, StoredRun,
 };
 use stepwell_kernel::plan::Plan;
@@ -69,12 +69,7 @@ WHERE r.run_no < $1 AND ($2::text IS NULL OR h.status = $2) AND ($3::text IS NUL
   AND ($4::text IS NULL OR r.tenant = $4) AND (NOT $5 OR h.ended_at IS NULL)
 ORDER BY r.run_no DESC LIMIT $6";
 
-const MAKE_SECRET: &str = "
-INSERT INTO settings (name, value) VALUES ('secret', $1) ON CONFLICT DO NOTHING";
-
-const SECRET: &str = "SELECT value FROM settings WHERE name = 'secret'";
-
-impl Log for PostgresStore {
+impl Commits for PostgresStore {
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.commit_batch(batch)
     }
@@ -87,7 +82,9 @@ impl Log for PostgresStore {
         let last: i64 = first(&rows)?.get(0);
         Ok(last + 1 - i64::from(count)..last + 1)
     }
+}
 
+impl Plans for PostgresStore {
     fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
         let known = self.links.ask(FIND_PLAN, &[&plan.hash()])?;
         if let Some(row) = known.first() {
@@ -117,7 +114,9 @@ impl Log for PostgresStore {
             net: row.get(3),
         }))
     }
+}
 
+impl RunReader for PostgresStore {
     fn find(&self, run_id: &str) -> Result<Option<RunNo>> {
         // No text of the database has a NUL, so neither has the id of any run.
         if run_id.contains('\0') {
@@ -201,24 +200,8 @@ impl Log for PostgresStore {
         Ok(rows.iter().map(summary).collect())
     }
 
-    fn secret(&self) -> Result<[u8; 32]> {
-        let mut known = self.links.ask(SECRET, &[])?;
-        if known.is_empty() {
-            // Version 4 UUIDs come from the system's random source, 122 bits each.
-            let mut fresh = Vec::with_capacity(32);
-            for _ in 0..2 {
-                fresh.extend_from_slice(uuid::Uuid::new_v4().as_bytes());
-            }
-            self.links.tell(MAKE_SECRET, &[&fresh])?;
-            known = self.links.ask(SECRET, &[])?;
-        }
-        let secret: Vec<u8> = first(&known)?.get(0);
-        let wrong = |_| StoreError::new(StoreErrorKind::Corrupt, "the secret has not 32 bytes");
-        secret.try_into().map_err(wrong)
-    }
-
-    fn check(&self) -> Result<Health> {
-        self.look_for_damage()
+    fn asleep(&self, most: usize) -> Result<Vec<String>> {
+        self.runs_nothing_wakes(most)
     }
 }
 

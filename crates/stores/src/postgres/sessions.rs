@@ -1,6 +1,6 @@
 //! Sessions, and the runs that are due. The end of a session is kept by the database's clock.
 
-use stepwell_engine::store::{Result, RunNo, SessionNo, Sessions};
+use stepwell_engine::store::{Result, RunNo, SessionNo, Sessions, Slots, WakeQueue};
 use stepwell_kernel::time::Time;
 
 use super::connections::Step;
@@ -81,7 +81,9 @@ impl Sessions for PostgresStore {
         let rows = self.links.ask(RUNS_OF, &[&session.0, &limit(most)])?;
         Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())
     }
+}
 
+impl WakeQueue for PostgresStore {
     fn due(&self, now: Time, until: Time, most: usize) -> Result<Vec<RunNo>> {
         let values: super::Values<'_> = &[&self.given(now), &now.0, &until.0, &limit(most)];
         let rows = self.links.tell(DUE, values)?;
@@ -92,7 +94,9 @@ impl Sessions for PostgresStore {
         let rows = self.links.ask(NEXT_DUE, &[])?;
         Ok(rows.first().map(|row| Time(row.get(0))))
     }
+}
 
+impl Slots for PostgresStore {
     fn queued(&self, now: Time, most: usize) -> Result<Vec<RunNo>> {
         let rows = self.links.ask(QUEUED, &[&self.given(now), &limit(most)])?;
         Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())

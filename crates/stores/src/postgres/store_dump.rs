@@ -1,8 +1,8 @@
 //! Everything the store holds, for comparing stores. Reads all rows: for tests.
 
 use stepwell_engine::store::{
-    DumpRows, LinearInstance, LinearStep, MarkerState, NewRun, Outbox as _, OutsideEvent, Result,
-    StateSnapshot, StoreDump,
+    DeadLetters as _, DumpRows, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent,
+    Result, StateSnapshot, StoreDump,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;

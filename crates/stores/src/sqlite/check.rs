@@ -43,14 +43,15 @@ const OF_RUNS: [&str; 6] = [
 ];
 
 /// Open runs that nothing will ever look at again.
-const FORGOTTEN: &str = "SELECT 'run ' || run_id || ': it is open and nothing will wake it'
+const ASLEEP: &str = "SELECT run_id
      FROM heads JOIN runs USING (run_no)
      WHERE run_no BETWEEN ?1 AND ?2 AND ended_at IS NULL
        AND heads.session IS NULL AND wake_at IS NULL AND queued = 0
        AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.run_no = heads.run_no)
        AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run_no = heads.run_no)
        AND NOT EXISTS (
-         SELECT 1 FROM mailbox WHERE mailbox.run_no = heads.run_no AND answer IS NULL)";
+         SELECT 1 FROM mailbox WHERE mailbox.run_no = heads.run_no AND answer IS NULL)
+     ORDER BY run_no";
 
 pub(super) fn check(store: &SqliteStore) -> Result<Health> {
     // The file's own check is one statement and cannot be cut into short views.
@@ -64,20 +65,17 @@ pub(super) fn check(store: &SqliteStore) -> Result<Health> {
     };
     // What belongs to rows of a damaged file says nothing more.
     if health.problems.is_empty() {
-        health.problems = by_ranges(store, &OF_RUNS)?;
+        health.problems = by_ranges(store, &OF_RUNS, NAMED)?;
     }
     Ok(health)
 }
 
-impl SqliteStore {
-    /// Open runs that nothing will wake: no session, time, task, wait, message or queue has them.
-    /// Sentences that name them, at most a hundred.
-    pub fn forgotten(&self) -> Result<Vec<String>> {
-        by_ranges(self, &[FORGOTTEN])
-    }
+/// Open runs that no session, time, task, wait, message or queue will wake.
+pub(super) fn asleep(store: &SqliteStore, limit: usize) -> Result<Vec<String>> {
+    by_ranges(store, &[ASLEEP], limit)
 }
 
-fn by_ranges(store: &SqliteStore, questions: &[&str]) -> Result<Vec<String>> {
+fn by_ranges(store: &SqliteStore, questions: &[&str], limit: usize) -> Result<Vec<String>> {
     let last = store.read(|conn| {
         conn.query_row(
             "SELECT max(coalesce((SELECT max(run_no) FROM runs), 0),
@@ -89,7 +87,7 @@ fn by_ranges(store: &SqliteStore, questions: &[&str]) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     let mut from = i64::MIN;
     let mut to = AT_A_TIME;
-    while from <= last && problems.len() < NAMED {
+    while from <= last && problems.len() < limit {
         let found = store.look(
             |conn| {
                 let mut found = Vec::new();
@@ -108,7 +106,7 @@ fn by_ranges(store: &SqliteStore, questions: &[&str]) -> Result<Vec<String>> {
         from = to + 1;
         to += AT_A_TIME;
     }
-    problems.truncate(NAMED);
+    problems.truncate(limit);
     Ok(problems)
 }
 

@@ -5,8 +5,9 @@ use std::ops::Range;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 use stepwell_engine::store::{
-    AppendResult, Batch, CommitId, Head, Health, Log, PlanNo, PlanRow, Result, RunFilter, RunNo,
-    RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind, StoredChunk, StoredRun,
+    AppendResult, Batch, CommitId, Commits, Head, Health, Maintenance, PlanNo, PlanRow, Plans,
+    Result, RunFilter, RunNo, RunReader, RunSummary, SessionNo, StateSnapshot, StoreError,
+    StoreErrorKind, StoredChunk, StoredRun,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -190,7 +191,7 @@ fn plan_by_hash(conn: &Connection, hash: &str) -> rusqlite::Result<Option<PlanNo
         .optional()
 }
 
-impl Log for SqliteStore {
+impl Commits for SqliteStore {
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.write(|conn| commit(conn, batch))
     }
@@ -206,7 +207,9 @@ impl Log for SqliteStore {
             Ok(last + 1 - i64::from(count)..last + 1)
         })
     }
+}
 
+impl Plans for SqliteStore {
     fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
         if let Some(no) = self.read(|conn| plan_by_hash(conn, plan.hash()))? {
             return Ok(no);
@@ -235,7 +238,9 @@ impl Log for SqliteStore {
             .optional()
         })
     }
+}
 
+impl RunReader for SqliteStore {
     fn find(&self, run_id: &str) -> Result<Option<RunNo>> {
         self.read(|conn| find(conn, run_id))
     }
@@ -252,6 +257,12 @@ impl Log for SqliteStore {
         self.read(|conn| list(conn, filter))
     }
 
+    fn asleep(&self, limit: usize) -> Result<Vec<String>> {
+        check::asleep(self, limit)
+    }
+}
+
+impl Maintenance for SqliteStore {
     fn secret(&self) -> Result<[u8; 32]> {
         self.read(|conn| {
             conn.prepare_cached("SELECT value FROM settings WHERE name = 'secret'")?
@@ -261,5 +272,12 @@ impl Log for SqliteStore {
 
     fn check(&self) -> Result<Health> {
         check::check(self)
+    }
+
+    /// Of pages in use; the write-ahead log is not counted.
+    fn bytes(&self) -> Result<u64> {
+        let pages = "SELECT (page_count - freelist_count) * page_size
+             FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
+        self.read(|conn| conn.query_row(pages, [], |row| row.get(0)))
     }
 }

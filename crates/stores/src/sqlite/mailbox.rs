@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    Delivered, Mailbox, MessageNo, OutsideEvent, Result, RunNo, SessionNo, StoredMessage,
-    WaitChange,
+    Delivered, Inbox, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo, SessionNo,
+    StoredMessage, WaitChange,
 };
 use stepwell_kernel::time::Time;
 
@@ -186,29 +186,31 @@ impl Mailbox for SqliteStore {
         })
     }
 
-    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
+    fn take_answer(&self, mail: MessageNo) -> Result<MessageState> {
         let look = |conn: &Connection| -> rusqlite::Result<Option<Option<String>>> {
             conn.prepare_cached("SELECT answer FROM mailbox WHERE mail_no = ?1")?
                 .query_row([mail.0], |row| row.get(0))
                 .optional()
         };
         match self.read(look)? {
-            None => Ok(Some(None)),
-            Some(None) => Ok(None),
+            None => Ok(MessageState::Taken),
+            Some(None) => Ok(MessageState::Waiting),
             Some(Some(_)) => self.send(|conn| {
                 // Between the two someone else may have read it.
                 let answer = look(conn)?.flatten();
                 remove(conn, mail)?;
-                Ok(Some(answer))
+                Ok(answer.map_or(MessageState::Taken, MessageState::Answered))
             }),
         }
     }
 
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
-        self.send(|conn| deliver(conn, event, now))
-    }
-
     fn news(&self) -> Result<i64> {
         self.data_version()
+    }
+}
+
+impl Inbox for SqliteStore {
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        self.send(|conn| deliver(conn, event, now))
     }
 }

@@ -15,6 +15,7 @@ mod mailbox;
 mod open;
 mod outbox;
 mod sessions;
+#[cfg(feature = "suite")]
 mod store_dump;
 mod tasks;
 
@@ -25,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use stepwell_engine::store::{Result, Store, StoreError, StoreErrorKind};
+use stepwell_engine::store::{Capabilities, Result, Store, StoreError, StoreErrorKind};
 
 use checkpoint::Checkpoints;
 use errors::{said, said_at_commit};
@@ -273,14 +274,16 @@ impl SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn kind(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         "sqlite"
     }
 
-    /// Of pages in use; the write-ahead log is not counted.
-    fn bytes(&self) -> Result<u64> {
-        let pages = "SELECT (page_count - freelist_count) * page_size
-             FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
-        self.read(|conn| conn.query_row(pages, [], |row| row.get(0)))
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            // Guests only read and post messages: one process appends.
+            shared: false,
+            durable: true,
+            concurrent_commits: 1,
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! The outbox, its dead letters, alerts and projections.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
-use stepwell_engine::store::{AlertRow, DeadLetter, Marker, NewAlert, Outbox, Result, RunNo};
+use stepwell_engine::store::{
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo,
+};
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
@@ -84,17 +86,6 @@ fn free(conn: &Connection, sink: &str, now: Time, limit: usize) -> rusqlite::Res
     .collect()
 }
 
-impl SqliteStore {
-    /// The sinks for which something waits, by name.
-    pub fn waiting_sinks(&self) -> Result<Vec<String>> {
-        self.read(|conn| {
-            let mut found =
-                conn.prepare_cached("SELECT DISTINCT sink FROM outbox ORDER BY sink")?;
-            found.query_map([], |row| row.get(0))?.collect()
-        })
-    }
-}
-
 impl Outbox for SqliteStore {
     fn take(
         &self,
@@ -148,6 +139,25 @@ impl Outbox for SqliteStore {
         })
     }
 
+    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
+        self.read(|conn| {
+            conn.prepare_cached("SELECT count(*), min(since) FROM outbox WHERE sink = ?1")?
+                .query_row([sink], |row| {
+                    Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?.map(Time)))
+                })
+        })
+    }
+
+    fn waiting_sinks(&self) -> Result<Vec<String>> {
+        self.read(|conn| {
+            let mut found =
+                conn.prepare_cached("SELECT DISTINCT sink FROM outbox ORDER BY sink")?;
+            found.query_map([], |row| row.get(0))?.collect()
+        })
+    }
+}
+
+impl DeadLetters for SqliteStore {
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
         self.write(|conn| {
             let attempts: Option<i64> = conn
@@ -199,16 +209,9 @@ impl Outbox for SqliteStore {
             Ok(put_back > 0)
         })
     }
+}
 
-    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
-        self.read(|conn| {
-            conn.prepare_cached("SELECT count(*), min(since) FROM outbox WHERE sink = ?1")?
-                .query_row([sink], |row| {
-                    Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?.map(Time)))
-                })
-        })
-    }
-
+impl Alerts for SqliteStore {
     fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
         self.write(|conn| raise(conn, run, alert, now))
     }
@@ -216,7 +219,9 @@ impl Outbox for SqliteStore {
     fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
         self.read(|conn| alerts(conn, limit))
     }
+}
 
+impl Projections for SqliteStore {
     fn put_projection(&self, run: RunNo, seq_no: u64, snapshot: &str, now: Time) -> Result<()> {
         self.write(|conn| {
             conn.prepare_cached(

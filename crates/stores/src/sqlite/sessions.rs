@@ -1,7 +1,7 @@
 //! Sessions, and runs that must be looked at.
 
 use rusqlite::{Connection, params};
-use stepwell_engine::store::{Result, RunNo, SessionNo, Sessions};
+use stepwell_engine::store::{Result, RunNo, SessionNo, Sessions, Slots, WakeQueue};
 use stepwell_kernel::time::Time;
 
 use super::tasks::limit_of;
@@ -99,7 +99,9 @@ impl Sessions for SqliteStore {
             .collect()
         })
     }
+}
 
+impl WakeQueue for SqliteStore {
     fn due(&self, now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>> {
         if self.read(|conn| due(conn, now, 1))?.is_empty() || limit == 0 {
             return Ok(Vec::new());
@@ -125,7 +127,9 @@ impl Sessions for SqliteStore {
             .map(|at| at.map(Time))
         })
     }
+}
 
+impl Slots for SqliteStore {
     fn queued(&self, now: Time, limit: usize) -> Result<Vec<RunNo>> {
         self.read(|conn| {
             conn.prepare_cached(

@@ -36,7 +36,7 @@ macro_rules! as_it_is {
     };
 }
 
-impl Log for Torn {
+impl RunReader for Torn {
     fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>> {
         let mut chunks = self.inner.chunks(run, after, limit)?;
         let hidden = self.hidden.lock().unwrap().pop_front();
@@ -54,15 +54,24 @@ impl Log for Torn {
         self.inner.load(run)
     }
 
-    as_it_is! { Log:
-        fn commit(batch: &Batch) -> Result<Vec<AppendResult>>;
-        fn reserve_numbers(count: u32) -> Result<Range<i64>>;
-        fn put_plan(plan: &Plan) -> Result<PlanNo>;
-        fn plan(no: PlanNo) -> Result<Option<PlanRow>>;
+    as_it_is! { RunReader:
         fn find(run_id: &str) -> Result<Option<RunNo>>;
         fn list(filter: &RunFilter) -> Result<Vec<RunSummary>>;
-        fn secret() -> Result<[u8; 32]>;
-        fn check() -> Result<Health>;
+        fn asleep(limit: usize) -> Result<Vec<String>>;
+    }
+}
+
+impl Commits for Torn {
+    as_it_is! { Commits:
+        fn commit(batch: &Batch) -> Result<Vec<AppendResult>>;
+        fn reserve_numbers(count: u32) -> Result<Range<i64>>;
+    }
+}
+
+impl Plans for Torn {
+    as_it_is! { Plans:
+        fn put_plan(plan: &Plan) -> Result<PlanNo>;
+        fn plan(no: PlanNo) -> Result<Option<PlanRow>>;
     }
 }
 
@@ -73,8 +82,18 @@ impl Sessions for Torn {
         fn close_session(session: SessionNo) -> Result<()>;
         fn dead_sessions(now: Time) -> Result<Vec<SessionNo>>;
         fn runs_of(session: SessionNo, limit: usize) -> Result<Vec<RunNo>>;
+    }
+}
+
+impl WakeQueue for Torn {
+    as_it_is! { WakeQueue:
         fn due(now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>>;
         fn next_due() -> Result<Option<Time>>;
+    }
+}
+
+impl Slots for Torn {
+    as_it_is! { Slots:
         fn queued(now: Time, limit: usize) -> Result<Vec<RunNo>>;
         fn slots_taken(key: &str) -> Result<u32>;
     }
@@ -94,9 +113,14 @@ impl Mailbox for Torn {
         fn post(to: RunNo, body: &str, now: Time) -> Result<MessageNo>;
         fn mail(session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>>;
         fn answer(mail: MessageNo, answer: &str) -> Result<()>;
-        fn answered(mail: MessageNo) -> Result<Option<Option<String>>>;
-        fn deliver(event: &OutsideEvent, now: Time) -> Result<Delivered>;
+        fn take_answer(mail: MessageNo) -> Result<MessageState>;
         fn news() -> Result<i64>;
+    }
+}
+
+impl Inbox for Torn {
+    as_it_is! { Inbox:
+        fn deliver(event: &OutsideEvent, now: Time) -> Result<Delivered>;
     }
 }
 
@@ -105,19 +129,47 @@ impl Outbox for Torn {
         fn take(sink: &str, publisher: &str, now: Time, until: Time, limit: usize) -> Result<Vec<Marker>>;
         fn sent(marker: &Marker) -> Result<()>;
         fn failed(marker: &Marker, at: Time, why: &str) -> Result<()>;
+        fn backlog(sink: &str) -> Result<(u64, Option<Time>)>;
+        fn waiting_sinks() -> Result<Vec<String>>;
+    }
+}
+
+impl DeadLetters for Torn {
+    as_it_is! { DeadLetters:
         fn bury(marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()>;
         fn dead_letters(limit: usize) -> Result<Vec<DeadLetter>>;
         fn redrive(letter: i64) -> Result<bool>;
-        fn backlog(sink: &str) -> Result<(u64, Option<Time>)>;
+    }
+}
+
+impl Alerts for Torn {
+    as_it_is! { Alerts:
         fn alert(run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()>;
         fn alerts(limit: usize) -> Result<Vec<AlertRow>>;
+    }
+}
+
+impl Projections for Torn {
+    as_it_is! { Projections:
         fn put_projection(run: RunNo, seq: u64, snapshot: &str, now: Time) -> Result<()>;
         fn projection(run: RunNo) -> Result<Option<(u64, String)>>;
     }
 }
 
+impl Maintenance for Torn {
+    as_it_is! { Maintenance:
+        fn secret() -> Result<[u8; 32]>;
+        fn check() -> Result<Health>;
+        fn bytes() -> Result<u64>;
+    }
+}
+
 impl Store for Torn {
-    fn kind(&self) -> &'static str {
-        self.inner.kind()
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
     }
 }

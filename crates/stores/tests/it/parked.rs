@@ -9,7 +9,7 @@ use stepwell_engine::coordinator::{
     Assignment, Config, Coordinator, Notice, Retry, Serves, Ticket,
 };
 use stepwell_engine::port::NoCatalog;
-use stepwell_engine::store::{Log as _, RunFilter, StoreError, StoreErrorKind};
+use stepwell_engine::store::{Commits as _, RunFilter, RunReader as _, StoreError, StoreErrorKind};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::Patch;
 use stepwell_kernel::plan::{

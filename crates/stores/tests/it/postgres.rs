@@ -1,6 +1,6 @@
 //! PostgreSQL under the suite, and beside the memory store.
 
-use stepwell_engine::store::{Log as _, MemoryStore, Store as _};
+use stepwell_engine::store::{MemoryStore, RunReader as _, Store as _};
 use stepwell_engine::suite::{self, Fresh};
 use stepwell_stores::postgres::PostgresStore;
 
@@ -30,7 +30,7 @@ fn calls_inside_another_runtime_do_not_panic() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = fresh();
-        assert_eq!(store.kind(), "postgres");
+        assert_eq!(store.name(), "postgres");
         assert_eq!(store.find("nothing").unwrap(), None);
     });
 }

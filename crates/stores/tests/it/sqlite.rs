@@ -2,7 +2,9 @@
 
 use std::cell::RefCell;
 
-use stepwell_engine::store::{Log as _, Mailbox as _, MemoryStore, Sessions as _};
+use stepwell_engine::store::{
+    Commits as _, Mailbox as _, Maintenance as _, MemoryStore, Sessions as _,
+};
 use stepwell_engine::suite::{self, Fresh};
 use stepwell_kernel::time::Time;
 use stepwell_stores::sqlite::{Durability, Mode, SqliteOptions, SqliteStore};

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, Chunk, CommitId, Head, Log as _, Mailbox as _, NewRun, PlanNo,
-    RunNo, Sessions as _, StoreError, StoreErrorKind,
+    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Head, Mailbox as _,
+    Maintenance as _, MessageState, NewRun, PlanNo, Plans as _, RunNo, RunReader as _,
+    Sessions as _, StoreError, StoreErrorKind,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -98,10 +99,13 @@ fn guests_read_and_send_beside_the_owner() {
     owner.commit(&batch(1, vec![made])).unwrap();
     let guest = SqliteStore::open(&path, with_mode(Mode::Guest)).unwrap();
     let mail = guest.post(RunNo(1), "{}", Time(0)).unwrap();
-    assert_eq!(guest.answered(mail).unwrap(), None);
+    assert_eq!(guest.take_answer(mail).unwrap(), MessageState::Waiting);
     owner.answer(mail, "yes").unwrap();
-    assert_eq!(guest.answered(mail).unwrap(), Some(Some("yes".into())));
-    assert_eq!(guest.answered(mail).unwrap(), Some(None));
+    assert_eq!(
+        guest.take_answer(mail).unwrap(),
+        MessageState::Answered("yes".into())
+    );
+    assert_eq!(guest.take_answer(mail).unwrap(), MessageState::Taken);
     assert_eq!(guest.find("run_1").unwrap(), Some(RunNo(1)));
     let error = guest.commit(&batch(2, Vec::new())).unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Held);
@@ -334,8 +338,8 @@ fn open_runs_that_nothing_will_wake_are_found() {
         with(5, &|head| head.ended_at = Some(Time(9))),
     ];
     store.commit(&batch(1, appends)).unwrap();
-    let found = store.forgotten().unwrap();
-    assert_eq!(found, ["run run_1: it is open and nothing will wake it"]);
+    let found = store.asleep(9).unwrap();
+    assert_eq!(found, ["run_1"]);
     store.post(RunNo(1), "{}", Time(0)).unwrap();
-    assert_eq!(store.forgotten().unwrap(), Vec::<String>::new());
+    assert_eq!(store.asleep(9).unwrap(), Vec::<String>::new());
 }

@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use stepwell_engine::store::{AppendResult, Log as _, RunNo, StoreErrorKind};
+use stepwell_engine::store::{
+    AppendResult, Commits as _, Maintenance as _, RunNo, RunReader as _, StoreErrorKind,
+};
 use stepwell_stores::sqlite::{Mode, SqliteStore};
 
 use crate::place::Place;

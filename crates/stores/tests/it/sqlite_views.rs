@@ -6,8 +6,8 @@ use rusqlite::Connection;
 use serde_json::Value as Json;
 use stepwell_engine::chunk::ChunkWriter;
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, Chunk, CommitId, Head, LinearInstance, LinearRows, LinearStep,
-    Log as _, NewRun, RunNo, Sessions as _, TaskChange,
+    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Head, LinearInstance, LinearRows,
+    LinearStep, Maintenance as _, NewRun, Plans as _, RunNo, Sessions as _, TaskChange,
 };
 use stepwell_kernel::contract::{Record, Recorder, from_record};
 use stepwell_kernel::event::Event;

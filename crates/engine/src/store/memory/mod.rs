@@ -2,8 +2,12 @@
 //! stores are compared with, so it is written to be obviously right, not to be fast.
 
 mod commit;
-mod post;
-mod work;
+#[cfg(feature = "suite")]
+mod dump;
+mod mailbox;
+mod outbox;
+mod ownership;
+mod tasks;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,12 +18,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-use super::dump::{DumpRows, MarkerState, StoreDump};
 use super::{
-    AlertRow, AppendResult, Batch, CommitId, DeadLetter, Head, Health, LinearInstance, LinearStep,
-    Log, MessageNo, NewAlert, NewRun, OutsideEvent, PlanNo, PlanRow, Result, RunFilter, RunNo,
-    RunSummary, SessionNo, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk,
-    StoredMessage, StoredRun, TaskRow,
+    AlertRow, AppendResult, Batch, Capabilities, CommitId, Commits, DeadLetter, Head, Health,
+    LinearInstance, LinearStep, Maintenance, MarkerState, MessageNo, NewAlert, NewRun,
+    OutsideEvent, PlanNo, PlanRow, Plans, Result, RunFilter, RunNo, RunReader, RunSummary,
+    SessionNo, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk, StoredMessage,
+    StoredRun, TaskRow,
 };
 
 /// A store that lives in this process.
@@ -214,7 +218,7 @@ impl Tables {
     }
 }
 
-impl Log for MemoryStore {
+impl Commits for MemoryStore {
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         Ok(self.tables().commit(batch))
     }
@@ -225,7 +229,9 @@ impl Log for MemoryStore {
         tables.last_number += i64::from(count);
         Ok(first..tables.last_number + 1)
     }
+}
 
+impl Plans for MemoryStore {
     fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
         let mut tables = self.tables();
         if let Some(row) = tables.plans.iter().find(|row| row.hash == plan.hash()) {
@@ -247,7 +253,9 @@ impl Log for MemoryStore {
     fn plan(&self, no: PlanNo) -> Result<Option<PlanRow>> {
         Ok(self.tables().plan(no).cloned())
     }
+}
 
+impl RunReader for MemoryStore {
     fn find(&self, run_id: &str) -> Result<Option<RunNo>> {
         Ok(self.tables().ids.get(run_id).copied())
     }
@@ -299,6 +307,24 @@ impl Log for MemoryStore {
         Ok(found.take(filter.limit).collect())
     }
 
+    fn asleep(&self, limit: usize) -> Result<Vec<String>> {
+        let tables = self.tables();
+        let asleep = tables.runs.iter().filter(|(no, run)| {
+            let head = &run.head;
+            let nobody = head.ended_at.is_none() && head.session.is_none();
+            let no_time = head.wake_at.is_none() && !head.queued;
+            let no_rows = run.tasks.is_empty() && run.waits.is_empty();
+            nobody
+                && no_time
+                && no_rows
+                && tables.mail_where(|row| row.run == **no).next().is_none()
+        });
+        let ids = asleep.map(|(_, run)| run.row.run_id.clone());
+        Ok(ids.take(limit).collect())
+    }
+}
+
+impl Maintenance for MemoryStore {
     fn secret(&self) -> Result<[u8; 32]> {
         // The standard library's hash keys come from the system's random source; for tokens that die
         // with this process that is enough.
@@ -322,57 +348,22 @@ impl Log for MemoryStore {
             problems: tables.problems(),
         })
     }
-}
 
-impl Store for MemoryStore {
-    fn kind(&self) -> &'static str {
-        "memory"
+    fn bytes(&self) -> Result<u64> {
+        Ok(0)
     }
 }
 
-impl DumpRows for MemoryStore {
-    fn rows(&self) -> Result<StoreDump> {
-        let tables = self.tables();
-        let mut dump = StoreDump::default();
-        for run in tables.runs.values() {
-            let id = run.row.run_id.as_str();
-            let hash = tables.plan(run.plan).map_or("", |it| it.hash.as_str());
-            dump.run(&run.row, hash);
-            let session = run.head.session.map(|no| {
-                let session = tables.sessions.get(&no);
-                session.map_or("?", |it| it.name.as_str())
-            });
-            dump.head(id, &run.head, run.version, session, run.due_at);
-            run.chunks.values().for_each(|it| dump.chunk(id, it));
-            run.keys.iter().for_each(|it| dump.key(id, it));
-            run.tasks.values().for_each(|it| dump.task(id, it));
-            for (step, wait) in &run.waits {
-                dump.wait(id, step, &wait.event_type, wait.given);
-            }
-            run.instance.iter().for_each(|it| dump.instance(id, it));
-            run.steps.values().for_each(|it| dump.step(id, it));
-            run.snapshot.iter().for_each(|it| dump.snapshot(id, it));
-            if let Some((seq, snapshot)) = &run.projection {
-                dump.projection(id, *seq, snapshot);
-            }
+impl Store for MemoryStore {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            shared: false,
+            durable: false,
+            concurrent_commits: 1,
         }
-        for kept in tables.inbox.values() {
-            dump.inbox(&kept.event, kept.given);
-        }
-        for row in tables.mail.values() {
-            dump.mail(&tables.run_id(row.run), &row.body, row.answer.as_deref());
-        }
-        for ((sink, run, first), state) in &tables.outbox {
-            dump.marker(sink, &tables.run_id(*run), *first, state);
-        }
-        tables.letters.values().for_each(|it| dump.letter(it));
-        tables.alerts.iter().for_each(|it| dump.alert(it));
-        for (key, taken) in &tables.slots {
-            dump.slots(key, *taken);
-        }
-        for session in tables.sessions.values() {
-            dump.session(&session.name, session.until, session.dead);
-        }
-        Ok(dump)
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn each_store(test: impl Fn(&Lab)) {
     for open in [memory, sqlite, postgres] {
         let lab = open();
         // Shown if the test fails.
-        println!("on {}", lab.store.kind());
+        println!("on {}", lab.store.name());
         test(&lab);
         assert_eq!(lab.store.check().unwrap().problems, Vec::<String>::new());
     }

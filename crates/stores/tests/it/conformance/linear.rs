@@ -294,7 +294,7 @@ fn l8_a_claim_is_committed_with_its_lease_before_the_worker_hears_of_it() {
         let store = hand.coordinator.store();
         let held = store.heartbeat(run, "VALIDATE", "worker-1", hand.now, until);
         assert!(held.unwrap());
-        if lab.store.kind() != "memory" {
+        if lab.store.capabilities().durable {
             assert!(lab.tables(RUN).contains("locked_until=+30057"));
         }
     });

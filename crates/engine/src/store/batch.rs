@@ -1,9 +1,8 @@
-//! What goes into a commit: for each run a chunk of its log and the rows that follow from it.
+//! The values of a commit: for each run a chunk of its log and the rows that follow from it.
 
-use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
-use super::{CommitId, MessageNo, PlanNo, RunNo, SessionNo};
+use super::{CommitId, MessageNo, NewAlert, PlanNo, RunNo, SessionNo};
 
 /// Appends to many runs, at most one for each, in the order of their numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -316,40 +315,4 @@ pub struct StateSnapshot {
     pub version: i32,
     /// The state.
     pub body: Vec<u8>,
-}
-
-/// Someone must be told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewAlert {
-    /// Which alert.
-    pub code: String,
-    /// How urgent.
-    pub priority: Priority,
-    /// For people.
-    pub message: String,
-}
-
-/// What became of an append.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AppendResult {
-    /// It is done.
-    Committed,
-    /// It had been done before, by the same commit.
-    Again,
-    /// The run, or with no chunk its head, is not where the sender thought; or a message is gone.
-    Moved,
-    /// The guard with this index does not hold.
-    GuardFailed(usize),
-    /// An event is recorded under one of the keys already.
-    KeyExists,
-    /// There is a run with this id.
-    RunExists,
-    /// The start request's key belongs to this run.
-    RequestTaken(String),
-    /// Another run that is RUNNING is about the same thing.
-    BizKeyTaken,
-    /// No slot is free for this key.
-    SlotsFull(String),
-    /// The database refuses a value.
-    Refused(String),
 }

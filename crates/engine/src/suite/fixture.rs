@@ -16,7 +16,7 @@ use crate::store::{
 
 /// A fresh store that knows one plan.
 #[derive(Debug)]
-pub struct World {
+pub struct Fixture {
     pub(super) store: Box<dyn Store>,
     pub(super) second: Option<Box<dyn Store>>,
     pub(super) plan: PlanNo,
@@ -176,12 +176,12 @@ pub(super) fn alert(code: &str) -> NewAlert {
     }
 }
 
-impl World {
+impl Fixture {
     /// A world around a fresh store.
     #[must_use]
-    pub fn new(fresh: Fresh) -> World {
+    pub fn new(fresh: Fresh) -> Fixture {
         let no = fresh.store.put_plan(&plan("plan_suite")).unwrap();
-        World {
+        Fixture {
             store: fresh.store,
             second: fresh.second,
             plan: no,

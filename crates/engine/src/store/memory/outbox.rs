@@ -1,27 +1,15 @@
-//! Messages to runs, events from outside, and the outbox.
+//! The outbox, dead letters, alerts and projections.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use stepwell_kernel::time::Time;
 
-use super::{DeadLetter, Kept, MarkerState, MemoryStore, Run, Tables};
+use super::{DeadLetter, MarkerState, MemoryStore, Run, Tables};
 use crate::store::{
-    AlertRow, Delivered, Mailbox, Marker, MessageNo, NewAlert, Outbox, OutsideEvent, Result, RunNo,
-    SessionNo, StoredMessage,
+    AlertRow, Alerts, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo,
 };
 
 impl Tables {
-    /// The run that has waited longest for the event, by its step that has.
-    fn waiting_for(&self, event: &OutsideEvent) -> Option<(RunNo, String)> {
-        let runs = self.runs.iter();
-        let runs = runs.filter(|(_, run)| run.row.event_key == event.key);
-        let waits = runs.flat_map(|(no, run)| run.waits.iter().map(|it| (*no, it)));
-        let fitting =
-            waits.filter(|(_, (_, wait))| !wait.given && wait.event_type == event.event_type);
-        let longest = fitting.min_by_key(|(no, (step, wait))| (wait.since, *no, *step));
-        longest.map(|(no, (step, _))| (no, step.clone()))
-    }
-
     fn marker(&self, key: &(String, RunNo, u64), state: &MarkerState) -> Marker {
         Marker {
             sink: key.0.clone(),
@@ -30,65 +18,6 @@ impl Tables {
             first: key.2,
             attempts: state.attempts,
         }
-    }
-}
-
-impl Mailbox for MemoryStore {
-    fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MessageNo> {
-        Ok(self.tables().post(to, body))
-    }
-
-    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>> {
-        let tables = self.tables();
-        let reachable = tables.mail_where(|row| {
-            let run = tables.runs.get(&row.run);
-            run.is_some_and(|run| run.head.session.is_none_or(|it| it == session))
-        });
-        Ok(reachable.take(limit).collect())
-    }
-
-    fn answer(&self, mail: MessageNo, answer: &str) -> Result<()> {
-        if let Some(row) = self.tables().mail.get_mut(&mail) {
-            // The first answer stays: its sender may be reading it already.
-            row.answer.get_or_insert_with(|| answer.into());
-        }
-        Ok(())
-    }
-
-    fn answered(&self, mail: MessageNo) -> Result<Option<Option<String>>> {
-        let mut tables = self.tables();
-        let lies_there = tables.mail.get(&mail).is_some_and(|it| it.answer.is_none());
-        if lies_there {
-            return Ok(None);
-        }
-        Ok(Some(tables.mail.remove(&mail).and_then(|it| it.answer)))
-    }
-
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
-        let mut tables = self.tables();
-        if tables.inbox.contains_key(&event.id) {
-            return Ok(Delivered::Again);
-        }
-        let goes_to = tables.waiting_for(event);
-        let kept = Kept {
-            event: event.clone(),
-            since: now,
-            given: goes_to.is_some(),
-        };
-        tables.inbox.insert(event.id.clone(), kept);
-        let Some((no, step)) = goes_to else {
-            return Ok(Delivered::Kept);
-        };
-        let run = tables.runs.get_mut(&no);
-        if let Some(wait) = run.and_then(|run| run.waits.get_mut(&step)) {
-            wait.given = true;
-        }
-        tables.post(no, &event.mail);
-        Ok(Delivered::ToRun(no))
-    }
-
-    fn news(&self) -> Result<i64> {
-        Ok(self.tables().last_mail)
     }
 }
 
@@ -143,6 +72,21 @@ impl Outbox for MemoryStore {
         Ok(())
     }
 
+    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
+        let tables = self.tables();
+        let its = tables.outbox.iter().filter(|(key, _)| key.0 == sink);
+        let since: Vec<Time> = its.map(|(_, state)| state.since).collect();
+        Ok((since.len() as u64, since.into_iter().min()))
+    }
+
+    fn waiting_sinks(&self) -> Result<Vec<String>> {
+        let tables = self.tables();
+        let sinks: BTreeSet<&String> = tables.outbox.keys().map(|key| &key.0).collect();
+        Ok(sinks.into_iter().cloned().collect())
+    }
+}
+
+impl DeadLetters for MemoryStore {
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
         let mut tables = self.tables();
         let key = key(marker);
@@ -185,14 +129,9 @@ impl Outbox for MemoryStore {
         tables.outbox.insert(key(&letter.marker), state);
         Ok(true)
     }
+}
 
-    fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
-        let tables = self.tables();
-        let its = tables.outbox.iter().filter(|(key, _)| key.0 == sink);
-        let since: Vec<Time> = its.map(|(_, state)| state.since).collect();
-        Ok((since.len() as u64, since.into_iter().min()))
-    }
-
+impl Alerts for MemoryStore {
     fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
         self.tables().raise(run, alert, now);
         Ok(())
@@ -202,7 +141,9 @@ impl Outbox for MemoryStore {
         let tables = self.tables();
         Ok(tables.alerts.iter().rev().take(limit).cloned().collect())
     }
+}
 
+impl Projections for MemoryStore {
     fn put_projection(&self, run: RunNo, seq: u64, snapshot: &str, _now: Time) -> Result<()> {
         let mut tables = self.tables();
         let run = tables.runs.get_mut(&run);

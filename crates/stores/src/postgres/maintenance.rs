@@ -1,9 +1,10 @@
-//! Looks for damage: rows that contradict each other. Reads everything, so it plans like anyone else.
+//! The store as a whole: its secret, its size, and the search for damage (rows that contradict each
+//! other), which reads everything and therefore lets the server plan freely.
 
-use stepwell_engine::store::{Health, Result};
+use stepwell_engine::store::{Health, Maintenance, Result, StoreError, StoreErrorKind};
 
 use super::errors::Fault;
-use super::{PostgresStore, broken, limit, migrate};
+use super::{PostgresStore, broken, limit, migrate, reads};
 
 const COUNTS: &str = "
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM heads WHERE ended_at IS NULL)";
@@ -52,15 +53,52 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on;
 SET LOCAL enable_bitmapscan = on; SET LOCAL statement_timeout = 0";
 
+const SECRET: &str = "SELECT value FROM settings WHERE name = 'secret'";
+
+const MAKE_SECRET: &str = "
+INSERT INTO settings (name, value) VALUES ('secret', $1) ON CONFLICT DO NOTHING";
+
+const BYTES: &str = "
+SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace";
+
+impl Maintenance for PostgresStore {
+    fn secret(&self) -> Result<[u8; 32]> {
+        let mut known = self.links.ask(SECRET, &[])?;
+        if known.is_empty() {
+            // Version 4 UUIDs come from the system's random source, 122 bits each.
+            let mut fresh = Vec::with_capacity(32);
+            for _ in 0..2 {
+                fresh.extend_from_slice(uuid::Uuid::new_v4().as_bytes());
+            }
+            self.links.tell(MAKE_SECRET, &[&fresh])?;
+            known = self.links.ask(SECRET, &[])?;
+        }
+        let secret: Vec<u8> = reads::first(&known)?.get(0);
+        let wrong = |_| StoreError::new(StoreErrorKind::Corrupt, "the secret has not 32 bytes");
+        secret.try_into().map_err(wrong)
+    }
+
+    fn check(&self) -> Result<Health> {
+        self.look_for_damage()
+    }
+
+    /// Of the tables and their indexes.
+    fn bytes(&self) -> Result<u64> {
+        let rows = self.links.ask(BYTES, &[])?;
+        let bytes: Option<i64> = rows.first().and_then(|row| row.get(0));
+        Ok(bytes.and_then(|it| u64::try_from(it).ok()).unwrap_or(0))
+    }
+}
+
 impl PostgresStore {
-    /// Open runs that no session, time, task, wait, message or queue will ever wake, oldest first.
-    /// Not part of `check`, which knows nothing of what runs are for.
-    pub fn sleepers(&self, most: usize) -> Result<Vec<String>> {
+    /// `RunReader::asleep`. Not part of `check`, which knows nothing of what runs are for.
+    pub(super) fn runs_nothing_wakes(&self, most: usize) -> Result<Vec<String>> {
         let rows = self.links.ask(ASLEEP, &[&limit(most)])?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    pub(super) fn look_for_damage(&self) -> Result<Health> {
+    fn look_for_damage(&self) -> Result<Health> {
         let mut loan = self.links.get()?;
         let found = loan.wait_long(async |link| {
             link.script(FREELY).await?;

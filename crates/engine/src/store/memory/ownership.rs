@@ -1,9 +1,9 @@
-//! Sessions and tasks: who has which run, what is due, and work for whoever serves its queue.
+//! Which session owns which run, which run is due, and which waits for a slot.
 
 use stepwell_kernel::time::Time;
 
 use super::{MemoryStore, Session, Tables};
-use crate::store::{Result, RunNo, SessionNo, Sessions, TaskRow, Tasks};
+use crate::store::{Result, RunNo, SessionNo, Sessions, Slots, WakeQueue};
 
 impl Tables {
     fn has_runs(&self, session: SessionNo) -> bool {
@@ -17,24 +17,6 @@ impl Tables {
         let runs = self.runs.iter();
         let free = runs.filter(|(_, run)| run.head.session.is_none() && !run.head.queued);
         free.filter_map(|(no, run)| Some((run.due_at?, *no)))
-    }
-
-    fn tasks(&self) -> impl Iterator<Item = &TaskRow> {
-        self.runs.values().flat_map(|run| run.tasks.values())
-    }
-
-    /// Tasks that someone may reserve, with the first instant at which that is possible.
-    fn open_tasks(&self, serves: &[(String, String)]) -> impl Iterator<Item = (Time, &TaskRow)> {
-        let open = self.tasks().filter(|task| {
-            let serves = serves.iter();
-            !task.leased && !task.stopping && { serves }
-                .any(|(queue, op)| *queue == task.queue && *op == task.op)
-        });
-        // A reservation holds at its last instant, so the next one begins after it.
-        open.map(|task| {
-            let ended = task.until.map_or(task.visible_at, |it| it.plus(1));
-            (ended.max(task.visible_at), task)
-        })
     }
 }
 
@@ -87,7 +69,9 @@ impl Sessions for MemoryStore {
         let its = runs.filter(|(_, run)| run.head.session == Some(session));
         Ok(its.map(|(no, _)| *no).take(limit).collect())
     }
+}
 
+impl WakeQueue for MemoryStore {
     fn due(&self, now: Time, until: Time, limit: usize) -> Result<Vec<RunNo>> {
         let mut tables = self.tables();
         let mut due: Vec<_> = tables.waking().filter(|(at, _)| *at <= now).collect();
@@ -104,7 +88,9 @@ impl Sessions for MemoryStore {
     fn next_due(&self) -> Result<Option<Time>> {
         Ok(self.tables().waking().map(|(at, _)| at).min())
     }
+}
 
+impl Slots for MemoryStore {
     fn queued(&self, now: Time, limit: usize) -> Result<Vec<RunNo>> {
         let tables = self.tables();
         let runs = tables.runs.iter();
@@ -117,71 +103,5 @@ impl Sessions for MemoryStore {
 
     fn slots_taken(&self, key: &str) -> Result<u32> {
         Ok(self.tables().slots.get(key).copied().unwrap_or(0))
-    }
-}
-
-impl Tasks for MemoryStore {
-    fn reserve(
-        &self,
-        serves: &[(String, String)],
-        worker: &str,
-        now: Time,
-        until: Time,
-        limit: usize,
-    ) -> Result<Vec<TaskRow>> {
-        let mut tables = self.tables();
-        let open = tables.open_tasks(serves).filter(|(from, _)| *from <= now);
-        let mut open: Vec<TaskRow> = open.map(|(_, task)| task.clone()).collect();
-        open.sort_by(|a, b| {
-            let rank = |it: &TaskRow| (it.priority, it.visible_at, it.run);
-            rank(a).cmp(&rank(b)).then_with(|| a.target.cmp(&b.target))
-        });
-        open.truncate(limit);
-        for task in &mut open {
-            task.worker = Some(worker.into());
-            task.until = Some(until);
-            if let Some(run) = tables.runs.get_mut(&task.run) {
-                run.tasks.insert(task.target.clone(), task.clone());
-            }
-        }
-        Ok(open)
-    }
-
-    fn heartbeat(
-        &self,
-        run: RunNo,
-        target: &str,
-        worker: &str,
-        now: Time,
-        until: Time,
-    ) -> Result<bool> {
-        let mut tables = self.tables();
-        let run = tables.runs.get_mut(&run);
-        let task = run.and_then(|run| run.tasks.get_mut(target));
-        let held = task.filter(|task| {
-            task.leased
-                && !task.stopping
-                && task.worker.as_deref() == Some(worker)
-                && task.until >= Some(now)
-        });
-        Ok(held.map(|task| task.until = Some(until)).is_some())
-    }
-
-    fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>> {
-        let tables = self.tables();
-        let ended = tables
-            .tasks()
-            .filter(|task| task.leased && task.until.is_some_and(|until| until < now));
-        let mut ended: Vec<TaskRow> = ended.cloned().collect();
-        ended.sort_by(|a, b| {
-            let rank = |it: &TaskRow| (it.until, it.run);
-            rank(a).cmp(&rank(b)).then_with(|| a.target.cmp(&b.target))
-        });
-        ended.truncate(limit);
-        Ok(ended)
-    }
-
-    fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {
-        Ok(self.tables().open_tasks(serves).map(|(from, _)| from).min())
     }
 }

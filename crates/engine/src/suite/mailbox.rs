@@ -3,9 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::world::{World, at, next, paid, rows, running, wait};
+use super::fixture::{Fixture, at, next, paid, rows, running, wait};
 use crate::store::{
-    Append, AppendResult, Delivered, Head, MessageNo, NewMessage, OutsideEvent, RunNo, WaitChange,
+    Append, AppendResult, Delivered, Head, MessageNo, MessageState, NewMessage, OutsideEvent,
+    RunNo, WaitChange,
 };
 
 super::table![
@@ -42,17 +43,17 @@ fn took(run: RunNo, after: u64, mail: MessageNo) -> Append {
     }
 }
 
-fn mail_lies_there_until_it_is_taken(w: &World) {
+fn mail_lies_there_until_it_is_taken(w: &Fixture) {
     let a = w.run("a");
     let mail = w.store.post(a, r#"{"n":1}"#, at(0)).unwrap();
     assert_eq!(w.mail_of(a), [r#"{"n":1}"#]);
-    assert_eq!(w.store.answered(mail).unwrap(), None);
+    assert_eq!(w.store.take_answer(mail).unwrap(), MessageState::Waiting);
     assert_eq!(w.one(took(a, 1, mail)), AppendResult::Committed);
     assert_eq!(w.mail_of(a), Vec::<String>::new());
-    assert_eq!(w.store.answered(mail).unwrap(), Some(None));
+    assert_eq!(w.store.take_answer(mail).unwrap(), MessageState::Taken);
 }
 
-fn a_message_is_taken_once(w: &World) {
+fn a_message_is_taken_once(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let mail = w.store.post(a, "{}", at(0)).unwrap();
     assert_eq!(w.one(took(a, 1, mail)), AppendResult::Committed);
@@ -66,20 +67,20 @@ fn a_message_is_taken_once(w: &World) {
     };
     assert_eq!(w.one(half), AppendResult::Moved);
     assert_eq!(
-        w.store.answered(other).unwrap(),
-        None,
+        w.store.take_answer(other).unwrap(),
+        MessageState::Waiting,
         "it still lies there"
     );
 }
 
-fn a_message_of_another_run_is_not_taken(w: &World) {
+fn a_message_of_another_run_is_not_taken(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let mail = w.store.post(a, "{}", at(0)).unwrap();
     assert_eq!(w.one(took(b, 1, mail)), AppendResult::Moved);
     assert_eq!(w.mail_of(a).len(), 1);
 }
 
-fn mail_comes_oldest_first(w: &World) {
+fn mail_comes_oldest_first(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let session = w.store.open_session("s", at(0), at(99)).unwrap();
     for (run, body) in [(b, "1"), (a, "2"), (b, "3")] {
@@ -94,7 +95,7 @@ fn mail_comes_oldest_first(w: &World) {
     assert_eq!(w.mail_of(b), ["1", "3"]);
 }
 
-fn mail_is_for_whoever_has_the_run(w: &World) {
+fn mail_is_for_whoever_has_the_run(w: &Fixture) {
     let mine = w.store.open_session("mine", at(0), at(99)).unwrap();
     let other = w.store.open_session("other", at(0), at(99)).unwrap();
     let owned = w.run_with("owned", |append| {
@@ -118,7 +119,7 @@ fn mail_to(to: &str, body: &str) -> NewMessage {
     }
 }
 
-fn mail_of_a_commit_arrives_with_it(w: &World) {
+fn mail_of_a_commit_arrives_with_it(w: &Fixture) {
     let (a, b) = (w.run("a"), w.run("b"));
     let sends = Append {
         mail: vec![mail_to("b", "1"), mail_to("b", "2"), mail_to("a", "self")],
@@ -129,7 +130,7 @@ fn mail_of_a_commit_arrives_with_it(w: &World) {
     assert_eq!(w.mail_of(a), ["self"]);
 }
 
-fn mail_to_a_run_of_the_same_batch_arrives(w: &World) {
+fn mail_to_a_run_of_the_same_batch_arrives(w: &Fixture) {
     let a = w.run("a");
     let b = w.number();
     let sends = Append {
@@ -141,7 +142,7 @@ fn mail_to_a_run_of_the_same_batch_arrives(w: &World) {
     assert_eq!(w.mail_of(b), ["hello"]);
 }
 
-fn mail_to_nobody_is_dropped(w: &World) {
+fn mail_to_nobody_is_dropped(w: &Fixture) {
     let a = w.run("a");
     let sends = Append {
         mail: vec![mail_to("nobody", "1"), mail_to("a", "2")],
@@ -153,16 +154,16 @@ fn mail_to_nobody_is_dropped(w: &World) {
     assert_eq!(w.mail_of(later), Vec::<String>::new());
 }
 
-fn an_answer_is_read_once(w: &World) {
+fn an_answer_is_read_once(w: &Fixture) {
     let a = w.run("a");
     let mail = w.store.post(a, "{}", at(0)).unwrap();
     w.store.answer(mail, r#"{"no":true}"#).unwrap();
-    let answer = Some(Some(r#"{"no":true}"#.to_string()));
-    assert_eq!(w.store.answered(mail).unwrap(), answer);
-    assert_eq!(w.store.answered(mail).unwrap(), Some(None));
+    let answer = MessageState::Answered(r#"{"no":true}"#.to_string());
+    assert_eq!(w.store.take_answer(mail).unwrap(), answer);
+    assert_eq!(w.store.take_answer(mail).unwrap(), MessageState::Taken);
 }
 
-fn an_answered_message_is_not_offered_again(w: &World) {
+fn an_answered_message_is_not_offered_again(w: &Fixture) {
     let a = w.run("a");
     let session = w.store.open_session("s", at(0), at(99)).unwrap();
     let mail = w.store.post(a, "{}", at(0)).unwrap();
@@ -171,26 +172,26 @@ fn an_answered_message_is_not_offered_again(w: &World) {
     assert_eq!(w.mail_of(a), Vec::<String>::new());
 }
 
-fn an_answered_message_cannot_be_taken(w: &World) {
+fn an_answered_message_cannot_be_taken(w: &Fixture) {
     let a = w.run("a");
     let mail = w.store.post(a, "{}", at(0)).unwrap();
     w.store.answer(mail, "no").unwrap();
     assert_eq!(w.one(took(a, 1, mail)), AppendResult::Moved);
-    let answer = w.store.answered(mail).unwrap();
-    assert_eq!(answer, Some(Some("no".into())));
+    let answer = w.store.take_answer(mail).unwrap();
+    assert_eq!(answer, MessageState::Answered("no".into()));
 }
 
-fn the_first_answer_stays(w: &World) {
+fn the_first_answer_stays(w: &Fixture) {
     let a = w.run("a");
     let mail = w.store.post(a, "{}", at(0)).unwrap();
     w.store.answer(mail, "first").unwrap();
     w.store.answer(mail, "second").unwrap();
-    let answer = w.store.answered(mail).unwrap();
-    assert_eq!(answer, Some(Some("first".into())));
+    let answer = w.store.take_answer(mail).unwrap();
+    assert_eq!(answer, MessageState::Answered("first".into()));
     let taken = w.store.post(a, "{}", at(0)).unwrap();
     assert_eq!(w.one(took(a, 1, taken)), AppendResult::Committed);
     w.store.answer(taken, "too late").unwrap();
-    assert_eq!(w.store.answered(taken).unwrap(), Some(None));
+    assert_eq!(w.store.take_answer(taken).unwrap(), MessageState::Taken);
 }
 
 fn waits(run: RunNo, after: u64, step: &str) -> Append {
@@ -204,7 +205,7 @@ fn mail_in(id: &str) -> String {
     paid(id, "").mail
 }
 
-fn an_event_before_the_wait_is_not_missed(w: &World) {
+fn an_event_before_the_wait_is_not_missed(w: &Fixture) {
     let a = w.run("a");
     let kept = w.store.deliver(&paid("e", "a"), at(1)).unwrap();
     assert_eq!(kept, Delivered::Kept);
@@ -220,20 +221,20 @@ fn an_event_before_the_wait_is_not_missed(w: &World) {
     assert_eq!(w.mail_of(a), [mail_in("e"), mail_in("f")]);
 }
 
-fn an_event_after_the_wait_is_not_missed(w: &World) {
+fn an_event_after_the_wait_is_not_missed(w: &Fixture) {
     let a = w.run_with("a", |append| append.waits = vec![wait("s")]);
     let given = w.store.deliver(&paid("e", "a"), at(1)).unwrap();
     assert_eq!(given, Delivered::ToRun(a));
     assert_eq!(w.mail_of(a), [mail_in("e")]);
 }
 
-fn keyed(w: &World, run_id: &str, key: &str) -> RunNo {
+fn keyed(w: &Fixture, run_id: &str, key: &str) -> RunNo {
     w.run_with(run_id, |append| {
         append.create.as_mut().unwrap().event_key = key.into();
     })
 }
 
-fn an_event_goes_to_who_waited_longest(w: &World) {
+fn an_event_goes_to_who_waited_longest(w: &Fixture) {
     let (a, b) = (keyed(w, "a", "k"), keyed(w, "b", "k"));
     assert_eq!(w.one_at(at(1), waits(b, 1, "s")), AppendResult::Committed);
     assert_eq!(w.one_at(at(2), waits(a, 1, "s")), AppendResult::Committed);
@@ -243,7 +244,7 @@ fn an_event_goes_to_who_waited_longest(w: &World) {
     assert_eq!(deliver("3", at(5)), Delivered::Kept);
 }
 
-fn the_oldest_kept_event_comes_first(w: &World) {
+fn the_oldest_kept_event_comes_first(w: &Fixture) {
     let a = w.run("a");
     for (id, millis) in [("z", 1), ("y", 2), ("x", 3)] {
         w.store.deliver(&paid(id, "a"), at(millis)).unwrap();
@@ -254,7 +255,7 @@ fn the_oldest_kept_event_comes_first(w: &World) {
     assert_eq!(w.mail_of(a), [mail_in("z"), mail_in("y")]);
 }
 
-fn a_wait_gets_one_event(w: &World) {
+fn a_wait_gets_one_event(w: &Fixture) {
     let a = w.run_with("a", |append| append.waits = vec![wait("s")]);
     let deliver = |id, now| w.store.deliver(&paid(id, "a"), now).unwrap();
     assert_eq!(deliver("1", at(1)), Delivered::ToRun(a));
@@ -266,7 +267,7 @@ fn a_wait_gets_one_event(w: &World) {
     assert_eq!(deliver("3", at(4)), Delivered::Kept);
 }
 
-fn one_event_serves_one_wait(w: &World) {
+fn one_event_serves_one_wait(w: &Fixture) {
     let (a, b) = (keyed(w, "a", "k"), keyed(w, "b", "k"));
     w.store.deliver(&paid("e", "k"), at(1)).unwrap();
     let both = w.send(at(2), vec![waits(a, 1, "s"), waits(b, 1, "s")]);
@@ -277,7 +278,7 @@ fn one_event_serves_one_wait(w: &World) {
     assert_eq!(given, Delivered::ToRun(b));
 }
 
-fn an_event_counts_once_for_ever(w: &World) {
+fn an_event_counts_once_for_ever(w: &Fixture) {
     let a = w.run("a");
     let deliver = |now| w.store.deliver(&paid("e", "a"), now).unwrap();
     assert_eq!(deliver(at(1)), Delivered::Kept);
@@ -291,7 +292,7 @@ fn an_event_counts_once_for_ever(w: &World) {
     assert_eq!(w.mail_of(a), Vec::<String>::new());
 }
 
-fn events_of_another_type_or_key_do_not_meet(w: &World) {
+fn events_of_another_type_or_key_do_not_meet(w: &Fixture) {
     let a = w.run_with("a", |append| append.waits = vec![wait("s")]);
     let deliver = |event: &OutsideEvent| w.store.deliver(event, at(1)).unwrap();
     assert_eq!(deliver(&paid("1", "b")), Delivered::Kept);
@@ -306,7 +307,7 @@ fn events_of_another_type_or_key_do_not_meet(w: &World) {
     assert_eq!(w.mail_of(b), Vec::<String>::new());
 }
 
-fn a_wait_that_is_over_gets_nothing(w: &World) {
+fn a_wait_that_is_over_gets_nothing(w: &Fixture) {
     let a = w.run_with("a", |append| append.waits = vec![wait("s")]);
     let over = Append {
         waits: vec![WaitChange::Delete { step: "s".into() }],
@@ -318,7 +319,7 @@ fn a_wait_that_is_over_gets_nothing(w: &World) {
     assert_eq!(w.load(a).waits, Vec::<String>::new());
 }
 
-fn a_wait_of_a_loser_takes_no_event(w: &World) {
+fn a_wait_of_a_loser_takes_no_event(w: &Fixture) {
     let a = w.run("a");
     w.store.deliver(&paid("e", "a"), at(1)).unwrap();
     assert_eq!(w.one_at(at(2), waits(a, 7, "s")), AppendResult::Moved);
@@ -327,12 +328,12 @@ fn a_wait_of_a_loser_takes_no_event(w: &World) {
     assert_eq!(w.mail_of(a), [mail_in("e")]);
 }
 
-fn waits_are_read_back(w: &World) {
+fn waits_are_read_back(w: &Fixture) {
     let a = w.run_with("a", |append| append.waits = vec![wait("t"), wait("s")]);
     assert_eq!(w.load(a).waits, ["s", "t"]);
 }
 
-fn another_server_sees_that_there_is_news(w: &World) {
+fn another_server_sees_that_there_is_news(w: &Fixture) {
     let Some(second) = &w.second else {
         return;
     };

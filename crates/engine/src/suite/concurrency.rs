@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::thread;
 
-use super::world::{World, at, has, next, paid, put, serves, slot, wait};
+use super::fixture::{Fixture, at, has, next, paid, put, serves, slot, wait};
 use crate::store::{Append, AppendResult, Batch, Delivered, Guard, Store};
 
 super::table![
@@ -24,7 +24,7 @@ const MANY: usize = 8;
 const ROUNDS: usize = 50;
 
 /// Does the same on many threads, every other one through the second way in if there is one.
-fn at_once<T: Send>(w: &World, work: impl Fn(usize, &dyn Store) -> T + Sync) -> Vec<T> {
+fn at_once<T: Send>(w: &Fixture, work: impl Fn(usize, &dyn Store) -> T + Sync) -> Vec<T> {
     let work = &work;
     thread::scope(|scope| {
         let start = |index: usize| {
@@ -46,7 +46,7 @@ fn commit(store: &dyn Store, batch: &Batch) -> AppendResult {
     store.commit(batch).unwrap().remove(0)
 }
 
-fn of_many_appends_at_one_place_one_wins(w: &World) {
+fn of_many_appends_at_one_place_one_wins(w: &Fixture) {
     let run = w.run("a");
     for after in 1..=10 {
         let outcomes = at_once(w, |_, store| {
@@ -62,7 +62,7 @@ fn of_many_appends_at_one_place_one_wins(w: &World) {
     assert_eq!(w.last_seq(run), 11);
 }
 
-fn of_many_runs_with_one_request_key_one_is_made(w: &World) {
+fn of_many_runs_with_one_request_key_one_is_made(w: &Fixture) {
     let outcomes = at_once(w, |index, store| {
         let mut append = w.new_run(w.number(), &format!("r{index}"));
         append.create.as_mut().unwrap().request_key = Some("r".into());
@@ -77,7 +77,7 @@ fn of_many_runs_with_one_request_key_one_is_made(w: &World) {
     assert_eq!(lost, MANY - 1, "{outcomes:?}");
 }
 
-fn workers_at_once_reserve_different_tasks(w: &World) {
+fn workers_at_once_reserve_different_tasks(w: &Fixture) {
     for run in 0..20 {
         w.run_with(&format!("r{run}"), |append| {
             append.tasks = vec![put("t", at(0)), put("u", at(0))];
@@ -101,7 +101,7 @@ fn workers_at_once_reserve_different_tasks(w: &World) {
     assert_eq!((all.len(), different.len()), (40, 40));
 }
 
-fn slots_taken_at_once_never_exceed_their_limit(w: &World) {
+fn slots_taken_at_once_never_exceed_their_limit(w: &Fixture) {
     let runs: Vec<_> = (0..MANY).map(|it| w.run(&format!("r{it}"))).collect();
     let outcomes = at_once(w, |index, store| {
         let append = Append {
@@ -114,7 +114,7 @@ fn slots_taken_at_once_never_exceed_their_limit(w: &World) {
     assert_eq!(w.store.slots_taken("k").unwrap(), 3);
 }
 
-fn an_expiry_and_a_result_at_once_have_one_winner(w: &World) {
+fn an_expiry_and_a_result_at_once_have_one_winner(w: &Fixture) {
     for round in 0..10 {
         let run = w.leased(&format!("r{round}"), at(100));
         // The clocks of servers differ: to some the lease holds, to others it is over.
@@ -135,7 +135,7 @@ fn an_expiry_and_a_result_at_once_have_one_winner(w: &World) {
     }
 }
 
-fn an_event_and_a_wait_at_once_meet(w: &World) {
+fn an_event_and_a_wait_at_once_meet(w: &Fixture) {
     for round in 0..20 {
         let id = format!("r{round}");
         let run = w.run(&id);
@@ -159,7 +159,7 @@ fn an_event_and_a_wait_at_once_meet(w: &World) {
     }
 }
 
-fn numbers_reserved_at_once_are_different(w: &World) {
+fn numbers_reserved_at_once_are_different(w: &Fixture) {
     let all = at_once(w, |_, store| {
         let ranges = (0..10).map(|_| store.reserve_numbers(7).unwrap());
         ranges.flatten().collect::<Vec<i64>>()
@@ -169,7 +169,7 @@ fn numbers_reserved_at_once_are_different(w: &World) {
     assert_eq!(different.len(), all.len());
 }
 
-fn batches_over_the_same_runs_do_not_block_each_other(w: &World) {
+fn batches_over_the_same_runs_do_not_block_each_other(w: &Fixture) {
     let runs: Vec<_> = (0..20).map(|it| w.run(&format!("r{it}"))).collect();
     let outcomes = at_once(w, |_, store| {
         let append = |run: &crate::store::RunNo| Append {
@@ -187,7 +187,7 @@ fn batches_over_the_same_runs_do_not_block_each_other(w: &World) {
     assert_eq!(all, runs.len(), "one winner for each run");
 }
 
-fn publishers_at_once_take_different_markers(w: &World) {
+fn publishers_at_once_take_different_markers(w: &Fixture) {
     for run in 0..20 {
         w.run_with(&format!("r{run}"), |append| {
             append.sinks = vec!["hook".into()]

@@ -1,0 +1,46 @@
+//! Dead letters: deliveries that were given up, until a person sends them again.
+
+use stepwell_kernel::time::Time;
+
+use super::{Marker, NewAlert, Result};
+
+/// Keeps deliveries that were given up.
+pub trait DeadLetters {
+    /// Gives a delivery up: the marker becomes a dead letter, with this failure counted, and an alert is
+    /// raised, in one transaction. Nothing happens if the marker is gone.
+    ///
+    /// Durable on return: the dead letter and the alert.
+    ///
+    /// Crash before the return: the marker is still in the outbox, or the letter and the alert are there.
+    ///
+    /// Twice: the second call finds no marker and changes nothing.
+    fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()>;
+
+    /// Dead letters, oldest first.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the letters as they are then.
+    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>>;
+
+    /// Puts a dead letter back into the outbox, with no attempts, due since it was given up. Returns
+    /// whether there was one.
+    ///
+    /// Durable on return: the marker.
+    ///
+    /// Crash before the return: the letter is a dead letter or a marker, never both.
+    ///
+    /// Twice: the second call finds no letter and returns false.
+    fn redrive(&self, letter: i64) -> Result<bool>;
+}
+
+/// A delivery that was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// Number in this store.
+    pub no: i64,
+    /// The delivery.
+    pub marker: Marker,
+    /// Why it was given up.
+    pub why: String,
+    /// When it was given up.
+    pub at: Time,
+}

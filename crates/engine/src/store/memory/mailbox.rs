@@ -1,0 +1,84 @@
+//! Messages to runs, and events from outside.
+
+use stepwell_kernel::time::Time;
+
+use super::{Kept, MemoryStore, Tables};
+use crate::store::{
+    Delivered, Inbox, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo, SessionNo,
+    StoredMessage,
+};
+
+impl Tables {
+    /// The run that has waited longest for the event, by its step that has.
+    fn waiting_for(&self, event: &OutsideEvent) -> Option<(RunNo, String)> {
+        let runs = self.runs.iter();
+        let runs = runs.filter(|(_, run)| run.row.event_key == event.key);
+        let waits = runs.flat_map(|(no, run)| run.waits.iter().map(|it| (*no, it)));
+        let fitting =
+            waits.filter(|(_, (_, wait))| !wait.given && wait.event_type == event.event_type);
+        let longest = fitting.min_by_key(|(no, (step, wait))| (wait.since, *no, *step));
+        longest.map(|(no, (step, _))| (no, step.clone()))
+    }
+}
+
+impl Mailbox for MemoryStore {
+    fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MessageNo> {
+        Ok(self.tables().post(to, body))
+    }
+
+    fn mail(&self, session: SessionNo, limit: usize) -> Result<Vec<StoredMessage>> {
+        let tables = self.tables();
+        let reachable = tables.mail_where(|row| {
+            let run = tables.runs.get(&row.run);
+            run.is_some_and(|run| run.head.session.is_none_or(|it| it == session))
+        });
+        Ok(reachable.take(limit).collect())
+    }
+
+    fn answer(&self, mail: MessageNo, answer: &str) -> Result<()> {
+        if let Some(row) = self.tables().mail.get_mut(&mail) {
+            // The first answer stays: its sender may be reading it already.
+            row.answer.get_or_insert_with(|| answer.into());
+        }
+        Ok(())
+    }
+
+    fn take_answer(&self, mail: MessageNo) -> Result<MessageState> {
+        let mut tables = self.tables();
+        let waits = tables.mail.get(&mail).is_some_and(|it| it.answer.is_none());
+        if waits {
+            return Ok(MessageState::Waiting);
+        }
+        let answer = tables.mail.remove(&mail).and_then(|it| it.answer);
+        Ok(answer.map_or(MessageState::Taken, MessageState::Answered))
+    }
+
+    fn news(&self) -> Result<i64> {
+        Ok(self.tables().last_mail)
+    }
+}
+
+impl Inbox for MemoryStore {
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        let mut tables = self.tables();
+        if tables.inbox.contains_key(&event.id) {
+            return Ok(Delivered::Again);
+        }
+        let goes_to = tables.waiting_for(event);
+        let kept = Kept {
+            event: event.clone(),
+            since: now,
+            given: goes_to.is_some(),
+        };
+        tables.inbox.insert(event.id.clone(), kept);
+        let Some((no, step)) = goes_to else {
+            return Ok(Delivered::Kept);
+        };
+        let run = tables.runs.get_mut(&no);
+        if let Some(wait) = run.and_then(|run| run.waits.get_mut(&step)) {
+            wait.given = true;
+        }
+        tables.post(no, &event.mail);
+        Ok(Delivered::ToRun(no))
+    }
+}

@@ -1,0 +1,92 @@
+//! Work for workers outside, and its leases.
+
+use stepwell_kernel::time::Time;
+
+use super::{MemoryStore, Tables};
+use crate::store::{Result, RunNo, TaskRow, Tasks};
+
+impl Tables {
+    fn tasks(&self) -> impl Iterator<Item = &TaskRow> {
+        self.runs.values().flat_map(|run| run.tasks.values())
+    }
+
+    /// Tasks that someone may reserve, with the first instant at which that is possible.
+    fn open_tasks(&self, serves: &[(String, String)]) -> impl Iterator<Item = (Time, &TaskRow)> {
+        let open = self.tasks().filter(|task| {
+            let serves = serves.iter();
+            !task.leased && !task.stopping && { serves }
+                .any(|(queue, op)| *queue == task.queue && *op == task.op)
+        });
+        // A reservation holds at its last instant, so the next one begins after it.
+        open.map(|task| {
+            let ended = task.until.map_or(task.visible_at, |it| it.plus(1));
+            (ended.max(task.visible_at), task)
+        })
+    }
+}
+
+impl Tasks for MemoryStore {
+    fn reserve(
+        &self,
+        serves: &[(String, String)],
+        worker: &str,
+        now: Time,
+        until: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        let mut tables = self.tables();
+        let open = tables.open_tasks(serves).filter(|(from, _)| *from <= now);
+        let mut open: Vec<TaskRow> = open.map(|(_, task)| task.clone()).collect();
+        open.sort_by(|a, b| {
+            let rank = |it: &TaskRow| (it.priority, it.visible_at, it.run);
+            rank(a).cmp(&rank(b)).then_with(|| a.target.cmp(&b.target))
+        });
+        open.truncate(limit);
+        for task in &mut open {
+            task.worker = Some(worker.into());
+            task.until = Some(until);
+            if let Some(run) = tables.runs.get_mut(&task.run) {
+                run.tasks.insert(task.target.clone(), task.clone());
+            }
+        }
+        Ok(open)
+    }
+
+    fn heartbeat(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        now: Time,
+        until: Time,
+    ) -> Result<bool> {
+        let mut tables = self.tables();
+        let run = tables.runs.get_mut(&run);
+        let task = run.and_then(|run| run.tasks.get_mut(target));
+        let held = task.filter(|task| {
+            task.leased
+                && !task.stopping
+                && task.worker.as_deref() == Some(worker)
+                && task.until >= Some(now)
+        });
+        Ok(held.map(|task| task.until = Some(until)).is_some())
+    }
+
+    fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>> {
+        let tables = self.tables();
+        let ended = tables
+            .tasks()
+            .filter(|task| task.leased && task.until.is_some_and(|until| until < now));
+        let mut ended: Vec<TaskRow> = ended.cloned().collect();
+        ended.sort_by(|a, b| {
+            let rank = |it: &TaskRow| (it.until, it.run);
+            rank(a).cmp(&rank(b)).then_with(|| a.target.cmp(&b.target))
+        });
+        ended.truncate(limit);
+        Ok(ended)
+    }
+
+    fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {
+        Ok(self.tables().open_tasks(serves).map(|(from, _)| from).min())
+    }
+}

@@ -1,0 +1,120 @@
+//! Reading runs back: one run with everything that is needed to go on, parts of its log, and lists.
+//! Nothing here changes a row.
+
+use stepwell_kernel::time::Time;
+
+use super::{CommitId, Head, PlanNo, Result, RunNo, StateSnapshot, StoredMessage, TaskRow};
+
+/// Reads runs.
+pub trait RunReader {
+    /// The number of a run.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the same, once the run exists.
+    fn find(&self, run_id: &str) -> Result<Option<RunNo>>;
+
+    /// A run with everything that is needed to go on: its head, its snapshot, the chunks after the
+    /// snapshot, its tasks and its messages, all of one moment. This is where recovery begins: a server
+    /// that takes over a run knows nothing but what this returns.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the run as it is then.
+    fn load(&self, run: RunNo) -> Result<Option<StoredRun>>;
+
+    /// Chunks of a run that hold events after `after`, in order, at most `limit`.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: at least the same chunks,
+    /// because a chunk is never changed or deleted.
+    fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>>;
+
+    /// Runs, newest first.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
+    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>>;
+
+    /// Ids of open runs that no session, time, task, wait, message or queue will wake, oldest first:
+    /// such a run waits for a person, or nothing will ever move it.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
+    fn asleep(&self, limit: usize) -> Result<Vec<String>>;
+}
+
+/// A run with everything that is needed to go on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRun {
+    /// Number in this store.
+    pub run: RunNo,
+    /// The run's id.
+    pub run_id: String,
+    /// The plan it runs.
+    pub plan: PlanNo,
+    /// What events are matched by.
+    pub event_key: String,
+    /// What the run is doing and who owns it.
+    pub head: Head,
+    /// How often the head has changed.
+    pub head_version: i64,
+    /// The latest state that was written down.
+    pub snapshot: Option<StateSnapshot>,
+    /// The chunk that the snapshot's last event is in, if there is a snapshot, and all after it.
+    pub chunks: Vec<StoredChunk>,
+    /// Work for workers outside.
+    pub tasks: Vec<TaskRow>,
+    /// Unanswered messages, oldest first.
+    pub mail: Vec<StoredMessage>,
+    /// Steps that wait for an event.
+    pub waits: Vec<String>,
+}
+
+/// A chunk of a run's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredChunk {
+    /// The first event's sequence number.
+    pub first: u64,
+    /// The last event's sequence number.
+    pub last: u64,
+    /// The commit that wrote it.
+    pub commit: CommitId,
+    /// How `body` is written.
+    pub codec: i16,
+    /// The events, as JSON text.
+    pub body: String,
+    /// For each event its id (16 bytes), idempotency key (32) and hash (32).
+    pub digests: Vec<u8>,
+}
+
+/// Which runs to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only this status.
+    pub status: Option<String>,
+    /// Only runs of this plan.
+    pub plan_id: Option<String>,
+    /// Only runs of this tenant.
+    pub tenant: Option<String>,
+    /// Only runs that have not ended.
+    pub open: bool,
+    /// Only runs with a smaller number: the next page.
+    pub before: Option<RunNo>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// A run in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSummary {
+    /// Number in this store.
+    pub run: RunNo,
+    /// The run's id.
+    pub run_id: String,
+    /// The plan's own id.
+    pub plan_id: String,
+    /// The plan's version.
+    pub plan_version: String,
+    /// The tenant that the run belongs to.
+    pub tenant: String,
+    /// When it was created.
+    pub created_at: Time,
+    /// What the run is doing and who owns it.
+    pub head: Head,
+    /// The last event's sequence number.
+    pub last_seq: u64,
+}

@@ -1,0 +1,82 @@
+//! Tasks: work for workers outside the server. A task is put, leased and deleted by appends
+//! (`TaskChange`); here it is offered to workers and its lease is extended.
+
+use stepwell_kernel::time::Time;
+
+use super::{Result, RunNo};
+
+/// Offers tasks and keeps leases.
+pub trait Tasks {
+    /// Reserves visible tasks of these queues and operations for a worker until `until`; no two workers
+    /// get the same task. By priority, time, run and target. A reservation is not a lease: the claim
+    /// must be committed first.
+    ///
+    /// Durable on return: the reservations.
+    ///
+    /// Crash after the return: a reservation ends by itself after `until`, and the task is offered again.
+    ///
+    /// Twice: the second call does not get the tasks of the first until `until`.
+    fn reserve(
+        &self,
+        serves: &[(String, String)],
+        worker: &str,
+        now: Time,
+        until: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>>;
+
+    /// Extends a lease that has not ended. Returns whether the worker still has the lease; it has not if
+    /// the run stops.
+    ///
+    /// Durable on return: the new end, if the worker has the lease.
+    ///
+    /// Crash before the return: the lease lasts until its old or its new end.
+    ///
+    /// Twice: the later call counts.
+    fn heartbeat(
+        &self,
+        run: RunNo,
+        target: &str,
+        worker: &str,
+        now: Time,
+        until: Time,
+    ) -> Result<bool>;
+
+    /// Tasks whose lease (not mere reservation) has ended, at most `limit`; by its end, run and target.
+    ///
+    /// Durable on return: reads only; the loss of the lease is an event that the reader appends with
+    /// `Guard::Expired`, so that of a late result and the expiry exactly one wins.
+    /// Crash: nothing to recover. Twice: the same tasks until their loss is appended.
+    fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>>;
+
+    /// When `reserve` has its next task of these queues and operations to give: when one becomes
+    /// visible, or the instant after its reservation ends.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the time as it is then.
+    fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>>;
+}
+
+/// A row of `tasks`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskRow {
+    /// The run.
+    pub run: RunNo,
+    /// The step's id, with `~undo` for its undo.
+    pub target: String,
+    /// Name of the queue.
+    pub queue: String,
+    /// Name of the operation.
+    pub op: String,
+    /// Smaller first.
+    pub priority: i32,
+    /// Not offered before.
+    pub visible_at: Time,
+    /// The worker that reserved or leased it.
+    pub worker: Option<String>,
+    /// The last instant of the reservation or lease.
+    pub until: Option<Time>,
+    /// The claim is committed.
+    pub leased: bool,
+    /// The worker must stop.
+    pub stopping: bool,
+}
