@@ -1,26 +1,26 @@
-//! `cargo xtask ci`: the one entry point for everything a change must pass.
+//! `cargo xtask ci`: the entry point for all checks of a change.
 //!
-//! A Debian machine with Rust and nothing else is enough (`test` sees to its PostgreSQL). Each step is shown before it runs, as the
-//! command that repeats it alone.
+//! A Debian machine with Rust is enough (`test` installs PostgreSQL, `deps` installs cargo-deny and
+//! cargo-machete). Each step is printed before it runs, as the command that repeats it alone.
 
 use crate::repo::Repo;
-use crate::{Task, conformance, corpus, playbooks, postgres, schemas, tidy};
+use crate::{Task, conformance, corpus, deps, playbooks, postgres, schemas, tidy};
 use anyhow::{Result, bail};
 use std::io::Write as _;
 use std::time::Instant;
 
 pub(crate) const HELP: &str = "\
-Everything a change must pass, in order; stops at the first failure.
+All checks of a change, in order; stops at the first failure.
 
 Usage: cargo xtask ci [--list] [--from STEP]
 
-  --list       name the steps and their commands, run nothing
-  --from STEP  begin at a step, to go on after mending one
+  --list       list the steps and their commands, run nothing
+  --from STEP  start at a step, to continue after a fix
 
-Each step is printed as the command that repeats it alone, with its duration.
-Needs Rust with rustfmt and clippy, and PostgreSQL 15 or newer for `test`, which installs it as
-root on Debian; `corpus` and `playbooks` skip themselves, loudly, where there is no corpus beside
-the checkout.
+Each step is printed as the command that repeats it alone, with its duration. Needs Rust with rustfmt
+and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
+cargo-deny and cargo-machete into target/tools. `corpus` and `playbooks` print that they are skipped
+if there is no corpus next to the checkout.
 ";
 
 enum Work {
@@ -53,6 +53,10 @@ const STEPS: &[Step] = &[
     Step {
         name: "tidy",
         work: Work::Task(tidy::run, &[]),
+    },
+    Step {
+        name: "deps",
+        work: Work::Task(deps::run, &[]),
     },
     Step {
         name: "test",
@@ -134,7 +138,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
                 println!("<== {}: FAILED in {seconds:.1} s", step.name);
                 std::io::stdout().flush()?;
                 bail!(
-                    "ci FAILED at `{0}`: {error:#}; mend it, then `cargo xtask ci --from {0}`",
+                    "ci FAILED at `{0}`: {error:#}; fix it, then run `cargo xtask ci --from {0}`",
                     step.name
                 );
             }
@@ -148,7 +152,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 fn from(name: &str) -> Result<&'static [Step]> {
     match STEPS.iter().position(|step| step.name == name) {
         Some(index) => Ok(&STEPS[index..]),
-        None => bail!("no step `{name}`; `cargo xtask ci --list` names them"),
+        None => bail!("unknown step `{name}`; `cargo xtask ci --list` lists all steps"),
     }
 }
 
@@ -161,7 +165,8 @@ mod tests {
         let shown: Vec<String> = STEPS.iter().map(Step::command).collect();
         assert_eq!(shown[0], "cargo fmt --all --check");
         assert_eq!(shown[2], "cargo xtask tidy");
-        assert_eq!(shown[5], "cargo xtask conformance --check");
+        assert_eq!(shown[3], "cargo xtask deps");
+        assert_eq!(shown[6], "cargo xtask conformance --check");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `cargo xtask`: the developer tasks of this repository.
 //!
-//! One file per task; `ci` runs them all. Nothing here is shipped, and nothing here may be needed
-//! to build or run Stepwell itself.
+//! One file per task; `ci` runs all of them. This crate is not shipped, and Stepwell itself must build
+//! and run without it.
 
 mod ci;
 mod cluster;
 mod conformance;
 mod corpus;
+mod deps;
 mod playbooks;
 mod postgres;
 mod programs;
@@ -25,16 +26,17 @@ Developer tasks of Stepwell.
 Usage: cargo xtask <TASK> [OPTIONS]
 
 Tasks:
-  ci           everything a change must pass, in order; stops at the first failure
-  test         all tests, with a real PostgreSQL for those of its store
-  postgres     run a command with a real PostgreSQL: `cargo xtask postgres -- COMMAND`
-  tidy         rules of this repository that the compiler does not know
+  ci           all checks of a change, in order; stops at the first failure
+  test         all tests, with a real PostgreSQL server
+  postgres     run a command with a real PostgreSQL server: `cargo xtask postgres -- COMMAND`
+  tidy         rules of this repository that the compiler does not check
+  deps         check licences, banned crates and unused dependencies
   conformance  write docs/conformance.md from the tests; --check compares
   schemas      write schemas/ from the types; --check compares
-  corpus       run `stepwell check` on real files kept beside the checkout, if there are any
-  playbooks    run the real playbooks among them, with all their work
+  corpus       run `stepwell check` on real files next to the checkout, if there are any
+  playbooks    run the real playbooks of the corpus, with all their work
 
-`cargo xtask <TASK> --help` says what a task does and how to mend what it finds.
+`cargo xtask <TASK> --help` describes a task and how to fix its findings.
 ";
 
 /// A task takes the checkout and its own arguments.
@@ -61,6 +63,7 @@ fn run(args: &[String]) -> Result<()> {
         "test" => (postgres::TEST_HELP, postgres::test),
         "postgres" => (postgres::HELP, postgres::run),
         "tidy" => (tidy::HELP, tidy::run),
+        "deps" => (deps::HELP, deps::run),
         "conformance" => (conformance::HELP, conformance::run),
         "schemas" => (schemas::HELP, schemas::run),
         "corpus" => (corpus::HELP, corpus::run),
@@ -69,9 +72,9 @@ fn run(args: &[String]) -> Result<()> {
             print!("{HELP}");
             return Ok(());
         }
-        other => bail!("no task `{other}`; `cargo xtask --help` lists them"),
+        other => bail!("unknown task `{other}`; `cargo xtask --help` lists all tasks"),
     };
-    // What stands after `--` belongs to the command that a task runs.
+    // Arguments after `--` belong to the command that a task runs.
     let own = rest.iter().take_while(|arg| *arg != "--");
     if own.into_iter().any(|arg| arg == "--help" || arg == "-h") {
         print!("{help}");
