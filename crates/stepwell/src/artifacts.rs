@@ -1,4 +1,4 @@
-//! `stepwell artifacts`: what steps made that is too large for the log, and how it is thrown away.
+//! `stepwell artifacts`: list, print and delete the artifacts of runs.
 
 use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
@@ -21,20 +21,20 @@ use crate::store::StoreArgs;
 use crate::term::{bytes, count};
 use crate::work::{Data, DataArgs};
 
-/// What steps made that is too large for the log, and their logs
+/// List, print and delete artifacts (large results of steps)
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell artifacts list RUN
-  stepwell artifacts get RUN artifact:runs/…/output > output.json      checked against its hash
+  stepwell artifacts get RUN artifact:runs/…/output > output.json      verified with its hash
   stepwell artifacts prune --older-than 30d --dry-run
   stepwell artifacts prune --older-than 30d
 
-Results over 64 KiB are kept as artifacts, and the log of events has a reference with their hash. `prune`
-takes out artifacts and logs of runs that have ended and have nothing newer than that; the log of events
-stays, and `get` then says that they are gone.
+Results larger than 64 KiB are stored as artifacts, and the event log contains a reference with their
+hash. `prune` deletes artifacts and step logs of ended runs that are older than AGE. The event log stays;
+`get` then reports that the artifact was deleted.
 
-Exit codes: 0 done, 1 no such run or artifact, or the store cannot be used, 2 wrong usage.")]
+Exit codes: 0 done, 1 run or artifact not found, or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct ArtifactsArgs {
     #[command(subcommand)]
     command: ArtifactsCommand,
@@ -42,17 +42,17 @@ pub(crate) struct ArtifactsArgs {
 
 #[derive(Debug, Subcommand)]
 enum ArtifactsCommand {
-    /// The artifacts of a run
+    /// List the artifacts of a run
     List(RunArgs),
-    /// Print one, if it is what the log says it is
+    /// Verify an artifact with its hash and print it
     Get(GetArgs),
-    /// Take out those of runs that ended long ago, and their logs
+    /// Delete artifacts and step logs of runs that ended long ago
     Prune(PruneArgs),
 }
 
 #[derive(Debug, Args)]
 struct CommonArgs {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -63,7 +63,7 @@ struct CommonArgs {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// The run's id
+    /// Run id
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
@@ -72,10 +72,10 @@ struct RunArgs {
 
 #[derive(Debug, Args)]
 struct GetArgs {
-    /// The run's id
+    /// Run id
     #[arg(value_name = "RUN")]
     run: String,
-    /// The artifact's address, as `list` has it
+    /// URI of the artifact, as shown by `list`
     #[arg(value_name = "URI")]
     uri: String,
     #[command(flatten)]
@@ -84,10 +84,10 @@ struct GetArgs {
 
 #[derive(Debug, Args)]
 struct PruneArgs {
-    /// How long they are kept: a number with s, m, h or d
+    /// Minimum age: a number with the unit s, m, h or d
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
-    /// Only say what would be taken out
+    /// Show what would be deleted, delete nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -95,7 +95,7 @@ struct PruneArgs {
 }
 
 fn age(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no age; write 36h or 30d");
+    let wrong = || format!("{text:?} is not a valid age; examples: 36h, 30d");
     let split = text.char_indices().next_back().map_or(0, |(at, _)| at);
     let (number, unit) = text.split_at(split);
     let seconds = match unit {
@@ -157,7 +157,7 @@ fn list(args: &RunArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What the log of a run says of an artifact.
+/// The last reference to an artifact in the event log of a run.
 fn reference(view: &RunView, uri: &str) -> Option<ArtifactRef> {
     let events = view.events.iter();
     let texts = events.filter_map(|event| serde_json::to_value(event).ok());
@@ -168,7 +168,7 @@ fn reference(view: &RunView, uri: &str) -> Option<ArtifactRef> {
     found
 }
 
-/// The last reference to it anywhere below a value: in an output, in ctx, in a memo.
+/// Searches a JSON value and everything inside it for a reference to the artifact.
 fn find(json: &serde_json::Value, uri: &str, found: &mut Option<ArtifactRef>) {
     if json.get("uri").and_then(|it| it.as_str()) == Some(uri)
         && let Ok(reference) = serde_json::from_value::<ArtifactRef>(json.clone())
@@ -187,7 +187,7 @@ fn get(args: &GetArgs) -> Result<Exit> {
     let view = RunView::read(&*store, &args.run)?;
     let reference = reference(&view, &args.uri).ok_or_else(|| {
         anyhow!(
-            "the log of {} names no artifact {}; `stepwell artifacts list` has them",
+            "run {} has no artifact {}; `stepwell artifacts list` shows the artifacts of a run",
             args.run,
             args.uri
         )
@@ -195,7 +195,7 @@ fn get(args: &GetArgs) -> Result<Exit> {
     let bytes = runtime()?.block_on(args.on.data()?.artifacts.get(&reference))?;
     io::stdout()
         .write_all(&bytes)
-        .context("it cannot be printed")?;
+        .context("the artifact cannot be written to standard output")?;
     Ok(Exit::Ok)
 }
 
@@ -205,7 +205,7 @@ fn prune(args: &PruneArgs) -> Result<Exit> {
     let until = SystemTime::now()
         .checked_sub(args.older_than)
         .unwrap_or(SystemTime::UNIX_EPOCH);
-    // What cannot be asked about is kept.
+    // If the state of a run is unknown, its artifacts are kept.
     let is_kept = |run_id: &str| is_open(&*store, run_id).unwrap_or(true);
     let artifacts = runtime()?.block_on(data.artifacts.prune(is_kept, until, args.dry_run))?;
     let logs = data.logs.prune(is_kept, until, args.dry_run)?;
@@ -217,9 +217,9 @@ fn prune(args: &PruneArgs) -> Result<Exit> {
         )
     };
     let done = if args.dry_run {
-        "would be taken out"
+        "would be deleted"
     } else {
-        "taken out"
+        "deleted"
     };
     let text = format!(
         "{done}: {}; {}",
@@ -235,12 +235,12 @@ fn prune(args: &PruneArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Whether a run, or one that waits for it, has not ended: what a child made may be its parent's to read.
+/// Whether a run or one of its ancestors is open: a parent may still read the artifacts of its child.
 fn is_open(store: &dyn Store, run_id: &str) -> Result<bool> {
     let mut run_id = run_id.to_owned();
     for _ in 0..=MAX_CHILD_DEPTH {
         if store.find(&run_id)?.is_none() {
-            // Nobody knows the run: its store was thrown away, or it is another store's.
+            // The run is not in this store: the store was deleted, or the run belongs to another store.
             return Ok(true);
         }
         let view = RunView::read(store, &run_id)?;

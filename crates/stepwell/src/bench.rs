@@ -1,5 +1,5 @@
-//! `stepwell bench`: named workloads on a chosen store, beside the bare store on the same disk in the
-//! same minute. Every figure says how it was synced.
+//! `stepwell bench`: runs named workloads on a store, and compares them with the bare store on the same
+//! disk at the same time. Every result names the sync mode.
 
 mod bench_store;
 mod load_generator;
@@ -30,23 +30,23 @@ use resource_usage::CpuUsage;
 use workload::{EVENT, NAMES, Workload};
 use workload_report::WorkloadFigures;
 
-/// How long a workload that counts runs may take.
+/// The maximum time to wait for the end of the runs of a workload.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// Measure this machine, this store and this engine
+/// Measure the throughput of the engine on this machine
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Workloads:
-  chain-1, chain-3, chain-10    steps one after the other that do nothing, many runs at a time
-  chain-1000, chain-10000       the same, longer
-  idle                          ten steps, one run at a time: how long one takes
-  fan-out                       one step, 1,000 in parallel, one step
+  chain-1, chain-3, chain-10    sequential no-op steps, many concurrent runs
+  chain-1000, chain-10000       the same with more steps
+  idle                          ten steps, one run at a time: latency of a run
+  fan-out                       one step, 1,000 parallel steps, one step
   loop                          a loop over 100,000 items
-  waiting                       1,000,000 runs that wait, chains beside them, then some are woken
+  waiting                       1,000,000 waiting runs, then chains, then events for some of the waiting runs
 
-`stepwell bench tools` measures steps that do real work: programs, requests, queries.
+`stepwell bench tools` measures steps with real work: programs, requests, queries.
 
 Examples:
   stepwell bench                                     chain-10 and idle on SQLite
@@ -54,34 +54,34 @@ Examples:
   stepwell bench chain-10 --store postgres://localhost/bench --servers 2
   stepwell bench waiting --waiting 100000
 
-Each figure stands beside the bare store: rows of the same size in batches of the same size, with the
-same sync mode, on the same disk, in the same run. Nothing else should run on the machine.
+Each result is compared with the bare store: rows of the same size, in batches of the same size, with
+the same sync mode, on the same disk. Run no other programs on the machine during the benchmark.
 
 Exit codes: 0 measured, 1 the store cannot be used, 2 wrong usage."
 )]
 pub(crate) struct BenchArgs {
-    /// Which; `all` for every one of them
+    /// Workloads; `all` for all workloads
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Where: `sqlite:PATH` (a new file), `postgres://…` (a new schema), `memory:`
+    /// Store: `sqlite:PATH` (a new file), `postgres://…` (a new schema) or `memory:`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How many runs at a time
+    /// Number of concurrent runs
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     concurrency: u64,
-    /// How long to measure
+    /// Duration of the measurement in seconds
     #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
-    /// When a commit of SQLite is on disk
+    /// Sync mode of SQLite
     #[arg(long, value_enum, default_value_t = SyncMode::Full)]
     sync: SyncMode,
-    /// How many engines share the store; more than one needs PostgreSQL
+    /// Number of engines that share the store; more than one needs PostgreSQL
     #[arg(long, value_name = "N", default_value_t = 1)]
     servers: usize,
-    /// How many runs wait in the workload `waiting`
+    /// Number of waiting runs in the workload `waiting`
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     waiting: u32,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(subcommand)]
@@ -95,11 +95,11 @@ enum BenchCommand {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SyncMode {
-    /// Before it is answered
+    /// A commit is on disk before it is acknowledged
     Full,
-    /// Some time later
+    /// A commit is on disk some time after it is acknowledged
     Normal,
-    /// When the system likes
+    /// The operating system decides when a commit is written to disk
     Off,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let workloads = chosen(args)?;
     let store = BenchStore::of(args.store.as_deref(), args.sync)?;
     if args.servers > 1 && !matches!(store, BenchStore::Postgres { .. }) {
-        return usage("more than one server needs --store postgres://…");
+        return usage("--servers greater than 1 needs --store postgres://…");
     }
     for (name, workload) in workloads {
         let bench = WorkloadBench {
@@ -153,9 +153,7 @@ fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
     for name in names {
         let Some(known) = NAMES.iter().find(|(known, _)| known == name) else {
             let all = NAMES.map(|(name, _)| name).join(", ");
-            return usage(format!(
-                "there is no workload {name:?}; there are {all} and all"
-            ));
+            return usage(format!("unknown workload {name:?}; available: {all}, all"));
         };
         chosen.push(match known {
             (name, Workload::Waiting(_)) => (*name, Workload::Waiting(args.waiting)),
@@ -165,7 +163,7 @@ fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
     Ok(chosen)
 }
 
-/// One workload.
+/// One workload with its store and options.
 struct WorkloadBench<'a> {
     args: &'a BenchArgs,
     store: &'a BenchStore,
@@ -183,7 +181,7 @@ impl WorkloadBench<'_> {
         result
     }
 
-    /// Engines on one store, with handlers that do nothing.
+    /// Starts the engines on one store, with no-op handlers.
     fn engines(&self, load: &Arc<LoadGenerator>) -> Result<Vec<(Service, Arc<dyn Store>)>> {
         let mut engines = Vec::new();
         let first = self.store.open()?;
@@ -220,7 +218,7 @@ impl WorkloadBench<'_> {
         Ok(figures.beside(bare))
     }
 
-    /// Lets runs go through the engines for a while.
+    /// Runs the workload for the configured time and counts.
     fn measure(
         &self,
         load: &Arc<LoadGenerator>,
@@ -231,7 +229,7 @@ impl WorkloadBench<'_> {
             Workload::Idle => 1,
             Workload::FanOut(_) => self.args.concurrency.min(4),
             Workload::Loop(_) => 1,
-            // The states of long runs are large; ten thousand times a thousand would be gigabytes.
+            // The state of a long run is large; 1,000 runs of 10,000 steps would need gigabytes.
             Workload::Chain(steps) => self.args.concurrency.min(1_000_000 / u64::from(steps)),
             _ => self.args.concurrency,
         };
@@ -240,7 +238,7 @@ impl WorkloadBench<'_> {
         for _ in 0..concurrency {
             load.start()?;
         }
-        // Caches fill, files grow.
+        // Warm-up: caches fill and files grow.
         let one = matches!(workload, Workload::Loop(_));
         if !one {
             std::thread::sleep(Duration::from_secs(2).min(time));
@@ -250,7 +248,7 @@ impl WorkloadBench<'_> {
         if one {
             load.stop();
             if !load.wait_for(load.started(), PATIENCE) {
-                bail!("the run did not end in {} s", PATIENCE.as_secs());
+                bail!("the run did not end within {} s", PATIENCE.as_secs());
             }
         } else {
             std::thread::sleep(time);
@@ -258,10 +256,10 @@ impl WorkloadBench<'_> {
         let after = Counters::take(load, engines)?;
         let latencies = load.take_latencies();
         load.stop();
-        // Long runs are left where they are: the store goes anyway.
+        // Long runs are not finished: the store is deleted afterwards.
         let long = matches!(workload, Workload::Chain(steps) if steps > 100);
         if !long && !load.wait_for(load.started(), PATIENCE) {
-            bail!("the runs did not end in {} s", PATIENCE.as_secs());
+            bail!("the runs did not end within {} s", PATIENCE.as_secs());
         }
         let store = &engines[0].1;
         Ok(WorkloadFigures {
@@ -279,13 +277,13 @@ impl WorkloadBench<'_> {
         })
     }
 
-    /// Many runs that wait, and the cost of everything else beside them.
+    /// Measures chains before and after many waiting runs exist.
     fn waiting(&self, runs: u32) -> Result<Vec<WorkloadFigures>> {
         let chain: Arc<Plan> = self.workload.plan()?;
         let load = LoadGenerator::new(chain.clone(), "w");
         let engines = self.engines(&load)?;
         let mut alone = self.measure(&load, &engines, Workload::Chain(10))?;
-        alone.workload = "chain-10, nothing waits".into();
+        alone.workload = "chain-10, no waiting runs".into();
 
         load.set_plan(workload::waiting()?);
         let begin = Instant::now();
@@ -293,7 +291,7 @@ impl WorkloadBench<'_> {
         let bytes = engines[0].1.bytes()?;
         for _ in 0..runs {
             load.start()?;
-            // The queue in front of the engine is memory too.
+            // Limits the queue of the engine, which uses memory too.
             while load.started() - first > 20_000
                 && started_lag(&engines[0].1, load.started()) > 20_000
             {
@@ -311,7 +309,7 @@ impl WorkloadBench<'_> {
         let opened = opened.elapsed();
         let resident = resource_usage::resident();
         let mut beside = self.measure(&load, &engines, Workload::Chain(10))?;
-        beside.workload = format!("chain-10, {runs} runs wait");
+        beside.workload = format!("chain-10, {runs} waiting runs");
         beside.notes = vec![
             ("waitingRuns", f64::from(runs)),
             ("startedPerSecond", f64::from(runs) / parked.as_secs_f64()),
@@ -325,7 +323,7 @@ impl WorkloadBench<'_> {
         Ok(vec![alone, beside])
     }
 
-    /// Wakes some of the runs that wait; how many a second.
+    /// Sends events to some waiting runs; returns the completed runs per second.
     fn wake(
         &self,
         load: &Arc<LoadGenerator>,
@@ -361,7 +359,7 @@ impl WorkloadBench<'_> {
             }
         }
         if !load.wait_for(ended + open.len() as u64, PATIENCE) {
-            bail!("the runs that were woken did not end");
+            bail!("the runs that received an event did not end");
         }
         Ok(open.len() as f64 / begin.elapsed().as_secs_f64())
     }
@@ -372,7 +370,7 @@ fn now() -> stepwell_kernel::time::Time {
     stepwell_engine::clock::SystemClock.now()
 }
 
-/// How far the store is behind what was asked for; runs are numbered as they come.
+/// How many requested runs are not in the store yet; runs are numbered in their order of creation.
 fn started_lag(store: &Arc<dyn Store>, asked: u64) -> u64 {
     let filter = stepwell_engine::store::RunFilter {
         limit: 1,
@@ -386,7 +384,7 @@ fn started_lag(store: &Arc<dyn Store>, asked: u64) -> u64 {
     asked.saturating_sub(number)
 }
 
-/// Waits until the engines have committed everything that they were asked for.
+/// Waits until the engines make no more commits.
 fn settle(engines: &[(Service, Arc<dyn Store>)]) -> Result<()> {
     let commits = || -> u64 {
         let all = engines.iter().map(|(service, _)| service.stats());
@@ -401,7 +399,7 @@ fn settle(engines: &[(Service, Arc<dyn Store>)]) -> Result<()> {
         }
         seen = now;
     }
-    bail!("the engine does not come to rest")
+    bail!("the engine does not become idle")
 }
 
 fn stop(engines: Vec<(Service, Arc<dyn Store>)>) -> Result<()> {
@@ -411,7 +409,7 @@ fn stop(engines: Vec<(Service, Arc<dyn Store>)>) -> Result<()> {
     Ok(())
 }
 
-/// Everything that is counted, at one moment.
+/// All counters at one time.
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     at: Instant,

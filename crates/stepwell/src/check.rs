@@ -1,4 +1,4 @@
-//! `stepwell check`: every problem of every file, with its place.
+//! `stepwell check`: reports all problems of definitions, with line and column.
 
 use anyhow::Result;
 use clap::Args;
@@ -20,15 +20,15 @@ Examples:
   stepwell check workflow.yaml -o json | jq '.files[].problems'
 
 Exit codes: 0 no errors, 1 errors (or warnings with --deny-warnings), 2 wrong usage.
-`stepwell explain CODE` says more about a code.")]
+`stepwell explain CODE` explains a code.")]
 pub(crate) struct CheckArgs {
-    /// The definitions; `-` reads standard input
+    /// Files with definitions; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// How to print the result
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
-    /// Take warnings as errors
+    /// Treat warnings as errors
     #[arg(long)]
     deny_warnings: bool,
 }
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     Ok(if good { Exit::Ok } else { Exit::Problems })
 }
 
-/// `ok  examples/x.yaml  playbook  7 steps`, or what is wrong instead of the steps.
+/// One summary line: `ok  examples/x.yaml  playbook  7 steps`, or the number of problems.
 fn line(path: &str, definition: &Definition, ok: bool, columns: usize, paint: Paint) -> String {
     let (errors, warnings) = definition.counts();
     let mark = match (ok, warnings) {

@@ -1,4 +1,4 @@
-//! Where the data of a store's runs are: artifacts and logs, the same for the command and for programs.
+//! The locations of artifacts and step logs. The command and the embedded engine use the same rules.
 
 use std::path::{Path, PathBuf};
 
@@ -6,21 +6,21 @@ use stepwell_stores::Address;
 use stepwell_worker::artifacts::{ArtifactError, Artifacts};
 use stepwell_worker::logs::Logs;
 
-/// Where artifacts are, for whoever does not say.
+/// The environment variable with the default location of artifacts.
 const VARIABLE: &str = "STEPWELL_ARTIFACTS";
 
-/// The artifacts and the logs of a store's runs.
+/// The artifacts and the step logs of the runs of a store.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// Large results.
+    /// Large results of steps.
     pub artifacts: Artifacts,
-    /// What steps say.
+    /// The output of steps.
     pub logs: Logs,
 }
 
 impl Data {
-    /// Opens them; nothing is made before there is something to keep. Without `artifacts` the variable
-    /// says where they are, else they are beside the store.
+    /// Opens artifacts and logs; folders are created with the first write. The location of artifacts is
+    /// `artifacts`, else the environment variable, else a folder next to the store.
     pub fn open(address: &Address, artifacts: Option<&str>) -> Result<Data, ArtifactError> {
         let folder = folder(address);
         let set = || std::env::var(VARIABLE).ok().filter(|it| !it.is_empty());
@@ -36,14 +36,14 @@ impl Data {
     }
 }
 
-/// Where a store's own things are.
+/// The folder for the files that belong to a store.
 fn folder(address: &Address) -> PathBuf {
     match address {
         Address::Sqlite(path) => match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
             _ => PathBuf::from("."),
         },
-        // What is in memory is gone with the process; so are its logs.
+        // A memory store is lost at the end of the process; its logs are temporary files.
         Address::Memory => std::env::temp_dir().join(format!("stepwell-{}", std::process::id())),
         Address::Postgres { .. } => Path::new(".stepwell").to_owned(),
     }

@@ -1,4 +1,4 @@
-//! `stepwell db`: the store itself, its schema and its health.
+//! `stepwell db`: migrates and checks the store.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -12,21 +12,22 @@ use crate::store::StoreArgs;
 use crate::term::{self, Tone, count, one_line};
 use stepwell_stores::OpenMode;
 
-/// How many runs that nothing wakes are looked at.
+/// The maximum number of runs without a wake-up that `check` reads.
 const ASLEEP: usize = 100;
 
-/// The store itself: its schema and its health
+/// Migrate or check the store
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell db check
   stepwell db check --store postgresql://me@db/stepwell -o json
-  stepwell db migrate                         make it, or bring it up to date
+  stepwell db migrate                         create the store, or update its schema
 
-`check` reads everything: the database's own check, the rows against each other, and open runs that
-nothing will wake. It works while another process owns the store.
+`check` runs the integrity check of the database, compares the rows with each other, and looks for open
+runs that no timer, task, message or person can continue. `check` also works while another process owns
+the store.
 
-Exit codes: 0 all is well, 1 something is wrong or the store cannot be used, 2 wrong usage.")]
+Exit codes: 0 no problems, 1 problems found or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct DbArgs {
     #[command(subcommand)]
     command: DbCommand,
@@ -34,15 +35,15 @@ pub(crate) struct DbArgs {
 
 #[derive(Debug, Subcommand)]
 enum DbCommand {
-    /// Make the tables, or bring them up to date; what is in them stays
+    /// Create or update the tables; existing data is kept
     Migrate(CommonArgs),
-    /// Look for damage, and for runs that nothing will wake
+    /// Check for damage and for open runs that nothing can continue
     Check(CommonArgs),
 }
 
 #[derive(Debug, Args)]
 struct CommonArgs {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
 }
 
 fn migrate(on: &CommonArgs) -> Result<Exit> {
-    // Opening as owner is what migrates.
+    // Opening the store as its owner runs the migrations.
     let store = on.store.address()?.open(OpenMode::Own)?;
     let schema = store.check()?.schema;
     let text = format!("{} has schema version {schema}", on.store.shown());
@@ -95,7 +96,7 @@ fn check(on: &CommonArgs) -> Result<Exit> {
         }
         for run_id in &lost {
             let bad = paint.tone(Tone::Bad, "bad ");
-            text.push_str(&format!("{bad}  run {run_id}: nothing will wake it\n"));
+            text.push_str(&format!("{bad}  run {run_id} is open, but no timer, task, message or person can continue it\n"));
         }
         let mark = match good {
             true => paint.tone(Tone::Good, "ok  "),
@@ -103,7 +104,7 @@ fn check(on: &CommonArgs) -> Result<Exit> {
         };
         let waiting = match people.len() {
             0 => String::new(),
-            many => format!(", {many} waiting for someone"),
+            many => format!(", {many} waiting for a person or an event"),
         };
         text.push_str(&format!(
             "{mark}  {}  schema {}, {}, {} open{waiting}\n",

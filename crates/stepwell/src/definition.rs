@@ -1,11 +1,11 @@
-//! How the problems of a definition are told by commands: to people on a terminal, and to programs. What
-//! the problems are is found by the library (`stepwell::files`).
+//! Prints the problems of a definition: as text for people, and as JSON for programs. The library
+//! (`stepwell::files`) finds the problems.
 
 pub(crate) use stepwell::files::Definition;
 
 use crate::term::Paint;
 
-/// The problems with the places in the text where they are; ends with an empty line if there are any.
+/// The problems with their source lines; ends with an empty line if there are any problems.
 pub(crate) fn problems(definition: &Definition, paint: Paint) -> String {
     match definition.render(paint.0) {
         text if text.is_empty() => text,
@@ -13,7 +13,7 @@ pub(crate) fn problems(definition: &Definition, paint: Paint) -> String {
     }
 }
 
-/// The first error, and how many more there are, for programs that do not read the rest.
+/// Writes the first error and the number of further errors as JSON to standard error.
 pub(crate) fn tell_program(definition: &Definition) {
     if let Some(first) = definition.errors().next() {
         let more = match definition.counts().0 {

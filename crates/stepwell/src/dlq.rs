@@ -1,4 +1,4 @@
-//! `stepwell dlq` and `stepwell alerts`: what could not be delivered, and what someone must be told.
+//! `stepwell dlq` and `stepwell alerts`: dead letters (failed deliveries) and alerts.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ use crate::output_format::OutputFormat;
 use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
-use crate::{outbox, usage};
+use crate::{outbox, text_table, usage};
 
 /// How many dead letters are read at a time.
 const PAGE: usize = 1_000;
 
-/// Deliveries that were given up
+/// List and redrive dead letters (deliveries that failed for good)
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell dlq list
-  stepwell dlq redrive 17                     deliver it once more
+  stepwell dlq redrive 17                     put the dead letter back into the outbox
   stepwell dlq redrive --all
 
-Exit codes: 0 done, 1 there is no such letter or the store cannot be used, 2 wrong usage.")]
+Exit codes: 0 done, 1 dead letter not found or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct DlqArgs {
     #[command(subcommand)]
     command: DlqCommand,
@@ -32,17 +32,17 @@ pub(crate) struct DlqArgs {
 
 #[derive(Debug, Subcommand)]
 enum DlqCommand {
-    /// Deliveries that were given up, oldest first
+    /// List dead letters, oldest first
     List(ListArgs),
-    /// Put one, or all, back into the outbox
+    /// Put dead letters back into the outbox
     Redrive {
-        /// Its number
+        /// Id of the dead letter
         #[arg(value_name = "ID", conflicts_with = "all")]
         id: Option<i64>,
-        /// All of them
+        /// Redrive all dead letters
         #[arg(long)]
         all: bool,
-        /// How to print the answer
+        /// Output format
         #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
         output: OutputFormat,
         #[command(flatten)]
@@ -50,7 +50,7 @@ enum DlqCommand {
     },
 }
 
-/// What someone must be told
+/// List alerts
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -65,16 +65,16 @@ pub(crate) struct AlertsArgs {
 
 #[derive(Debug, Subcommand)]
 enum AlertsCommand {
-    /// Alerts, newest first
+    /// List alerts, newest first
     List(ListArgs),
 }
 
 #[derive(Debug, Args)]
 struct ListArgs {
-    /// At most this many
+    /// Maximum number of entries
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &DlqArgs) -> Result<Exit> {
         } => match (id, all) {
             (Some(id), false) => redrive(*id, *output, store),
             (None, true) => redrive_all(*output, store),
-            _ => usage("name the letter's number, or --all"),
+            _ => usage("give the id of a dead letter, or --all"),
         },
     }
 }
@@ -115,7 +115,7 @@ fn list(args: &ListArgs) -> Result<Exit> {
         term::print("no dead letters\n")?;
         return Ok(Exit::Ok);
     }
-    let head = ["ID", "SINK", "RUN", "FROM", "ATTEMPTS", "WHY"];
+    let head = ["ID", "SINK", "RUN", "FIRST SEQ", "ATTEMPTS", "REASON"];
     let rows = letters.iter().map(|letter| {
         let cells = [
             letter.no.to_string(),
@@ -127,7 +127,7 @@ fn list(args: &ListArgs) -> Result<Exit> {
         ];
         (cells, Tone::Plain)
     });
-    term::print(&term::table(head, rows.collect(), 5, term::stdout_paint()))?;
+    term::print(&text_table::render(&head, rows, 5, term::stdout_paint()))?;
     Ok(Exit::Ok)
 }
 
@@ -140,9 +140,12 @@ fn redrive(id: i64, output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
         .into_iter()
         .collect();
     if !store.redrive(id)? {
-        anyhow::bail!("there is no dead letter {id}; `stepwell dlq list` has those that there are");
+        anyhow::bail!("dead letter {id} was not found; `stepwell dlq list` shows all dead letters");
     }
-    let text = format!("{id} is in the outbox again{}", flush(&sinks, place));
+    let text = format!(
+        "dead letter {id} is in the outbox again{}",
+        flush(&sinks, place)
+    );
     say(output, &text, &json!({ "redriven": [id] }))?;
     Ok(Exit::Ok)
 }
@@ -162,18 +165,18 @@ fn redrive_all(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
             sinks.insert(letter.marker.sink);
         }
     }
-    let letters = term::count(done.len(), "letter");
-    let text = format!("{letters} in the outbox again{}", flush(&sinks, place));
+    let letters = term::count(done.len(), "dead letter");
+    let text = format!("{letters} put back into the outbox{}", flush(&sinks, place));
     say(output, &text, &json!({ "redriven": done }))?;
     Ok(Exit::Ok)
 }
 
-/// Nobody publishes here: how what is in the outbox gets out of it.
+/// The commands that deliver the outbox. `dlq` itself delivers nothing.
 fn flush(sinks: &BTreeSet<String>, place: &StoreArgs) -> String {
     let commands: Vec<String> = sinks.iter().map(|sink| outbox::how(sink, place)).collect();
     match commands.is_empty() {
         true => String::new(),
-        false => format!("; it goes out with {}", commands.join(" and ")),
+        false => format!("; deliver with {}", commands.join(" and ")),
     }
 }
 
@@ -207,6 +210,6 @@ pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {
         ];
         (cells, Tone::Warn)
     });
-    term::print(&term::table(head, rows.collect(), 1, term::stdout_paint()))?;
+    term::print(&text_table::render(&head, rows, 1, term::stdout_paint()))?;
     Ok(Exit::Ok)
 }

@@ -1,13 +1,13 @@
-//! Exit codes, in one place: scripts rely on them, so a number never changes its meaning.
+//! All exit codes. Scripts depend on them, so a number never changes its meaning.
 
 use std::process::ExitCode;
 
-/// How the command ended.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// All is well; a run succeeded, perhaps in part.
+    /// Success. A run succeeded, completely or partially.
     Ok,
-    /// A definition has errors, or the command itself could not do its work.
+    /// A definition has errors, or the command failed.
     Problems,
     /// The command line is wrong; `clap` uses the same number.
     Usage,
@@ -15,19 +15,22 @@ pub(crate) enum Exit {
     RunFailed,
     /// The run was cancelled.
     RunCancelled,
-    /// The run cannot go on by itself.
+    /// The run did not end and needs a person, an event or a worker.
     RunStuck,
-    /// Whoever has the run did not answer in time.
+    /// The process that owns the run did not answer in time.
     NoAnswer,
-    /// Ctrl-C, as shells number it.
+    /// Interrupted by Ctrl-C; 128 + SIGINT.
     Interrupted,
-    /// Nobody reads the output any more, as shells number it.
+    /// The reader of the output closed the pipe; 128 + SIGPIPE.
     BrokenPipe,
 }
 
-/// Every code with its meaning, as `stepwell --help` and `docs/cli.md` have it.
+/// Every code with its meaning, for `stepwell --help` and `docs/cli.md`.
 const ALL: [(Exit, &str); 9] = [
-    (Exit::Ok, "all is well; a run succeeded, perhaps in part"),
+    (
+        Exit::Ok,
+        "success; a run succeeded, completely or partially",
+    ),
     (
         Exit::Problems,
         "a definition has errors, a command was refused, or the store cannot be used",
@@ -37,20 +40,20 @@ const ALL: [(Exit, &str); 9] = [
     (Exit::RunCancelled, "the run was cancelled"),
     (
         Exit::RunStuck,
-        "the run did not end and cannot go on by itself",
+        "the run did not end and needs a person, an event or a worker",
     ),
     (
         Exit::NoAnswer,
-        "the process that has the run did not answer in time; the command may still be done",
+        "the process that owns the run did not answer in time; it may still execute the command",
     ),
     (
         Exit::Interrupted,
-        "interrupted: the run is kept, and the last line says how to go on",
+        "interrupted: the run is kept, and the last line shows the command that continues it",
     ),
-    (Exit::BrokenPipe, "nobody reads the output any more"),
+    (Exit::BrokenPipe, "the reader of the output closed the pipe"),
 ];
 
-/// Every code with its meaning, a line each.
+/// One line per code.
 pub(crate) fn table() -> String {
     let line = |(exit, what): &(Exit, &str)| format!("  {:>3}  {what}\n", exit.code());
     ALL.iter().map(line).collect()

@@ -1,4 +1,5 @@
-//! `stepwell explain`: the page about a code. The pages are `docs/errors`, built into the binary.
+//! `stepwell explain`: prints the page of an error code. The pages of `docs/errors` are built into the
+//! binary.
 
 use anyhow::Result;
 use clap::Args;
@@ -10,16 +11,16 @@ use crate::{term, usage};
 /// Code and page, sorted by code; `build.rs` lists them.
 const PAGES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/error_pages.rs"));
 
-/// Say what a problem or rejection code means and how to mend it
+/// Explain an error code: cause and what to do
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell explain FIELD_MISSING
-  stepwell explain            lists every code
+  stepwell explain            list all codes
 
-Exit codes: 0 printed, 2 there is no such code.")]
+Exit codes: 0 printed, 2 unknown code.")]
 pub(crate) struct ExplainArgs {
-    /// The code, as FIELD_MISSING
+    /// Error code, for example FIELD_MISSING
     code: Option<String>,
 }
 
@@ -44,14 +45,14 @@ pub(crate) fn has_page(code: &str) -> bool {
     page(&code.to_uppercase()).is_some()
 }
 
-/// The page about a code, or about the family that it is one of.
+/// The page of a code, or of its family.
 fn page(code: &str) -> Option<&'static str> {
     let find = |wanted: &str| PAGES.iter().find(|(known, _)| *known == wanted);
     let found = find(code).or_else(|| find(family(code)?));
     found.map(|(_, page)| *page)
 }
 
-/// Codes that name what the other side said have one page: a status, an exception, an SQLSTATE.
+/// Codes that contain an HTTP status, a Python exception or an SQLSTATE share one page per family.
 fn family(code: &str) -> Option<&'static str> {
     let (head, tail) = code.split_once('_')?;
     let alphanumeric = tail.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -66,7 +67,7 @@ fn family(code: &str) -> Option<&'static str> {
 fn unknown(code: &str, wanted: &str) -> String {
     let known: Vec<&str> = PAGES.iter().map(|(code, _)| *code).collect();
     let mut near: Vec<&str> = nearest(wanted, &known).into_iter().collect();
-    // Codes of the same family are the next best guess.
+    // Codes with the same first word are also suggested.
     let family = wanted.split('_').next().unwrap_or(wanted);
     let relatives = known.iter().copied().filter(|it| {
         let head = it.split('_').next();
@@ -76,8 +77,8 @@ fn unknown(code: &str, wanted: &str) -> String {
     near.extend(relatives);
     let code = quote(code);
     match near[..] {
-        [] => format!("there is no code {code}; `stepwell explain` lists all of them"),
-        _ => format!("there is no code {code}; did you mean {}?", near.join(", ")),
+        [] => format!("unknown code {code}; `stepwell explain` lists all codes"),
+        _ => format!("unknown code {code}; did you mean {}?", near.join(", ")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A plan as a picture: Graphviz and Mermaid. Names come from files, so everything is escaped.
+//! A plan as a Graphviz or Mermaid graph. Names come from files, so all text is escaped.
 
 use stepwell_kernel::plan::{Edge, Plan, Step, StepNo, WaitOn, Work};
 
@@ -8,7 +8,7 @@ use crate::term::{cut, one_line};
 /// The longest guard on an edge, in columns.
 const GUARD: usize = 60;
 
-/// What a step is at first sight; each has a shape of its own.
+/// The kind of a step in the graph; each kind has its own shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeShape {
     Work,

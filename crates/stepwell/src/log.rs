@@ -1,5 +1,5 @@
-//! What engine and stores have to say beside a command's own output: lines on standard error, from
-//! the level that `STEPWELL_LOG` names. Standard output is the command's alone.
+//! Log lines of the engine and the stores on standard error, at the level of `STEPWELL_LOG`. Standard
+//! output contains only the output of the command.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 
 use crate::term;
 
-/// The level: off, error, warn, info, debug or trace.
+/// The environment variable with the level: off, error, warn, info, debug or trace.
 const VARIABLE: &str = "STEPWELL_LOG";
 
-/// StderrWriter that wait for the tree on the terminal, while there is one.
+/// Lines that are held back while the live tree is drawn on the terminal.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 fn held() -> MutexGuard<'static, Option<Vec<String>>> {
-    // A list of lines is whole whatever happened to who wrote the last one.
+    // A list of lines stays valid even if a thread panicked while it held the lock.
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets everything that is logged from here on be seen.
+/// Installs the global log subscriber.
 pub(crate) fn install() {
     let set = std::env::var(VARIABLE).ok().filter(|it| !it.is_empty());
     let read = set.as_deref().map(str::parse::<LevelFilter>);
@@ -29,7 +29,7 @@ pub(crate) fn install() {
         Some(Ok(level)) => level,
         Some(Err(_)) | None => LevelFilter::WARN,
     };
-    // Libraries below say at finer levels what is theirs alone, addresses among it.
+    // Debug and trace lines of libraries can contain addresses, so libraries log warnings and errors only.
     let targets = Targets::new()
         .with_target("stepwell", level)
         .with_default(level.min(LevelFilter::WARN));
@@ -38,14 +38,16 @@ pub(crate) fn install() {
         .with_ansi(false)
         .with_writer(StderrWriter)
         .with_filter(targets);
-    // Nobody else installs one in this process.
+    // The only call that installs a subscriber in this process, so it cannot fail.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines));
     if let Some(Err(_)) = read {
-        tracing::warn!("{VARIABLE} is none of off, error, warn, info, debug, trace: it is warn");
+        tracing::warn!(
+            "the value of {VARIABLE} is invalid; allowed: off, error, warn, info, debug, trace; using warn"
+        );
     }
 }
 
-/// Keeps lines back while something is drawn over in place on the same terminal.
+/// Holds log lines back while the live tree redraws the same terminal.
 #[derive(Debug)]
 pub(crate) struct LogHold(());
 
@@ -66,13 +68,13 @@ impl LogHold {
 impl Drop for LogHold {
     fn drop(&mut self) {
         for line in held().take().unwrap_or_default() {
-            // With nowhere to say it, there is nobody to say it to.
+            // If standard error is closed, the lines cannot be shown anywhere.
             let _ = io::stderr().write_all(line.as_bytes());
         }
     }
 }
 
-/// Writes lines, or holds them.
+/// Writes log lines to standard error, or holds them back.
 #[derive(Clone, Copy, Debug)]
 struct StderrWriter;
 

@@ -1,5 +1,5 @@
-//! The stepwell command: one file per subcommand, and nothing in them that another program could
-//! need. Rules are the kernel's, languages the dialects', runs the engine's.
+//! The `stepwell` command: one file per subcommand. Code that other programs need belongs to the
+//! library; workflow rules belong to the kernel, languages to the dialects, runs to the engine.
 
 mod artifacts;
 mod bench;
@@ -21,6 +21,7 @@ mod schema;
 mod sink;
 mod store;
 mod term;
+mod text_table;
 mod work;
 
 use std::io::{self, Write};
@@ -33,7 +34,7 @@ use stepwell_engine::store::StoreError;
 use crate::exit::Exit;
 use crate::term::{Tone, stderr_paint};
 
-/// The engine makes and drops many small values; this allocator takes a third of the time of glibc's.
+/// The engine allocates and frees many small values; mimalloc needs a third of the time of glibc.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -57,20 +58,20 @@ struct Cli {
 
 const AFTER_HELP: &str = "\
 Examples:
-  stepwell check workflow.yaml                       find every problem
-  stepwell plan workflow.yaml                        show what it compiles to
-  stepwell run workflow.yaml --engine mock           run it, with pretended work
-  stepwell run workflow.yaml --engine mock --resume  go on where it was
-  stepwell runs list --open                          what has not ended
-  stepwell runs show RUN                             where it is, and why it is not moving
-  stepwell runs logs RUN STEP                        what a step has said
-  stepwell db check                                  whether the store is sound
-  stepwell explain STORE_HELD                        what a code means
+  stepwell check workflow.yaml                       report all problems of a definition
+  stepwell plan workflow.yaml                        show the compiled plan
+  stepwell run workflow.yaml --engine mock           run it with simulated work
+  stepwell run workflow.yaml --engine mock --resume  continue the last open run
+  stepwell runs list --open                          list the open runs
+  stepwell runs show RUN                             show the state of a run and what it waits for
+  stepwell runs logs RUN STEP                        show the output of a step
+  stepwell db check                                  check the store for damage
+  stepwell explain STORE_HELD                        explain an error code
 
-Alerts and trouble with the store are logged to standard error; the variable STEPWELL_LOG says from
-which level: off, error, warn (the default), info, debug or trace.
+Alerts and errors of the store are logged to standard error. The variable STEPWELL_LOG sets the log
+level: off, error, warn (default), info, debug or trace.
 
-`stepwell COMMAND --help` has more examples, and what the exit codes mean there.
+`stepwell COMMAND --help` shows more examples and the exit codes of a command.
 
 Exit codes:
 ";
@@ -128,7 +129,7 @@ fn main() -> ExitCode {
     outcome.unwrap_or_else(|error| report(&error, json)).into()
 }
 
-/// A command line that `clap` takes but that cannot be meant.
+/// The command line is valid for `clap` but its arguments do not fit together.
 #[derive(Debug)]
 struct Usage(String);
 
@@ -140,16 +141,16 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// An error about the command line.
+/// Returns an error about the command line (exit code 2).
 fn usage<T>(message: impl Into<String>) -> Result<T> {
     Err(Usage(message.into()).into())
 }
 
-/// The code of a wrong command line, for programs.
+/// The error code for a wrong command line in JSON output.
 const USAGE: &str = "USAGE";
 
-/// Whether the command was called with `-o json`. What `clap` refuses has no parsed arguments, and its
-/// caller is a program all the same.
+/// Whether the command was called with `-o json`. Reads the raw arguments, because a command line that
+/// `clap` rejects has no parsed arguments.
 fn wants_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
     let args: Vec<_> = args.take_while(|arg| arg != "--").collect();
     let joined = ["-ojson", "-o=json", "--output=json"];
@@ -159,10 +160,10 @@ fn wants_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
     args.iter().any(|arg| joined.iter().any(|it| arg == it)) || args.windows(2).any(apart)
 }
 
-/// An error for programs: the last line of standard error.
+/// Writes an error as JSON to the last line of standard error.
 fn tell_program(code: Option<&str>, message: &str) {
     let error = serde_json::json!({ "error": { "code": code, "message": message } });
-    // With nowhere to say it, the exit code says it.
+    // If standard error is closed, the exit code still reports the failure.
     let _ = writeln!(io::stderr(), "{error}");
 }
 
@@ -185,17 +186,17 @@ fn report(error: &anyhow::Error, json: bool) -> Exit {
         return exit;
     }
     let head = stderr_paint().tone(Tone::Bad, "error:");
-    // With nowhere to say it, the exit code says it.
+    // If standard error is closed, the exit code still reports the failure.
     let _ = writeln!(io::stderr(), "{head} {error:#}");
     if let Some(code) = code {
-        let hint = format!("`stepwell explain {code}` says what to do");
+        let hint = format!("run `stepwell explain {code}` for the cause and what to do");
         let hint = stderr_paint().tone(Tone::Dim, &hint);
         let _ = writeln!(io::stderr(), "{hint}");
     }
     exit
 }
 
-/// The code of an error that has one, and a page.
+/// The error code of the first error in the chain that has a code.
 fn code_of(error: &anyhow::Error) -> Option<String> {
     let known = |cause: &(dyn std::error::Error + 'static)| {
         let store = cause.downcast_ref::<StoreError>();

@@ -1,4 +1,4 @@
-//! `stepwell outbox`: what waits to be delivered, and a way to deliver it without running anything.
+//! `stepwell outbox`: lists pending deliveries, and delivers them without running a workflow.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::runs::say;
 use crate::sink::{SinkArgs, flag};
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
-use crate::usage;
+use crate::{text_table, usage};
 
-/// Deliveries that wait
+/// List and deliver pending deliveries
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,11 +24,11 @@ Examples:
   stepwell outbox flush --sink hook=webhook:https://example.com/events
   stepwell outbox flush --sink hook=webhook:https://example.com/events --timeout 300
 
-Events wait under the name of the sink that they were committed for: NAME must be the same, the
-address may be another. On SQLite nobody else may own the store; who does publishes itself.
+Pending deliveries belong to the sink NAME with which they were committed: use the same NAME; the
+address may differ. `flush` needs a SQLite store that no other process owns; the owner delivers by itself.
 
-Exit codes: 0 done, and with flush nothing is left; 1 something is left or was given up, or the
-store cannot be used; 2 wrong usage.")]
+Exit codes: 0 done, and after flush no delivery is pending; 1 deliveries are pending or failed for
+good, or the store cannot be used; 2 wrong usage.")]
 pub(crate) struct OutboxArgs {
     #[command(subcommand)]
     command: OutboxCommand,
@@ -36,15 +36,15 @@ pub(crate) struct OutboxArgs {
 
 #[derive(Debug, Subcommand)]
 enum OutboxCommand {
-    /// How much waits for each sink, and since when
+    /// List the number of pending deliveries and the oldest time for each sink
     List {
-        /// How to print it
+        /// Output format
         #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
         output: OutputFormat,
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Deliver what waits
+    /// Deliver pending deliveries
     Flush(FlushArgs),
 }
 
@@ -52,10 +52,10 @@ enum OutboxCommand {
 struct FlushArgs {
     #[command(flatten)]
     sinks: SinkArgs,
-    /// For how many seconds at most
+    /// Maximum time in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -85,7 +85,7 @@ fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if waiting.is_empty() {
-        term::print("nothing waits\n")?;
+        term::print("no pending deliveries\n")?;
         return Ok(Exit::Ok);
     }
     let rows = waiting.into_iter().map(|(sink, count, since)| {
@@ -93,14 +93,14 @@ fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
         ([one_line(&sink), count.to_string(), since], Tone::Plain)
     });
     let head = ["SINK", "WAITING", "SINCE"];
-    term::print(&term::table(head, rows.collect(), 0, term::stdout_paint()))?;
+    term::print(&text_table::render(&head, rows, 0, term::stdout_paint()))?;
     Ok(Exit::Ok)
 }
 
 fn flush(args: &FlushArgs) -> Result<Exit> {
     let names = args.sinks.names()?;
     if names.is_empty() {
-        return usage("name where it goes: --sink NAME=webhook:https://…");
+        return usage("a sink is required: --sink NAME=webhook:https://…");
     }
     args.sinks.check()?;
     let store = args.store.own_existing()?;
@@ -116,14 +116,16 @@ fn flush(args: &FlushArgs) -> Result<Exit> {
     let rest: u64 = left.iter().map(|(_, count)| count).sum();
     let sent = waited.saturating_sub(rest + given_up);
     let mut text = match waited {
-        0 => "nothing waits".to_owned(),
+        0 => "no pending deliveries".to_owned(),
         _ => format!("{} delivered", deliveries(sent)),
     };
     if given_up > 0 {
-        text.push_str(&format!(", {given_up} given up (`stepwell dlq list`)"));
+        text.push_str(&format!(
+            ", {given_up} failed for good (`stepwell dlq list`)"
+        ));
     }
     for (sink, count) in &left {
-        text.push_str(&format!(", {count} left for {sink}"));
+        text.push_str(&format!(", {count} still pending for {sink}"));
     }
     let by_sink: Vec<Json> = left
         .iter()
@@ -137,7 +139,7 @@ fn flush(args: &FlushArgs) -> Result<Exit> {
     })
 }
 
-/// How many dead letters sinks have.
+/// The number of dead letters of these sinks.
 fn dead(store: &dyn Store, names: &[String]) -> Result<u64> {
     let letters = store.dead_letters(usize::MAX >> 1)?;
     let ours = letters.iter().filter(|it| names.contains(&it.marker.sink));
@@ -151,22 +153,22 @@ fn deliveries(number: u64) -> String {
     }
 }
 
-/// What is left, and how it goes out.
+/// One line per sink with pending deliveries and the command that delivers them.
 pub(crate) fn left(left: &[(String, u64)], place: &StoreArgs, durable: bool) -> Vec<String> {
     let line = |(sink, count): &(String, u64)| {
-        let what = format!("{} to {sink} not made", deliveries(*count));
+        let what = format!("{} to {sink} pending", deliveries(*count));
         match durable {
             true => format!(
-                "{what}; the next run with the same --sink makes them, or: {}",
+                "{what}; the next run with the same --sink delivers them, or use: {}",
                 how(sink, place)
             ),
-            false => format!("{what}, and lost: this store was only in memory"),
+            false => format!("{what} and lost, because the store was in memory"),
         }
     };
     left.iter().map(line).collect()
 }
 
-/// The command that delivers what waits for a sink.
+/// The command that delivers the pending deliveries of a sink.
 pub(crate) fn how(sink: &str, place: &StoreArgs) -> String {
     format!("stepwell outbox flush{}{}", flag(sink), place.flag())
 }

@@ -1,4 +1,4 @@
-//! `stepwell plan`: the net that a definition compiles to.
+//! `stepwell plan`: shows the net that a definition compiles to.
 
 use std::io::{self, Write};
 
@@ -14,6 +14,7 @@ use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::graph;
 use crate::term::{self, Paint, Tone, cut, duration, one_line, pad, width};
+use crate::text_table;
 
 /// Show the net that a definition compiles to
 #[derive(Debug, Args)]
@@ -26,25 +27,25 @@ Examples:
 
 Exit codes: 0 printed, 1 the definition has errors, 2 wrong usage.")]
 pub(crate) struct PlanArgs {
-    /// The definition; `-` reads standard input
+    /// File with the definition; `-` reads standard input
     #[arg(value_name = "FILE")]
     file: String,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = PlanFormat::Table)]
     output: PlanFormat,
-    /// As a Graphviz graph
+    /// Print a Graphviz graph
     #[arg(long, conflicts_with_all = ["output", "mermaid"])]
     dot: bool,
-    /// As a Mermaid flowchart
+    /// Print a Mermaid flowchart
     #[arg(long, conflicts_with = "output")]
     mermaid: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PlanFormat {
-    /// For people
+    /// Table for people
     Table,
-    /// The net and its hash, for programs
+    /// JSON for programs: the net and its hash
     Json,
 }
 
@@ -113,8 +114,8 @@ fn head(plan: &Plan, paint: Paint) -> String {
     }
     if plan.net().steps.iter().any(|step| step.undo.is_some()) {
         let after = match policy.undo_mode {
-            UndoMode::Continue => "go on with the others",
-            UndoMode::Stop => "stop undoing",
+            UndoMode::Continue => "continue with the other undos",
+            UndoMode::Stop => "stop the compensation",
         };
         fact("failed undo", after.to_owned());
     }
@@ -155,29 +156,17 @@ fn table(plan: &Plan, paint: Paint) -> String {
         ];
         rows.push(row.map(|cell| cut(&cell, 48)));
     }
-    // What no step has needs no column.
+    // A column without values is not shown.
     let shown: Vec<usize> = (0..COLUMNS.len())
         .filter(|at| *at < 3 || rows.iter().any(|row| row[*at] != "-"))
         .collect();
-    let wide = |at: usize| {
-        let cells = rows.iter().map(|row| width(&row[at]));
-        cells.max().unwrap_or(0).max(width(COLUMNS[at]))
+    let head: Vec<&str> = shown.iter().map(|at| COLUMNS[*at]).collect();
+    let cells = |row: &[String; 9]| {
+        let cells: Vec<String> = shown.iter().map(|at| row[*at].clone()).collect();
+        (cells, Tone::Plain)
     };
-    let widths: Vec<usize> = shown.iter().map(|at| wide(*at)).collect();
-    let line = |cells: &dyn Fn(usize) -> String| {
-        let cells = shown
-            .iter()
-            .zip(&widths)
-            .map(|(at, columns)| pad(&cells(*at), *columns));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let heading = line(&|at| COLUMNS[at].to_owned());
-    let mut text = format!("\n{}\n", paint.tone(Tone::Dim, &heading));
-    for row in &rows {
-        text.push_str(&line(&|at| row[at].clone()));
-        text.push('\n');
-    }
-    text
+    let rows: Vec<_> = rows.iter().map(cells).collect();
+    format!("\n{}", text_table::render(&head, rows, 0, paint))
 }
 
 fn edges(plan: &Plan, paint: Paint) -> String {
@@ -203,7 +192,7 @@ fn edges(plan: &Plan, paint: Paint) -> String {
     text
 }
 
-/// What a step does, in a few words.
+/// A short description of the work of a step.
 pub(crate) fn work(step: &Step) -> String {
     let what = match &step.work {
         Work::Task {
@@ -234,13 +223,13 @@ pub(crate) fn work(step: &Step) -> String {
         marks.push("gate".to_owned());
     }
     if step.completion == Completion::Manual {
-        marks.push("manual end".to_owned());
+        marks.push("manual completion".to_owned());
     }
     if let Some(each) = &step.each {
         let most = match (&each.mode, &each.max_in_flight) {
-            (LoopMode::Sequential, _) => "one by one".to_owned(),
-            (LoopMode::Parallel, MaxInFlight::Fixed(most)) => format!("{most} at a time"),
-            (LoopMode::Parallel, MaxInFlight::Computed(_)) => "several at a time".to_owned(),
+            (LoopMode::Sequential, _) => "sequential".to_owned(),
+            (LoopMode::Parallel, MaxInFlight::Fixed(most)) => format!("max {most} in parallel"),
+            (LoopMode::Parallel, MaxInFlight::Computed(_)) => "parallel".to_owned(),
         };
         marks.push(format!("loop {most}"));
     }
@@ -282,7 +271,7 @@ fn retry(retry: &RetryPolicy) -> String {
             format!(", {} ×{}", duration(backoff.initial_ms), backoff.multiplier)
         }
     };
-    format!("{} tries{pace}", retry.max_executions)
+    format!("{} attempts{pace}", retry.max_executions)
 }
 
 fn on_failure(step: &Step) -> String {
@@ -294,7 +283,7 @@ fn on_failure(step: &Step) -> String {
         OnFailure::Hold { timeout_ms } => format!("hold {}", duration(timeout_ms)),
     };
     match step.each.as_ref().map(|each| each.on_failure) {
-        Some(OnLoopFailure::Continue) => format!("{what}; items go on"),
+        Some(OnLoopFailure::Continue) => format!("{what}; other items continue"),
         _ => what,
     }
 }

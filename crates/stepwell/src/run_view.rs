@@ -1,4 +1,4 @@
-//! A run as a store has it, read without an engine: nobody need be running.
+//! Reads the state of a run from the store, without an engine.
 
 use std::ops::Deref;
 
@@ -9,7 +9,7 @@ use stepwell_kernel::event::{Body, Event, WaitKind};
 
 use crate::run::tree::Live;
 
-/// A run as it is in a store, with all its events.
+/// The state and all events of a run, read from the store.
 #[derive(Debug)]
 pub(crate) struct RunView {
     logged: LoggedRun,
@@ -34,7 +34,7 @@ impl RunView {
         Ok(view)
     }
 
-    /// Reads what has happened since; returns the number of new events.
+    /// Reads and applies new events; returns their number.
     pub(crate) fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
         let unread = self.logged.catch_up(store)?;
         let count = unread.len();
@@ -42,7 +42,7 @@ impl RunView {
         Ok(count)
     }
 
-    /// As it is drawn.
+    /// The form in which the tree draws a run.
     pub(crate) fn live(&self) -> Live<'_> {
         Live {
             plan: &self.plan,
@@ -50,7 +50,7 @@ impl RunView {
         }
     }
 
-    /// The ids of the runs that this one's steps have waited for, as its log has them.
+    /// The ids of the child runs that steps of this run have waited for, in log order.
     pub(crate) fn child_ids(&self) -> Vec<String> {
         self.events.iter().filter_map(child_id).collect()
     }
@@ -67,8 +67,8 @@ pub(crate) fn child_id(event: &Event) -> Option<String> {
     }
 }
 
-/// The runs below a run: those it started, those they started. A child that is asked for and not there
-/// yet is only a name.
+/// The child runs of a run, and their child runs. A child run that is requested but not created yet has
+/// only an id.
 #[derive(Debug, Default)]
 pub(crate) struct ChildRuns {
     pub(crate) ids: Vec<String>,

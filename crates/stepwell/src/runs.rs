@@ -1,4 +1,5 @@
-//! `stepwell runs`: look at runs and send them commands, on any store, whoever owns it.
+//! `stepwell runs`: shows runs and sends commands to runs. Works on every store, also while another
+//! process owns it.
 
 mod events;
 mod list;
@@ -29,14 +30,14 @@ use send::Sent;
 pub(crate) use send::Refused;
 pub(crate) use why::waits_for_someone;
 
-/// Look at runs and send them commands
+/// Show runs and send commands to runs
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell runs list --open
-  stepwell runs show RUN                      its steps, and why it is not moving
-  stepwell runs events RUN --follow           its log as JSON lines
-  stepwell runs logs RUN fetch                what a step has said
+  stepwell runs show RUN                      the steps of a run and what the run waits for
+  stepwell runs events RUN --follow           the event log as JSON lines
+  stepwell runs logs RUN fetch                the output of a step
   stepwell runs approve RUN
   stepwell runs pause RUN
   stepwell runs cancel RUN --compensate --reason 'wrong customer'
@@ -45,12 +46,12 @@ Examples:
   stepwell runs signal RUN UPDATE_PARAMS --payload '{\"params\": {\"limit\": 5}}' --reason why
   stepwell runs signal --event payment.received --id evt-17 --key order-42
 
-Reading works while another process runs on the store. A command goes to the process that owns the
-SQLite store, or that has the run on PostgreSQL, which answers it; where nobody does, it is decided
-here. Nothing is executed here: `stepwell resume RUN` goes on with a run.
+Reading works while another process uses the store. A command is sent to the process that owns the
+SQLite store, or that owns the run on PostgreSQL, and this process answers. If there is no owner, the
+command is decided here. No step is executed here: `stepwell resume RUN` continues a run.
 
-Exit codes: 0 done, 1 refused, no such run, or the store cannot be used, 2 wrong usage, 6 whoever
-has the run did not answer in time: the command lies there and may still be done.")]
+Exit codes: 0 done, 1 refused, run not found, or the store cannot be used, 2 wrong usage, 6 the owner of
+the run did not answer in time: the command stays in its mailbox and may still be executed.")]
 pub(crate) struct RunsArgs {
     #[command(subcommand)]
     command: RunsCommand,
@@ -62,33 +63,33 @@ enum RunsCommand {
     Show(show::ShowArgs),
     Events(events::EventsArgs),
     Logs(logs::LogsArgs),
-    /// Approve a run whose definition asks for that before it starts
+    /// Approve a run whose definition requires an approval before the start
     Approve(RunTargetArgs),
-    /// Let nothing new start; what is in flight ends
+    /// Pause a run: start no new work; work in flight continues to its end
     Pause(RunTargetArgs),
-    /// Let a paused run go on
+    /// Resume a paused run
     Resume(RunTargetArgs),
-    /// Stop a run for good
+    /// Cancel a run
     Cancel {
-        /// Undo what was done
+        /// Undo the completed steps
         #[arg(long)]
         compensate: bool,
         #[command(flatten)]
         on: RunTargetArgs,
     },
-    /// Repeat a run that has ended as a new one, or with --step a failed step
+    /// Repeat an ended run as a new run, or retry a failed step with --step
     Retry {
-        /// The step
+        /// Step id
         #[arg(long, value_name = "STEP")]
         step: Option<String>,
         #[command(flatten)]
         on: RunTargetArgs,
     },
-    /// Pass a step over
+    /// Skip a step
     Skip {
         #[command(flatten)]
         on: RunTargetArgs,
-        /// The step
+        /// Step id
         #[arg(value_name = "STEP")]
         step: String,
     },
@@ -96,17 +97,17 @@ enum RunsCommand {
     Complete {
         #[command(flatten)]
         on: RunTargetArgs,
-        /// The step
+        /// Step id
         #[arg(value_name = "STEP")]
         step: String,
-        /// What became of it
+        /// Result of the step
         #[arg(long, value_enum)]
         outcome: CompletionWord,
-        /// What came of it, as JSON
+        /// Output of the step, as JSON
         #[arg(long, value_name = "JSON", default_value = "null")]
         output_json: String,
     },
-    /// Send a signal of the contract, or an event from outside
+    /// Send a signal to a run, or deliver an external event
     Signal(SignalArgs),
 }
 
@@ -122,29 +123,29 @@ enum CompletionWord {
     Cancelled,
 }
 
-/// A run and who sends it something.
+/// A run and the options of the sender.
 #[derive(Debug, Args)]
 struct RunTargetArgs {
-    /// The run's id
+    /// Run id
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
     by: SenderArgs,
 }
 
-/// Who sends something, and how.
+/// Options of commands that are sent to a run.
 #[derive(Debug, Args)]
 struct SenderArgs {
-    /// Who does this, for the log [default: the variable USER]
+    /// Name of the sender, for the log [default: the variable USER]
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
-    /// Why, for the log
+    /// Reason, for the log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// How many seconds to wait for the process that has the run
+    /// Maximum time in seconds to wait for the owner of the run
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     timeout: u64,
-    /// How to print the answer
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -153,23 +154,23 @@ struct SenderArgs {
 
 #[derive(Debug, Args)]
 struct SignalArgs {
-    /// The run's id; not needed for an event with --key
+    /// Run id; not needed for an event with --key
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// The signal: PAUSE, RESUME, CANCEL, RETRY_STEP, RETRY_RUN, SKIP_STEP, UPDATE_PARAMS,
+    /// Signal type: PAUSE, RESUME, CANCEL, RETRY_STEP, RETRY_RUN, SKIP_STEP, UPDATE_PARAMS,
     /// INJECT_OVERRIDE, UPDATE_TARGET or EMERGENCY_STOP
     #[arg(value_name = "TYPE")]
     signal: Option<String>,
-    /// What it says, as JSON
+    /// Payload, as JSON
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
-    /// An event of this type from outside, instead of a signal
+    /// Type of an external event, instead of a signal
     #[arg(long, value_name = "TYPE", conflicts_with = "signal")]
     event: Option<String>,
-    /// The signal's or event's own id: sent twice, it counts once
+    /// Id of the signal or event; a repeated id is processed once
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// For the run that waits for this key (the business key of a linear run, else a run's id)
+    /// Deliver to the run that waits for this key (the business key of a linear run, else a run id)
     #[arg(long, value_name = "KEY", requires = "event", conflicts_with = "run")]
     key: Option<String>,
     #[command(flatten)]
@@ -182,7 +183,7 @@ impl SenderArgs {
         let id = self.actor.clone().or_else(user);
         Actor {
             id: id.unwrap_or_else(|| "cli".to_owned()),
-            // Whoever may write the store may do everything with what is in it.
+            // A user with write permission for the store may change every run in it.
             role: Role::Admin,
             tenant: None,
         }
@@ -211,15 +212,20 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
         RunsCommand::Events(args) => events::run(args),
         RunsCommand::Logs(args) => logs::run(args),
         RunsCommand::Approve(on) => approve(on),
-        RunsCommand::Pause(on) => signal(on, "PAUSE", json!({}), "paused"),
-        RunsCommand::Resume(on) => signal(on, "RESUME", json!({}), "goes on"),
+        RunsCommand::Pause(on) => signal(on, "PAUSE", json!({}), "is paused"),
+        RunsCommand::Resume(on) => signal(on, "RESUME", json!({}), "is resumed"),
         RunsCommand::Cancel { compensate, on } => cancel(on, *compensate),
         RunsCommand::Retry { step, on } => match step {
-            Some(step) => signal(on, "RETRY_STEP", json!({ "stepId": step }), "retries"),
-            None => signal(on, "RETRY_RUN", json!({}), "repeated"),
+            Some(step) => signal(
+                on,
+                "RETRY_STEP",
+                json!({ "stepId": step }),
+                "retries the step",
+            ),
+            None => signal(on, "RETRY_RUN", json!({}), "is repeated"),
         },
         RunsCommand::Skip { on, step } => {
-            signal(on, "SKIP_STEP", json!({ "stepId": step }), "skips")
+            signal(on, "SKIP_STEP", json!({ "stepId": step }), "skips the step")
         }
         RunsCommand::Complete {
             on,
@@ -242,7 +248,7 @@ fn approve(on: &RunTargetArgs) -> Result<Exit> {
         if view.plan.policy().needs_approval {
             return Ok(Command::ApproveRun { actor });
         }
-        let what = "its definition asks for no approval of the run";
+        let what = "the definition of the run requires no approval";
         Err(Rejection::new(Code::InvalidTransition, what).into())
     })?;
     answer(&on.by, &on.run, "APPROVE", "is approved", &sent, None)
@@ -254,7 +260,7 @@ fn cancel(on: &RunTargetArgs, compensate: bool) -> Result<Exit> {
         reason: on.by.reason.clone(),
         compensate,
     };
-    tell(&on.by, &on.run, "CANCEL", "stops", command)
+    tell(&on.by, &on.run, "CANCEL", "is being cancelled", command)
 }
 
 fn complete(on: &RunTargetArgs, step: &str, outcome: CompletionWord, output: &str) -> Result<Exit> {
@@ -284,7 +290,7 @@ fn complete(on: &RunTargetArgs, step: &str, outcome: CompletionWord, output: &st
             output,
         })
     })?;
-    answer(&on.by, &on.run, "COMPLETE", "answered", &sent, None)
+    answer(&on.by, &on.run, "COMPLETE", "has the answer", &sent, None)
 }
 
 fn from_outside(args: &SignalArgs) -> Result<Exit> {
@@ -296,11 +302,13 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
         (Some(run), Some(signal), None) => {
             let name = signal.to_uppercase();
             let command = args.by.signal(args.id.as_deref(), &name, payload);
-            tell(&args.by, run, &name, "has the signal", command)
+            tell(&args.by, run, &name, "received the signal", command)
         }
         (run, None, Some(event_type)) => {
             let Some(event_id) = args.id.clone() else {
-                return usage("an event needs --id: delivered twice, it counts once");
+                return usage(
+                    "an event needs --id ID, so that a repeated delivery is processed once",
+                );
             };
             let command = Command::DeliverEvent {
                 event_id: event_id.clone(),
@@ -308,7 +316,7 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
                 payload: payload.clone(),
             };
             match (run, &args.key) {
-                (Some(run), _) => tell(&args.by, run, event_type, "has the event", command),
+                (Some(run), _) => tell(&args.by, run, event_type, "received the event", command),
                 (None, Some(key)) => {
                     let event = OutsideEvent {
                         id: event_id,
@@ -319,20 +327,25 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
                     };
                     deliver(&args.by, &event)
                 }
-                (None, None) => usage("whom is the event for? Name a RUN, or a --key"),
+                (None, None) => {
+                    usage("the receiver of the event is missing: give RUN or --key KEY")
+                }
             }
         }
-        _ => usage("name a RUN and a signal's TYPE, or an --event with its --id"),
+        _ => usage("give RUN and a signal TYPE, or --event TYPE with --id ID"),
     }
 }
 
 fn deliver(by: &SenderArgs, event: &OutsideEvent) -> Result<Exit> {
     let (delivered, to) = send::deliver(&by.store, event)?;
     let (word, text) = match (delivered, &to) {
-        (Delivered::ToRun(_), Some(run)) => ("TO_RUN", format!("{run} has the event")),
-        (Delivered::ToRun(_), None) => ("TO_RUN", "a run has the event".to_owned()),
-        (Delivered::Kept, _) => ("KEPT", "nobody waits for it yet; it is kept".to_owned()),
-        (Delivered::Again, _) => ("AGAIN", "it had been delivered before".to_owned()),
+        (Delivered::ToRun(_), Some(run)) => ("TO_RUN", format!("{run} received the event")),
+        (Delivered::ToRun(_), None) => ("TO_RUN", "a run received the event".to_owned()),
+        (Delivered::Kept, _) => (
+            "KEPT",
+            "no run waits for the event yet; the event is kept".to_owned(),
+        ),
+        (Delivered::Again, _) => ("AGAIN", "the event was already delivered".to_owned()),
     };
     let json = json!({ "eventId": event.id, "delivered": word, "runId": to });
     say(by.output, &text, &json)?;
@@ -356,18 +369,18 @@ fn answer(
     sent: &Sent,
     signal_id: Option<&str>,
 ) -> Result<Exit> {
-    // Its id follows from the signal's, whoever has decided it.
+    // The id of the new run is derived from the id of the signal.
     let repeated = signal_id
         .filter(|_| name == "RETRY_RUN" && *sent != Sent::Unanswered)
         .map(|id| run_id_for(&format!("{run}|RETRY_RUN|{id}")));
     let text = match (sent, &repeated) {
         (Sent::Unanswered, _) => format!(
-            "{run}: the process that has it did not answer within {} s; the command lies in its \
-             mailbox and may still be done (`stepwell runs show {run}`)",
+            "{run}: the owner of the run did not answer within {} s; the command is in its mailbox \
+             and may still be executed (check with `stepwell runs show {run}`)",
             by.timeout
         ),
         (_, Some(repeated)) => format!("{run} is repeated as {repeated}"),
-        (Sent::Before, None) => format!("{run}: that had been done before"),
+        (Sent::Before, None) => format!("{run}: the command was already executed before"),
         (Sent::Done, None) => format!("{run} {done}"),
     };
     let word = match sent {
@@ -384,7 +397,7 @@ fn answer(
     })
 }
 
-/// One thing, for people or for programs.
+/// Prints one message as text or as JSON.
 pub(crate) fn say(output: OutputFormat, text: &str, json: &Json) -> Result<()> {
     let text = match output {
         OutputFormat::Human => term::one_line(text),
@@ -396,7 +409,7 @@ pub(crate) fn say(output: OutputFormat, text: &str, json: &Json) -> Result<()> {
 
 fn read_json(flag: &str, text: &str) -> Result<Json> {
     let read = serde_json::from_str(text);
-    match read.with_context(|| format!("{flag} is not JSON")) {
+    match read.with_context(|| format!("{flag} is not valid JSON")) {
         Ok(json) => Ok(json),
         Err(error) => usage(format!("{error:#}")),
     }

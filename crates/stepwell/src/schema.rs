@@ -20,14 +20,14 @@ use crate::{term, usage};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stepwell schema                          lists them
-  stepwell schema definitions/playbook     prints one
-  stepwell schema --all schemas            writes all of them")]
+  stepwell schema                          list all schemas
+  stepwell schema definitions/playbook     print one schema
+  stepwell schema --all schemas            write all schemas")]
 pub(crate) struct SchemaArgs {
-    /// Which one, as `definitions/playbook`
+    /// Name of the schema, for example `definitions/playbook`
     #[arg(conflicts_with = "all")]
     name: Option<String>,
-    /// Write every schema below this directory
+    /// Write all schemas to this directory
     #[arg(long, value_name = "DIR")]
     all: Option<PathBuf>,
 }
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<Exit> {
                 let hint = nearest(short, &known).map_or_else(String::new, |near| {
                     format!("; did you mean {}?", quote(near))
                 });
-                return usage(format!("there is no schema {}{hint}", quote(name)));
+                return usage(format!("unknown schema {}{hint}", quote(name)));
             };
             term::print(&pretty(schema)?)?;
         }
@@ -77,7 +77,7 @@ fn write_all(schemas: &BTreeMap<String, Json>, folder: &Path) -> Result<()> {
         let path = folder.join(format!("{name}.schema.json"));
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)
-                .with_context(|| format!("cannot make the directory {}", parent.display()))?;
+                .with_context(|| format!("cannot create the directory {}", parent.display()))?;
         }
         fs::write(&path, pretty(schema)?)
             .with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Where events go while a command runs: `--sink`, and the publishers behind it.
+//! The option `--sink`, and the publishers that deliver events to sinks while a command runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,47 +12,48 @@ use stepwell_engine::store::Store;
 
 use crate::usage;
 
-/// What bodies are signed with. Not an option: command lines are for everyone on the machine to see.
+/// The environment variable with the secret that signs bodies. Not a command-line option, because all
+/// users of a machine can see command lines.
 const SECRET: &str = "STEPWELL_SINK_SECRET";
 const SCHEME: &str = "webhook:";
 const FORM: &str = "[NAME=]webhook:https://…";
-/// How often it is looked whether the outbox is empty.
+/// How often to check whether the outbox is empty.
 const LOOK: Duration = Duration::from_millis(20);
-/// A command that ends waits for a delivery under way, and somebody waits for the command.
+/// Timeout of one delivery. A command that ends waits for the delivery in flight.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Less would be someone else's before the webhook has answered; more makes the next process wait for
-/// what a dead one had.
+/// Longer than one delivery, so that no other publisher takes it in flight; short, because the next process
+/// waits for the leases of a crashed process.
 const LEASE: Duration = Duration::from_secs(25);
-/// Failed deliveries wait for this at most, and so does who flushes.
+/// The maximum delay between attempts; `stepwell outbox flush` waits for it too.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 const BACKOFF: Duration = Duration::from_millis(200);
 
-/// Where events go.
+/// The options for sinks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SinkArgs {
-    /// Where the events go as well; may be given more than once. NAME, `webhook` if there is none, is
-    /// what the outbox knows it by: the same each time. Bodies are signed with STEPWELL_SINK_SECRET
+    /// Deliver the events to this webhook; can be repeated. NAME identifies the sink in the outbox: use
+    /// the same NAME each time (default: webhook). The secret in STEPWELL_SINK_SECRET signs the bodies
     #[arg(long = "sink", value_name = "[NAME=]webhook:URL")]
     sinks: Vec<String>,
-    /// After how many failures a delivery is given up and becomes a dead letter
+    /// Number of failed attempts after which a delivery becomes a dead letter
     #[arg(long, value_name = "N", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..))]
     sink_attempts: u32,
 }
 
 impl SinkArgs {
-    /// Whether events go nowhere.
+    /// Whether there is no sink.
     pub(crate) fn is_empty(&self) -> bool {
         self.sinks.is_empty()
     }
 
-    /// The names, each once.
+    /// The names of the sinks; an error if a name is used twice.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let mut names: Vec<String> = Vec::new();
         for text in &self.sinks {
             let (name, _) = parse(text)?;
             if names.iter().any(|it| it == name) {
                 return usage(format!(
-                    "two sinks are called {name}; give each a name: --sink NAME=webhook:https://…"
+                    "the sink name {name} is used twice; give each sink its own name: --sink NAME=webhook:https://…"
                 ));
             }
             names.push(name.to_owned());
@@ -60,7 +61,7 @@ impl SinkArgs {
         Ok(names)
     }
 
-    /// Says what is wrong with them before anything starts.
+    /// Checks the options before the command starts any work.
     pub(crate) fn check(&self) -> Result<()> {
         self.open().map(drop)
     }
@@ -85,7 +86,7 @@ impl SinkArgs {
         Ok(open)
     }
 
-    /// Starts to publish what is in the outbox for them.
+    /// Starts the publishers that deliver the outbox to the sinks.
     pub(crate) fn publish(&self, store: &Arc<dyn Store>) -> Result<SinkPublishers> {
         let config = Config {
             name: format!("stepwell-{}", uuid::Uuid::now_v7()),
@@ -93,7 +94,7 @@ impl SinkArgs {
             backoff: BACKOFF,
             max_backoff: MAX_BACKOFF,
             lease: LEASE,
-            // What is taken and not tried when the command ends would be nobody's for a while.
+            // A delivery that is taken but not tried at the end of the command would stay leased.
             batch: 1,
             seed: u64::from(std::process::id()),
             ..Config::default()
@@ -105,21 +106,21 @@ impl SinkArgs {
         })
     }
 
-    /// ` --sink …` where a command that goes on needs it. Addresses may hold secrets: they stay out.
+    /// ` --sink …` for the command that continues a run. Addresses may contain secrets and are left out.
     pub(crate) fn flags(&self) -> String {
         let names = self.names().unwrap_or_default();
         names.iter().map(|name| flag(name)).collect()
     }
 }
 
-/// ` --sink …` of one, without its address.
+/// ` --sink …` for one sink, without its address.
 pub(crate) fn flag(name: &str) -> String {
     format!(" --sink {name}={SCHEME}URL")
 }
 
-/// A name and an address.
+/// Splits a sink into name and address.
 fn parse(text: &str) -> Result<(&str, &str)> {
-    // An address may have a `=` too, but has a `:` before it.
+    // An address may contain `=` too, but only after a `:`.
     let (name, address) = match text.split_once('=') {
         Some((name, address)) if !name.contains(':') => (name, address),
         _ => ("webhook", text),
@@ -127,16 +128,16 @@ fn parse(text: &str) -> Result<(&str, &str)> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || !name.chars().all(plain) {
         return usage(format!(
-            "a sink's name has letters, digits, `-`, `_` and `.`; a sink is written as {FORM}"
+            "the name of a sink may contain letters, digits, `-`, `_` and `.`; write a sink as {FORM}"
         ));
     }
     match address.strip_prefix(SCHEME) {
         Some(address) => Ok((name, address)),
-        None => usage(format!("a sink is written as {FORM}")),
+        None => usage(format!("invalid sink; write a sink as {FORM}")),
     }
 }
 
-/// Publishers at work.
+/// Running publishers.
 #[derive(Debug)]
 pub(crate) struct SinkPublishers {
     store: Arc<dyn Store>,
@@ -145,12 +146,12 @@ pub(crate) struct SinkPublishers {
 }
 
 impl SinkPublishers {
-    /// A way to tell that there is something in the outbox.
+    /// Wakes the publishers when the outbox has new deliveries.
     pub(crate) fn notify(&self) -> Notify {
         self.publishers.notify()
     }
 
-    /// Gives what waits some time to go out, unless somebody stops it. What is left, by sink.
+    /// Delivers pending deliveries until the timeout or a stop. Returns the remaining number per sink.
     pub(crate) fn empty(self, patience: Duration, stop: &AtomicBool) -> Result<Vec<(String, u64)>> {
         let until = Instant::now() + patience;
         self.publishers.notify().notify();
@@ -164,7 +165,7 @@ impl SinkPublishers {
             Ok(())
         };
         let waited = wait();
-        // A delivery under way is waited for: nobody could say whether it arrived.
+        // Wait for the delivery in flight: its result would be unknown otherwise.
         self.publishers.stop(Duration::from_secs(1));
         waited?;
         left(&*self.store, &self.names)

@@ -1,4 +1,4 @@
-//! Which store a command works on, and how its address is shown.
+//! The option `--store`, and how the address of the store is shown.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use clap::Args;
 use stepwell_engine::store::{Result, Store, StoreError, StoreErrorKind};
 use stepwell_stores::{Address, OpenMode, without_password};
 
-/// Where runs are kept if nobody says otherwise: below the directory where the command is called.
+/// The default store, relative to the working directory.
 const DEFAULT: &str = "sqlite:.stepwell/stepwell.db";
 
-/// The default, for whoever has no `--store`.
+/// The environment variable with the store for commands without `--store`.
 const VARIABLE: &str = "STEPWELL_STORE";
 
-/// Where the runs are.
+/// The option for the store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// Where the runs are kept: sqlite:PATH, postgresql://USER:PASSWORD@HOST/DATABASE[?schema=NAME]
+    /// Store of the runs: sqlite:PATH, postgresql://USER:PASSWORD@HOST/DATABASE[?schema=NAME]
     /// or memory: [default: the variable STEPWELL_STORE, else sqlite:.stepwell/stepwell.db]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 }
 
 impl StoreArgs {
-    /// The store that was named on the command line.
+    /// The value of `--store` on the command line.
     pub(crate) fn named(&self) -> Option<&str> {
         self.store.as_deref()
     }
@@ -37,24 +37,24 @@ impl StoreArgs {
         Address::parse(&self.url())
     }
 
-    /// For reading, also beside an owner.
+    /// Opens the store for reading; also works while another process owns it.
     pub(crate) fn read(&self) -> Result<Arc<dyn Store>> {
         self.address()?.open(OpenMode::ReadOnly)
     }
 
-    /// For everything; one that must be there is not made.
+    /// Opens an existing store as its owner; does not create a store.
     pub(crate) fn own_existing(&self) -> Result<Arc<dyn Store>> {
         let address = self.address()?;
         if let Address::Sqlite(path) = &address
             && !path.exists()
         {
-            // Says that it is not there.
+            // Returns the error that the file does not exist.
             return address.open(OpenMode::ReadOnly);
         }
         address.open(OpenMode::Own)
     }
 
-    /// For commands: as owner, or where someone else is that, as a guest.
+    /// Opens the store as its owner, or as a guest if another process owns it.
     pub(crate) fn own_or_visit(&self) -> Result<(Arc<dyn Store>, OpenMode)> {
         match self.own_existing() {
             Ok(store) => Ok((store, OpenMode::Own)),
@@ -69,12 +69,12 @@ impl StoreArgs {
         }
     }
 
-    /// The store for people, without a password.
+    /// The address of the store without its password.
     pub(crate) fn shown(&self) -> String {
         without_password(&self.url())
     }
 
-    /// ` --store URL` where a command that goes on needs it.
+    /// ` --store URL` for commands that are shown to the user.
     pub(crate) fn flag(&self) -> String {
         match &self.store {
             Some(url) => format!(" --store {}", word(&without_password(url))),
@@ -83,7 +83,7 @@ impl StoreArgs {
     }
 }
 
-/// A word of a command line, as a shell takes it.
+/// Quotes one word for a shell.
 pub(crate) fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=,+~%".contains(c);
     match !text.is_empty() && text.chars().all(plain) {

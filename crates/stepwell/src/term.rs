@@ -1,37 +1,37 @@
-//! Where output goes and how it looks there: colours, widths, text made harmless.
+//! Terminal output: colours, column widths, tables and escaped text.
 //!
-//! Colours only on a terminal, and not if `NO_COLOR` is set. Everything is written through
+//! Colours are used only on a terminal and only if `NO_COLOR` is not set. All output goes through
 //! `io::Write` and never `println!`, so that a closed pipe is an error and not a panic.
 
 use std::io::{self, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthChar;
 
-/// How a piece of text is meant.
+/// The meaning of a text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Done, succeeded.
+    /// Success (green).
     Good,
-    /// Failed.
+    /// Failure (red).
     Bad,
-    /// Wants a look.
+    /// Warning (yellow).
     Warn,
-    /// Happens right now.
+    /// In progress (cyan).
     Busy,
-    /// Beside the point.
+    /// Less important (dim).
     Dim,
-    /// The point.
+    /// Important (bold).
     Strong,
-    /// As it is.
+    /// No colour.
     Plain,
 }
 
-/// Paints text, or leaves it.
+/// Adds colours to text if the flag is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paint(pub(crate) bool);
 
 impl Paint {
-    /// `text` in a tone.
+    /// `text` in the colour of a tone.
     pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Good => "32",
@@ -55,17 +55,17 @@ fn colors_wanted() -> bool {
     !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// How to paint what goes to standard output.
+/// Colours for standard output.
 pub(crate) fn stdout_paint() -> Paint {
     Paint(io::stdout().is_terminal() && colors_wanted())
 }
 
-/// How to paint what goes to standard error.
+/// Colours for standard error.
 pub(crate) fn stderr_paint() -> Paint {
     Paint(io::stderr().is_terminal() && colors_wanted())
 }
 
-/// Whether lines can be drawn over: a terminal that understands the escapes.
+/// Whether standard output is a terminal that can redraw lines.
 pub(crate) fn is_live() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
@@ -84,7 +84,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Text that came from a file, on one line and without anything that moves a cursor.
+/// Untrusted text on one line, with control and invisible characters escaped.
 pub(crate) fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -99,7 +99,7 @@ pub(crate) fn one_line(text: &str) -> String {
     out
 }
 
-/// How many columns a text takes.
+/// The width of a text in terminal columns.
 pub(crate) fn width(text: &str) -> usize {
     text.chars().filter_map(char::width).sum()
 }
@@ -110,7 +110,7 @@ pub(crate) fn pad(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(missing))
 }
 
-/// `text` cut to `columns`, with a mark where it was cut.
+/// `text` shortened to `columns`, with `…` at the end if it was shortened.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -131,40 +131,6 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     out
 }
 
-/// A table: a row of names, then one of cells for each; the tone is that of one column.
-pub(crate) fn table<const N: usize>(
-    head: [&str; N],
-    rows: Vec<([String; N], Tone)>,
-    toned: usize,
-    paint: Paint,
-) -> String {
-    let mut columns = head.map(width);
-    for (cells, _) in &rows {
-        for (column, cell) in columns.iter_mut().zip(cells) {
-            *column = (*column).max(width(cell));
-        }
-    }
-    let line = |cells: &[String; N], paint_cell: &dyn Fn(usize, &str) -> String| {
-        let padded = cells.iter().zip(columns).enumerate();
-        let cells = padded.map(|(at, (cell, columns))| match at + 1 == N {
-            true => paint_cell(at, cell),
-            false => paint_cell(at, &pad(cell, columns)),
-        });
-        let line = cells.collect::<Vec<_>>().join("  ");
-        format!("{}\n", line.trim_end())
-    };
-    let mut text = line(&head.map(str::to_owned), &|_, cell| {
-        paint.tone(Tone::Dim, cell)
-    });
-    for (cells, tone) in &rows {
-        text.push_str(&line(cells, &|at, cell| match at == toned {
-            true => paint.tone(*tone, cell),
-            false => cell.to_owned(),
-        }));
-    }
-    text
-}
-
 /// A duration for people: `120 ms`, `4.2 s`, `3 min 20 s`, `2 h 5 min`.
 pub(crate) fn duration(millis: u64) -> String {
     let (seconds, minutes, hours) = (millis / 1000, millis / 60_000, millis / 3_600_000);
@@ -182,7 +148,7 @@ pub(crate) fn duration(millis: u64) -> String {
     }
 }
 
-/// Time since the start, for the margin: `00:00.000`, `1:02:03.000`.
+/// Time since the start: `00:00.000`, `1:02:03.000`.
 pub(crate) fn stamp(millis: u64) -> String {
     let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
     let (seconds, milli) = (millis / 1000 % 60, millis % 1000);

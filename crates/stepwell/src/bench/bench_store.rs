@@ -1,4 +1,4 @@
-//! Where a bench keeps its store: a new file or schema, which is removed afterwards.
+//! The store of a benchmark: a new file or schema, which is deleted afterwards.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use stepwell_stores::sqlite::{Durability, SqliteOptions, SqliteStore};
 use super::SyncMode;
 use crate::usage;
 
-/// Where the stores are made.
+/// The kind and location of the store.
 #[derive(Debug)]
 pub(super) enum BenchStore {
     Memory,
@@ -42,7 +42,7 @@ impl BenchStore {
             && path.exists()
         {
             return usage(format!(
-                "{} exists; the bench wants a new file, and removes it afterwards",
+                "{} already exists; the benchmark needs a new file, which it deletes afterwards",
                 path.display()
             ));
         }
@@ -73,12 +73,12 @@ impl BenchStore {
         })
     }
 
-    /// What a sync mode is called in figures.
+    /// The sync mode, as shown in results.
     pub(super) fn sync(&self) -> String {
         match self {
             BenchStore::Memory => "none (memory)".into(),
             BenchStore::Sqlite { sync, .. } => format!("synchronous={}", sync.name()),
-            BenchStore::Postgres { .. } => "as the server has it".into(),
+            BenchStore::Postgres { .. } => "as configured on the server".into(),
         }
     }
 
@@ -109,12 +109,12 @@ impl BenchStore {
     }
 }
 
-/// Removes a database with the files beside it.
+/// Deletes a database with its WAL, shared-memory and lock files.
 fn remove(path: &Path) {
     for ending in ["", "-wal", "-shm", "-lock"] {
         let mut name = path.as_os_str().to_owned();
         name.push(ending);
-        // What is not there need not be removed.
+        // A missing file is not an error.
         let _ = std::fs::remove_file(PathBuf::from(name));
     }
 }

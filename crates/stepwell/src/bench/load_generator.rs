@@ -1,4 +1,4 @@
-//! The load: runs that are started as others end, and handlers that do nothing.
+//! Generates load: starts a new run when a run ends, and completes steps without work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use stepwell_kernel::command::Command;
 use stepwell_kernel::event::{Patch, RunContext};
 use stepwell_kernel::plan::Plan;
 
-/// What the bench and the engine's threads share.
+/// State that the benchmark and the threads of the engine share.
 #[derive(Debug)]
 pub(super) struct LoadGenerator {
     plan: Mutex<Arc<Plan>>,
     begin: Instant,
-    /// Runs that are still to be started when one ends.
+    /// Whether to start a new run when a run ends.
     more: AtomicBool,
     numbers: AtomicU64,
     tag: String,
     pub(super) steps: AtomicU64,
     pub(super) ended: AtomicU64,
-    /// From the request to the last commit, in microseconds.
+    /// Time from the start request to the last commit of each run, in microseconds.
     latencies: Mutex<Vec<u64>>,
     changed: Condvar,
     handles: Mutex<Vec<Handle>>,
@@ -54,7 +54,7 @@ impl LoadGenerator {
         *lock(&self.plan) = plan;
     }
 
-    /// Starts a run at each server in turn. The id says when.
+    /// Starts a run on the next server in turn. The run id contains the start time.
     pub(super) fn start(&self) -> Result<()> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let handles = lock(&self.handles);
@@ -77,12 +77,12 @@ impl LoadGenerator {
             ..StartRequest::default()
         };
         let plan = lock(&self.plan).clone();
-        // The answer is the run's end.
+        // The answer is not needed: `ended` counts the run.
         drop(handle.start_later(&plan, request)?);
         Ok(())
     }
 
-    /// No run is started any more.
+    /// Stops starting new runs.
     pub(super) fn stop(&self) {
         self.more.store(false, Ordering::SeqCst);
     }
@@ -91,12 +91,12 @@ impl LoadGenerator {
         self.more.store(true, Ordering::SeqCst);
     }
 
-    /// How many runs were started.
+    /// The number of started runs.
     pub(super) fn started(&self) -> u64 {
         self.numbers.load(Ordering::SeqCst)
     }
 
-    /// Waits until as many runs have ended, or for `patience`. Says whether they have.
+    /// Waits until this many runs have ended, at most for `patience`. Returns whether they have.
     pub(super) fn wait_for(&self, ended: u64, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         let mut guard = lock(&self.latencies);
@@ -112,7 +112,7 @@ impl LoadGenerator {
         true
     }
 
-    /// The latencies so far, sorted; they are counted anew.
+    /// Returns the sorted latencies and clears them.
     pub(super) fn take_latencies(&self) -> Vec<u64> {
         let mut all = std::mem::take(&mut *lock(&self.latencies));
         all.sort_unstable();
@@ -130,7 +130,7 @@ impl LoadGenerator {
         self.changed.notify_all();
         if self.more.load(Ordering::SeqCst) {
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-            // An engine that stops takes no more.
+            // An engine that is stopping accepts no more runs.
             let _ = self.start_at(handle, number);
         }
     }
@@ -140,7 +140,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A worker whose handlers do nothing, at once.
+/// A worker that completes every step immediately.
 #[derive(Debug)]
 pub(super) struct NoopWorker {
     pub(super) load: Arc<LoadGenerator>,

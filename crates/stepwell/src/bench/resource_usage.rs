@@ -1,28 +1,28 @@
-//! What this process has used: processor time by thread and of the programs that it started, memory.
-//! From `/proc`, where there is one.
+//! CPU time and memory of this process and of the programs that it started, read from `/proc`. All
+//! values are zero on systems without `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
-/// One tick of `/proc`'s processor times: `USER_HZ`, which is 100 everywhere that Linux runs.
+/// One clock tick of the CPU times in `/proc`: `USER_HZ` is 100 on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// The name of a thread whose work is not what is measured.
+/// The name of threads whose CPU time is not counted.
 pub(super) const ASIDE: &str = "bench-aside";
 
-/// Processor time that threads have used.
+/// CPU time used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuUsage {
     /// The thread that decides.
     pub(super) deciding: Duration,
-    /// All threads of this process, but for those that stand aside.
+    /// All threads of this process, except threads named [`ASIDE`].
     pub(super) process: Duration,
-    /// Programs that this process started, and what they started in turn.
+    /// Programs that this process started, including their child processes.
     pub(super) programs: Duration,
 }
 
 impl CpuUsage {
-    /// As it is now; zero where there is no `/proc`.
+    /// The current values.
     pub(super) fn now() -> CpuUsage {
         let mut cpu = CpuUsage::default();
         let mut aside = Duration::ZERO;
@@ -56,7 +56,7 @@ impl CpuUsage {
     }
 }
 
-/// What a `stat` line says; nothing where there is none.
+/// The used fields of a `stat` line; empty for an empty line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Stat {
     name: String,
@@ -84,7 +84,7 @@ impl Stat {
     }
 }
 
-/// Memory that is resident now, in bytes.
+/// Resident memory in bytes.
 pub(super) fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,5 +1,5 @@
-//! `stepwell bench tools`: steps that do real work, through the whole engine, beside the tool alone.
-//! What a step of each tool does is in `tools/measured_tool.rs`.
+//! `stepwell bench tools`: measures steps with real work in the complete engine, and compares them with
+//! the tool alone. `tools/measured_tool.rs` defines the step of each tool.
 
 mod http_server;
 mod measured_tool;
@@ -33,62 +33,62 @@ use measured_tool::{MeasuredTool, ToolSetting};
 use timed_worker::{StepTimes, TimedWorker};
 use tool_report::{CallSample, ToolFigures};
 
-/// How many steps one run has.
+/// The number of steps of one run.
 const STEPS: u32 = 10;
 
-/// How long steps run before they are measured.
+/// Warm-up time before the measurement.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// Between two looks at how far the steps are.
+/// The shortest and longest pause between two checks of the progress.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(100);
 
-/// The variable of the server that tests use.
+/// The environment variable with the PostgreSQL server of the tests.
 const TEST_SERVER: &str = "STEPWELL_TEST_POSTGRES";
 
-/// Measure steps that do real work: programs, requests, queries
+/// Measure steps with real work: programs, requests, queries
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Tools:
-  noop          a task that does nothing
-  handler       an async function in Rust that does nothing
+  noop          a no-op task
+  handler       a no-op async function in Rust
   shell         `true` in a shell
-  python        code that sets `result`, forked from an interpreter that is there
-  python-cold   the same, with an interpreter of its own for each step
-  http          a GET of 11 bytes from a server in this process, on the loopback
-  postgres      SELECT 1, on a server that you name
-  sqlite        SELECT 1, on a file
+  python        code that sets `result`, forked from a warm interpreter
+  python-cold   the same, with a new interpreter for each step
+  http          a GET of 11 bytes from a local server in this process
+  postgres      SELECT 1 on the server of --postgres
+  sqlite        SELECT 1 on a file
 
 Examples:
-  stepwell bench tools                               all of them, 8 steps at a time
-  stepwell bench tools python --at-a-time 1          how long one step takes
+  stepwell bench tools                               all tools, 8 concurrent steps
+  stepwell bench tools python --at-a-time 1          the latency of one step
   stepwell bench tools noop handler --at-a-time 1000
   stepwell bench tools postgres --postgres postgresql://localhost/bench
 
-Runs have ten steps, one after the other; as many runs go on at a time as steps are wanted. Each figure
-stands beside the tool alone, without engine, store and templates, as often at a time.
+A run has ten sequential steps; the number of concurrent runs is the number of concurrent steps. Each
+result is compared with the tool alone: no engine, store or templates, with the same concurrency.
 
 Exit codes: 0 measured, 1 a step failed or the store cannot be used, 2 wrong usage.")]
 pub(super) struct ToolsArgs {
-    /// Which; all of them if none is named
+    /// Tools; all tools if none is given
     #[arg(value_enum, value_name = "TOOL")]
     tools: Vec<MeasuredTool>,
-    /// How many steps at a time
+    /// Number of concurrent steps
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     at_a_time: u32,
-    /// How long to measure each
+    /// Duration of each measurement in seconds
     #[arg(long, value_name = "N", default_value_t = 5.0)]
     seconds: f64,
-    /// Where runs are kept: `sqlite:PATH` (a new file), `postgres://…` (a new schema), `memory:`
+    /// Store: `sqlite:PATH` (a new file), `postgres://…` (a new schema) or `memory:`
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// When a commit of SQLite is on disk
+    /// Sync mode of SQLite
     #[arg(long, value_enum, default_value_t = SyncMode::Full)]
     sync: SyncMode,
-    /// The server that `postgres` asks [default: the variable STEPWELL_BENCH_POSTGRES]
+    /// Server for the tool `postgres` [default: the variable STEPWELL_BENCH_POSTGRES]
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
 }
@@ -141,7 +141,7 @@ pub(super) fn run(args: &ToolsArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Where logs, artifacts and the databases of tools are; it goes with this.
+/// The folder for logs, artifacts and databases of tools; deleted on drop.
 struct BenchFolder(PathBuf);
 
 impl BenchFolder {
@@ -155,7 +155,7 @@ impl BenchFolder {
         let path = std::path::absolute(path)?;
         if path.exists() {
             return usage(format!(
-                "{} exists; the bench wants a new folder, and removes it afterwards",
+                "{} already exists; the benchmark needs a new folder, which it deletes afterwards",
                 path.display()
             ));
         }
@@ -166,7 +166,7 @@ impl BenchFolder {
 
 impl Drop for BenchFolder {
     fn drop(&mut self) {
-        // What cannot be removed is only in the way of the next bench, which says so.
+        // If the folder cannot be deleted, the next benchmark reports that it already exists.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -212,7 +212,7 @@ impl ToolBench {
         load.add(service.handle());
         let engine = self.measure(&load, &times);
         load.stop();
-        // Runs are left where they are: the store goes anyway.
+        // Open runs are not finished: the store is deleted afterwards.
         service.stop(Duration::from_secs(10))?;
         let engine = engine?;
         Ok(ToolFigures {
@@ -226,13 +226,13 @@ impl ToolBench {
         })
     }
 
-    /// Lets runs go through the engine for a while.
+    /// Runs the steps for the configured time and counts.
     fn measure(&self, load: &LoadGenerator, times: &StepTimes) -> Result<CallSample> {
         for _ in 0..self.at_a_time {
             load.start()?;
         }
         let steps = || load.steps.load(Ordering::Relaxed);
-        // Interpreters start, connections open, caches fill.
+        // Warm-up: interpreters start, connections open, caches fill.
         let at_a_time = u64::from(self.at_a_time);
         self.pass(self.time.min(WARM_UP), times, || steps() >= at_a_time)?;
         times.take_steps();
@@ -249,7 +249,7 @@ impl ToolBench {
         Ok(sample)
     }
 
-    /// Lets time pass, and more of it until something has become of it.
+    /// Waits for `time`, and longer until `is_enough`. Returns an error if a step fails.
     fn pass(&self, time: Duration, times: &StepTimes, is_enough: impl Fn() -> bool) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -262,7 +262,7 @@ impl ToolBench {
                 return Ok(());
             }
             if begin.elapsed() > PATIENCE {
-                bail!("no step has ended in {} s", PATIENCE.as_secs());
+                bail!("no step ended within {} s", PATIENCE.as_secs());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The workloads by name, and the plans that they run.
+//! The named workloads and their plans.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use stepwell_kernel::plan::{
 /// The event that waiting runs wait for.
 pub(super) const EVENT: &str = "bench.go";
 
-/// Who does the steps, and as what.
+/// The queue and the operation of the no-op steps.
 pub(super) const QUEUE: &str = "bench";
 pub(super) const OPERATION: &str = "noop";
 
-/// What is run.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
-    /// Steps one after the other, many runs at a time.
+    /// Sequential steps, many concurrent runs.
     Chain(u32),
-    /// Ten steps one after the other, one run at a time.
+    /// Ten sequential steps, one run at a time.
     Idle,
-    /// One step, then as many in parallel, then one.
+    /// One step, this many parallel steps, one step.
     FanOut(u32),
-    /// A loop over as many items.
+    /// A loop over this many items.
     Loop(u32),
-    /// As many runs that wait, then chains beside them, then some are woken.
+    /// This many waiting runs, then chains, then events for some of the waiting runs.
     Waiting(u32),
 }
 
-/// Names and what they mean, in the order in which `all` runs them.
+/// All workloads by name, in the order of `all`.
 pub(super) const NAMES: [(&str, Workload); 9] = [
     ("chain-1", Workload::Chain(1)),
     ("chain-3", Workload::Chain(3)),
@@ -45,7 +45,7 @@ pub(super) const NAMES: [(&str, Workload); 9] = [
 ];
 
 impl Workload {
-    /// How many steps one run has.
+    /// The number of steps of one run.
     pub(super) fn steps(self) -> u64 {
         match self {
             Workload::Chain(steps) => u64::from(steps),
@@ -130,7 +130,7 @@ fn looped(items: u32) -> Result<Plan, PlanFault> {
     Plan::new(net(vec![step], Vec::new()))
 }
 
-/// One step that waits for an event, then one that works.
+/// One step that waits for an event, then one no-op step.
 pub(super) fn waiting() -> Result<Arc<Plan>, PlanFault> {
     let wait = Work::Wait(WaitSpec {
         on: WaitOn::Event {

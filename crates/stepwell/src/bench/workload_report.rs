@@ -1,4 +1,4 @@
-//! The figures of a workload, for people and for programs.
+//! Prints the results of a workload, as text or JSON.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use stepwell_stores::bare::Bare;
 
 use super::Counters;
 
-/// The figures of a workload.
+/// The results of a workload.
 #[derive(Debug)]
 pub(super) struct WorkloadFigures {
     pub(super) workload: String,
@@ -18,7 +18,7 @@ pub(super) struct WorkloadFigures {
     pub(super) steps_per_run: u64,
     pub(super) before: Counters,
     pub(super) after: Counters,
-    /// Of whole runs, in microseconds, sorted.
+    /// Latencies of complete runs in microseconds, sorted.
     pub(super) latencies: Vec<u64>,
     pub(super) bare: Option<Bare>,
     pub(super) notes: Vec<(&'static str, f64)>,
@@ -115,7 +115,7 @@ impl WorkloadFigures {
     pub(super) fn human(&self) -> String {
         let cpu = self.after.cpu.since(self.before.cpu);
         let mut text = format!(
-            "{} on {} ({}), {} at a time{}\n",
+            "{} on {} ({}), {} concurrent runs{}\n",
             self.workload,
             self.store,
             self.sync,
@@ -132,7 +132,7 @@ impl WorkloadFigures {
         line("steps/s", format!("{:.0}", self.steps_per_second()));
         line("workflows/s", format!("{:.0}", self.runs_per_second()));
         line(
-            "a run takes",
+            "run latency",
             format!(
                 "{:.2} ms p50, {:.2} ms p99, {:.2} ms p99.9",
                 self.percentile(0.5),
@@ -143,19 +143,19 @@ impl WorkloadFigures {
         line(
             "commits",
             format!(
-                "{} of {:.1} runs each",
+                "{} with {:.1} runs each",
                 self.after.commits - self.before.commits,
                 self.appends_per_commit()
             ),
         );
         line(
-            "bytes a step",
+            "bytes per step",
             format!("{:.0} in the store", self.store_bytes_per_step()),
         );
         line(
-            "processor a step",
+            "CPU per step",
             format!(
-                "{:.1} µs deciding, {:.1} µs in all",
+                "{:.1} µs deciding, {:.1} µs total",
                 self.cpu_us(cpu.deciding),
                 self.cpu_us(cpu.process)
             ),
@@ -168,7 +168,7 @@ impl WorkloadFigures {
             line(
                 "bare store",
                 format!(
-                    "{:.0} rows/s, {:.2} ms a commit; the engine reaches {:.0} %",
+                    "{:.0} rows/s, {:.2} ms per commit; the engine reaches {:.0} %",
                     bare.rows_per_second,
                     bare.commit.as_secs_f64() * 1e3,
                     100.0 * self.steps_per_second() / bare.rows_per_second
@@ -183,7 +183,7 @@ impl WorkloadFigures {
     }
 }
 
-/// Two places are enough for any figure.
+/// Rounds to two decimal places.
 pub(super) fn round(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }

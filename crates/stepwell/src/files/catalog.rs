@@ -1,9 +1,9 @@
-//! Finds the definitions of child runs among the files around the parent's.
+//! Finds the definitions of child runs in files near the file of the parent.
 //!
-//! A child is named by its path relative to the parent's file, with or without the ending, or by
-//! the name it gives itself (`metadata.path`, `metadata.name` and the like) among the files below
-//! the parent's directory, and if it is not there, below the working directory: a project's files are
-//! spread over folders. The search is bounded, so that a run in `/` ends too.
+//! A child is named by its path relative to the file of the parent, with or without the file extension,
+//! or by the name that the child definition declares (`metadata.path`, `metadata.name` and others). Names
+//! are searched in the directory of the parent and then in the working directory, including
+//! subdirectories. The search has limits, so that it also ends in `/`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,21 +17,21 @@ use stepwell_kernel::plan::Plan;
 
 use super::{Definition, read};
 
-/// How deep below a directory is searched.
+/// How many levels of subdirectories are searched.
 const MAX_DEPTH: usize = 5;
-/// How many files are looked into.
+/// How many files are read.
 const MAX_FILES: usize = 500;
-/// How many directory entries are looked at.
+/// How many directory entries are listed.
 const MAX_ENTRIES: usize = 20_000;
 
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// The definitions in files around the parent's.
+/// A catalog of the definitions in files near the file of the parent.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// What was loaded, good or not.
+    /// Loaded files; none for a file with errors.
     plans: RefCell<HashMap<PathBuf, Option<Arc<Plan>>>>,
-    /// The names that files below a directory give themselves.
+    /// The declared names of the definitions in a directory.
     names: RefCell<HashMap<PathBuf, HashMap<String, PathBuf>>>,
 }
 
@@ -53,7 +53,7 @@ impl Catalog for Files {
     }
 }
 
-/// The path as it is written and with each ending.
+/// The path as written and with each file extension.
 fn candidates(folder: &Path, path: &str) -> Vec<PathBuf> {
     let exact = folder.join(path.strip_prefix("./").unwrap_or(path));
     let mut all = vec![exact.clone()];
@@ -87,7 +87,7 @@ impl Files {
     }
 }
 
-/// The names that files give themselves; the first file in order of path wins.
+/// The declared names with their files; for equal names the first file in path order is used.
 fn index(folder: &Path) -> HashMap<String, PathBuf> {
     let mut names = HashMap::new();
     for path in files_below(folder) {
@@ -112,7 +112,7 @@ fn own_names(root: &Node) -> Vec<String> {
     inside.into_iter().chain(outside).flatten().collect()
 }
 
-/// Definitions below a folder, breadth first, each level in order of name.
+/// The definition files in a folder and its subfolders, breadth first, sorted by name.
 fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut entries = 0;

@@ -1,4 +1,4 @@
-//! Definitions as files: reading them, whatever is at the path, and finding those that others call.
+//! Definitions as files: reads them safely, and finds the definitions of child runs.
 
 mod catalog;
 mod definition;
@@ -13,7 +13,7 @@ use stepwell_dialects::{Problem, Severity, Source, Span};
 pub use catalog::Files;
 pub use definition::{Definition, DefinitionError};
 
-/// The text at a path (`-` is standard input), or what messages call it and why it cannot be read.
+/// Reads the text at a path (`-` is standard input). The error is the name for messages and the problem.
 pub fn read(path: &str) -> Result<Source, (String, Problem)> {
     let name = if path == "-" { "<stdin>" } else { path };
     let refuse = |problem| (name.to_owned(), problem);
@@ -22,7 +22,7 @@ pub fn read(path: &str) -> Result<Source, (String, Problem)> {
 }
 
 fn bytes_at(path: &str) -> io::Result<Vec<u8>> {
-    // One byte more than is allowed: enough to know that it is too much, however long it goes on.
+    // One byte more than the limit is enough to detect a file that is too large, even an endless one.
     let most = MAX_SOURCE_BYTES as u64 + 1;
     let mut bytes = Vec::new();
     if path == "-" {
@@ -38,14 +38,14 @@ fn bytes_at(path: &str) -> io::Result<Vec<u8>> {
 
 fn unreadable(path: &str, cause: &io::Error) -> Problem {
     let (why, help) = match cause.kind() {
-        io::ErrorKind::NotFound => ("there is no such file", "check the path"),
+        io::ErrorKind::NotFound => ("the file was not found", "check the path"),
         io::ErrorKind::IsADirectory => (
             "this is a directory, not a file",
-            "name the files in it, as `DIR/*.yaml`",
+            "give the files in the directory, for example `DIR/*.yaml`",
         ),
         io::ErrorKind::PermissionDenied => (
             "no permission to read the file",
-            "check who owns it and who may read it",
+            "check the owner and the permissions of the file",
         ),
         _ => ("the file cannot be read", "check the path"),
     };
@@ -58,7 +58,7 @@ fn unreadable(path: &str, cause: &io::Error) -> Problem {
     let mut problem = error("SOURCE_UNREADABLE", message);
     let written_as_flag = path.starts_with("--");
     problem.help(if written_as_flag {
-        "this looks like an option; options stand before `--`"
+        "this looks like an option; write options before `--`"
     } else {
         help
     });

@@ -1,4 +1,4 @@
-//! `stepwell runs events`: a run's log as JSON lines, also while it grows.
+//! `stepwell runs events`: prints the event log of a run as JSON lines, also while the run is active.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -12,33 +12,33 @@ use crate::run::wire;
 use crate::run_view::RunView;
 use crate::store::StoreArgs;
 
-/// How often the store is asked for more.
+/// How often to read new events with `--follow`.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A run's log as JSON lines, in the contract's form
+/// Print the event log of a run as JSON lines
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell runs events RUN
   stepwell runs events RUN --follow           until the run has ended
-  stepwell runs events RUN --ext              also what the contract has no field for, and the hashes
+  stepwell runs events RUN --ext              with extension fields and the hash chain
   stepwell runs events RUN --after 40 | jq -c '[.runSeq, .eventType]'")]
 pub(super) struct EventsArgs {
-    /// The run's id
+    /// Run id
     #[arg(value_name = "RUN")]
     run: String,
     /// Only events after this sequence number
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     after: u64,
-    /// Also what the contract has no field for, and the hash chain
+    /// Include extension fields and the hash chain
     #[arg(long)]
     ext: bool,
-    /// Wait for more until the run has ended
+    /// Wait for new events until the run has ended
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
     store: StoreArgs,
-    /// Events are always JSON; this is taken so that every command takes it
+    /// Events are always JSON; accepted because all commands have this option
     #[arg(short, long, value_enum, hide = true)]
     output: Option<crate::output_format::OutputFormat>,
 }

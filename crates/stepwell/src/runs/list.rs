@@ -1,4 +1,4 @@
-//! `stepwell runs list`: the runs of a store, newest first.
+//! `stepwell runs list`: lists the runs of a store, newest first.
 
 use anyhow::Result;
 use clap::Args;
@@ -13,8 +13,9 @@ use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::store::{StoreArgs, word};
 use crate::term::{self, Paint, Tone, duration, one_line};
+use crate::text_table;
 
-/// The runs of a store, newest first
+/// List the runs of a store, newest first
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -32,13 +33,13 @@ pub(super) struct ListArgs {
     /// Only runs that have not ended
     #[arg(long)]
     open: bool,
-    /// At most this many
+    /// Maximum number of runs
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Only runs older than this one
+    /// Only runs older than this run
     #[arg(long, value_name = "RUN")]
     before: Option<String>,
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -69,7 +70,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit> {
         plan_id: args.plan.clone(),
         open: args.open,
         before,
-        // One more, to know whether there is another page.
+        // One row more than shown tells whether there is another page.
         limit: args.limit.saturating_add(1),
         ..RunFilter::default()
     };
@@ -87,7 +88,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit> {
             let paint = term::stdout_paint();
             let mut text = table(&runs, SystemClock.now(), paint);
             if let Some(next) = next {
-                let line = format!("more: stepwell runs list --before {}\n", word(&next));
+                let line = format!("next page: stepwell runs list --before {}\n", word(&next));
                 text.push_str(&paint.tone(Tone::Dim, &line));
             }
             term::print(&text)?;
@@ -115,7 +116,7 @@ fn table(runs: &[RunSummary], now: Time, paint: Paint) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
     }
-    let head = ["RUN", "PLAN", "STATUS", "EVENTS", "STARTED", "TOOK"];
+    let head = ["RUN", "PLAN", "STATUS", "EVENTS", "STARTED", "DURATION"];
     let rows = runs.iter().map(|run| {
         let status = match &run.head.substatus {
             Some(sub) => format!("{} ({sub})", run.head.status),
@@ -142,5 +143,5 @@ fn table(runs: &[RunSummary], now: Time, paint: Paint) -> String {
         ];
         (cells, tone)
     });
-    term::table(head, rows.collect(), 2, paint)
+    text_table::render(&head, rows, 2, paint)
 }

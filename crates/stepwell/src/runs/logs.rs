@@ -1,5 +1,5 @@
-//! `stepwell runs logs`: what the steps of a run have said, also while they say it. How the logs are
-//! kept is not known here: a [`LogReader`] has them.
+//! `stepwell runs logs`: prints step logs, also while the steps write them. The storage of the logs is
+//! behind the trait [`LogReader`].
 
 mod print;
 
@@ -26,9 +26,9 @@ use crate::term;
 use crate::work::DataArgs;
 use print::{LogPrinter, LogQuery};
 
-/// How often a log that grows is looked at.
+/// How often to read new lines with `--follow`.
 const LOOK: Duration = Duration::from_millis(200);
-/// How many lines of a failed step's log stand below a run's end.
+/// How many log lines of a failed step are shown at the end of a run.
 const TAIL: usize = 10;
 
 /// The log of one execution.
@@ -37,17 +37,17 @@ pub(crate) struct ExecutionLog {
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub(crate) step_id: String,
     pub(crate) execution: u32,
-    /// Its size: as long as that is the same, nothing was said.
+    /// The size of the log; if the size is the same, there are no new lines.
     pub(crate) bytes: u64,
 }
 
-/// Where the logs of steps are. Reading works from any process, while the log grows.
+/// Reads step logs. Works from any process, also while a step writes its log.
 pub(crate) trait LogReader {
-    /// The executions of a run that have said something, those that were silent longest first.
+    /// The executions of a run that have a log, least recently changed first.
     fn list(&self, run_id: &str) -> Result<Vec<ExecutionLog>>;
 
-    /// The lines of one execution from a place on, and the place behind the last of them. The first
-    /// place is 0; what others mean is the reader's own business.
+    /// The lines of one execution from a position on, and the position after the last line. The first
+    /// position is 0; other positions are only valid for the reader that returned them.
     fn read(
         &self,
         run_id: &str,
@@ -56,18 +56,18 @@ pub(crate) trait LogReader {
         from: u64,
     ) -> Result<(Vec<LogLine>, u64)>;
 
-    /// Where it looks, for people.
+    /// The location of the logs, for messages.
     fn place(&self) -> String;
 }
 
-/// The logs that belong to a store.
+/// Opens the logs that belong to a store.
 pub(crate) fn open(store: &StoreArgs, data: &DataArgs) -> Result<Box<dyn LogReader>> {
     let logs = data.open(&store.address()?)?.logs;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     Ok(Box::new(StoredLogs { logs, runtime }))
 }
 
-/// The logs that workers keep.
+/// The log files that workers write.
 struct StoredLogs {
     logs: Logs,
     runtime: Runtime,
@@ -104,8 +104,8 @@ impl LogReader for StoredLogs {
     }
 }
 
-/// The last lines of the step that made a run fail. A log that cannot be read must not hide why the
-/// run failed, so there are none then.
+/// The last log lines of the step that made a run fail. Returns none if the log cannot be read, so that a
+/// log error does not hide the error of the run.
 pub(crate) fn tail(reader: &dyn LogReader, failing: &Failing) -> Option<Vec<String>> {
     let (run_id, step_id) = (&failing.run_id, &failing.step_id);
     let all = reader.list(run_id).ok()?.into_iter();
@@ -116,41 +116,40 @@ pub(crate) fn tail(reader: &dyn LogReader, failing: &Failing) -> Option<Vec<Stri
     Some(lines.into_iter().skip(skip).map(|it| it.text).collect())
 }
 
-/// What the steps of a run have said
+/// Print the output of the steps of a run
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stepwell runs logs RUN                      every step, attempt by attempt
+  stepwell runs logs RUN                      all steps, by attempt
   stepwell runs logs RUN fetch                one step, with its visits and items
   stepwell runs logs RUN 'load[3]' --attempt 2
   stepwell runs logs RUN --follow             until the run has ended
   stepwell runs logs RUN fetch --tail 20
   stepwell runs logs RUN -o json | jq -r 'select(.stream == \"err\") | .text'
 
-A line is `step | text`. On a terminal what came from standard error is coloured; what the worker
-itself says is in brackets. -o json prints one object per line.
+A line is `step | text`. On a terminal, lines from standard error are coloured; notes of the worker are in
+parentheses. -o json prints one object per line.
 
-Exit codes: 0 printed, 1 no such run or step, nothing was said, or the store cannot be used, 2 wrong
-usage.")]
+Exit codes: 0 printed, 1 run, step or log not found, or the store cannot be used, 2 wrong usage.")]
 pub(super) struct LogsArgs {
-    /// The run's id
+    /// Run id
     #[arg(value_name = "RUN")]
     run: String,
-    /// Only this step; a name stands for all its visits and items
+    /// Only this step, with all its visits and items
     #[arg(value_name = "STEP")]
     step: Option<String>,
-    /// Wait for more until the run has ended
+    /// Wait for new lines until the run has ended
     #[arg(long)]
     follow: bool,
-    /// Only this attempt, from 1
+    /// Only this attempt; the first is 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     attempt: Option<u32>,
-    /// Only the last lines
+    /// Only the last N lines
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
     #[command(flatten)]
     data: DataArgs,
-    /// How to print them: human or json, which is one object per line
+    /// Output format: human, or json with one object per line
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human, hide_possible_values = true)]
     output: OutputFormat,
     #[command(flatten)]
@@ -174,7 +173,7 @@ pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
     };
     let mut printer = LogPrinter::new(&*reader, wanted);
     loop {
-        // Before the log is read: what is said until the end is then in it.
+        // Checked before the log is read, so that the last lines of the run are not missed.
         let over = !args.follow || view.state.phase.is_ended();
         let mut out = io::stdout().lock();
         printer.print(&mut out)?;
@@ -202,7 +201,7 @@ fn must_exist(view: &RunView, step: &str) -> Result<()> {
     let hint = match nearest(bare, &known) {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => format!(
-            "`stepwell runs show {}` lists them",
+            "`stepwell runs show {}` lists the steps",
             word(&view.state.run_id)
         ),
     };
@@ -210,31 +209,31 @@ fn must_exist(view: &RunView, step: &str) -> Result<()> {
     Err(Error::from(Rejection::new(Code::StepUnknown, what)).into())
 }
 
-/// Why there is nothing to print.
+/// The error for a log that does not exist.
 fn missing(args: &LogsArgs, view: &RunView, reader: &dyn LogReader) -> Refused {
     let run = &args.run;
     let whose = match (&args.step, args.attempt) {
         (Some(step), Some(attempt)) => format!("attempt {attempt} of {step}"),
         (Some(step), None) => step.clone(),
-        (None, Some(attempt)) => format!("an attempt {attempt}"),
-        (None, None) => "its steps".to_owned(),
+        (None, Some(attempt)) => format!("attempt {attempt}"),
+        (None, None) => "any step".to_owned(),
     };
     let child = args.step.as_ref().and_then(|step| child(view, step));
     let hint = match child {
         Some(child) => format!(
-            "it is a run of its own: `stepwell runs logs {}`",
+            "the step started a child run: `stepwell runs logs {}`",
             word(&child)
         ),
         None => format!(
-            "it has not run, said nothing, or its log was removed (looked in {})",
+            "the step has not run, has written nothing, or its log was deleted (searched in {})",
             reader.place()
         ),
     };
-    let text = format!("{run} has no log of {whose}; {hint}");
+    let text = format!("run {run} has no log of {whose}; {hint}");
     Refused::new("LOG_MISSING", &text)
 }
 
-/// The run that a step started last.
+/// The child run that a step started last.
 fn child(view: &RunView, step: &str) -> Option<String> {
     let wanted = view.plan.parse_step_id(step)?;
     let key = |event: &Event| match &event.body {

@@ -1,4 +1,4 @@
-//! `stepwell runs show`: a run with its steps, and why it is not moving.
+//! `stepwell runs show`: the steps of a run and what the run waits for.
 
 use anyhow::Result;
 use clap::Args;
@@ -19,21 +19,21 @@ use crate::run_view::{ChildRuns, RunView};
 use crate::store::StoreArgs;
 use crate::term::{self, Paint, Tone, one_line, pad};
 
-/// A run with its steps, and why it is not moving
+/// Show the steps of a run and what the run waits for
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell runs show RUN
-  stepwell runs show RUN --tokens             with the tokens that people complete steps with
+  stepwell runs show RUN --tokens             with the completion tokens of manual steps
   stepwell runs show RUN -o json | jq '.ext.waitsFor'")]
 pub(super) struct ShowArgs {
-    /// The run's id
+    /// Run id
     #[arg(value_name = "RUN")]
     run: String,
-    /// Show the completion tokens of steps that wait for people: whoever has one may answer
+    /// Show the completion tokens of manual steps; a token allows its holder to complete the step
     #[arg(long)]
     tokens: bool,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
@@ -108,8 +108,8 @@ fn drawing(
         fact("waits for", &reason.text);
     }
     match view.head.session {
-        Some(_) => fact("held by", "a process that works on it, or did when it died"),
-        None => fact("held by", "nobody"),
+        Some(_) => fact("owner", "a process that works on the run, or that crashed"),
+        None => fact("owner", "none"),
     }
     for (step, token) in tokens {
         fact("token", &format!("{step}  {token}"));

@@ -1,4 +1,4 @@
-//! Why a run is not moving: everything that can make it move, in words, with what someone can do.
+//! What an open run waits for, as text, with the command that continues the run.
 
 use serde_json::{Value as Json, json};
 use stepwell_dialects::words::quote;
@@ -13,7 +13,7 @@ use crate::run::phrases::waits_for;
 use crate::run_view::RunView;
 use crate::term::duration;
 
-/// Something that can make a run move.
+/// One thing that can continue a run.
 pub(super) struct Reason {
     pub(super) kind: &'static str,
     pub(super) step: Option<String>,
@@ -33,10 +33,10 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
     for source in wake_sources(plan, state) {
         let (kind, step, text) = match source {
             WakeSource::Queue if plan.policy().needs_approval && !state.approved => {
-                let text = format!("approval: `stepwell resume {run} --approve` gives it");
+                let text = format!("an approval (`stepwell runs approve {run}`)");
                 ("queue", None, text)
             }
-            WakeSource::Queue => ("queue", None, "its turn in the queue".to_owned()),
+            WakeSource::Queue => ("queue", None, "a free slot in the queue".to_owned()),
             WakeSource::Task {
                 target, visible_at, ..
             } => {
@@ -52,7 +52,7 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
             }
             WakeSource::Lease { target, .. } => {
                 let name = target_name(plan, target);
-                let text = format!("{name}: the worker that has it");
+                let text = format!("{name}: the worker that executes the step");
                 ("lease", Some(name), text)
             }
             WakeSource::Outside { step, wait } => {
@@ -79,7 +79,7 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
                 ("timer", None, format!("{}, {when}", timer(kind)))
             }
             WakeSource::Operator if state.pause.is_some() => {
-                let text = format!("an operator: it is paused (`stepwell runs resume {run}`)");
+                let text = format!("an operator: the run is paused (`stepwell runs resume {run}`)");
                 ("operator", None, text)
             }
             WakeSource::Operator => {
@@ -89,17 +89,21 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
             }
             WakeSource::Ctx { step } => {
                 let id = plan.step_id(step);
-                let text = format!("{id}: a change of ctx that lets it in");
+                let text = format!("{id}: a change of ctx that admits the token");
                 ("ctx", Some(id), text)
             }
-            WakeSource::Proceed => ("proceed", None, "the engine, which goes on".to_owned()),
+            WakeSource::Proceed => (
+                "proceed",
+                None,
+                "the engine, which continues the run".to_owned(),
+            ),
         };
         all.push(Reason { kind, step, text });
     }
     all
 }
 
-/// Whether a person can make the run move: an engine need not know of it.
+/// Whether a person, an event, a child run or a slot can continue the run, without a timer or a worker.
 pub(crate) fn waits_for_someone(view: &RunView) -> bool {
     let sources = wake_sources(&view.plan, &view.state);
     sources.iter().any(|source| {
@@ -116,11 +120,11 @@ pub(crate) fn waits_for_someone(view: &RunView) -> bool {
 
 fn timer(kind: TimerKind) -> &'static str {
     match kind {
-        TimerKind::Attempt => "the end of an attempt's time",
-        TimerKind::Wait => "the end of a wait",
-        TimerKind::Hold => "the end of a hold",
-        TimerKind::Run => "the end of the run's time",
-        TimerKind::Drain => "the end of the pause's drain",
-        TimerKind::Stall => "the end of the stall's time",
+        TimerKind::Attempt => "timeout of an attempt",
+        TimerKind::Wait => "timeout of a wait",
+        TimerKind::Hold => "timeout of a hold",
+        TimerKind::Run => "timeout of the run",
+        TimerKind::Drain => "drain timeout of the pause",
+        TimerKind::Stall => "stall timeout",
     }
 }

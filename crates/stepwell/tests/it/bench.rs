@@ -74,9 +74,9 @@ fn people_are_told_the_sync_mode_and_the_share_of_the_tool() {
     assert_eq!(call.code, 0, "{call:?}");
     for wanted in [
         "synchronous=OFF",
-        "8 at a time",
+        "8 concurrent steps",
         "steps/s",
-        "the tool alone",
+        "tool alone",
     ] {
         assert!(call.out.contains(wanted), "{wanted}: {}", call.out);
     }

@@ -34,11 +34,14 @@ fn whole_log(test_store: &TestStore) -> Vec<u64> {
 fn events_arrive(test_store: &TestStore) {
     let listener = Listener::start(0, OK);
     let out = run(test_store, &format!("hook=webhook:{}", listener.url()), &[]);
-    assert!(!out.contains("not made"), "{out}");
+    assert!(!out.contains("pending"), "{out}");
     assert_eq!(heard(&listener), whole_log(test_store));
     let signed = |it: &super::listener::Heard| it.headers.contains_key("stepwell-signature");
     assert!(listener.heard().iter().all(signed));
-    assert_eq!(test_store.good(&["outbox", "list"]), "nothing waits\n");
+    assert_eq!(
+        test_store.good(&["outbox", "list"]),
+        "no pending deliveries\n"
+    );
 }
 
 #[test]
@@ -61,7 +64,7 @@ fn delivered_later(test_store: &TestStore) {
     let sink = format!("hook=webhook:http://127.0.0.1:{port}/events?token=geheim");
     let out = run(test_store, &sink, &["--sink-attempts", "100"]);
     let how = "stepwell outbox flush --sink hook=webhook:URL";
-    assert!(out.contains("to hook not made"), "{out}");
+    assert!(out.contains("to hook pending"), "{out}");
     assert!(out.contains(how) && !out.contains("geheim"), "{out}");
     let list = test_store.good(&["outbox", "list", "-o", "json"]);
     let list: Json = serde_json::from_str(&list).unwrap();
@@ -76,7 +79,11 @@ fn delivered_later(test_store: &TestStore) {
     let done: Json = serde_json::from_str(&test_store.good(&flush)).unwrap();
     assert_eq!(done["delivered"], waiting, "{done}");
     assert_eq!(heard(&listener), whole_log(test_store));
-    assert!(test_store.good(&flush[..4]).contains("nothing waits"));
+    assert!(
+        test_store
+            .good(&flush[..4])
+            .contains("no pending deliveries")
+    );
 }
 
 #[test]
@@ -113,7 +120,7 @@ fn what_was_given_up_is_redriven_and_flushed() {
     let flush = ["outbox", "flush", "--sink"];
     let worse = test_store.call(&[&flush[..], &[&sink, "--sink-attempts", "1"]].concat());
     assert_eq!(worse.code, 1, "{}", worse.out);
-    assert!(worse.out.contains("given up"), "{}", worse.out);
+    assert!(worse.out.contains("failed for good"), "{}", worse.out);
     test_store.good(&["dlq", "redrive", "--all"]);
     let kind = Listener::start(0, OK);
     test_store.good(&[&flush[..], &[&format!("hook=webhook:{}", kind.url())]].concat());
@@ -125,7 +132,10 @@ fn what_was_given_up_is_redriven_and_flushed() {
 fn without_a_sink_nothing_waits() {
     let test_store = TestStore::sqlite("sink-none");
     test_store.good(&["run", SAGA, "--engine", "mock"]);
-    assert_eq!(test_store.good(&["outbox", "list"]), "nothing waits\n");
+    assert_eq!(
+        test_store.good(&["outbox", "list"]),
+        "no pending deliveries\n"
+    );
 }
 
 #[test]

@@ -28,12 +28,12 @@ fn steered_from_outside(test_store: &TestStore) {
     assert!(list.contains("run_a  order-saga  RUNNING"), "{list}");
     let shown = test_store.good(&["runs", "show", "run_a"]);
     assert!(
-        shown.contains("authorise-payment: the worker that has it"),
+        shown.contains("authorise-payment: the worker that executes the step"),
         "{shown}"
     );
     assert_eq!(
         test_store.good(&["runs", "pause", "run_a"]),
-        "run_a paused\n"
+        "run_a is paused\n"
     );
     assert_eq!(test_store.show("run_a")["status"], "PAUSED");
     let again = test_store.call(&["runs", "pause", "run_a"]);
@@ -162,7 +162,10 @@ fn completed_by_a_person(test_store: &TestStore) {
     let shown = test_store.good(&["runs", "show", "run_desk", "--tokens"]);
     assert!(shown.contains("token         sign  "), "{shown}");
     let health = test_store.good(&["db", "check"]);
-    assert!(health.contains("1 waiting for someone"), "{health}");
+    assert!(
+        health.contains("1 waiting for a person or an event"),
+        "{health}"
+    );
     let none = test_store.call(&[
         "runs",
         "complete",
@@ -221,7 +224,7 @@ fn a_run_is_approved_while_a_process_waits_for_that_and_while_none_does() {
     slow(&test_store, "run_c").kill();
     let needless = test_store.call(&["runs", "approve", "run_c"]);
     assert!(
-        needless.err.contains("asks for no approval"),
+        needless.err.contains("requires no approval"),
         "{}",
         needless.err
     );
@@ -246,7 +249,7 @@ fn an_event_finds_the_run_that_waits_for_its_key() {
         "--key",
     ];
     let other = test_store.good(&[&event[..], &["p-8"]].concat());
-    assert!(other.contains("it is kept"), "{other}");
+    assert!(other.contains("the event is kept"), "{other}");
     let event = [
         "runs",
         "signal",
@@ -257,8 +260,8 @@ fn an_event_finds_the_run_that_waits_for_its_key() {
         "--key",
         "p-7",
     ];
-    assert_eq!(test_store.good(&event), "run_p has the event\n");
-    assert!(test_store.good(&event).contains("before"));
+    assert_eq!(test_store.good(&event), "run_p received the event\n");
+    assert!(test_store.good(&event).contains("already delivered"));
     // Nobody had to be there: the event was all that the run waited for.
     assert_eq!(test_store.show("run_p")["status"], "COMPLETED");
     assert_eq!(

@@ -149,7 +149,7 @@ fn logs_that_are_not_there_are_said_with_a_hint() {
         (&["run_a", "shipp"], "STEP_UNKNOWN", "did you mean `ship`?"),
         (&["run_a", "zzz"], "STEP_UNKNOWN", "runs show run_a"),
         (&["run_a", "ship"], "LOG_MISSING", "no log of ship"),
-        (&["run_a", "--follow"], "LOG_MISSING", "no log of its steps"),
+        (&["run_a", "--follow"], "LOG_MISSING", "no log of any step"),
         (
             &["run_a", "ship", "--attempt", "2"],
             "LOG_MISSING",
@@ -182,7 +182,7 @@ fn a_step_that_is_a_run_of_its_own_has_its_log_there() {
     assert_eq!(call.code, 1);
     assert!(
         call.err
-            .contains("it is a run of its own: `stepwell runs logs run_")
+            .contains("the step started a child run: `stepwell runs logs run_")
     );
 }
 

@@ -1,5 +1,4 @@
-//! The server that `http` asks: a few bytes for every request, on a thread of its own, so that what it
-//! costs can be told apart.
+//! The HTTP server for the tool `http`. It has its own thread, so that its CPU time can be subtracted.
 
 use std::io;
 use std::thread;
@@ -13,10 +12,10 @@ use crate::bench::resource_usage::ASIDE;
 const ANSWER: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{\"ok\":true}";
 
-/// A head that is longer is not answered.
+/// The maximum size of a request header.
 const LONGEST: usize = 16 << 10;
 
-/// A server that answers until the process ends.
+/// A server that runs until the process ends.
 pub(super) struct HttpServer {
     port: u16,
 }
@@ -33,7 +32,7 @@ impl HttpServer {
                     return;
                 };
                 while let Ok((stream, _)) = listener.accept().await {
-                    // Whoever asked sees that the connection is gone.
+                    // The client notices a closed connection.
                     tokio::spawn(async { drop(answer(stream).await) });
                 }
             });
@@ -46,7 +45,7 @@ impl HttpServer {
     }
 }
 
-/// Answers every head that ends, until the other side has no more.
+/// Answers each request until the client closes the connection.
 async fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut head = Vec::new();

@@ -1,4 +1,4 @@
-//! What a step of each tool does, as a playbook and as a call of the tool alone.
+//! The step of each measured tool, as a playbook and as a call of the tool alone.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use stepwell_worker::{Failure, Handlers};
 
 use crate::bench::workload::{self, Workload};
 
-/// Which tool.
+/// A tool that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum MeasuredTool {
     Noop,
@@ -31,9 +31,9 @@ pub(super) enum MeasuredTool {
     Sqlite,
 }
 
-/// What tools work with.
+/// The servers and files that tools use.
 pub(super) struct ToolSetting {
-    /// The address of the server on the loopback.
+    /// The address of the local HTTP server.
     pub(super) server: String,
     /// The address of a PostgreSQL server, if there is one.
     pub(super) postgres: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct ToolSetting {
 }
 
 impl MeasuredTool {
-    /// Those that were named, or all.
+    /// The given tools, or all tools.
     pub(super) fn chosen(named: &[MeasuredTool]) -> Vec<MeasuredTool> {
         match named {
             [] => MeasuredTool::value_variants().to_vec(),
@@ -55,13 +55,13 @@ impl MeasuredTool {
         value.map_or_else(String::new, |it| it.get_name().to_owned())
     }
 
-    /// Why it cannot be measured here.
+    /// The reason why the tool cannot be measured; none if it can.
     pub(super) fn left_out(self, setting: &ToolSetting) -> Option<&'static str> {
         let missing = self == MeasuredTool::Postgres && setting.postgres.is_none();
-        missing.then_some("no server is named: --postgres URL does")
+        missing.then_some("a server is required: --postgres URL")
     }
 
-    /// The tool block of a step; none if steps have no tool.
+    /// The `tool` block of a step; none for handlers.
     fn block(self, setting: &ToolSetting) -> Option<Json> {
         Some(match self {
             MeasuredTool::Handler => return None,
@@ -84,7 +84,7 @@ impl MeasuredTool {
         })
     }
 
-    /// Steps one after the other, each with this tool.
+    /// A plan of sequential steps with this tool.
     pub(super) fn plan(self, setting: &ToolSetting, steps: u32) -> Result<Arc<Plan>> {
         let Some(block) = self.block(setting) else {
             return Ok(Workload::Chain(steps).plan()?);
@@ -111,11 +111,11 @@ impl MeasuredTool {
         match (loaded.plan, loaded.problems.first()) {
             (Some(plan), _) => Ok(Arc::new(plan)),
             (None, Some(problem)) => bail!("{}: {}", problem.code, problem.message),
-            (None, None) => bail!("the playbook of the bench cannot be read"),
+            (None, None) => bail!("the playbook of the benchmark cannot be loaded"),
         }
     }
 
-    /// What does not come with every worker.
+    /// A tool that replaces a built-in tool of the worker.
     pub(super) fn own_tool(self) -> Option<(&'static str, Arc<dyn Tool>)> {
         (self == MeasuredTool::PythonCold).then(|| ("python", cold()))
     }
@@ -132,7 +132,7 @@ impl MeasuredTool {
         }
     }
 
-    /// The tool and the call that a step makes of it; none where there is no tool to call.
+    /// The tool and the call of a step; none if there is no tool to call.
     pub(super) fn alone(self, plan: &Plan) -> Option<(Arc<dyn Tool>, ToolCall)> {
         let tool: Arc<dyn Tool> = match self {
             MeasuredTool::Noop | MeasuredTool::Handler => return None,

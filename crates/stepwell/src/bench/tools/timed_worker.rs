@@ -1,4 +1,4 @@
-//! A worker with a stopwatch: the crew, and how long each step took there and in all.
+//! A worker that measures the time of each step in the worker and in total.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ use stepwell_worker::Crew;
 
 use crate::bench::load_generator::LoadGenerator;
 
-/// How long steps took, in microseconds.
+/// Durations of steps in microseconds.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes {
-    /// From being handed out until what became of it is committed and the next is handed out.
+    /// From the assignment of a step to the assignment of the next step, after the commit.
     steps: Mutex<Vec<u64>>,
-    /// From being handed out until it is done.
+    /// From the assignment of a step to its result.
     worked: Mutex<Vec<u64>>,
     failure: Mutex<Option<String>>,
 }
@@ -33,7 +33,7 @@ impl StepTimes {
         taken(&self.worked)
     }
 
-    /// Why the first step failed that did.
+    /// The error of the first failed step.
     pub(super) fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }
@@ -62,12 +62,12 @@ fn micros(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The crew with a stopwatch.
+/// A crew that measures durations.
 pub(super) struct TimedWorker {
     crew: Crew,
     load: Arc<LoadGenerator>,
     times: Arc<StepTimes>,
-    /// When the step of a run was handed out; its steps come one after the other.
+    /// The assignment time of the current step of each run.
     handed: HashMap<RunNo, Instant>,
 }
 

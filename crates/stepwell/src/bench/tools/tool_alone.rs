@@ -1,4 +1,4 @@
-//! A tool alone: called as often at a time as in the engine, with nothing around it.
+//! Measures a tool without the engine, with the same concurrency.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 use super::tool_report::CallSample;
 use crate::bench::resource_usage::{self, CpuUsage};
 
-/// Calls a tool for this long.
+/// Calls a tool repeatedly for `time`.
 pub(super) fn measure(
     tool: &Arc<dyn Tool>,
     call: &ToolCall,
@@ -21,7 +21,7 @@ pub(super) fn measure(
 ) -> Result<CallSample> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Interpreters start and connections open before the clock does.
+        // Warm-up: interpreters start and connections open before the measurement.
         callers(tool, call, at_a_time, time.min(Duration::from_secs(1))).await?;
         let (cpu, begin) = (CpuUsage::now(), Instant::now());
         let latencies = callers(tool, call, at_a_time, time).await?;
@@ -35,7 +35,7 @@ pub(super) fn measure(
     })
 }
 
-/// How long each call took, in microseconds, sorted.
+/// The duration of each call in microseconds, sorted.
 async fn callers(
     tool: &Arc<dyn Tool>,
     call: &ToolCall,

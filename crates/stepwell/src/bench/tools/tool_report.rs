@@ -1,4 +1,4 @@
-//! The figures of a tool, for people and for programs.
+//! Prints the results of a tool, as text or JSON.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::bench::resource_usage::CpuUsage;
 use crate::bench::workload_report::round;
 use crate::output_format::OutputFormat;
 
-/// What was counted while something was done many times.
+/// Counters of repeated calls or steps.
 #[derive(Debug)]
 pub(super) struct CallSample {
     pub(super) done: u64,
     pub(super) took: Duration,
     pub(super) cpu: CpuUsage,
     pub(super) resident: u64,
-    /// Of each, in microseconds, sorted.
+    /// The duration of each call in microseconds, sorted.
     pub(super) latencies: Vec<u64>,
 }
 
@@ -39,7 +39,7 @@ impl CallSample {
     }
 }
 
-/// In milliseconds; the times are in microseconds, sorted.
+/// A percentile in milliseconds of sorted times in microseconds.
 fn percentile(times: &[u64], share: f64) -> f64 {
     let last = times.len().saturating_sub(1);
     let index = (last as f64 * share).round() as usize;
@@ -58,7 +58,7 @@ fn percentiles(times: &[u64]) -> String {
     format!("{p50:.2} ms p50, {p99:.2} ms p99")
 }
 
-/// The figures of a tool.
+/// The results of a tool.
 #[derive(Debug)]
 pub(super) struct ToolFigures {
     pub(super) kind: MeasuredTool,
@@ -66,7 +66,7 @@ pub(super) struct ToolFigures {
     pub(super) sync: String,
     pub(super) at_a_time: u32,
     pub(super) engine: CallSample,
-    /// How long the worker had each step.
+    /// The time of each step in the worker, in microseconds.
     pub(super) worked: Vec<u64>,
     pub(super) alone: Option<CallSample>,
 }
@@ -106,7 +106,7 @@ impl ToolFigures {
     fn human(&self) -> String {
         let engine = &self.engine;
         let mut text = format!(
-            "{} on {} ({}), {} at a time\n",
+            "{} on {} ({}), {} concurrent steps\n",
             self.kind.name(),
             self.store,
             self.sync,
@@ -117,12 +117,12 @@ impl ToolFigures {
             let _ = writeln!(text, "  {name:<20} {value}");
         };
         line("steps/s", format!("{:.0}", engine.per_second()));
-        line("a step takes", percentiles(&engine.latencies));
-        line("of it in the worker", percentiles(&self.worked));
+        line("step latency", percentiles(&engine.latencies));
+        line("time in the worker", percentiles(&self.worked));
         line(
-            "processor a step",
+            "CPU per step",
             format!(
-                "{:.1} µs deciding, {:.1} µs in all, {:.1} µs in programs",
+                "{:.1} µs deciding, {:.1} µs total, {:.1} µs in programs",
                 engine.cpu_us(engine.cpu.deciding),
                 engine.cpu_us(engine.cpu.process),
                 engine.cpu_us(engine.cpu.programs),
@@ -131,9 +131,9 @@ impl ToolFigures {
         line("memory", format!("{:.0} MB", engine.resident as f64 / 1e6));
         if let Some(alone) = &self.alone {
             line(
-                "the tool alone",
+                "tool alone",
                 format!(
-                    "{:.0} calls/s, {}, {:.1} µs in all, {:.1} µs in programs",
+                    "{:.0} calls/s, {}, {:.1} µs total, {:.1} µs in programs",
                     alone.per_second(),
                     percentiles(&alone.latencies),
                     alone.cpu_us(alone.cpu.process),
@@ -146,10 +146,10 @@ impl ToolFigures {
     }
 }
 
-/// Says why a tool was not measured.
+/// The line for a tool that was not measured.
 pub(super) fn left_out(kind: MeasuredTool, why: &str, output: OutputFormat) -> String {
     match output {
-        OutputFormat::Human => format!("{} was left out: {why}\n\n", kind.name()),
+        OutputFormat::Human => format!("{} was not measured: {why}\n\n", kind.name()),
         OutputFormat::Json => format!("{}\n", json!({ "tool": kind.name(), "leftOut": why })),
     }
 }

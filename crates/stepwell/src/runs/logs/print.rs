@@ -1,4 +1,4 @@
-//! Logs as they are printed: `step | text` for people, one object per line for programs.
+//! Prints step logs: `step | text` for people, one JSON object per line for programs.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::term::{Paint, Tone, one_line, pad, width};
 /// The widest column of names.
 const WIDEST: usize = 32;
 
-/// Which lines, and how.
+/// Selects log lines and their format.
 #[derive(Debug)]
 pub(super) struct LogQuery<'w> {
     pub(super) run_id: &'w str,
@@ -28,21 +28,21 @@ pub(super) struct LogQuery<'w> {
 /// An execution that has a log.
 type Execution = (String, u32);
 
-/// Prints logs as far as they are, again and again.
+/// Prints new log lines with each call.
 pub(super) struct LogPrinter<'p> {
     reader: &'p dyn LogReader,
     wanted: LogQuery<'p>,
-    /// How far each execution was read, and how large its log was then.
+    /// For each execution: the position after the last printed line, and the size of the log then.
     places: HashMap<Execution, (u64, u64)>,
-    /// Whose line was printed last.
+    /// The execution of the last printed line.
     last: Option<Execution>,
     columns: usize,
-    /// Only the first look leaves lines out.
+    /// Whether to apply `--tail`; only for the first read.
     skips: bool,
 }
 
 impl LogQuery<'_> {
-    /// A name stands for its visits and items, a visit for its items, and each for its undo.
+    /// A step name includes its visits, items and undo; a visit includes its items and undo.
     fn includes(&self, log: &ExecutionLog) -> bool {
         let step = self.step.is_none_or(|wanted| {
             let rest = log.step_id.strip_prefix(wanted);
@@ -65,12 +65,12 @@ impl<'p> LogPrinter<'p> {
         }
     }
 
-    /// Whether no execution that was wanted has a log.
+    /// Whether no selected execution has a log.
     pub(super) fn has_found_none(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Prints what has been said since the last time.
+    /// Prints the lines since the last call.
     pub(super) fn print(&mut self, out: &mut dyn Write) -> Result<()> {
         let mut all = self.reader.list(self.wanted.run_id)?;
         all.retain(|log| self.wanted.includes(log));
@@ -130,7 +130,7 @@ impl<'p> LogPrinter<'p> {
         let paint = self.wanted.paint;
         let step = one_line(step_id);
         if self.last.as_ref() != Some(execution) {
-            // The first attempt of a step needs no heading: that is what its name in the margin is.
+            // The first attempt of a step needs no heading: the margin shows the step.
             if self.last.is_some() || *number > 1 {
                 let heading = format!("-- {step}, attempt {number} --");
                 writeln!(out, "{}", paint.tone(Tone::Dim, &heading))?;
