@@ -96,13 +96,13 @@ impl<W: Worker> Engine<W> {
     /// A run that is in memory.
     pub fn run(&self, run_id: &str) -> Option<&HotRun> {
         let mut all = self.coordinator().all_hot();
-        all.find(|hot| *hot.run_id == *run_id)
+        all.find(|hot| **hot.run_id() == *run_id)
     }
 
     /// All runs in memory, by id.
     pub fn runs(&self) -> Vec<(&str, &HotRun)> {
         let all = self.coordinator().all_hot();
-        let mut runs: Vec<(&str, &HotRun)> = all.map(|hot| (&*hot.run_id, hot)).collect();
+        let mut runs: Vec<(&str, &HotRun)> = all.map(|hot| (&**hot.run_id(), hot)).collect();
         runs.sort_unstable_by_key(|(run_id, _)| *run_id);
         runs
     }

@@ -7,16 +7,14 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use stepwell_kernel::event::{Body, Event};
-use stepwell_kernel::evolve::evolve;
 use stepwell_kernel::keys;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-use crate::chunk::ChunkWriter;
-use crate::coordinator::{Config, Draft, HotRun};
+use crate::coordinator::{Config, HotRun};
 use crate::error::Error;
 use crate::read;
-use crate::store::{AppendResult, Batch, CommitId, SessionNo, Store};
+use crate::store::{AppendResult, Batch, CommitId, Store};
 
 /// How many times an append is made again because others were faster.
 const TRIES: usize = 16;
@@ -61,33 +59,20 @@ pub fn record_outside(
         let event = Event {
             seq: hot.committed() + 1,
             // Time does not go back in a log.
-            at: now.max(hot.state.last_at),
+            at: now.max(hot.state().last_at),
             body: body.clone(),
         };
         let key = event.key(plan);
-        evolve(plan, &mut hot.state, &event, &mut Vec::new());
-        hot.absorb(vec![event.clone()]);
-        let mut draft = hot
-            .draft
-            .take()
-            .unwrap_or_else(|| Draft::new(hot.committed()));
+        hot.record(event.clone());
         let config = Config {
             sinks: sinks.to_vec(),
             ..Config::default()
         };
-        // Nobody's session: numbers of real ones begin at 1.
-        let append = hot.seal(
-            &mut draft,
-            &mut ChunkWriter::default(),
-            SessionNo(0),
-            &config,
-            event.at,
-        )?;
-        let Some(mut append) = append else {
+        let Some(mut append) = hot.seal_alone(&config, event.at)? else {
             return Err(Error::Contended(run_id.to_owned()));
         };
         // Whoever has the run keeps it.
-        let owner = hot.head().session.filter(|_| !hot.state.phase.is_ended());
+        let owner = hot.head().session.filter(|_| !hot.state().phase.is_ended());
         if let (Some(head), Some(owner)) = (&mut append.head, owner) {
             head.session = Some(owner);
             head.wake_at = None;

@@ -95,5 +95,8 @@ pub fn plan(store: &dyn Store, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Er
     let row = row.ok_or_else(|| fault(format!("there is no plan number {}", no.0)))?;
     let net = serde_json::from_str(&row.net).map_err(|error| fault(error.to_string()))?;
     let plan = Plan::new(net).map_err(|error| fault(error.to_string()))?;
+    if plan.hash() != row.hash {
+        return Err(fault("it is not what its hash says".to_owned()));
+    }
     Ok(Arc::new(plan))
 }

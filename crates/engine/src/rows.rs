@@ -1,15 +1,14 @@
-//! What events and effects mean for the rows beside the log: tasks, waits, and the tables of linear
-//! runs. Nothing is decided here; the words come from the dialects.
+//! How targets and states are named in the rows beside the log, and the tables of linear runs. Nothing is
+//! decided here; the words come from the dialects. Tasks and waits are in `coordinator::hot_run`.
 
 use stepwell_dialects::linear::rows as linear_rows;
 use stepwell_dialects::plan::words as contract;
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::{Body, Event, Lease, WaitKind};
-use stepwell_kernel::plan::{Dialect, Plan, StepNo, StepRef, Work};
+use stepwell_kernel::event::{Body, Event};
+use stepwell_kernel::plan::{Dialect, Plan, StepNo, Work};
 use stepwell_kernel::state::State;
 
-use crate::coordinator::{Draft, HotRun};
-use crate::store::{LinearInstance, LinearRows, LinearStep, TaskChange, WaitChange};
+use crate::store::{LinearInstance, LinearRows, LinearStep};
 
 /// The queue of steps that the built-in worker does.
 pub const BUILT_IN: &str = "stepwell";
@@ -56,122 +55,13 @@ pub fn served_by(plan: &Plan, target: Target) -> (&str, &str) {
     }
 }
 
-/// What an event means for the run's tasks and waits.
-pub(crate) fn of_event(hot: &mut HotRun, draft: &mut Draft, event: &Event) {
-    match &event.body {
-        Body::StepStarted { step, lease, .. } => {
-            claimed(hot, draft, Target::Step(*step), lease.as_ref())
-        }
-        Body::StepExecutionStarted { step, lease, .. } => {
-            claimed(hot, draft, Target::Step(*step), Some(lease));
-        }
-        Body::UndoStarted { step, lease, .. } => {
-            claimed(hot, draft, Target::Undo(*step), Some(lease))
-        }
-        Body::StepWaiting { step, wait, .. } => {
-            gone(hot, draft, Target::Step(*step));
-            if let WaitKind::Event { event_type, .. } = wait {
-                let step = hot.plan.step_id(*step);
-                hot.waits.insert(step.clone());
-                let event_type = event_type.clone();
-                draft.waits.push(WaitChange::Put { step, event_type });
-            }
-        }
-        Body::StepWoken { step, .. } => awake(hot, draft, *step),
-        Body::StepCompleted { step, .. }
-        | Body::StepFailed { step, .. }
-        | Body::StepSkipped { step, .. }
-        | Body::StepExecutionFailed { step, .. }
-        | Body::StepHeld { step, .. } => {
-            awake(hot, draft, *step);
-            gone(hot, draft, Target::Step(*step));
-        }
-        Body::UndoExecutionFailed { step, .. }
-        | Body::UndoCompleted { step, .. }
-        | Body::UndoFailed { step, .. } => gone(hot, draft, Target::Undo(*step)),
-        // What is not claimed is offered again at the end of the pause.
-        Body::RunPaused { .. } => {
-            let idle: Vec<String> = hot
-                .tasks
-                .iter()
-                .filter(|(_, leased)| !**leased)
-                .map(|(target, _)| target.clone())
-                .collect();
-            for target in idle {
-                hot.tasks.remove(&target);
-                draft.tasks.push(TaskChange::Delete { target });
-            }
-            hot.ready.clear();
-        }
-        _ => {}
-    }
-}
-
-fn claimed(hot: &mut HotRun, draft: &mut Draft, at: Target, lease: Option<&Lease>) {
-    if let Target::Step(step) = at {
-        awake(hot, draft, step);
-    }
-    let outside = lease.filter(|lease| !lease.worker.starts_with('@'));
-    if hot.tasks.is_empty() && outside.is_none() {
-        return;
-    }
-    let target = target_name(&hot.plan, at);
-    match outside {
-        Some(lease) => {
-            if hot.tasks.insert(target.clone(), true).is_none() {
-                // This draft took the row away before (a pause), or another server has put it there
-                // since the run was read: the lease needs a row in any case.
-                let (queue, op) = served_by(&hot.plan, at);
-                let order = hot.plan.step(at.step_ref().step).order;
-                draft.tasks.push(TaskChange::Put {
-                    target: target.clone(),
-                    queue: queue.to_owned(),
-                    op: op.to_owned(),
-                    priority: i32::try_from(order).unwrap_or(i32::MAX),
-                    visible_at: lease.until,
-                });
-            }
-            draft.tasks.push(TaskChange::Lease {
-                target,
-                worker: lease.worker.clone(),
-                until: lease.until,
-            });
-        }
-        None if !hot.tasks.contains_key(&target) => {}
-        // A session has it now, and the session is its lease.
-        None => {
-            hot.tasks.remove(&target);
-            draft.tasks.push(TaskChange::Delete { target });
-        }
-    }
-}
-
-fn gone(hot: &mut HotRun, draft: &mut Draft, target: Target) {
-    if hot.tasks.is_empty() {
-        return;
-    }
-    let target = target_name(&hot.plan, target);
-    if hot.tasks.remove(&target).is_some() {
-        draft.tasks.push(TaskChange::Delete { target });
-    }
-}
-
-fn awake(hot: &mut HotRun, draft: &mut Draft, step: StepRef) {
-    if hot.waits.is_empty() {
-        return;
-    }
-    let step = hot.plan.step_id(step);
-    if hot.waits.remove(&step) {
-        draft.waits.push(WaitChange::Delete { step });
-    }
-}
-
 /// The rows of a linear run that its events have changed.
 pub(crate) fn linear(
     plan: &Plan,
     state: &State,
     event_key: &str,
-    draft: &Draft,
+    created: bool,
+    events: &[Event],
 ) -> Option<Box<LinearRows>> {
     if plan.net().dialect != Dialect::Linear {
         return None;
@@ -189,15 +79,15 @@ pub(crate) fn linear(
         completed_at: row.completed_at,
         failed_at: row.failed_at,
     };
-    let mut touched: Vec<StepNo> = if draft.create.is_some() {
+    let mut touched: Vec<StepNo> = if created {
         plan.numbers().collect()
     } else {
-        let named = draft.events.iter().filter_map(|event| event.body.step());
+        let named = events.iter().filter_map(|event| event.body.step());
         // What completes makes the next one ready.
         let both = named.flat_map(|at| [at.step, StepNo(at.step.0 + 1)]);
         let mut first: Vec<StepNo> = both.filter(|no| (no.0 as usize) < plan.len()).collect();
         let starts = |event: &Event| matches!(event.body, Body::RunStarted { .. });
-        if draft.events.iter().any(starts) {
+        if events.iter().any(starts) {
             first.push(StepNo(0));
         }
         first

@@ -43,7 +43,7 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use crate::clock::SystemClock;
-use crate::coordinator::{Answer, Config};
+use crate::coordinator::Config;
 use crate::error::Error;
 use crate::port::{Catalog, Clock, NoCatalog};
 use crate::start::StartRequest;
@@ -94,7 +94,7 @@ impl<W: Worker> Setup<W> {
 }
 
 /// Takes the answer to a command.
-pub(crate) type OnAnswer = Box<dyn FnOnce(Result<Answer, Error>) + Send>;
+pub(crate) type OnAnswer = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
 pub(crate) enum Input {
     Submit(String, Box<Command>, OnAnswer),
@@ -146,12 +146,6 @@ impl Handle {
         command: Command,
         on_answer: impl FnOnce(Result<Reply, Error>) + Send + 'static,
     ) -> Result<(), Error> {
-        let on_answer = move |answer: Result<Answer, Error>| {
-            on_answer(answer.map(|answer| match answer {
-                Answer::Reply(reply) => reply,
-                Answer::Run(_) => Reply::Done,
-            }));
-        };
         let input = Input::Submit(run_id.to_owned(), Box::new(command), Box::new(on_answer));
         self.inbox.send(input).map_err(|_| Error::Stopping)
     }
@@ -181,10 +175,11 @@ impl Handle {
     ) -> Result<Receiver<Result<String, Error>>, Error> {
         let (answer, answered) = mpsc::channel();
         let run_id = request.run_id.clone();
-        let on_answer = move |started: Result<Answer, Error>| {
+        let on_answer = move |started: Result<Reply, Error>| {
             let _ = answer.send(started.map(|started| match started {
-                Answer::Run(run_id) => run_id,
-                Answer::Reply(_) => run_id,
+                Reply::Created { run_id } => run_id,
+                // A start is always answered by the id of its run.
+                _ => run_id,
             }));
         };
         let input = Input::Start {

@@ -319,6 +319,11 @@ pub enum Reply {
     /// It was done.
     #[default]
     Done,
+    /// A run was created, or had been created by the same request.
+    Created {
+        /// The id of that run.
+        run_id: String,
+    },
     /// Work was claimed.
     Claimed(Box<Claimed>),
     /// It had been done before; this is what came of it then.

@@ -2,7 +2,7 @@
 //! the sinks that events go to.
 
 use serde_json::{Value as Json, json};
-use stepwell_engine::coordinator::{Answer, Message, Ticket};
+use stepwell_engine::coordinator::{Message, Ticket};
 use stepwell_engine::rows::parse_target;
 use stepwell_engine::store::{Guard, Inbox as _, Outbox as _, OutsideEvent, RunNo, Tasks as _};
 use stepwell_engine::{Error, StartRequest};
@@ -363,18 +363,18 @@ impl Simulation {
         &mut self,
         no: usize,
         ticket: Ticket,
-        answer: Result<Answer, Error>,
+        answer: Result<Reply, Error>,
     ) -> Result<(), String> {
         let Some(asked) = self.servers[no].asked.remove(&ticket) else {
             return Err(format!("s{no} answered {ticket:?} twice: {answer:?}"));
         };
         let short = match &answer {
-            Ok(Answer::Reply(Reply::Claimed(_))) => "claimed".to_owned(),
+            Ok(Reply::Claimed(_)) => "claimed".to_owned(),
             other => format!("{other:?}").chars().take(160).collect(),
         };
         self.say(&format!("s{no} answers {}: {short}", ticket.0));
         match (asked, answer) {
-            (PendingRequest::Start, Ok(Answer::Run(run_id)))
+            (PendingRequest::Start, Ok(Reply::Created { run_id }))
                 if self.oracle.by_id(&run_id).is_none() =>
             {
                 Err(format!("{run_id} was answered and is not in the store"))
@@ -394,7 +394,7 @@ impl Simulation {
                     target,
                     name,
                 },
-                Ok(Answer::Reply(Reply::Claimed(claimed))),
+                Ok(Reply::Claimed(claimed)),
             ) => {
                 // The answer may be lost on its way to the worker.
                 if !self.quiet && self.rng.one_in(12) {

@@ -1,31 +1,99 @@
-//! What this process does at a time, and how work is claimed: no more than there is room for, in all
-//! and of each queue with a limit. Runs whose work finds no room stand in line.
+//! Capacity: how much this process does at a time, in all and of each queue with a limit, and which runs
+//! wait for room. The work of a run (`RunWork`) changes only together with these counts: claims are made
+//! in `claims`, and only for work that is given out here.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use serde_json::Value as Json;
-use stepwell_kernel::command::{Command, Env, Reply};
-use stepwell_kernel::decide::decide;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-use super::{Config, Coordinator, HotRun};
+use super::{Config, HotRun, RunCache, Schedule, SessionLease};
 use crate::rows::served_by;
 use crate::store::RunNo;
 
-/// Work of this process in flight or being claimed. A run's jobs change only here, together with
-/// their counts.
+/// Work of this process in flight or being claimed, and the runs that wait for room.
 #[derive(Debug, Default)]
-pub(super) struct Load {
+pub(super) struct Capacity {
     busy: usize,
     /// How many of `busy` are of which queue.
     queues: HashMap<String, usize>,
+    /// Runs with work that found no room at all, in turn.
+    awaiting: VecDeque<RunNo>,
     /// Runs with work of a queue that was full, in turn.
     lines: BTreeMap<String, VecDeque<RunNo>>,
 }
 
-impl Load {
+/// The work of one run in this process. Its jobs and its places in lines change only through `Capacity`.
+#[derive(Debug, Default)]
+pub(super) struct RunWork {
+    /// Work that is not claimed yet: from when on, the step's order in the plan, the target.
+    ready: BTreeSet<(Time, u32, Target)>,
+    /// Work in flight, by execution.
+    jobs: HashMap<Target, u32>,
+    /// Full queues in whose lines the run stands.
+    lines: BTreeSet<String>,
+    /// The run stands in the line for capacity.
+    awaiting_capacity: bool,
+}
+
+impl RunWork {
+    /// Whether nothing of the run is in flight and it stands in no line.
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && !self.awaiting_capacity && self.lines.is_empty()
+    }
+
+    pub(super) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// The execution of some work in flight.
+    pub(super) fn job(&self, target: Target) -> Option<u32> {
+        self.jobs.get(&target).copied()
+    }
+
+    pub(super) fn awaits_capacity(&self) -> bool {
+        self.awaiting_capacity
+    }
+
+    pub(super) fn add_ready(&mut self, visible_at: Time, order: u32, target: Target) {
+        self.ready.insert((visible_at, order, target));
+    }
+
+    pub(super) fn clear_ready(&mut self) {
+        self.ready.clear();
+    }
+
+    /// Targets of the work that is not claimed yet.
+    pub(super) fn ready(&self) -> impl Iterator<Item = Target> + '_ {
+        self.ready.iter().map(|(_, _, target)| *target)
+    }
+
+    /// From when on the first work that is not claimed yet can be.
+    pub(super) fn first_ready(&self) -> Option<Time> {
+        self.ready.first().map(|(visible_at, _, _)| *visible_at)
+    }
+
+    /// Work that does not stand in line for its queue, the first to be done first.
+    fn next(&self, plan: &Plan) -> Option<(Time, u32, Target)> {
+        let free = |target| !self.lines.contains(served_by(plan, target).0);
+        let mut ready = self.ready.iter().copied();
+        ready.find(|(_, _, target)| self.lines.is_empty() || free(*target))
+    }
+
+    /// From when on the next work can be claimed that does not stand in line for its queue.
+    pub(super) fn next_at(&self, plan: &Plan) -> Option<Time> {
+        self.next(plan).map(|(visible_at, _, _)| visible_at)
+    }
+
+    /// Whether there is work of a queue that can be claimed now.
+    fn has_ready(&self, plan: &Plan, queue: &str, now: Time) -> bool {
+        let mut due = self.ready.iter().take_while(|(at, _, _)| *at <= now);
+        due.any(|(_, _, target)| served_by(plan, *target).0 == queue)
+    }
+}
+
+impl Capacity {
     pub(super) fn busy(&self) -> usize {
         self.busy
     }
@@ -48,10 +116,11 @@ impl Load {
     /// A run has this work in flight. An execution that timed out may still be known; it makes room
     /// for this one.
     pub(super) fn begin(&mut self, hot: &mut HotRun, target: Target, execution: u32) {
-        if hot.jobs.insert(target, execution).is_some() {
+        let (plan, work) = hot.work_mut();
+        if work.jobs.insert(target, execution).is_some() {
             return;
         }
-        let queue = served_by(&hot.plan, target).0;
+        let queue = served_by(plan, target).0;
         self.busy += 1;
         match self.queues.get_mut(queue) {
             Some(count) => *count += 1,
@@ -61,20 +130,25 @@ impl Load {
 
     /// A run has this work in flight no longer.
     pub(super) fn end(&mut self, hot: &mut HotRun, target: Target) {
-        if hot.jobs.remove(&target).is_some() {
-            self.less(served_by(&hot.plan, target).0);
+        let (plan, work) = hot.work_mut();
+        if work.jobs.remove(&target).is_some() {
+            self.less(served_by(plan, target).0);
         }
     }
 
-    /// A run is forgotten with all its work.
-    pub(super) fn forget(&mut self, hot: &mut HotRun) {
-        for target in hot.jobs.keys() {
-            self.less(served_by(&hot.plan, *target).0);
-        }
+    /// A run is forgotten: its work counts no longer and it leaves all lines. Says what was in flight.
+    pub(super) fn forget(&mut self, hot: &mut HotRun) -> HashMap<Target, u32> {
         self.leave(hot);
+        let (plan, work) = hot.work_mut();
+        let jobs = std::mem::take(&mut work.jobs);
+        for target in jobs.keys() {
+            self.less(served_by(plan, *target).0);
+        }
+        jobs
     }
 
     fn less(&mut self, queue: &str) {
+        debug_assert!(self.busy > 0, "work that was never counted has ended");
         self.busy = self.busy.saturating_sub(1);
         if let Some(count) = self.queues.get_mut(queue) {
             *count = count.saturating_sub(1);
@@ -84,131 +158,103 @@ impl Load {
         }
     }
 
-    /// A run stands in line for a queue that is full.
-    fn stand(&mut self, hot: &mut HotRun, queue: &str) {
-        if hot.lines.insert(queue.to_owned()) {
-            let line = self.lines.entry(queue.to_owned()).or_default();
-            line.push_back(hot.run);
-        }
+    /// Runs that are in memory no longer leave their places to the next.
+    pub(super) fn forget_missing(&mut self, runs: &RunCache) {
+        self.awaiting.retain(|run| runs.get(*run).is_some());
     }
 
-    /// A run has nothing to stand in line for.
+    /// A run leaves the lines of queues.
     fn leave(&mut self, hot: &mut HotRun) {
-        for queue in std::mem::take(&mut hot.lines) {
+        let run = hot.run();
+        let (_, work) = hot.work_mut();
+        for queue in std::mem::take(&mut work.lines) {
             if let Some(line) = self.lines.get_mut(&queue) {
-                line.retain(|run| *run != hot.run);
+                line.retain(|it| *it != run);
             }
         }
     }
 
-    fn next_in_line(&mut self, queue: &str) -> Option<RunNo> {
-        let next = self.lines.get_mut(queue)?.pop_front();
-        if next.is_none() {
-            self.lines.remove(queue);
+    /// The next work of a run that there is room for. Work that finds no room stands in line from now on.
+    pub(super) fn next_claim(
+        &mut self,
+        hot: &mut HotRun,
+        config: &Config,
+        now: Time,
+    ) -> Option<Target> {
+        let run = hot.run();
+        loop {
+            let (plan, work) = hot.work_mut();
+            if work.ready.is_empty() {
+                self.leave(hot);
+                return None;
+            }
+            let (visible_at, order, target) = work.next(plan).filter(|(at, _, _)| *at <= now)?;
+            if self.room(config) == 0 {
+                if !work.awaiting_capacity {
+                    work.awaiting_capacity = true;
+                    self.awaiting.push_back(run);
+                }
+                return None;
+            }
+            let queue = served_by(plan, target).0;
+            if self.room_in(queue, config) > 0 {
+                work.ready.remove(&(visible_at, order, target));
+                return Some(target);
+            }
+            if work.lines.insert(queue.to_owned()) {
+                let line = self.lines.entry(queue.to_owned()).or_default();
+                line.push_back(run);
+            }
         }
-        next
     }
-}
 
-impl Coordinator {
-    /// Lets runs that found no room try again.
-    pub(super) fn feed(&mut self, now: Time) {
-        let mut free = self.load.room(&self.config);
+    /// Lets runs that found no room try again in the next batch.
+    pub(super) fn feed(
+        &mut self,
+        runs: &mut RunCache,
+        schedule: &mut Schedule,
+        lease: &SessionLease,
+        config: &Config,
+        now: Time,
+    ) {
+        let mut look_at = |hot: &mut HotRun| {
+            // What the run stood in line for may be gone by now, and what is left may be for later.
+            schedule.mark(hot.run());
+            schedule.set_timer(hot, lease);
+        };
+        let mut free = self.room(config);
         while free > 0 {
-            let Some(run) = self.awaiting_capacity.pop_front() else {
+            let Some(run) = self.awaiting.pop_front() else {
                 break;
             };
-            if let Some(hot) = self.runs.get_mut(&run) {
-                hot.awaiting_capacity = false;
-                free = free.saturating_sub(hot.ready.len().max(1));
-                self.look_at(run);
+            // A run that was forgotten meanwhile has left its place to the next.
+            if let Some(hot) = runs.get_mut(run) {
+                let (_, work) = hot.work_mut();
+                work.awaiting_capacity = false;
+                free = free.saturating_sub(work.ready.len().max(1));
+                look_at(hot);
             }
         }
-        let queues: Vec<String> = self.load.lines.keys().cloned().collect();
+        if self.lines.is_empty() {
+            return;
+        }
+        let queues: Vec<String> = self.lines.keys().cloned().collect();
         for queue in queues {
-            let mut room = self.load.room_in(&queue, &self.config);
+            let mut room = self.room_in(&queue, config);
             while room > 0 {
-                let Some(run) = self.load.next_in_line(&queue) else {
+                let next = self.lines.get_mut(&queue).and_then(VecDeque::pop_front);
+                let Some(run) = next else {
+                    self.lines.remove(&queue);
                     break;
                 };
-                if let Some(hot) = self.runs.get_mut(&run) {
-                    hot.lines.remove(&queue);
+                if let Some(hot) = runs.get_mut(run) {
+                    let (plan, work) = hot.work_mut();
+                    work.lines.remove(&queue);
                     // A run whose work is gone leaves its turn to the next.
-                    room -= usize::from(hot.has_ready(&queue, now));
-                    self.look_at(run);
+                    room -= usize::from(work.has_ready(plan, &queue, now));
+                    look_at(hot);
                 }
             }
         }
     }
-
-    /// A run no longer stands in line. What it stood there for may be gone by now, and what is left
-    /// may be for later.
-    fn look_at(&mut self, run: RunNo) {
-        self.dirty.insert(run);
-        self.set_timer(run);
-    }
-
-    /// Claims what this process can do now, in the same commit as what made it ready.
-    pub(super) fn claim_ready(&mut self, run: RunNo, now: Time) {
-        loop {
-            let Some(hot) = self.runs.get_mut(&run) else {
-                return;
-            };
-            if hot.owner(hot.draft.as_ref(), self.session).is_some() {
-                // It is for the server that has the run.
-                hot.ready.clear();
-            }
-            if hot.ready.is_empty() {
-                self.load.leave(hot);
-                return;
-            }
-            let Some((visible_at, order, target)) = hot.next_ready() else {
-                return;
-            };
-            if visible_at > now || self.stopping {
-                return;
-            }
-            if self.load.room(&self.config) == 0 {
-                if !hot.awaiting_capacity {
-                    hot.awaiting_capacity = true;
-                    self.awaiting_capacity.push_back(run);
-                }
-                return;
-            }
-            let plan = hot.plan.clone();
-            let queue = served_by(&plan, target).0;
-            if self.load.room_in(queue, &self.config) == 0 {
-                self.load.stand(hot, queue);
-                continue;
-            }
-            hot.ready.remove(&(visible_at, order, target));
-            let claim = Command::ClaimStep {
-                target,
-                worker: self.worker.clone(),
-                lease_until: now.plus(lease_ms(&plan)),
-            };
-            let env = Env {
-                now,
-                key: self.key.clone(),
-            };
-            // A task that is out of date is dropped: the state offers it again when it is due.
-            let Ok(decision) = decide(&plan, &mut hot.state, claim, &env) else {
-                continue;
-            };
-            let draft = hot.absorb(decision.events);
-            if let Reply::Claimed(claimed) = decision.reply {
-                let execution = claimed.claim.execution;
-                draft.starts.push(*claimed);
-                self.load.begin(hot, target, execution);
-            }
-            self.follow(run, decision.effects);
-        }
-    }
-}
-
-/// How long a lease is granted for. What this process does itself is its session's as long as that
-/// lives, whatever this says.
-fn lease_ms(plan: &Plan) -> u64 {
-    let own = plan.net().extra.get("leaseSeconds").and_then(Json::as_u64);
-    own.map_or(30_000, |seconds| seconds.saturating_mul(1_000))
 }

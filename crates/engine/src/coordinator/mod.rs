@@ -4,110 +4,121 @@
 //! for tests and the mock, and in the simulator.
 //!
 //! ```text
-//! take(command) ─► decide ─► draft ─┐                    ┌─► answers, jobs to start, …
+//! take(command) ─► decide ─► draft ─┐                    ┌─► answers, assignments, …
 //!                                   next_batch ─► store ─┤
 //! commands for a run in flight wait ┘                    └─► lost: read again, decide again
 //! ```
 //!
-//! - `config`, `notices`: how it works, and what is said to it and by it.
-//! - `hot_run`: a run in memory, and what is decided but not committed (`Draft`); `run_cache`: which are.
-//! - `capacity`: what this process does, and which work waits for room.
-//! - `effects`: what follows from events and effects for the other tables.
-//! - `creation`: how runs come to be; the queue and its slots.
-//! - `messages`: messages between runs, and from other processes.
-//! - `commit_results`: what the store answered.
-//! - `polling`: time: timers and polls; `sessions`: who lives, and whose leases have ended.
+//! The data is in parts. Each part is a struct with private fields in a file of its own; a part that needs
+//! another one is lent it for one call.
 //!
-//! A run belongs to this coordinator's session while the coordinator itself has something to do for it: work in
-//! flight in this process, work about to be claimed, a decision to go on with. Everything else that
-//! can move a run is a row: a wake-up time, a task, a wait, a message.
+//! | part | owns |
+//! |---|---|
+//! | `run_cache` | the runs and plans in memory |
+//! | `hot_run` | one run: its state, its draft, its commit in flight, what is known of its rows |
+//! | `schedule` | which runs the next batch looks at, timers, when the store is asked |
+//! | `capacity` | the work of this process, and the lines of runs that wait for room |
+//! | `inbox` | messages being handled, answers of other servers |
+//! | `slots` | when queued runs are looked at, and what a run needs to start |
+//! | `session_lease` | the session of this server |
+//! | `parked` | commands for runs that cannot be read now, commits in doubt |
+//! | `batch_builder` | ids of commits, numbers of runs |
+//! | `notices` | what the driver is told |
+//! | `invariants` | states that cannot be and were found |
+//!
+//! The other files hold what is done with the parts: `decisions` (a command), `batches` (the next commit),
+//! `commit_results` and `lost_commits` (what the store answered), `creation`, `queue`, `messages`,
+//! `children`, `tick` (time and polls), `takeover` (who died), `substitutes` (what is recorded instead).
+//!
+//! A run belongs to this coordinator's session while the coordinator itself has something to do for it:
+//! work in flight in this process, work about to be claimed, a decision to go on with. Everything else
+//! that can move a run is a row: a wake-up time, a task, a wait, a message.
 
+mod batch_builder;
+mod batches;
 mod capacity;
+mod children;
 mod commit_results;
 mod config;
 mod creation;
-mod effects;
+mod decisions;
 mod hot_run;
+mod inbox;
+mod invariants;
+mod lost_commits;
 mod messages;
 mod notices;
-mod polling;
+mod parked;
+mod queue;
+mod request;
 mod run_cache;
-mod sessions;
+mod schedule;
+mod session_lease;
+mod slots;
+mod substitutes;
+mod takeover;
+mod tick;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
-use stepwell_kernel::command::{Command, Env, Reply};
-use stepwell_kernel::decide::decide;
-use stepwell_kernel::effect::{Effect, Target};
+use stepwell_kernel::command::Command;
+use stepwell_kernel::effect::Target;
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-use crate::chunk::ChunkWriter;
 use crate::error::Error;
 use crate::port::Catalog;
-use crate::store::{
-    Append, Batch, CommitId, Guard, MessageNo, PlanNo, RunNo, SessionNo, Store, StoreError,
-};
+use crate::store::{Guard, RunNo, SessionNo, Store, StoreError};
+
+use batch_builder::BatchBuilder;
+use capacity::Capacity;
+use hot_run::Leftover;
+use inbox::Inbox;
+use invariants::Invariants;
+use notices::Notices;
+use parked::Parked;
+use request::{Origin, Request};
+use run_cache::{Room, RunCache};
+use schedule::Schedule;
+use session_lease::SessionLease;
+use slots::Slots;
 
 pub use commit_results::Retry;
 pub use config::{Config, Serves};
-pub use effects::engine_actor;
-pub(crate) use hot_run::Draft;
-pub use hot_run::HotRun;
+pub use hot_run::{HotRun, engine_actor};
+pub use invariants::ENGINE_INVARIANT;
 pub use messages::Message;
-pub use notices::{Answer, Assignment, Notice, Ticket};
-pub(crate) use notices::{Origin, Request};
+pub use notices::{Assignment, Notice, Ticket};
+pub use session_lease::worker_of;
 
-/// How many runs one commit takes at most.
-const MAX_APPENDS: usize = 512;
-/// How many times a command is decided again because others were faster.
-const MAX_RETRIES: u8 = 8;
-
-/// The coordinator.
+/// Decides the commands of many runs; see the module.
 pub struct Coordinator {
     store: Arc<dyn Store>,
     catalog: Box<dyn Catalog + Send>,
     key: TokenKey,
     config: Config,
-    session: SessionNo,
-    worker: String,
-    session_until: Time,
-    commits: i64,
-    numbers: Range<i64>,
-    plans: HashMap<PlanNo, Arc<Plan>>,
-    plan_numbers: HashMap<String, PlanNo>,
-    runs: HashMap<RunNo, HotRun>,
-    ids: HashMap<Arc<str>, RunNo>,
-    /// Runs with something for the next batch.
-    dirty: BTreeSet<RunNo>,
-    /// Runs with work to claim that found no capacity, in turn.
-    awaiting_capacity: VecDeque<RunNo>,
-    /// When runs of this session must be looked at.
-    timers: BTreeSet<(Time, RunNo)>,
-    /// Work of this process in flight or being claimed.
-    load: capacity::Load,
-    polls: polling::Polls,
-    /// Messages that are being dealt with.
-    reading: HashSet<MessageNo>,
-    notices: VecDeque<Notice>,
-    /// Writes the log, in memory that is used again for every run.
-    chunks: ChunkWriter,
-    clock: u64,
-    /// How many runs were left in memory when some were forgotten last.
-    kept: usize,
+    lease: SessionLease,
+    runs: RunCache,
+    schedule: Schedule,
+    capacity: Capacity,
+    inbox: Inbox,
+    slots: Slots,
+    parked: Parked,
+    batches: BatchBuilder,
+    notices: Notices,
+    invariants: Invariants,
+    /// Nothing new is started or claimed.
     stopping: bool,
 }
 
 impl fmt::Debug for Coordinator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Coordinator")
-            .field("session", &self.session)
+            .field("session", &self.lease.session())
             .field("runs", &self.runs.len())
-            .field("busy", &self.load.busy())
+            .field("busy", &self.capacity.busy())
             .finish_non_exhaustive()
     }
 }
@@ -121,37 +132,27 @@ impl Coordinator {
         now: Time,
     ) -> Result<Coordinator, StoreError> {
         let key = TokenKey(store.secret()?);
-        let session_until = now.plus(config.session_ms);
-        let session = store.open_session(&config.name, now, session_until)?;
+        let lease = SessionLease::open(&*store, &config.name, config.session_ms, now)?;
         Ok(Coordinator {
-            worker: worker_of(session),
+            runs: RunCache::new(store.clone()),
             store,
             catalog,
             key,
             config,
-            session,
-            session_until,
-            commits: 0,
-            numbers: 0..0,
-            plans: HashMap::new(),
-            plan_numbers: HashMap::new(),
-            runs: HashMap::new(),
-            ids: HashMap::new(),
-            dirty: BTreeSet::new(),
-            awaiting_capacity: VecDeque::new(),
-            timers: BTreeSet::new(),
-            load: capacity::Load::default(),
-            polls: polling::Polls::at(now),
-            reading: HashSet::new(),
-            notices: VecDeque::new(),
-            chunks: ChunkWriter::default(),
-            clock: 0,
-            kept: 0,
+            lease,
+            schedule: Schedule::new(now),
+            capacity: Capacity::default(),
+            inbox: Inbox::default(),
+            slots: Slots::default(),
+            parked: Parked::default(),
+            batches: BatchBuilder::new(),
+            notices: Notices::default(),
+            invariants: Invariants::default(),
             stopping: false,
         })
     }
 
-    /// The store.
+    /// The store that runs are read from. The driver takes batches to it.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
@@ -163,51 +164,43 @@ impl Coordinator {
         &self.key
     }
 
-    /// How it works.
+    /// The settings, which may be changed between two calls.
     pub fn config(&mut self) -> &mut Config {
         &mut self.config
     }
 
-    /// This coordinator's session.
+    /// The session that this server's runs name.
     #[must_use]
     pub fn session(&self) -> SessionNo {
-        self.session
+        self.lease.session()
     }
 
-    /// Work of this process in flight.
+    /// How much work of this process is in flight.
     #[must_use]
     pub fn busy(&self) -> usize {
-        self.load.busy()
+        self.capacity.busy()
     }
 
     /// A run that is in memory.
     #[must_use]
     pub fn hot(&self, run: RunNo) -> Option<&HotRun> {
-        self.runs.get(&run)
+        self.runs.get(run)
     }
 
-    /// Runs that are in memory.
+    /// All runs that are in memory, in no order.
     pub fn all_hot(&self) -> impl Iterator<Item = &HotRun> {
-        self.runs.values()
+        self.runs.iter()
     }
 
-    /// What it has to say, oldest first.
+    /// Everything that the driver has not been told yet, oldest first.
     pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
-        self.notices.drain(..)
+        self.notices.drain()
     }
 
-    /// Takes a command for a run; the answer comes as an output.
+    /// Takes a command for a run; the answer comes as a notice.
     pub fn submit(&mut self, run_id: &str, command: Command, ticket: Ticket, now: Time) {
-        let request = Request {
-            command,
-            from: Origin::Sender(ticket),
-            guard: None,
-            retries: 0,
-        };
-        match self.number_of(run_id) {
-            Ok(run) => self.take(run, request, now),
-            Err(error) => self.refuse(&request, error),
-        }
+        let request = Request::new(command, Origin::Sender(ticket));
+        self.accept(run_id, request, now);
     }
 
     /// Takes a command of a worker outside, which counts only if `guard` holds when it is committed.
@@ -219,13 +212,12 @@ impl Coordinator {
         ticket: Ticket,
         now: Time,
     ) {
-        let request = Request {
-            command,
-            from: Origin::Sender(ticket),
-            guard: Some(guard),
-            retries: 0,
-        };
-        match self.number_of(run_id) {
+        let request = Request::new(command, Origin::Sender(ticket));
+        self.accept(run_id, request.guarded(guard), now);
+    }
+
+    fn accept(&mut self, run_id: &str, request: Request, now: Time) {
+        match self.runs.number_of(run_id) {
             Ok(run) => self.take(run, request, now),
             Err(error) => self.refuse(&request, error),
         }
@@ -240,29 +232,35 @@ impl Coordinator {
         command: Command,
         now: Time,
     ) {
-        if let Some(hot) = self.runs.get_mut(&run)
-            && hot.jobs.get(&target) == Some(&execution)
+        // Work that was stopped, or whose run was read anew, may be known no longer.
+        if let Some(hot) = self.runs.get_mut(run)
+            && hot.work().job(target) == Some(execution)
         {
-            self.load.end(hot, target);
+            self.capacity.end(hot, target);
         }
         // The session is the lease of this process's work, however long it takes: the commit is
         // guarded by it, and the time that the claim was granted for says nothing.
         let result = Request::own(command);
-        let Some(result) = self.park_result(run, target, execution, result) else {
+        let result = self.parked.add_result(run, target, execution, result);
+        let Some(result) = result else {
+            // It waits with the other commands of a run that cannot be read now.
             return;
         };
-        match self.ensure(run) {
-            Ok(()) => self.take(run, result, now),
+        match self.runs.load(run, self.room()) {
+            Ok(_) => self.take(run, result, now),
             // Nobody would do it again as long as this session lives.
             Err(error @ Error::Store(_)) => self.park(run, vec![result], HashMap::new(), error),
-            Err(error) => self.refuse(&result, error),
+            Err(error) => {
+                tracing::error!(%error, run = run.0, "a result is lost: its run cannot be read");
+                self.refuse(&result, error);
+            }
         }
     }
 
     /// Reads a run and sees to everything that it needs.
     pub fn recover(&mut self, run_id: &str, now: Time) -> Result<(), Error> {
-        let run = self.number_of(run_id)?;
-        self.ensure(run)?;
+        let run = self.runs.number_of(run_id)?;
+        self.runs.load(run, self.room())?;
         self.wake(run, now);
         Ok(())
     }
@@ -270,7 +268,7 @@ impl Coordinator {
     /// Whether a run's work is offered to others rather than done here.
     #[must_use]
     pub fn offers(&self, hot: &HotRun, target: Target) -> bool {
-        !self.config.does(&hot.run_id, &hot.plan, target)
+        !self.config.does(hot.run_id(), hot.plan(), target)
     }
 
     /// Whether a run is started and worked on here.
@@ -279,224 +277,57 @@ impl Coordinator {
         self.config.works_on(run_id)
     }
 
-    fn number_of(&mut self, run_id: &str) -> Result<RunNo, Error> {
-        if let Some(run) = self.ids.get(run_id) {
-            return Ok(*run);
+    /// Forgets a run that others have moved while nobody here had it. Says whether that was so.
+    pub fn forget_if_moved(&mut self, run_id: &str) -> Result<bool, Error> {
+        let run = self.runs.number_of(run_id)?;
+        let hot = self.runs.get(run);
+        let Some(hot) = hot.filter(|hot| hot.is_idle(self.lease.session())) else {
+            // Not in memory, so it is read anew anyway; or this server is moving it.
+            return Ok(false);
+        };
+        let moved = !self.store.chunks(run, hot.committed(), 1)?.is_empty();
+        if moved {
+            self.drop_run(run);
         }
-        let found = self.store.find(run_id)?;
-        found.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))
+        Ok(moved)
     }
 
-    /// Decides a request, or lets it wait until the run's commit is answered.
-    pub(crate) fn take(&mut self, run: RunNo, request: Request, now: Time) {
-        if let Err(error) = self.ensure(run) {
-            self.refuse(&request, error);
-            return;
-        }
-        let Some(hot) = self.runs.get_mut(&run) else {
-            return;
-        };
-        if hot.flight.is_some() {
-            hot.waiting.push_back(request);
-            return;
-        }
-        let owner = hot.head.session;
-        if owner.is_some_and(|owner| owner != self.session) && request.guard.is_none() {
-            self.forward(run, request, now);
-            return;
-        }
-        self.decide(run, request, now);
+    /// Nothing new is started or claimed from now on.
+    pub fn stop(&mut self) {
+        self.stopping = true;
     }
 
-    /// Decides a request now: the run is in memory and nothing of it is in flight.
-    fn decide(&mut self, run: RunNo, request: Request, now: Time) {
-        let env = Env {
-            now,
-            key: self.key.clone(),
-        };
-        let Some(hot) = self.runs.get_mut(&run) else {
-            return;
-        };
-        hot.used = self.clock;
-        let leased = matches!(request.guard, Some(Guard::Lease { .. }));
-        let until = Some(now.max(hot.state.last_at));
-        let alive = |mut command: Command| {
-            if let Some(claim) = command.claim_mut()
-                && (leased || claim.worker == self.worker)
-            {
-                // The append's guard says whether the session or the row still has it. By the clock
-                // alone a result that had to wait for a commit, or for a clock that was set back,
-                // would be lost.
-                claim.lease_until = until;
-            }
-            command
-        };
-        let command = alive(request.command.clone());
-        let mut decided = decide(&hot.plan, &mut hot.state, command, &env);
-        if let Err(rejection) = &decided
-            && let Some(failure) = commit_results::instead_of(&request, rejection)
-            && let Ok(decision) = decide(&hot.plan, &mut hot.state, alive(failure), &env)
-        {
-            decided = Ok(decision);
-        }
-        let (events, effects, answer) = match decided {
-            Ok(decision) => (decision.events, decision.effects, Ok(decision.reply)),
-            Err(rejection) => (Vec::new(), Vec::new(), Err(rejection)),
-        };
-        let starts = matches!(request.command, Command::StartRun { .. }) && answer.is_ok();
-        let run_id = hot.run_id.clone();
-        let draft = hot.absorb(events);
-        if let Some(guard) = &request.guard
-            && !draft.guards.contains(guard)
-        {
-            draft.guards.push(guard.clone());
-        }
-        if let Ok(Reply::RetryRun { request_key }) = &answer {
-            // In the same commit as the signal, so that a crash cannot lose it.
-            let request_key = request_key.clone();
-            draft.mail.push(Message::Repeat { request_key }.to(&run_id));
-        }
-        draft.decided.push((request, answer));
-        self.dirty.insert(run);
-        if starts && !self.config.limits.are_none() {
-            self.take_slots(run);
-        }
-        self.follow(run, effects);
+    /// Gives everything back: others may take it over at once.
+    pub fn close(&mut self) -> Result<(), StoreError> {
+        self.lease.close(&*self.store)
     }
 
-    /// The next batch for the store, if there is anything to commit.
-    pub fn next_batch(&mut self, now: Time) -> Option<Batch> {
-        // Without a session nothing could be committed; `tick` opens another one.
-        if self.polls.session_lost {
-            return None;
-        }
-        self.feed(now);
-        if self.dirty.is_empty() {
-            return None;
-        }
-        self.clock += 1;
-        self.commits += 1;
-        let id = CommitId {
-            session: self.session.0,
-            number: self.commits,
-        };
-        let mut appends = Vec::with_capacity(self.dirty.len().min(MAX_APPENDS));
-        let mut later = Vec::new();
-        while appends.len() < MAX_APPENDS {
-            let Some(run) = self.dirty.pop_first() else {
-                break;
-            };
-            if self.runs.get(&run).is_none_or(|hot| hot.flight.is_some()) {
-                continue;
-            }
-            if self.runs.get(&run).is_some_and(|hot| hot.fresh) {
-                // Work that is not due yet is in no row but the head's wake-up time, and this batch
-                // writes the head: it must be known first.
-                self.attend(run, now);
-                self.dirty.remove(&run);
-            }
-            let untold = self.runs.get_mut(&run).and_then(|hot| hot.untold.take());
-            if let Some(outcome) = untold {
-                self.tell_parent(run, outcome);
-                if self.runs.get(&run).is_some_and(|hot| hot.untold.is_some()) {
-                    later.push(run);
-                    continue;
-                }
-            }
-            self.claim_ready(run, now);
-            if let Some(append) = self.seal(run, now) {
-                appends.push(append);
-            }
-        }
-        self.dirty.extend(later);
-        if appends.is_empty() {
-            return None;
-        }
-        Some(Batch {
-            id,
-            session: Some(self.session),
-            now,
-            appends,
-        })
-    }
-
-    /// Turns a run's draft into an append and sends it on its way.
-    fn seal(&mut self, run: RunNo, now: Time) -> Option<Append> {
-        let hot = self.runs.get_mut(&run)?;
-        let mut draft = hot.draft.take()?;
-        let append = match hot.seal(
-            &mut draft,
-            &mut self.chunks,
-            self.session,
-            &self.config,
-            now,
-        ) {
-            Ok(append) => append,
-            // Refused as the database would have refused it, only sooner.
-            Err(Error::Refused { why, .. }) => {
-                self.refused(run, draft, &why, now);
-                return None;
-            }
-            Err(error) => {
-                // A bug: nothing of this draft can be written. Only the log is truth.
-                tracing::error!(%error, "a decision was dropped");
-                let requests = std::mem::take(&mut draft.decided);
-                for (request, _) in &requests {
-                    self.refuse(request, error.clone());
-                }
-                self.drop_run(run);
-                return None;
-            }
-        };
-        match append {
-            Some(append) => {
-                hot.flight = Some(draft);
-                Some(append)
-            }
-            None => {
-                // Nothing to write and nothing to confirm.
-                self.settle(run, draft, now);
-                None
-            }
-        }
-    }
-
-    /// Answers a request that could not be decided.
-    fn refuse(&mut self, request: &Request, error: Error) {
-        match request.from {
-            Origin::Sender(ticket) => self.notices.push_back(Notice::Answer(ticket, Err(error))),
-            Origin::Message { no, reply } => {
-                self.reading.remove(&no);
-                if reply {
-                    let _ = self.store.answer(no, &error.to_string());
-                }
-            }
-            Origin::Parent { mail, .. } => {
-                self.reading.remove(&mail);
-            }
-            Origin::Coordinator => {}
+    /// How many runs are kept in memory, and whose.
+    fn room(&self) -> Room {
+        Room {
+            limit: self.config.cache,
+            session: self.lease.session(),
         }
     }
 
     /// Forgets a run that is in memory, with all that is not committed.
-    fn drop_run(&mut self, run: RunNo) -> Option<HotRun> {
-        let mut hot = self.runs.remove(&run)?;
-        self.ids.remove(&hot.run_id);
-        self.timers.remove(&(hot.timer.unwrap_or(Time(0)), run));
-        self.load.forget(&mut hot);
-        Some(hot)
+    fn drop_run(&mut self, run: RunNo) -> Option<Leftover> {
+        let mut hot = self.runs.remove(run)?;
+        self.schedule.clear_timer(&mut hot);
+        let jobs = self.capacity.forget(&mut hot);
+        Some(hot.into_leftover(jobs))
     }
 
-    /// Does what follows from a decision: in the draft what is a row, in memory what is not.
-    fn follow(&mut self, run: RunNo, effects: Vec<Effect>) {
-        for effect in effects {
-            self.perform(run, effect);
+    /// Forgets a run that nobody here has, so that it is read anew.
+    fn refresh(&mut self, run: RunNo) {
+        let idle = |hot: &HotRun| hot.is_idle(self.lease.session());
+        if self.runs.get(run).is_some_and(idle) && !self.store_is_ours() {
+            self.drop_run(run);
         }
     }
-}
 
-/// What a session's own work is leased to. No worker outside may have such a name.
-#[must_use]
-pub fn worker_of(session: SessionNo) -> String {
-    format!("@{}", session.0)
+    /// Whether no other process writes to this store.
+    fn store_is_ours(&self) -> bool {
+        !self.store.is_shared()
+    }
 }

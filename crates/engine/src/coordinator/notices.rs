@@ -1,29 +1,22 @@
-//! What is said to a coordinator and what it says: requests on their way in, answers and news on their way
-//! out.
+//! Notices: everything that the coordinator tells its driver, oldest first. A notice is about something
+//! that is committed, or refuses something that never will be. The driver performs notices; nothing in
+//! the coordinator reads them back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use stepwell_kernel::command::{Claimed, Command, Reply};
+use stepwell_kernel::command::{Claimed, Reply};
 use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 
 use crate::error::Error;
-use crate::store::{Guard, MessageNo, NewAlert, RunNo};
+use crate::store::{MessageNo, NewAlert, RunNo};
 
-/// What a sender knows its answer by.
+/// Names the answer that a sender waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
-
-/// What a sender gets.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// The kernel's reply.
-    Reply(Reply),
-    /// The run that was started, or had been started by the same request.
-    Run(String),
-}
 
 /// Work in this process whose claim is committed.
 #[derive(Clone, Debug)]
@@ -38,11 +31,11 @@ pub struct Assignment {
     pub claimed: Claimed,
 }
 
-/// What the coordinator has to say. Everything in it is committed.
+/// One thing that the driver is told.
 #[derive(Debug)]
 pub enum Notice {
-    /// An answer.
-    Answer(Ticket, Result<Answer, Error>),
+    /// The answer to a command or to a start.
+    Answer(Ticket, Result<Reply, Error>),
     /// Do this work.
     Start(Box<Assignment>),
     /// This work is no longer wanted.
@@ -98,41 +91,64 @@ pub enum Notice {
     Ended(RunNo, Arc<str>, RunOutcome),
 }
 
-/// A command on its way.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) command: Command,
-    pub(crate) from: Origin,
-    pub(crate) guard: Option<Guard>,
-    pub(crate) retries: u8,
+/// The queue of what the driver is told.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    queue: VecDeque<Notice>,
 }
 
-/// Who a command comes from, and how it is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// Someone who waits for the answer.
-    Sender(Ticket),
-    /// A message; `reply` if its sender looks for an answer.
-    Message { no: MessageNo, reply: bool },
-    /// A run that waits for the child that is created; its message is done once the child is there.
-    Parent { run: RunNo, mail: MessageNo },
-    /// The coordinator itself.
-    Coordinator,
-}
-
-impl Request {
-    /// The end of a lease, found by asking the store: it is found again if it is still so. Decided
-    /// later, by a clock that may have been set back, it would take a run over with its leases alive.
-    pub(super) fn is_found(&self) -> bool {
-        self.from == Origin::Coordinator && self.guard.is_some()
+impl Notices {
+    pub(super) fn push(&mut self, notice: Notice) {
+        self.queue.push_back(notice);
     }
 
-    pub(super) fn own(command: Command) -> Request {
-        Request {
-            command,
-            from: Origin::Coordinator,
-            guard: None,
-            retries: 0,
-        }
+    pub(super) fn extend(&mut self, notices: impl IntoIterator<Item = Notice>) {
+        self.queue.extend(notices);
+    }
+
+    /// Answers a sender.
+    pub(super) fn answer(&mut self, ticket: Ticket, answer: Result<Reply, Error>) {
+        self.push(Notice::Answer(ticket, answer));
+    }
+
+    /// Work of this process is no longer wanted.
+    pub(super) fn stop(&mut self, run: RunNo, target: Target, execution: u32) {
+        self.push(Notice::Stop {
+            run,
+            target,
+            execution,
+        });
+    }
+
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Notice> + '_ {
+        self.queue.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_come_out_once_and_oldest_first() {
+        let mut notices = Notices::default();
+        notices.answer(Ticket(1), Ok(Reply::Done));
+        notices.extend([Notice::Changed {
+            run: RunNo(4),
+            seq: 9,
+        }]);
+        let told: Vec<Notice> = notices.drain().collect();
+        assert!(matches!(
+            told[0],
+            Notice::Answer(Ticket(1), Ok(Reply::Done))
+        ));
+        assert!(matches!(
+            told[1],
+            Notice::Changed {
+                run: RunNo(4),
+                seq: 9
+            }
+        ));
+        assert_eq!(notices.drain().count(), 0);
     }
 }

@@ -1,84 +1,171 @@
-//! Runs and plans in memory: read when they are needed, forgotten when they have been idle longest.
+//! Runs and plans in memory: read from the store when they are needed, forgotten when they have been idle
+//! longest. The only owner of `HotRun`s; all other parts get one lent.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use stepwell_kernel::plan::Plan;
 
-use super::{Coordinator, HotRun};
+use super::HotRun;
 use crate::error::Error;
-use crate::store::{PlanNo, RunNo};
+use crate::read;
+use crate::store::{PlanNo, RunNo, SessionNo, Store, StoreError};
 
-impl Coordinator {
-    /// Brings a run into memory.
-    pub(crate) fn ensure(&mut self, run: RunNo) -> Result<(), Error> {
-        if self.runs.contains_key(&run) {
-            return Ok(());
+/// Runs in memory, by number and by id, and their plans.
+pub(super) struct RunCache {
+    store: Arc<dyn Store>,
+    runs: HashMap<RunNo, Cached>,
+    ids: HashMap<Arc<str>, RunNo>,
+    plans: HashMap<PlanNo, Arc<Plan>>,
+    plan_numbers: HashMap<String, PlanNo>,
+    /// Counts the batches; says which run was used last.
+    turn: u64,
+    /// How many runs were left in memory when some were forgotten last.
+    kept: usize,
+}
+
+struct Cached {
+    hot: HotRun,
+    /// The turn in which the run was used last.
+    used: u64,
+}
+
+/// How many runs are kept, and whose.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// How many runs are kept when nothing is to be done for them.
+    pub(super) limit: usize,
+    /// The session whose runs always stay.
+    pub(super) session: SessionNo,
+}
+
+impl RunCache {
+    pub(super) fn new(store: Arc<dyn Store>) -> RunCache {
+        RunCache {
+            store,
+            runs: HashMap::new(),
+            ids: HashMap::new(),
+            plans: HashMap::new(),
+            plan_numbers: HashMap::new(),
+            turn: 0,
+            kept: 0,
         }
-        let stored = self.store.load(run)?;
-        let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
-        let plan = self.plan(stored.plan, &stored.run_id)?;
-        let store = self.store.clone();
-        let mut hot = HotRun::read(stored, plan, || Ok(store.chunks(run, 0, usize::MAX)?))?;
-        hot.used = self.clock;
-        self.ids.insert(hot.run_id.clone(), run);
-        self.runs.insert(run, hot);
-        self.evict(run);
-        Ok(())
     }
 
-    /// Forgets runs that have been idle longest when there are too many, but not `wanted`, which was
-    /// brought into memory because something is about to be done for it.
-    pub(crate) fn evict(&mut self, wanted: RunNo) {
-        // Where most runs are busy, looking at all of them for each new one would be too much.
-        let enough = self.config.cache.max(self.kept).saturating_mul(2);
-        if self.runs.len() <= enough {
-            return;
+    pub(super) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    pub(super) fn get(&self, run: RunNo) -> Option<&HotRun> {
+        self.runs.get(&run).map(|cached| &cached.hot)
+    }
+
+    pub(super) fn get_mut(&mut self, run: RunNo) -> Option<&mut HotRun> {
+        let cached = self.runs.get_mut(&run)?;
+        cached.used = self.turn;
+        Some(&mut cached.hot)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &HotRun> {
+        self.runs.values().map(|cached| &cached.hot)
+    }
+
+    /// Another batch begins.
+    pub(super) fn next_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// A run, brought into memory if it is not there.
+    pub(super) fn load(&mut self, run: RunNo, room: Room) -> Result<&mut HotRun, Error> {
+        self.evict(run, room);
+        match self.runs.entry(run) {
+            Entry::Occupied(entry) => {
+                let cached = entry.into_mut();
+                cached.used = self.turn;
+                Ok(&mut cached.hot)
+            }
+            Entry::Vacant(entry) => {
+                let store = &*self.store;
+                let unknown = || Error::UnknownRun(format!("number {}", run.0));
+                let stored = store.load(run)?.ok_or_else(unknown)?;
+                let plan = match self.plans.get(&stored.plan) {
+                    Some(plan) => plan.clone(),
+                    None => {
+                        let plan = read::plan(store, stored.plan, &stored.run_id)?;
+                        self.plans.insert(stored.plan, plan.clone());
+                        let hash = plan.hash().to_owned();
+                        self.plan_numbers.insert(hash, stored.plan);
+                        plan
+                    }
+                };
+                let all = || Ok(store.chunks(run, 0, usize::MAX)?);
+                let hot = HotRun::read(stored, plan, all)?;
+                self.ids.insert(hot.run_id().clone(), run);
+                let used = self.turn;
+                Ok(&mut entry.insert(Cached { hot, used }).hot)
+            }
         }
-        let session = self.session;
-        let mut idle: Vec<(u64, RunNo)> = self
+    }
+
+    /// Adds a run that is about to be created. Its id is known only once it is committed.
+    pub(super) fn insert(&mut self, hot: HotRun, room: Room) -> &mut HotRun {
+        self.evict(hot.run(), room);
+        let used = self.turn;
+        let cached = Cached { hot, used };
+        &mut self
             .runs
-            .iter()
-            .filter(|(run, hot)| **run != wanted && hot.is_idle(session))
-            .map(|(run, hot)| (hot.used, *run))
-            .collect();
-        idle.sort_unstable();
-        let extra = self.runs.len().saturating_sub(self.config.cache);
-        for (_, run) in idle.into_iter().take(extra) {
-            self.drop_run(run);
-        }
-        self.kept = self.runs.len();
+            .entry(cached.hot.run())
+            .insert_entry(cached)
+            .into_mut()
+            .hot
     }
 
-    pub(super) fn plan(&mut self, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
-        if let Some(plan) = self.plans.get(&no) {
-            return Ok(plan.clone());
-        }
-        let fault = |why: String| Error::Plan {
-            run_id: run_id.to_owned(),
-            why,
-        };
-        let row = self.store.plan(no)?;
-        let row = row.ok_or_else(|| fault(format!("there is no plan number {}", no.0)))?;
-        let net = serde_json::from_str(&row.net).map_err(|error| fault(error.to_string()))?;
-        let plan = Arc::new(Plan::new(net).map_err(|error| fault(error.to_string()))?);
-        if plan.hash() != row.hash {
-            return Err(fault("it is not what its hash says".to_owned()));
-        }
-        self.keep_plan(no, &plan);
-        Ok(plan)
+    /// Takes a run out of memory.
+    pub(super) fn remove(&mut self, run: RunNo) -> Option<HotRun> {
+        let hot = self.runs.remove(&run)?.hot;
+        self.ids.remove(hot.run_id());
+        Some(hot)
     }
 
-    pub(super) fn keep_plan(&mut self, no: PlanNo, plan: &Arc<Plan>) {
-        self.plans.insert(no, plan.clone());
-        self.plan_numbers.insert(plan.hash().to_owned(), no);
+    /// The number of a run.
+    pub(super) fn number_of(&self, run_id: &str) -> Result<RunNo, Error> {
+        if let Some(run) = self.ids.get(run_id) {
+            return Ok(*run);
+        }
+        let found = self.store.find(run_id)?;
+        found.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))
     }
 
-    pub(super) fn plan_number(&mut self, plan: &Arc<Plan>) -> Result<PlanNo, Error> {
+    /// The number of a plan, which is kept in the store if it is not there yet.
+    pub(super) fn plan_number(&mut self, plan: &Arc<Plan>) -> Result<PlanNo, StoreError> {
         if let Some(no) = self.plan_numbers.get(plan.hash()) {
             return Ok(*no);
         }
         let no = self.store.put_plan(plan)?;
-        self.keep_plan(no, plan);
+        self.plans.insert(no, plan.clone());
+        self.plan_numbers.insert(plan.hash().to_owned(), no);
         Ok(no)
+    }
+
+    /// Forgets runs that have been idle longest when there are too many, but not `wanted`, for which
+    /// something is about to be done. An idle run has no timer and stands in no line, so no other part
+    /// knows of it.
+    fn evict(&mut self, wanted: RunNo, room: Room) {
+        // Where most runs are busy, looking at all of them for each new one would be too much.
+        let enough = room.limit.max(self.kept).saturating_mul(2);
+        if self.runs.len() <= enough {
+            return;
+        }
+        let is_idle =
+            |(run, it): &(&RunNo, &Cached)| **run != wanted && it.hot.is_idle(room.session);
+        let idle = self.runs.iter().filter(is_idle);
+        let mut idle: Vec<(u64, RunNo)> = idle.map(|(run, it)| (it.used, *run)).collect();
+        idle.sort_unstable();
+        let extra = self.runs.len().saturating_sub(room.limit);
+        for (_, run) in idle.into_iter().take(extra) {
+            self.remove(run);
+        }
+        self.kept = self.runs.len();
     }
 }

@@ -127,7 +127,7 @@ impl<W: Worker> ServiceLoop<W> {
             stats: self.stats,
         };
         let all = changed.coordinator.all_hot();
-        let mut runs: Vec<RunNo> = all.map(|hot| hot.run).collect();
+        let mut runs: Vec<RunNo> = all.map(|hot| hot.run()).collect();
         runs.sort_unstable();
         for run in runs {
             changed.introduce(run);
@@ -431,7 +431,7 @@ impl<W: Worker> ServiceLoop<W> {
     /// Tells the worker of a run that was in the log before the worker was there.
     fn introduce(&mut self, run: RunNo) {
         if let Some(hot) = self.coordinator.hot(run) {
-            let seq = hot.state.seq;
+            let seq = hot.state().seq;
             self.tell(&Notice::Changed { run, seq });
         }
     }
@@ -560,7 +560,7 @@ impl<W: Worker> ServiceLoop<W> {
             _ => return true,
         };
         let hot = self.coordinator.hot(run);
-        hot.is_some_and(|hot| self.coordinator.works_on(&hot.run_id))
+        hot.is_some_and(|hot| self.coordinator.works_on(hot.run_id()))
     }
 
     /// Whether a stop that was asked for is done. Runs are given back only when their work has ended, or

@@ -54,7 +54,7 @@ fn child(engine: &Test) -> String {
     let runs = engine.runs();
     let children: Vec<&str> = runs
         .iter()
-        .filter(|(_, live)| live.state.parent.is_some())
+        .filter(|(_, live)| live.state().parent.is_some())
         .map(|(id, _)| *id)
         .collect();
     let [child] = children[..] else {
@@ -98,8 +98,8 @@ fn finish(mut engine: Test) {
     run(&mut engine, &child, "answer", json!({ "x": 9 }));
     run(&mut engine, &child, "tidy", json!({ "x": 0 }));
     let parent = engine.run("run_parent").unwrap();
-    let after = parent.plan.parse_step_id("after").unwrap();
-    let args = parent.state.visit(after).unwrap().args.clone();
+    let after = parent.plan().parse_step_id("after").unwrap();
+    let args = parent.state().visit(after).unwrap().args.clone();
     assert_eq!(args.as_deref(), Some(&json!({ "got": 9 })));
     run(&mut engine, "run_parent", "after", json!(null));
     assert_eq!(
@@ -114,7 +114,7 @@ fn p32_a_child_is_started_once_whenever_the_crash_comes() {
     // No crash; and the child runs in its parent's slot.
     let engine = called();
     let id = child(&engine);
-    assert_eq!(engine.run(&id).unwrap().state.current_params()["n"], 3);
+    assert_eq!(engine.run(&id).unwrap().state().current_params()["n"], 3);
     assert_eq!(phase(&engine, &id), Phase::Running);
     finish(engine);
 
@@ -132,7 +132,7 @@ fn p32_a_child_is_started_once_whenever_the_crash_comes() {
     assert!(
         lost.runs()
             .iter()
-            .all(|(_, live)| live.state.parent.is_none())
+            .all(|(_, live)| live.state().parent.is_none())
     );
     let engine = crash(lost);
     assert_eq!(child(&engine), id, "its id follows from the attempt");
@@ -156,7 +156,7 @@ fn a_pause_and_a_resume_reach_the_child() {
     let mut engine = called();
     let id = child(&engine);
     let paused = |engine: &Test| {
-        let paused = |run_id: &str| engine.run(run_id).unwrap().state.pause.is_some();
+        let paused = |run_id: &str| engine.run(run_id).unwrap().state().pause.is_some();
         [paused("run_parent"), paused(&id)]
     };
     assert_eq!(
@@ -180,7 +180,9 @@ fn a_child_that_is_stopped_fails_the_step_that_waits_for_it() {
     let id = child(&engine);
     cancel(&mut engine, &id).unwrap();
     let parent = engine.run("run_parent").unwrap();
-    let call = parent.state.run(parent.plan.parse_step_id("call").unwrap());
+    let call = parent
+        .state()
+        .run(parent.plan().parse_step_id("call").unwrap());
     let error = call.unwrap().error.as_deref().unwrap();
     assert_eq!(error.code, "CHILD_CANCELLED");
     // The arc has no guard, so it is taken and does not handle the failure.

@@ -63,13 +63,13 @@ pub(crate) fn trigger(engine: &mut Test, plan: &Arc<Plan>, run_id: &str) {
 }
 
 pub(crate) fn phase(engine: &Test, run_id: &str) -> Phase {
-    engine.run(run_id).expect("the run is known").state.phase
+    engine.run(run_id).expect("the run is known").state().phase
 }
 
 /// Claims a step and completes it.
 #[track_caller]
 pub(crate) fn run(engine: &mut Test, run_id: &str, step: &str, output: Json) {
-    let at = engine.run(run_id).unwrap().plan.parse_step_id(step);
+    let at = engine.run(run_id).unwrap().plan().parse_step_id(step);
     let claim = Command::ClaimStep {
         target: Target::Step(at.unwrap()),
         worker: "worker".into(),

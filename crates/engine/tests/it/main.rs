@@ -122,7 +122,7 @@ fn run_to_the_end(mut engine: MemoryEngine, work_ms: u64) -> MemoryEngine {
 
 /// The log for people: one line an event, its type and its step.
 fn log(engine: &MemoryEngine, run_id: &str) -> String {
-    let plan = &engine.run(run_id).expect("the run exists").plan;
+    let plan = &engine.run(run_id).expect("the run exists").plan();
     let line = |event: &stepwell_kernel::event::Event| match event.body.step() {
         Some(at) => format!("{} {}\n", event.body.kind(), plan.step_id(at)),
         None => format!("{}\n", event.body.kind()),

@@ -18,7 +18,7 @@ fn words(engine: &Test) -> Vec<&'static str> {
     engine
         .runs()
         .iter()
-        .map(|(_, live)| run_word(&live.state))
+        .map(|(_, live)| run_word(live.state()))
         .collect()
 }
 

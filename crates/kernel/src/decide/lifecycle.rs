@@ -56,7 +56,7 @@ impl Decider<'_> {
             original_run_id,
             start_after,
         });
-        Ok(Reply::Done)
+        Ok(Reply::Created { run_id })
     }
 
     pub(super) fn enqueue(&mut self) -> Handled {

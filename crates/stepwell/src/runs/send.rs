@@ -149,7 +149,9 @@ fn decide(
                 }
                 _ => Ok(Sent::Before),
             },
-            Reply::Done | Reply::Claimed(_) | Reply::RetryRun { .. } => Ok(Sent::Done),
+            Reply::Done | Reply::Created { .. } | Reply::Claimed(_) | Reply::RetryRun { .. } => {
+                Ok(Sent::Done)
+            }
         }
     })();
     let stopped = engine.stop(Duration::ZERO);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use stepwell_engine::coordinator::{
-    Answer, Assignment, Config, Coordinator, Notice, Retry, Ticket,
+    Assignment, Config, Coordinator, Notice, Retry, Ticket,
 };
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::read;
@@ -288,7 +288,7 @@ pub(crate) struct Hand {
     pub(crate) coordinator: Coordinator,
     pub(crate) now: Time,
     tickets: u64,
-    answers: HashMap<Ticket, Result<Answer, Error>>,
+    answers: HashMap<Ticket, Result<Reply, Error>>,
     /// Work of this process whose claim is committed.
     pub(crate) jobs: Vec<Assignment>,
     /// Everything else that it said.
@@ -330,7 +330,7 @@ impl Hand {
     }
 
     /// The answer to a command, if it has come.
-    pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<Answer, Error>> {
+    pub(crate) fn answer(&mut self, ticket: Ticket) -> Option<Result<Reply, Error>> {
         self.listen();
         self.answers.remove(&ticket)
     }
@@ -339,10 +339,7 @@ impl Hand {
     pub(crate) fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
         let ticket = self.hand_in(run_id, command);
         self.drive();
-        match self.answer(ticket).expect("an answer has come")? {
-            Answer::Reply(reply) => Ok(reply),
-            Answer::Run(_) => Ok(Reply::Done),
-        }
+        self.answer(ticket).expect("an answer has come")
     }
 
     #[track_caller]
@@ -354,7 +351,7 @@ impl Hand {
         let ticket = self.hand_in_start(plan, request);
         self.drive();
         match self.answer(ticket).expect("an answer has come")? {
-            Answer::Run(run_id) => Ok(run_id),
+            Reply::Created { run_id } => Ok(run_id),
             other => panic!("{other:?}"),
         }
     }
@@ -433,15 +430,15 @@ impl Hand {
 
     /// The state of a run as this coordinator has it in memory.
     pub(crate) fn state_of(&mut self, run_id: &str) -> (&State, Arc<Plan>) {
-        if !self.coordinator.all_hot().any(|hot| *hot.run_id == *run_id) {
+        if !self.coordinator.all_hot().any(|hot| **hot.run_id() == *run_id) {
             self.coordinator.recover(run_id, self.now).unwrap();
         }
         let found = self
             .coordinator
             .all_hot()
-            .find(|hot| *hot.run_id == *run_id);
+            .find(|hot| **hot.run_id() == *run_id);
         let hot = found.expect("it is in memory");
-        (&hot.state, hot.plan.clone())
+        (hot.state(), hot.plan().clone())
     }
 
     /// A worker outside claims a step.

@@ -287,7 +287,9 @@ fn c31_two_requests_with_the_same_key_are_one_run_also_across_servers() {
         let second = two.hand_in_start(&plan, asked("run_2"));
         one.drive();
         two.drive();
-        let run_1 = stepwell_engine::coordinator::Answer::Run("run_1".into());
+        let run_1 = stepwell_kernel::command::Reply::Created {
+            run_id: "run_1".into(),
+        };
         assert_eq!(one.answer(first), Some(Ok(run_1.clone())));
         assert_eq!(two.answer(second), Some(Ok(run_1)));
         assert!(lab.store.find("run_2").unwrap().is_none());

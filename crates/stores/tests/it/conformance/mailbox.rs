@@ -2,7 +2,6 @@
 
 use serde_json::json;
 use stepwell_engine::Error;
-use stepwell_engine::coordinator::Answer;
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::rejection::Code;
 
@@ -33,7 +32,7 @@ fn a_command_to_a_run_of_another_server_is_done_by_it() {
         owner.tick();
         assert_eq!((in_mailbox(lab), lab.count(RUN, "EventReceived")), (0, 1));
         other.tick();
-        let done = Some(Ok(Answer::Reply(Reply::Done)));
+        let done = Some(Ok(Reply::Done));
         assert_eq!(other.answer(ticket), done);
         // Asking again gives nothing more.
         owner.tick();
@@ -77,7 +76,7 @@ fn a_message_to_a_dead_owner_is_read_by_whoever_takes_the_run_over() {
         for _ in 0..3 {
             other.tick();
         }
-        let done = Some(Ok(Answer::Reply(Reply::Done)));
+        let done = Some(Ok(Reply::Done));
         assert_eq!(other.answer(ticket), done);
         assert_eq!(lab.status(RUN), "PAUSED");
         assert_eq!(lab.count(RUN, "RunPaused"), 1);

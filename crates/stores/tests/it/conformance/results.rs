@@ -2,7 +2,7 @@
 //! that replaces it exactly one is recorded.
 
 use stepwell_engine::Error;
-use stepwell_engine::coordinator::{Answer, Retry};
+use stepwell_engine::coordinator::Retry;
 use stepwell_engine::store::{AppendResult, Batch, StoreErrorKind};
 use stepwell_kernel::command::Reply;
 
@@ -145,7 +145,7 @@ fn c38_the_result_of_a_worker_outside_is_treated_the_same() {
             if landed {
                 assert!(matches!(answer, Err(Error::Rejected(_))), "{answer:?}");
             } else {
-                assert_eq!(answer, Ok(Answer::Reply(Reply::Done)));
+                assert_eq!(answer, Ok(Reply::Done));
             }
         }
     });

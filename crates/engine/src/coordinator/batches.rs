@@ -1,0 +1,132 @@
+//! Batches: claims what this process can do, seals the drafts of all runs that have one, and puts the
+//! appends together for one commit.
+
+use stepwell_kernel::command::{Command, Env, Reply};
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+
+use super::Coordinator;
+use super::batch_builder::MAX_APPENDS;
+use super::hot_run::Sealed;
+use crate::error::Error;
+use crate::store::{Append, Batch, RunNo};
+
+impl Coordinator {
+    /// The next batch for the store, if there is anything to commit.
+    pub fn next_batch(&mut self, now: Time) -> Option<Batch> {
+        // Without a session nothing could be committed; `tick` opens another one.
+        if self.lease.is_lost() {
+            return None;
+        }
+        let (runs, schedule) = (&mut self.runs, &mut self.schedule);
+        self.capacity
+            .feed(runs, schedule, &self.lease, &self.config, now);
+        if !self.schedule.has_marked() {
+            return None;
+        }
+        self.runs.next_turn();
+        let mut appends = Vec::with_capacity(MAX_APPENDS.min(self.runs.len()));
+        let mut later = Vec::new();
+        while appends.len() < MAX_APPENDS {
+            let Some(run) = self.schedule.next_marked() else {
+                break;
+            };
+            // A run that was forgotten since it was marked has nothing for the batch.
+            let Some(hot) = self.runs.get_mut(run) else {
+                continue;
+            };
+            // What a run in flight has to do is looked at when its commit is answered.
+            if hot.is_in_flight() {
+                continue;
+            }
+            if hot.is_fresh() {
+                // Work that is not due yet is in no row but the head's wake-up time, and this batch
+                // writes the head: it must be known first.
+                self.attend(run, now);
+                self.schedule.unmark(run);
+            }
+            if !self.tell_parent_again(run) {
+                later.push(run);
+                continue;
+            }
+            self.claim_ready(run, now);
+            appends.extend(self.seal(run, now));
+        }
+        self.schedule.mark_all(later);
+        self.batches.batch(self.lease.session(), appends, now)
+    }
+
+    /// Claims what this process can do now, in the same commit as what made it ready.
+    fn claim_ready(&mut self, run: RunNo, now: Time) {
+        loop {
+            let Some(hot) = self.runs.get_mut(run) else {
+                let what = "a run is not in memory while its work is claimed";
+                return self.invariants.broken(run, what);
+            };
+            if hot.other_owner(self.lease.session()).is_some() {
+                // It is for the server that has the run.
+                hot.work_mut().1.clear_ready();
+            }
+            if self.stopping {
+                return;
+            }
+            let Some(target) = self.capacity.next_claim(hot, &self.config, now) else {
+                return;
+            };
+            let claim = Command::ClaimStep {
+                target,
+                worker: self.lease.worker().to_owned(),
+                lease_until: now.plus(lease_ms(hot.plan())),
+            };
+            let env = Env {
+                now,
+                key: self.key.clone(),
+            };
+            // A task that is out of date is dropped: the state offers it again when it is due.
+            let Ok((effects, reply)) = hot.decide(claim, &env) else {
+                continue;
+            };
+            if let Reply::Claimed(claimed) = reply {
+                self.capacity.begin(hot, target, claimed.claim.execution);
+                hot.draft().claim(*claimed);
+            }
+            self.follow(run, effects);
+        }
+    }
+
+    /// Turns a run's draft into an append and sends it on its way.
+    fn seal(&mut self, run: RunNo, now: Time) -> Option<Append> {
+        let Some(hot) = self.runs.get_mut(run) else {
+            self.invariants
+                .broken(run, "a run is not in memory while its draft is sealed");
+            return None;
+        };
+        // A run without a draft was marked because work of it could be claimed, and no room was left.
+        let (session, chunks) = (self.lease.session(), self.batches.chunks());
+        match hot.seal(session, &self.config, chunks, now)? {
+            Sealed::Append(append) => return Some(append),
+            Sealed::Nothing(append, flight) => self.conclude(run, &append, flight, now),
+            // Refused as the database would have refused it, only sooner.
+            Sealed::Failed(Error::Refused { why, .. }, lost) => {
+                self.refused(run, lost, &why, now);
+            }
+            Sealed::Failed(error, lost) => {
+                // A bug: nothing of this draft can be written. Only the log is truth.
+                tracing::error!(%error, "a decision was dropped");
+                self.forget_lost(run, &lost);
+                for request in lost.requests() {
+                    self.refuse(&request, error.clone());
+                }
+            }
+        }
+        None
+    }
+}
+
+/// How long a lease is granted for. What this process does itself is its session's as long as that
+/// lives, whatever this says.
+fn lease_ms(plan: &Plan) -> u64 {
+    let own = plan.net().extra.get("leaseSeconds");
+    let own = own.and_then(serde_json::Value::as_u64);
+    own.map_or(30_000, |seconds| seconds.saturating_mul(1_000))
+}

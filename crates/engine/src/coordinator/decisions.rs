@@ -1,0 +1,143 @@
+//! Decisions: a request is decided at once, waits for the run's commit in flight, goes to the server that
+//! has the run, or is refused. What a decision comes to is in the run's draft.
+
+use stepwell_kernel::command::{Command, Env, Reply};
+use stepwell_kernel::effect::Effect;
+use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::time::Time;
+
+use super::request::Origin;
+use super::{Coordinator, HotRun, Message, Request, SessionLease, Slots, substitutes};
+use crate::error::Error;
+use crate::store::{Guard, RunNo};
+
+impl Coordinator {
+    /// Decides a request, or lets it wait until the run's commit is answered.
+    pub(super) fn take(&mut self, run: RunNo, request: Request, now: Time) {
+        let hot = match self.runs.load(run, self.room()) {
+            Ok(hot) => hot,
+            Err(error) => return self.refuse(&request, error),
+        };
+        if hot.is_in_flight() {
+            return hot.wait(request);
+        }
+        if hot.is_owned_by_other(self.lease.session()) && request.guard.is_none() {
+            return self.forward(run, request, now);
+        }
+        self.decide(run, request, now);
+    }
+
+    pub(super) fn take_all(
+        &mut self,
+        run: RunNo,
+        requests: impl IntoIterator<Item = Request>,
+        now: Time,
+    ) {
+        for request in requests {
+            self.take(run, request, now);
+        }
+    }
+
+    /// Decides a request now: the run is in memory and nothing of it is in flight.
+    pub(super) fn decide(&mut self, run: RunNo, request: Request, now: Time) {
+        let env = Env {
+            now,
+            key: self.key.clone(),
+        };
+        let Some(hot) = self.runs.get_mut(run) else {
+            self.invariants.broken(
+                run,
+                "a command was to be decided for a run that is not in memory",
+            );
+            return self.refuse(&request, Error::UnknownRun(format!("number {}", run.0)));
+        };
+        let start = matches!(request.command, Command::StartRun { .. });
+        let (effects, decided) = decide_in(hot, &request, &self.lease, &env);
+        if start && decided.is_ok() {
+            Slots::acquire(&self.config.limits, hot);
+        }
+        hot.decided(request, decided);
+        self.schedule.mark(run);
+        self.follow(run, effects);
+    }
+
+    /// Does what follows from a decision: in the draft what is a row, in memory what is not.
+    pub(super) fn follow(&mut self, run: RunNo, effects: Vec<Effect>) {
+        for effect in effects {
+            if let Effect::RunEnded(outcome) = effect {
+                self.tell_parent(run, outcome);
+            }
+            match self.runs.get_mut(run) {
+                Some(hot) => {
+                    if hot.perform(effect, &self.config) {
+                        self.schedule.mark(run);
+                    }
+                }
+                None => {
+                    let what = "the run of a decision is not in memory";
+                    return self.invariants.broken(run, what);
+                }
+            }
+        }
+    }
+
+    /// Answers a request that could not be decided.
+    pub(super) fn refuse(&mut self, request: &Request, error: Error) {
+        match request.origin {
+            Origin::Sender(ticket) => self.notices.answer(ticket, Err(error)),
+            Origin::Message { no, reply } => {
+                self.inbox.end(no);
+                if reply && let Err(away) = self.store.answer(no, &error.to_string()) {
+                    // The message stays unanswered, so it is read and refused once more.
+                    tracing::warn!(error = %away, "a refusal could not be written yet");
+                }
+            }
+            Origin::Parent { mail, .. } => self.inbox.end(mail),
+            // Nobody waits for an answer: what is still due is found again in the state.
+            Origin::Coordinator => {}
+        }
+    }
+}
+
+/// Decides a request by the kernel's rules, with what follows and what the sender is answered.
+fn decide_in(
+    hot: &mut HotRun,
+    request: &Request,
+    lease: &SessionLease,
+    env: &Env,
+) -> (Vec<Effect>, Result<Reply, Rejection>) {
+    let leased = matches!(request.guard, Some(Guard::Lease { .. }));
+    let until = Some(env.now.max(hot.state().last_at));
+    let alive = |mut command: Command| {
+        if let Some(claim) = command.claim_mut()
+            && (leased || claim.worker == lease.worker())
+        {
+            // The append's guard says whether the session or the row still has it. By the clock alone a
+            // result that had to wait for a commit, or for a clock that was set back, would be lost.
+            claim.lease_until = until;
+        }
+        command
+    };
+    let mut decided = hot.decide(alive(request.command.clone()), env);
+    if let Err(rejection) = &decided
+        && let Some(failure) = substitutes::instead_of(request, rejection)
+        && let Ok(decision) = hot.decide(alive(failure), env)
+    {
+        decided = Ok(decision);
+    }
+    if let Some(guard) = &request.guard {
+        hot.draft().guard(guard);
+    }
+    match decided {
+        Ok((effects, reply)) => {
+            if let Reply::RetryRun { request_key } = &reply {
+                // In the same commit as the signal, so that a crash cannot lose it.
+                let request_key = request_key.clone();
+                let message = Message::Repeat { request_key }.to(hot.run_id());
+                hot.draft().send(message);
+            }
+            (effects, Ok(reply))
+        }
+        Err(rejection) => (Vec::new(), Err(rejection)),
+    }
+}

@@ -1,0 +1,264 @@
+//! What is decided for a run and goes into one commit: the append under construction, its events, and
+//! who is told once it is committed (`Draft`); what of it stays here while the append is on its way
+//! (`Flight`); what is left when it was not committed (`Uncommitted`).
+
+use stepwell_kernel::command::Claimed;
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::event::Event;
+use stepwell_kernel::time::Time;
+
+use crate::coordinator::Notice;
+use crate::coordinator::request::{Decided, Request};
+use crate::store::{Append, Guard, MessageNo, NewAlert, NewMessage, NewRun, RunNo, SlotChange};
+
+/// What is decided for a run and goes into one commit.
+#[derive(Debug)]
+pub(in crate::coordinator) struct Draft {
+    /// The rows so far; `seal` adds the chunk, the head and what follows from both.
+    pub(super) append: Append,
+    pub(super) events: Vec<Event>,
+    pub(super) decided: Vec<Decided>,
+    /// Work of this process that the commit claims.
+    pub(super) starts: Vec<Claimed>,
+    /// Said once it is committed.
+    pub(super) notices: Vec<Notice>,
+    /// What the head's slots become, where that changes.
+    pub(super) holds: Option<Vec<String>>,
+}
+
+/// What of a draft stays here while its append is on its way.
+#[derive(Debug)]
+pub(in crate::coordinator) struct Flight {
+    decided: Vec<Decided>,
+    starts: Vec<Claimed>,
+    notices: Vec<Notice>,
+    sent_at: Time,
+}
+
+/// What is left of a draft that was not committed.
+#[derive(Debug)]
+pub(in crate::coordinator) struct Uncommitted {
+    pub(in crate::coordinator) create: Option<Box<NewRun>>,
+    /// Messages that the draft took without a command.
+    pub(in crate::coordinator) discarded: Vec<MessageNo>,
+    pub(in crate::coordinator) decided: Vec<Decided>,
+    /// Work whose claim never happened.
+    pub(in crate::coordinator) claimed: Vec<Target>,
+}
+
+impl Draft {
+    pub(super) fn new(run: RunNo, after: u64) -> Draft {
+        Draft {
+            append: Append::new(run, after),
+            events: Vec::new(),
+            decided: Vec::new(),
+            starts: Vec::new(),
+            notices: Vec::new(),
+            holds: None,
+        }
+    }
+
+    pub(super) fn append(&mut self) -> &mut Append {
+        &mut self.append
+    }
+
+    pub(super) fn add_events(&mut self, events: Vec<Event>) {
+        match self.events.is_empty() {
+            true => self.events = events,
+            false => self.events.extend(events),
+        }
+    }
+
+    /// The commit creates the run.
+    pub(super) fn create(&mut self, new: Box<NewRun>) {
+        self.append.create = Some(new);
+    }
+
+    pub(super) fn set_event_key(&mut self, key: String) {
+        if let Some(create) = &mut self.append.create {
+            create.event_key = key;
+        }
+    }
+
+    pub(super) fn decided(&mut self, decided: Decided) {
+        self.decided.push(decided);
+    }
+
+    pub(in crate::coordinator) fn has_guard(&self, guard: &Guard) -> bool {
+        self.append.guards.contains(guard)
+    }
+
+    /// The commit counts only if this holds.
+    pub(in crate::coordinator) fn guard(&mut self, guard: &Guard) {
+        if !self.has_guard(guard) {
+            self.append.guards.push(guard.clone());
+        }
+    }
+
+    /// The commit claims work for this process.
+    pub(in crate::coordinator) fn claim(&mut self, claimed: Claimed) {
+        self.starts.push(claimed);
+    }
+
+    /// The commit takes a message that needs nothing done.
+    pub(in crate::coordinator) fn discard(&mut self, message: MessageNo) {
+        self.append.taken.push(message);
+    }
+
+    /// The commit sends a message.
+    pub(in crate::coordinator) fn send(&mut self, message: NewMessage) {
+        self.append.mail.push(message);
+    }
+
+    pub(super) fn send_all(&mut self, messages: impl IntoIterator<Item = NewMessage>) {
+        self.append.mail.extend(messages);
+    }
+
+    pub(super) fn alert(&mut self, alert: NewAlert) {
+        self.append.alerts.push(alert);
+    }
+
+    /// Something to be told once it is committed.
+    pub(in crate::coordinator) fn tell(&mut self, notice: Notice) {
+        self.notices.push(notice);
+    }
+
+    /// The commit takes these slots, each with how many there are.
+    pub(in crate::coordinator) fn take_slots(&mut self, slots: Vec<(String, u32)>) {
+        self.holds = Some(slots.iter().map(|(key, _)| key.clone()).collect());
+        let changes = slots.into_iter().map(|(key, limit)| SlotChange {
+            key,
+            change: 1,
+            limit: Some(limit),
+        });
+        self.append.slots.extend(changes);
+    }
+
+    /// The commit frees the slots that the run holds: those of the head, unless this very draft has taken
+    /// others.
+    pub(super) fn free_slots(&mut self, of_head: Vec<String>) {
+        let held = self.holds.replace(Vec::new()).unwrap_or(of_head);
+        let changes = held.into_iter().map(|key| SlotChange {
+            key,
+            change: -1,
+            limit: None,
+        });
+        self.append.slots.extend(changes);
+    }
+
+    /// The append on its way, and what stays here meanwhile.
+    pub(super) fn send_off(self, now: Time) -> (Append, Flight) {
+        let flight = Flight {
+            decided: self.decided,
+            starts: self.starts,
+            notices: self.notices,
+            sent_at: now,
+        };
+        (self.append, flight)
+    }
+
+    pub(super) fn into_uncommitted(self) -> Uncommitted {
+        let (append, flight) = self.send_off(Time(0));
+        flight.into_uncommitted(&append)
+    }
+}
+
+impl Flight {
+    pub(in crate::coordinator) fn sent_at(&self) -> Time {
+        self.sent_at
+    }
+
+    pub(in crate::coordinator) fn first(&self) -> Option<&Request> {
+        self.decided.first().map(|it| &it.request)
+    }
+
+    /// Changes the requests, for a commit that is to be decided otherwise the next time.
+    pub(in crate::coordinator) fn requests_mut(&mut self) -> impl Iterator<Item = &mut Request> {
+        self.decided.iter_mut().map(|it| &mut it.request)
+    }
+
+    /// The commit is in the log: who is answered, which work starts, what else is said.
+    pub(in crate::coordinator) fn into_committed(
+        self,
+    ) -> (Vec<Decided>, Vec<Claimed>, Vec<Notice>) {
+        (self.decided, self.starts, self.notices)
+    }
+
+    /// The commit is not in the log.
+    pub(in crate::coordinator) fn into_uncommitted(self, append: &Append) -> Uncommitted {
+        let decided = |no: &MessageNo| {
+            self.decided
+                .iter()
+                .any(|it| it.request.message() == Some(*no))
+        };
+        let discarded = append.taken.iter().filter(|no| !decided(no));
+        Uncommitted {
+            create: append.create.clone(),
+            discarded: discarded.copied().collect(),
+            claimed: self.starts.iter().map(|it| it.claim.target).collect(),
+            decided: self.decided,
+        }
+    }
+}
+
+impl Uncommitted {
+    /// The requests, to be decided again.
+    pub(in crate::coordinator) fn requests(self) -> impl Iterator<Item = Request> {
+        self.decided.into_iter().map(|it| it.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::request::Origin;
+    use stepwell_kernel::command::{Command, Reply};
+
+    fn draft() -> Draft {
+        Draft::new(RunNo(1), 5)
+    }
+
+    #[test]
+    fn a_run_frees_what_its_head_holds_or_what_its_draft_took() {
+        let mut ended = draft();
+        ended.free_slots(vec!["a".to_owned()]);
+        assert_eq!(ended.append.slots[0].key, "a");
+        let mut both = draft();
+        both.take_slots(vec![("b".to_owned(), 3)]);
+        both.free_slots(vec!["a".to_owned()]);
+        let changes: Vec<_> = both
+            .append
+            .slots
+            .iter()
+            .map(|it| (&*it.key, it.change))
+            .collect();
+        assert_eq!(changes, [("b", 1), ("b", -1)]);
+        assert_eq!(both.holds, Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_message_with_a_command_is_not_discarded_when_the_commit_is_lost() {
+        let mut draft = draft();
+        draft.discard(MessageNo(1));
+        draft.discard(MessageNo(2));
+        let origin = Origin::Message {
+            no: MessageNo(2),
+            reply: false,
+        };
+        draft.decided(Decided {
+            request: Request::new(Command::Proceed, origin),
+            answer: Ok(Reply::Done),
+        });
+        let lost = draft.into_uncommitted();
+        assert_eq!(lost.discarded, [MessageNo(1)]);
+        assert_eq!(lost.requests().count(), 1);
+    }
+
+    #[test]
+    fn a_guard_is_asked_for_once() {
+        let mut draft = draft();
+        draft.guard(&Guard::Session);
+        draft.guard(&Guard::Session);
+        assert_eq!(draft.append.guards.len(), 1);
+    }
+}

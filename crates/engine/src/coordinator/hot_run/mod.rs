@@ -1,0 +1,371 @@
+//! A run in memory: its state, what is decided and not yet committed, what waits for the commit in
+//! flight, and what of its rows is known. Its fields change only here:
+//!
+//! - `read`: the run as the store has it;
+//! - `draft`: what is decided for the next commit, and what is kept of it while the commit is in flight;
+//! - `known_rows`: what events mean for the run's tasks and waits;
+//! - `effects`: what follows from a decision, in the draft what is a row, in memory what is not;
+//! - `seal`: turns the draft into what the store is to write.
+//!
+//! A run knows nothing of other runs, of the store or of the driver.
+
+mod draft;
+mod effects;
+mod known_rows;
+mod read;
+mod seal;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use stepwell_kernel::command::{Command, Env, Reply};
+use stepwell_kernel::contract::Recorder;
+use stepwell_kernel::decide::{decide, next_wake};
+use stepwell_kernel::effect::{Effect, RunOutcome, Target};
+use stepwell_kernel::event::Event;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::state::{Phase, State};
+use stepwell_kernel::time::Time;
+
+use super::capacity::RunWork;
+use super::request::{Decided, Request};
+use super::schedule::TimerEntry;
+use crate::store::{Append, Guard, Head, NewRun, RunNo, SessionNo};
+
+use draft::Draft;
+pub(super) use draft::{Flight, Uncommitted};
+pub(super) use effects::cancel_child;
+pub use effects::engine_actor;
+use known_rows::KnownRows;
+pub(super) use seal::Sealed;
+
+/// A run in memory.
+#[derive(Debug)]
+pub struct HotRun {
+    run: RunNo,
+    run_id: Arc<str>,
+    plan: Arc<Plan>,
+    /// With what is decided and not yet committed.
+    state: State,
+    recorder: Recorder,
+    /// The head as it is in the store, and its version.
+    head: Head,
+    head_version: i64,
+    /// What events from outside are matched by.
+    event_key: String,
+    /// The last sequence number that is in the store.
+    committed: u64,
+    draft: Option<Draft>,
+    flight: Option<Flight>,
+    /// Requests that wait for the commit in flight.
+    waiting: VecDeque<Request>,
+    work: RunWork,
+    rows: KnownRows,
+    /// The run was read, and nobody has looked yet what is to be done for it.
+    fresh: bool,
+    /// The parent could not be told yet how the run ended.
+    untold: Option<RunOutcome>,
+    /// A decision was cut short and goes on.
+    proceed: bool,
+    timer: TimerEntry,
+    /// Bytes of log since the last snapshot, and bytes of that snapshot.
+    log_bytes: usize,
+    snapshot_bytes: usize,
+}
+
+/// What is left of a run that was forgotten.
+#[derive(Debug)]
+pub(super) struct Leftover {
+    pub(super) run_id: Arc<str>,
+    pub(super) plan: Arc<Plan>,
+    pub(super) event_key: String,
+    /// What was decided and never sent.
+    pub(super) draft: Option<Uncommitted>,
+    pub(super) waiting: VecDeque<Request>,
+    /// Work of this process that goes on.
+    pub(super) jobs: HashMap<Target, u32>,
+}
+
+impl HotRun {
+    /// A run that does not exist yet.
+    pub(crate) fn new(run: RunNo, run_id: &str, plan: Arc<Plan>) -> HotRun {
+        HotRun {
+            run,
+            run_id: run_id.into(),
+            state: State::new(run_id, &plan),
+            plan,
+            recorder: Recorder::new(run_id),
+            head: Head::default(),
+            head_version: 0,
+            event_key: run_id.to_owned(),
+            committed: 0,
+            draft: None,
+            flight: None,
+            waiting: VecDeque::new(),
+            work: RunWork::default(),
+            rows: KnownRows::default(),
+            fresh: false,
+            untold: None,
+            proceed: false,
+            timer: TimerEntry::default(),
+            log_bytes: 0,
+            snapshot_bytes: 0,
+        }
+    }
+
+    /// A run that its first commit creates.
+    pub(super) fn create(run: RunNo, new: Box<NewRun>, plan: Arc<Plan>) -> HotRun {
+        let mut hot = HotRun::new(run, &new.run_id, plan);
+        hot.draft().create(new);
+        hot
+    }
+
+    /// The run's number in the store.
+    #[must_use]
+    pub fn run(&self) -> RunNo {
+        self.run
+    }
+
+    /// The run's id.
+    #[must_use]
+    pub fn run_id(&self) -> &Arc<str> {
+        &self.run_id
+    }
+
+    /// The plan that the run follows.
+    #[must_use]
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The state, with what is decided and not yet committed.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The last sequence number that is in the store.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The head as it is in the store.
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Whether the run's creation was decided.
+    pub(super) fn exists(&self) -> bool {
+        self.state.phase != Phase::Void
+    }
+
+    /// Whether a commit is on its way. Until it is answered nothing else is decided.
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// Whether something is decided or on its way.
+    pub(super) fn is_changing(&self) -> bool {
+        self.flight.is_some() || self.draft.is_some()
+    }
+
+    pub(super) fn has_draft(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    /// Whether nothing is to be done for the run here.
+    pub(super) fn is_idle(&self, session: SessionNo) -> bool {
+        self.head.session != Some(session)
+            && !self.is_changing()
+            && self.waiting.is_empty()
+            && self.work.is_idle()
+    }
+
+    /// Whether another server has the run.
+    pub(super) fn is_owned_by_other(&self, session: SessionNo) -> bool {
+        self.head.session.is_some_and(|owner| owner != session)
+    }
+
+    /// Another server that has the run and that the draft does not bury: what it has stays its own.
+    pub(super) fn other_owner(&self, session: SessionNo) -> Option<SessionNo> {
+        let owner = self.head.session.filter(|it| *it != session)?;
+        let draft = self.draft.as_ref();
+        let dead = draft.is_some_and(|it| it.has_guard(&Guard::Dead(owner)));
+        (!dead).then_some(owner)
+    }
+
+    /// Whether the result of some work waits for the commit in flight.
+    pub(super) fn has_result(&self, target: Target) -> bool {
+        let mut claims = self.waiting.iter().filter_map(|it| it.command.claim());
+        claims.any(|claim| claim.target == target)
+    }
+
+    /// Whether a task's row is known to offer it to others.
+    pub(super) fn has_task(&self, target: Target) -> bool {
+        self.rows.has_task(&self.plan, target)
+    }
+
+    /// Decides a command. What it comes to is in the draft; what follows from it is returned.
+    pub(super) fn decide(
+        &mut self,
+        command: Command,
+        env: &Env,
+    ) -> Result<(Vec<Effect>, Reply), Rejection> {
+        let decision = decide(&self.plan, &mut self.state, command, env)?;
+        self.absorb(decision.events);
+        Ok((decision.effects, decision.reply))
+    }
+
+    /// Puts events into the draft, with what they mean for the other rows.
+    pub(crate) fn absorb(&mut self, events: Vec<Event>) {
+        let (plan, rows, draft) = self.rows_and_draft();
+        let mut paused = false;
+        for event in &events {
+            paused |= rows.apply(plan, event, draft.append());
+        }
+        draft.add_events(events);
+        if paused {
+            self.work.clear_ready();
+        }
+    }
+
+    fn rows_and_draft(&mut self) -> (&Plan, &mut KnownRows, &mut Draft) {
+        let (run, committed) = (self.run, self.committed);
+        let draft = self.draft.get_or_insert_with(|| Draft::new(run, committed));
+        (&self.plan, &mut self.rows, draft)
+    }
+
+    /// Folds an event that was decided elsewhere.
+    pub(crate) fn record(&mut self, event: Event) {
+        stepwell_kernel::evolve::evolve(&self.plan, &mut self.state, &event, &mut Vec::new());
+        self.absorb(vec![event]);
+    }
+
+    /// The draft for the next commit; a new one if nothing is decided yet.
+    pub(super) fn draft(&mut self) -> &mut Draft {
+        self.rows_and_draft().2
+    }
+
+    /// A request was decided.
+    pub(super) fn decided(&mut self, request: Request, answer: Result<Reply, Rejection>) {
+        self.draft().decided(Decided { request, answer });
+    }
+
+    /// A request waits for the commit in flight.
+    pub(super) fn wait(&mut self, request: Request) {
+        self.waiting.push_back(request);
+    }
+
+    pub(super) fn take_waiting(&mut self) -> VecDeque<Request> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub(super) fn work(&self) -> &RunWork {
+        &self.work
+    }
+
+    pub(super) fn work_mut(&mut self) -> (&Plan, &mut RunWork) {
+        (&self.plan, &mut self.work)
+    }
+
+    /// The entry in the schedule's timers.
+    pub(super) fn timer(&mut self) -> &mut TimerEntry {
+        &mut self.timer
+    }
+
+    /// Whether nobody has looked yet what is to be done for the run since it was read.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    pub(super) fn set_attended(&mut self) {
+        self.fresh = false;
+    }
+
+    /// The parent could not be told yet how the run ended.
+    pub(super) fn keep_untold(&mut self, outcome: RunOutcome) {
+        self.untold = Some(outcome);
+    }
+
+    pub(super) fn take_untold(&mut self) -> Option<RunOutcome> {
+        self.untold.take()
+    }
+
+    pub(super) fn is_untold(&self) -> bool {
+        self.untold.is_some()
+    }
+
+    /// Whether a decision was cut short; asked for once.
+    pub(super) fn take_proceed(&mut self) -> bool {
+        std::mem::take(&mut self.proceed)
+    }
+
+    /// What events from outside are matched by, for a run that is being created.
+    pub(super) fn set_event_key(&mut self, key: Option<String>) {
+        if let Some(key) = key {
+            self.event_key = key;
+        }
+        let key = self.event_key.clone();
+        self.draft().set_event_key(key);
+    }
+
+    /// When something must happen by itself.
+    pub(super) fn due(&self) -> Option<Time> {
+        let wake = next_wake(&self.state).into_iter();
+        wake.chain(self.work.first_ready()).min()
+    }
+
+    /// When the run must be looked at here. What stands in line is looked at when there is room, and
+    /// time makes none.
+    pub(super) fn alarm(&self) -> Option<Time> {
+        let next = match self.work.awaits_capacity() {
+            true => None,
+            false => self.work.next_at(&self.plan),
+        };
+        next_wake(&self.state).into_iter().chain(next).min()
+    }
+
+    /// When the commit in flight was sent.
+    pub(super) fn sent_at(&self) -> Option<Time> {
+        self.flight.as_ref().map(Flight::sent_at)
+    }
+
+    /// The commit in flight is answered.
+    pub(super) fn land(&mut self) -> Option<Flight> {
+        self.flight.take()
+    }
+
+    /// A commit is in the store.
+    pub(super) fn settle(&mut self, append: &Append) {
+        match &append.chunk {
+            Some(chunk) => {
+                self.committed = chunk.last;
+                self.log_bytes += chunk.body.len();
+            }
+            None => self.head_version += i64::from(append.head.is_none()),
+        }
+        if let Some(head) = &append.head {
+            self.head.clone_from(head);
+            self.head_version += 1;
+        }
+        if let Some(snapshot) = &append.snapshot {
+            self.log_bytes = 0;
+            self.snapshot_bytes = snapshot.body.len();
+        }
+    }
+
+    /// What is left of the run once it is forgotten; `jobs` is its work in flight.
+    pub(super) fn into_leftover(self, jobs: HashMap<Target, u32>) -> Leftover {
+        Leftover {
+            run_id: self.run_id,
+            plan: self.plan,
+            event_key: self.event_key,
+            draft: self.draft.map(Draft::into_uncommitted),
+            waiting: self.waiting,
+            jobs,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Sealing: turns the draft of a run into what the store is to write. The chunk of the log, the head,
+//! the rows of linear runs and the snapshot are made here, from the state as it is then.
+
+use std::collections::BTreeSet;
+
+use stepwell_kernel::command::Command;
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::state::{FORMAT, Phase};
+use stepwell_kernel::time::Time;
+
+use super::draft::{Draft, Flight, Uncommitted};
+use super::{Decided, HotRun};
+use crate::chunk::{self, ChunkWriter};
+use crate::coordinator::request::Origin;
+use crate::coordinator::{Config, Message};
+use crate::error::Error;
+use crate::rows::{self, target_name};
+use crate::store::{Append, Guard, Head, SessionNo, StateSnapshot, TaskChange};
+
+/// A run whose next wake-up is closer than this stays with its session: giving it away and taking it
+/// back would be two writes for nothing.
+const HOLD_MS: u64 = 2_000;
+
+/// What came of a draft.
+#[derive(Debug)]
+pub(in crate::coordinator) enum Sealed {
+    /// It is to be written; the run is in flight.
+    Append(Append),
+    /// There is nothing to write and nothing to confirm.
+    Nothing(Append, Flight),
+    /// It cannot be written.
+    Failed(Error, Uncommitted),
+}
+
+impl HotRun {
+    /// Turns the draft into what the store is to write; `None` if nothing is decided.
+    pub(in crate::coordinator) fn seal(
+        &mut self,
+        session: SessionNo,
+        config: &Config,
+        chunks: &mut ChunkWriter,
+        now: Time,
+    ) -> Option<Sealed> {
+        // What another server has is left to it: its work is in flight there, and its session is the
+        // lease. It is told below, and sees to the head.
+        let foreign = self.other_owner(session).is_some() && !self.state.phase.is_ended();
+        let mut draft = self.draft.take()?;
+        let head = match foreign {
+            true => self.head.clone(),
+            false => self.head_now(&draft, session, now),
+        };
+        let changed = head != self.head;
+        let mine = self.head.session == Some(session);
+        let owned = mine || head.session == Some(session);
+        draft.append.taken.extend(taken(&draft.decided));
+        if draft.events.is_empty() {
+            if !changed && !asks(&draft) {
+                let (append, flight) = draft.send_off(now);
+                return Some(Sealed::Nothing(append, flight));
+            }
+            draft.append.head_version = Some(self.head_version);
+            draft.append.head = changed.then_some(head);
+        } else {
+            if let Err(error) = self.write_chunk(&mut draft, chunks) {
+                return Some(Sealed::Failed(error, draft.into_uncommitted()));
+            }
+            let create = draft.append.create.is_some();
+            if changed || !(mine || foreign) || create {
+                draft.append.head = Some(head);
+            }
+            let key = &self.event_key;
+            draft.append.linear = rows::linear(&self.plan, &self.state, key, create, &draft.events);
+            draft.append.sinks.clone_from(&config.sinks);
+            draft.append.snapshot = self.snapshot(&draft, config.snapshot_bytes);
+            if !mine && !create {
+                let withdrawn = self.withdrawn(&draft, owned);
+                draft.append.tasks.extend(withdrawn);
+            }
+            if foreign {
+                // Whoever has the run by now is told that it has moved: there may be work for it.
+                draft.send(Message::from(Command::Proceed).to(&self.run_id));
+            }
+        }
+        if owned {
+            draft.guard(&Guard::Session);
+        }
+        let (append, flight) = draft.send_off(now);
+        self.flight = Some(flight);
+        Some(Sealed::Append(append))
+    }
+
+    /// Turns the draft into an append that nobody's session stands for; `None` if there is nothing to
+    /// write.
+    pub(crate) fn seal_alone(
+        &mut self,
+        config: &Config,
+        now: Time,
+    ) -> Result<Option<Append>, Error> {
+        // Numbers of real sessions begin at 1.
+        match self.seal(SessionNo(0), config, &mut ChunkWriter::default(), now) {
+            Some(Sealed::Append(append)) => Ok(Some(append)),
+            Some(Sealed::Failed(error, _)) => Err(error),
+            Some(Sealed::Nothing(..)) | None => Ok(None),
+        }
+    }
+
+    /// The head as it should be now.
+    fn head_now(&self, draft: &Draft, session: SessionNo, now: Time) -> Head {
+        let (status, substatus) = rows::words(&self.state);
+        let slots = draft.holds.as_ref().unwrap_or(&self.head.slots);
+        let mut head = Head {
+            status: status.to_owned(),
+            substatus: substatus.map(str::to_owned),
+            slots: slots.clone(),
+            ..Head::default()
+        };
+        if self.state.phase.is_ended() {
+            head.ended_at = self.state.ended_at;
+            return head;
+        }
+        let due = self.due();
+        let claimable = self.work.first_ready().is_some_and(|at| at <= now);
+        let busy = self.work.has_jobs() || self.proceed || claimable;
+        let mine = self.head.session == Some(session);
+        if busy || (mine && due.is_some_and(|due| due <= now.plus(HOLD_MS))) {
+            head.session = Some(session);
+            return head;
+        }
+        let waits = matches!(self.state.phase, Phase::Created | Phase::Queued);
+        head.queued = self.state.phase == Phase::Queued
+            && (self.state.approved || !self.plan.policy().needs_approval);
+        // A run whose start time has passed waits for a slot or an approval, not for time.
+        head.wake_at = due.filter(|due| !waits || *due > now);
+        head
+    }
+
+    /// What this append ends, or what this process is going to do itself, is offered to nobody any more.
+    /// Another server may have offered it since the run was read: that writes no event, so an append of
+    /// someone who does not own the run does not notice.
+    fn withdrawn(&self, draft: &Draft, owned: bool) -> Vec<TaskChange> {
+        let mut targets: BTreeSet<Target> = BTreeSet::new();
+        for step in draft.events.iter().filter_map(|event| event.body.step()) {
+            targets.extend([Target::Step(step), Target::Undo(step)]);
+        }
+        if owned {
+            targets.extend(self.work.ready());
+        }
+        let changed = |name: &String| draft.append.tasks.iter().any(|it| it.target() == name);
+        let names = targets.into_iter().map(|at| target_name(&self.plan, at));
+        names
+            .filter(|name| !self.rows.has_task_named(name) && !changed(name))
+            .map(|target| TaskChange::Delete { target })
+            .collect()
+    }
+
+    fn write_chunk(&mut self, draft: &mut Draft, chunks: &mut ChunkWriter) -> Result<(), Error> {
+        let written = chunks.write(&mut self.recorder, &self.plan, &draft.events);
+        let chunk = written.map_err(|source| Error::Schema {
+            run_id: self.run_id.to_string(),
+            source,
+        })?;
+        if let Some(depth) = chunk::too_deep(&chunk.body) {
+            return Err(Error::Refused {
+                run_id: self.run_id.to_string(),
+                why: format!(
+                    "it is nested {depth} deep in the log, which takes {}",
+                    chunk::MAX_DEPTH
+                ),
+            });
+        }
+        draft.append.chunk = Some(chunk);
+        Ok(())
+    }
+
+    /// The state, when the log since the last snapshot is longer than that was.
+    fn snapshot(&self, draft: &Draft, at_least: usize) -> Option<StateSnapshot> {
+        let bytes = draft.append.chunk.as_ref().map_or(0, |it| it.body.len());
+        let log = self.log_bytes + bytes;
+        if log < at_least
+            || log < self.snapshot_bytes.saturating_mul(4)
+            || self.state.phase.is_ended()
+        {
+            return None;
+        }
+        Some(StateSnapshot {
+            seq: self.state.seq,
+            version: FORMAT,
+            body: self.state.freeze(),
+        })
+    }
+}
+
+/// Messages that are done with the commit: those whose command was decided, and those that were refused
+/// and whose sender looks for no answer.
+fn taken(decided: &[Decided]) -> impl Iterator<Item = crate::store::MessageNo> + '_ {
+    decided.iter().filter_map(|it| match it.request.origin {
+        Origin::Message { no, reply } if it.answer.is_ok() || !reply => Some(no),
+        _ => None,
+    })
+}
+
+/// Whether a draft without events has something to write, or someone who waits for its confirmation.
+fn asks(draft: &Draft) -> bool {
+    let append = &draft.append;
+    let asked = |it: &Decided| it.request.origin != Origin::Coordinator;
+    !append.tasks.is_empty()
+        || !append.mail.is_empty()
+        || !append.taken.is_empty()
+        || draft.decided.iter().any(asked)
+}

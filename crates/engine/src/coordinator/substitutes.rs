@@ -1,0 +1,89 @@
+//! What is recorded instead of a result that cannot be: because the kernel refuses it, because the
+//! database does, or because it could not be written in time. A step whose result is lost without a word
+//! would run for ever.
+
+use serde_json::Value as Json;
+use stepwell_kernel::command::{Claim, Command};
+use stepwell_kernel::effect::RunOutcome;
+use stepwell_kernel::event::{Rollback, StepError};
+use stepwell_kernel::plan::ErrorClass;
+use stepwell_kernel::rejection::Rejection;
+
+use super::Request;
+use super::request::Origin;
+
+/// A result that took too long to write becomes a failure.
+pub(super) fn too_late(request: &mut Request) {
+    let error = StepError::new(
+        ErrorClass::Timeout,
+        "WRITE_LATENCY_EXCEEDED",
+        "the result could not be written within the write budget",
+    );
+    if let Command::CompleteStep { claim, .. } | Command::FailStep { claim, .. } = &request.command
+    {
+        request.command = Command::FailStep {
+            claim: claim.clone(),
+            error,
+            retryable: None,
+            delay_ms: None,
+            ctx: Default::default(),
+        };
+    }
+}
+
+/// What is recorded instead of a result of this process's work that the kernel refuses, such as a wait
+/// that its step cannot have. Where the execution is no longer current the kernel refuses this too.
+pub(super) fn instead_of(request: &Request, rejection: &Rejection) -> Option<Command> {
+    if request.origin != Origin::Coordinator {
+        return None;
+    }
+    let error = StepError::new(
+        ErrorClass::Validation,
+        rejection.code.name(),
+        rejection.message.clone(),
+    );
+    match &request.command {
+        Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } => {
+            Some(failure(claim, error))
+        }
+        _ => None,
+    }
+}
+
+/// What is recorded instead of a result that the database refuses.
+pub(super) fn failure_of(command: &Command, why: &str) -> Option<Command> {
+    let error = StepError::new(
+        ErrorClass::Validation,
+        "VALUE_REFUSED",
+        format!("the result cannot be written: {why}"),
+    );
+    match command {
+        Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } => {
+            Some(failure(claim, error))
+        }
+        Command::ChildEnded {
+            step,
+            request_key,
+            output,
+            ..
+        } if !output.is_null() => Some(Command::ChildEnded {
+            step: *step,
+            request_key: request_key.clone(),
+            outcome: RunOutcome::Failed(Rollback::None),
+            output: Json::Null,
+            error: Some(error),
+        }),
+        _ => None,
+    }
+}
+
+/// The same work would come to the same result again.
+fn failure(claim: &Claim, error: StepError) -> Command {
+    Command::FailStep {
+        claim: claim.clone(),
+        error,
+        retryable: Some(false),
+        delay_ms: None,
+        ctx: Default::default(),
+    }
+}

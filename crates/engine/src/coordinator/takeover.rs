@@ -1,0 +1,206 @@
+//! What is left of servers and workers that died: a lost session of this server, runs of dead servers,
+//! commits that came through late, leases of workers outside that have ended.
+
+use stepwell_kernel::command::Command;
+use stepwell_kernel::event::WaitKind;
+use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::plan::StepRef;
+use stepwell_kernel::time::Time;
+
+use super::session_lease::worker_of;
+use super::tick::{before, store_error};
+use super::{Coordinator, HotRun, Notice, Request};
+use crate::rows::parse_target;
+use crate::store::{Guard, RunNo, SessionNo, StoreError, TaskRow};
+
+/// How many rows are asked for at a time.
+const PAGE: usize = 256;
+
+impl Coordinator {
+    /// The session is dead: whatever it had is taken over like any other dead server's. Work in this
+    /// process is stopped, since its leases are gone.
+    pub(super) fn reopen(&mut self, now: Time) -> Result<(), StoreError> {
+        let (name, length) = (&self.config.name, self.config.session_ms);
+        self.lease.reopen(&*self.store, name, length, now)?;
+        self.batches.restart();
+        self.schedule.poll_at_once(now);
+        let (mut again, mut created) = (Vec::new(), Vec::new());
+        // A commit in flight is answered as lost, or has been written before the session died.
+        let settled = self.runs.iter().filter(|hot| !hot.is_in_flight());
+        let mut settled: Vec<RunNo> = settled.map(HotRun::run).collect();
+        // Always in the same order, so that what follows can be repeated.
+        settled.sort_unstable();
+        for run in settled {
+            let Some(left) = self.drop_run(run) else {
+                self.invariants
+                    .broken(run, "a run was forgotten while all runs are forgotten");
+                continue;
+            };
+            for (target, execution) in left.jobs {
+                self.notices.stop(run, target, execution);
+            }
+            let mut asked: Vec<Request> = Vec::new();
+            if let Some(mut draft) = left.draft {
+                for message in &draft.discarded {
+                    self.inbox.end(*message);
+                }
+                let create = draft.create.take();
+                asked.extend(draft.requests());
+                if let Some(new) = create {
+                    created.push((run, left.plan, new, asked));
+                    continue;
+                }
+            }
+            asked.extend(left.waiting);
+            asked.retain(|request| !request.is_found());
+            again.push((run, asked));
+        }
+        self.schedule.unmark_all();
+        self.capacity.forget_missing(&self.runs);
+        for (run, plan, new, requests) in created {
+            self.create_again(run, &plan, new, requests, now);
+        }
+        self.parked.resolve_all();
+        for (run, requests) in again {
+            self.take_all(run, requests, now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn take_over_dead(&mut self, now: Time) -> Result<(), StoreError> {
+        for dead in self.store.dead_sessions(now)? {
+            if dead == self.lease.session() {
+                self.lease.lose();
+                continue;
+            }
+            for run in self.store.runs_of(dead, PAGE)? {
+                self.take_over(run, dead, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over a run of a dead server: its leases have ended with its session.
+    fn take_over(&mut self, run: RunNo, dead: SessionNo, now: Time) {
+        if self.runs.get(run).is_some_and(HotRun::is_changing) {
+            // What is decided for it is answered first.
+            return;
+        }
+        self.drop_run(run);
+        let hot = match self.runs.load(run, self.room()) {
+            Ok(hot) => hot,
+            Err(error) => {
+                tracing::error!(%error, "a run of a dead server cannot be taken over");
+                return;
+            }
+        };
+        if hot.head().session != Some(dead) {
+            // Another server was faster.
+            return;
+        }
+        let guard = Guard::Dead(dead);
+        let (requests, people) = leases_of(hot, dead, now);
+        hot.draft().guard(&guard);
+        for command in requests {
+            self.decide(run, Request::own(command).guarded(guard.clone()), now);
+        }
+        self.attend(run, now);
+        if let Some(hot) = self.runs.get_mut(run) {
+            for step in people {
+                hot.draft().tell(Notice::Person { run, step });
+            }
+        }
+    }
+
+    /// Looks whether commits that were given up have come through: what they claimed is nobody's
+    /// otherwise, as long as this session lives.
+    pub(super) fn look_for_late_commits(&mut self, now: Time) -> Result<(), StoreError> {
+        for (run, after) in self.parked.doubtful(PAGE) {
+            let hot = self.runs.get(run);
+            if hot.is_some_and(HotRun::is_changing) {
+                continue;
+            }
+            if hot.is_none_or(|hot| hot.committed() <= after) {
+                if self.store.chunks(run, after, 1)?.is_empty() {
+                    continue;
+                }
+                let jobs = self.drop_run(run).map(|left| left.jobs);
+                self.runs.load(run, self.room()).map_err(store_error)?;
+                // A run that was not in memory has no work here.
+                self.keep_jobs(run, jobs.unwrap_or_default());
+                self.attend(run, now);
+            }
+            self.parked.resolve(run);
+        }
+        Ok(())
+    }
+
+    pub(super) fn expire_leases(&mut self, now: Time) -> Result<(), StoreError> {
+        for task in self.store.expired(now, PAGE)? {
+            self.refresh(task.run);
+            self.expire(&task, now);
+        }
+        Ok(())
+    }
+
+    /// The lease of a worker outside has ended: exactly one of this and a late result wins.
+    fn expire(&mut self, task: &TaskRow, now: Time) {
+        let hot = match self.runs.load(task.run, self.room()) {
+            Ok(hot) => hot,
+            Err(error) => {
+                // Found again with the next poll.
+                tracing::warn!(%error, run = task.run.0, "a run whose lease ended cannot be read");
+                return;
+            }
+        };
+        // Whoever has the run looks for this too. An append of ours would take the run away from it,
+        // and nobody would notice the death of the work that it does itself.
+        if hot.is_owned_by_other(self.lease.session()) {
+            return;
+        }
+        let target = parse_target(hot.plan(), &task.target);
+        let Some((target, it)) = target.and_then(|at| Some((at, hot.state().target(at)?))) else {
+            let what = "a task is leased that is not in the state of its run";
+            return self.invariants.broken(task.run, what);
+        };
+        let expire = Command::ExpireLease {
+            target,
+            execution: it.execution,
+            lease_until: task.until,
+        };
+        let guard = Guard::Expired {
+            target: task.target.clone(),
+        };
+        self.take(task.run, Request::own(expire).guarded(guard), now);
+    }
+}
+
+/// What the death of a server means for one of its runs: the leases that ended with its session, and the
+/// people that must be asked again.
+fn leases_of(hot: &HotRun, dead: SessionNo, now: Time) -> (Vec<Command>, Vec<StepRef>) {
+    let worker = worker_of(dead);
+    let (mut expired, mut people) = (Vec::new(), Vec::new());
+    for source in wake_sources(hot.plan(), hot.state()) {
+        match source {
+            WakeSource::Lease { target, .. } => {
+                let it = hot.state().target(target);
+                let leased = |lease: &stepwell_kernel::event::Lease| lease.worker == worker;
+                // Leases of workers outside end by their own time.
+                if let Some(it) = it.filter(|it| it.lease.as_ref().is_some_and(leased)) {
+                    expired.push(Command::ExpireLease {
+                        target,
+                        execution: it.execution,
+                        lease_until: Some(before(now)),
+                    });
+                }
+            }
+            WakeSource::Outside {
+                step,
+                wait: WaitKind::Gate | WaitKind::Approval | WaitKind::Manual,
+            } => people.push(step),
+            // Rows move it, or `attend` does.
+            _ => {}
+        }
+    }
+    (expired, people)
+}
