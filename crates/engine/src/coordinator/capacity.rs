@@ -258,3 +258,104 @@ impl Capacity {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::fixture::{hot, store_with, target};
+    use crate::coordinator::run_cache::Room;
+    use crate::store::{MemoryStore, SessionNo};
+
+    fn config(capacity: usize, queues: &[(&str, usize)]) -> Config {
+        Config {
+            capacity,
+            queues: queues.iter().map(|(q, n)| ((*q).to_owned(), *n)).collect(),
+            ..Config::default()
+        }
+    }
+
+    fn ready(hot: &mut HotRun, steps: &[u32]) {
+        for step in steps {
+            hot.add_ready(target(*step), Time(*step as i64));
+        }
+    }
+
+    #[test]
+    fn work_is_counted_in_all_and_for_its_queue() {
+        let config = config(3, &[("a", 1)]);
+        let (mut capacity, mut hot) = (Capacity::default(), hot(1, &["a", "b"]));
+        capacity.begin(&mut hot, target(0), 1);
+        // A later execution takes the place of the one that timed out.
+        capacity.begin(&mut hot, target(0), 2);
+        capacity.begin(&mut hot, target(1), 1);
+        assert_eq!(capacity.busy(), 2);
+        assert_eq!(capacity.room_in("a", &config), 0);
+        assert_eq!(capacity.room_in("b", &config), 1);
+        assert_eq!(hot.work().job(target(0)), Some(2));
+        capacity.end(&mut hot, target(0));
+        capacity.end(&mut hot, target(0));
+        assert_eq!((capacity.busy(), capacity.room_in("a", &config)), (1, 1));
+        let jobs = capacity.forget(&mut hot);
+        assert_eq!(jobs, HashMap::from([(target(1), 1)]));
+        assert_eq!(capacity.busy(), 0);
+    }
+
+    #[test]
+    fn work_is_given_out_in_order_when_its_time_has_come() {
+        let config = config(9, &[]);
+        let (mut capacity, mut hot) = (Capacity::default(), hot(1, &["a", "b"]));
+        ready(&mut hot, &[1, 0]);
+        assert_eq!(
+            capacity.next_claim(&mut hot, &config, Time(0)),
+            Some(target(0))
+        );
+        assert_eq!(capacity.next_claim(&mut hot, &config, Time(0)), None);
+        assert_eq!(
+            capacity.next_claim(&mut hot, &config, Time(1)),
+            Some(target(1))
+        );
+        assert!(hot.work().is_idle());
+    }
+
+    #[test]
+    fn a_full_queue_keeps_no_other_work_back() {
+        let config = config(9, &[("a", 0)]);
+        let (mut capacity, mut hot) = (Capacity::default(), hot(1, &["a", "b"]));
+        ready(&mut hot, &[0, 1]);
+        assert_eq!(
+            capacity.next_claim(&mut hot, &config, Time(9)),
+            Some(target(1))
+        );
+        assert_eq!(capacity.next_claim(&mut hot, &config, Time(9)), None);
+        assert!(!hot.work().is_idle(), "it stands in line");
+        capacity.forget(&mut hot);
+        assert!(capacity.lines.values().all(VecDeque::is_empty));
+    }
+
+    #[test]
+    fn runs_in_line_are_marked_when_there_is_room() {
+        let (store, runs) = store_with(2);
+        let lease = SessionLease::open(&MemoryStore::default(), "a", 900, Time(0)).unwrap();
+        let (mut cache, mut schedule) = (RunCache::new(store), Schedule::new(Time(0)));
+        let room = Room {
+            limit: 9,
+            session: SessionNo(99),
+        };
+        let mut capacity = Capacity::default();
+        for run in &runs {
+            let hot = cache.load(*run, room).unwrap();
+            ready(hot, &[0]);
+            assert_eq!(capacity.next_claim(hot, &config(0, &[]), Time(9)), None);
+            assert!(hot.work().awaits_capacity());
+        }
+        let one = config(1, &[]);
+        capacity.feed(&mut cache, &mut schedule, &lease, &one, Time(9));
+        assert_eq!(schedule.next_marked(), Some(runs[0]));
+        assert_eq!(schedule.next_marked(), None);
+        // The second is gone from memory: its place is skipped.
+        cache.remove(runs[1]);
+        capacity.forget_missing(&cache);
+        capacity.feed(&mut cache, &mut schedule, &lease, &one, Time(9));
+        assert_eq!(schedule.next_marked(), None);
+    }
+}

@@ -107,7 +107,8 @@ fn refusal(text: &str) -> Error {
 mod tests {
     use super::*;
     use crate::coordinator::Notice;
-    use crate::store::{Mailbox as _, MemoryStore, RunNo};
+    use crate::coordinator::fixture::store_with;
+    use crate::store::MemoryStore;
     use stepwell_kernel::time::Time;
 
     #[test]
@@ -140,17 +141,18 @@ mod tests {
 
     #[test]
     fn an_awaited_answer_is_passed_on_once() {
-        let store = MemoryStore::default();
-        let message = store.post(RunNo(1), "{}", Time(1)).unwrap();
+        let (store, runs) = store_with(1);
+        let store = &*store;
+        let message = store.post(runs[0], "{}", Time(1)).unwrap();
         let (mut inbox, mut notices) = (Inbox::default(), Notices::default());
         inbox.await_answer(message, Ticket(5));
-        inbox.read_answers(&store, &mut notices).unwrap();
+        inbox.read_answers(store, &mut notices).unwrap();
         assert_eq!(notices.drain().count(), 0, "it lies there");
         store.answer(message, "LEASE_LOST: too late").unwrap();
-        inbox.read_answers(&store, &mut notices).unwrap();
+        inbox.read_answers(store, &mut notices).unwrap();
         let told: Vec<Notice> = notices.drain().collect();
         assert!(matches!(told[..], [Notice::Answer(Ticket(5), Err(_))]));
-        inbox.read_answers(&store, &mut notices).unwrap();
+        inbox.read_answers(store, &mut notices).unwrap();
         assert_eq!(notices.drain().count(), 0);
     }
 }

@@ -42,6 +42,8 @@ mod commit_results;
 mod config;
 mod creation;
 mod decisions;
+#[cfg(test)]
+mod fixture;
 mod hot_run;
 mod inbox;
 mod invariants;

@@ -169,3 +169,88 @@ impl RunCache {
         self.kept = self.runs.len();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::fixture::{hot, store_with};
+
+    fn room(limit: usize) -> Room {
+        Room {
+            limit,
+            session: SessionNo(99),
+        }
+    }
+
+    #[test]
+    fn a_run_is_read_once_and_known_by_number_and_id() {
+        let (store, runs) = store_with(1);
+        let mut cache = RunCache::new(store);
+        assert_eq!(cache.number_of("run_0"), Ok(runs[0]));
+        assert!(cache.get(runs[0]).is_none());
+        let hot = cache.load(runs[0], room(9)).unwrap();
+        assert!(hot.is_fresh() && hot.committed() > 0);
+        hot.set_attended();
+        assert!(!cache.load(runs[0], room(9)).unwrap().is_fresh());
+        assert_eq!(&**cache.get(runs[0]).unwrap().run_id(), "run_0");
+    }
+
+    #[test]
+    fn a_run_that_is_not_there_is_unknown() {
+        let (store, _) = store_with(0);
+        let mut cache = RunCache::new(store);
+        let error = cache.load(RunNo(7), room(9)).unwrap_err();
+        assert_eq!(error, Error::UnknownRun("number 7".into()));
+        assert_eq!(
+            cache.number_of("run_x"),
+            Err(Error::UnknownRun("run_x".into()))
+        );
+        assert_eq!(cache.len(), 0);
+    }
+
+    #[test]
+    fn runs_that_have_been_idle_longest_are_forgotten_first() {
+        let (store, runs) = store_with(12);
+        let mut cache = RunCache::new(store);
+        for run in &runs {
+            cache.next_turn();
+            cache.load(*run, room(4)).unwrap();
+            assert!(cache.len() <= 2 * 4 + 1);
+        }
+        assert!(cache.get(runs[11]).is_some());
+        assert!(cache.get(runs[0]).is_none());
+    }
+
+    #[test]
+    fn a_run_with_a_draft_stays() {
+        let (store, runs) = store_with(12);
+        let mut cache = RunCache::new(store);
+        cache.load(runs[0], room(1)).unwrap().draft();
+        for run in &runs[1..] {
+            cache.next_turn();
+            cache.load(*run, room(1)).unwrap();
+        }
+        assert!(cache.get(runs[0]).is_some());
+        assert!(cache.len() < 12);
+    }
+
+    #[test]
+    fn a_run_that_is_created_has_no_known_id_until_it_is_stored() {
+        let (store, _) = store_with(0);
+        let mut cache = RunCache::new(store);
+        let run = cache.insert(hot(5, &["a"]), room(9)).run();
+        assert!(cache.get(run).is_some());
+        assert!(cache.number_of("run_5").is_err());
+        assert!(cache.remove(run).is_some());
+        assert!(cache.remove(run).is_none());
+    }
+
+    #[test]
+    fn a_plan_is_kept_once() {
+        let (store, runs) = store_with(1);
+        let mut cache = RunCache::new(store);
+        let plan = cache.load(runs[0], room(9)).unwrap().plan().clone();
+        let no = cache.plan_number(&plan).unwrap();
+        assert_eq!(cache.plan_number(&plan).unwrap(), no);
+    }
+}

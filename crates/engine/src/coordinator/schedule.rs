@@ -161,6 +161,87 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coordinator::fixture::{hot, store_with};
+    use crate::coordinator::run_cache::Room;
+    use crate::store::{Append, Head, MemoryStore, SessionNo};
+
+    fn lease() -> SessionLease {
+        SessionLease::open(&MemoryStore::default(), "a", 900, Time(0)).unwrap()
+    }
+
+    fn with_head(run: i64, head: Head) -> HotRun {
+        let mut hot = hot(run, &["a"]);
+        let mut append = Append::new(RunNo(run), 0);
+        append.head = Some(head);
+        hot.settle(&append);
+        hot
+    }
+
+    #[test]
+    fn a_run_of_this_session_has_one_timer() {
+        let (mut schedule, lease) = (Schedule::new(Time(0)), lease());
+        let head = Head {
+            session: Some(lease.session()),
+            ..Head::default()
+        };
+        let mut hot = with_head(1, head);
+        schedule.set_timer(&mut hot, &lease);
+        assert_eq!(schedule.next_due(), None, "nothing is to be done");
+        hot.add_ready(crate::coordinator::fixture::target(0), Time(50));
+        schedule.set_timer(&mut hot, &lease);
+        schedule.set_timer(&mut hot, &lease);
+        assert_eq!(schedule.next_due(), Some(Time(50)));
+        schedule.clear_timer(&mut hot);
+        assert_eq!(schedule.next_due(), None);
+    }
+
+    #[test]
+    fn a_run_that_nobody_has_is_due_at_its_wake_up_time() {
+        let (mut schedule, lease) = (Schedule::new(Time(0)), lease());
+        let head = |at, queued| Head {
+            wake_at: Some(Time(at)),
+            queued,
+            ..Head::default()
+        };
+        schedule.set_timer(&mut with_head(1, head(70, false)), &lease);
+        schedule.set_timer(&mut with_head(2, head(60, false)), &lease);
+        assert!(schedule.is_due(Time(60)) && !schedule.is_due(Time(59)));
+        schedule.set_timer(&mut with_head(3, head(40, true)), &lease);
+        assert!(schedule.take_starts(Time(40)), "a queued run may start");
+        let foreign = Head {
+            session: Some(SessionNo(77)),
+            ..head(10, false)
+        };
+        schedule.set_timer(&mut with_head(4, foreign), &lease);
+        assert!(!schedule.is_due(Time(10)), "it is another server's");
+    }
+
+    #[test]
+    fn a_timer_fires_once_even_if_its_run_was_forgotten() {
+        let (store, _) = store_with(0);
+        let (mut schedule, lease) = (Schedule::new(Time(0)), lease());
+        let mut cache = RunCache::new(store);
+        let head = Head {
+            session: Some(lease.session()),
+            ..Head::default()
+        };
+        let room = Room {
+            limit: 9,
+            session: lease.session(),
+        };
+        for run in [1, 2] {
+            let hot = cache.insert(with_head(run, head.clone()), room);
+            hot.add_ready(crate::coordinator::fixture::target(0), Time(run));
+            schedule.set_timer(hot, &lease);
+        }
+        cache.remove(RunNo(1));
+        assert_eq!(schedule.next_fired(&mut cache, Time(0)), None);
+        assert_eq!(schedule.next_fired(&mut cache, Time(2)), Some(RunNo(1)));
+        assert_eq!(schedule.next_fired(&mut cache, Time(2)), Some(RunNo(2)));
+        assert_eq!(schedule.next_fired(&mut cache, Time(2)), None);
+        let hot = cache.get_mut(RunNo(2)).unwrap();
+        assert!(hot.timer().0.is_none());
+    }
 
     #[test]
     fn marked_runs_come_once_in_the_order_of_their_numbers() {

@@ -174,3 +174,69 @@ fn put(plan: &Plan, at: Target, target: String, visible_at: Time) -> TaskChange 
         visible_at,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::fixture::{plan, target};
+    use crate::store::RunNo;
+
+    fn rows() -> (std::sync::Arc<Plan>, KnownRows, Append) {
+        let rows = KnownRows::default();
+        (plan(&["a", "b"]), rows, Append::new(RunNo(1), 0))
+    }
+
+    fn event(body: Body) -> Event {
+        Event {
+            seq: 1,
+            at: Time(1),
+            body,
+        }
+    }
+
+    #[test]
+    fn an_offer_is_a_row_until_the_run_ends() {
+        let (plan, mut rows, mut append) = rows();
+        rows.offer(&plan, target(1), Time(5), &mut append);
+        rows.offer(&plan, target(0), Time(5), &mut append);
+        assert!(rows.has_task(&plan, target(0)) && rows.has_task_named("b"));
+        let mut end = Append::new(RunNo(1), 0);
+        rows.withdraw_all(&mut end);
+        let gone: Vec<&str> = end.tasks.iter().map(TaskChange::target).collect();
+        assert_eq!(gone, ["a", "b"]);
+        assert!(!rows.has_task(&plan, target(0)));
+    }
+
+    #[test]
+    fn a_claim_of_a_worker_outside_is_a_lease_and_of_a_session_takes_the_row_away() {
+        let (plan, mut rows, mut append) = rows();
+        let lease = |worker: &str| Lease {
+            worker: worker.into(),
+            until: Time(9),
+        };
+        let (one, two) = (lease("worker-1"), lease("@4"));
+        rows.claimed(&plan, target(0), Some(&one), &mut append);
+        assert!(matches!(
+            append.tasks[..],
+            [TaskChange::Put { .. }, TaskChange::Lease { .. }]
+        ));
+        rows.stop(&plan, target(0), &mut append);
+        assert!(matches!(append.tasks[2], TaskChange::Stop { .. }));
+        rows.claimed(&plan, target(0), Some(&two), &mut append);
+        assert!(matches!(append.tasks[3], TaskChange::Delete { .. }));
+        rows.claimed(&plan, target(1), Some(&two), &mut append);
+        assert_eq!(append.tasks.len(), 4, "there was no row");
+    }
+
+    #[test]
+    fn an_event_that_a_step_waits_for_is_a_row_until_the_step_wakes() {
+        let (plan, mut rows, mut append) = rows();
+        rows.waits.insert("a".into());
+        let step = target(0).step_ref();
+        rows.awake(&plan, step, &mut append);
+        rows.awake(&plan, step, &mut append);
+        assert_eq!(append.waits.len(), 1);
+        assert!(!rows.apply(&plan, &event(Body::RunQueued {}), &mut append));
+        assert!(append.tasks.is_empty());
+    }
+}

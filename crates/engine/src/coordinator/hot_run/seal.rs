@@ -208,3 +208,82 @@ fn asks(draft: &Draft) -> bool {
         || !append.taken.is_empty()
         || draft.decided.iter().any(asked)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::fixture::{hot, store_with};
+    use crate::coordinator::request::Request;
+    use crate::coordinator::run_cache::{Room, RunCache};
+    use crate::store::{MessageNo, RunNo};
+    use stepwell_kernel::command::Reply;
+
+    const MINE: SessionNo = SessionNo(41);
+
+    fn stored() -> (RunCache, RunNo) {
+        let (store, runs) = store_with(1);
+        let mut cache = RunCache::new(store);
+        let room = Room {
+            limit: 9,
+            session: MINE,
+        };
+        cache.load(runs[0], room).unwrap();
+        (cache, runs[0])
+    }
+
+    fn sealed(hot: &mut HotRun) -> Append {
+        match hot.seal(MINE, &Config::default(), Time(2_000)) {
+            Some(Sealed::Append(append)) => append,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_draft_has_nothing_to_seal() {
+        let mut hot = hot(1, &["a"]);
+        assert!(hot.seal(MINE, &Config::default(), Time(1)).is_none());
+    }
+
+    #[test]
+    fn an_empty_draft_of_an_unchanged_run_writes_nothing() {
+        let (mut cache, run) = stored();
+        let hot = cache.get_mut(run).unwrap();
+        hot.draft();
+        let sealed = hot.seal(MINE, &Config::default(), Time(2_000));
+        assert!(matches!(sealed, Some(Sealed::Nothing(..))));
+        assert!(!hot.is_changing());
+    }
+
+    #[test]
+    fn a_refused_command_of_a_sender_is_confirmed_by_the_version_of_the_head() {
+        let (mut cache, run) = stored();
+        let hot = cache.get_mut(run).unwrap();
+        let origin = Origin::Message {
+            no: MessageNo(3),
+            reply: false,
+        };
+        hot.decided(Request::new(Command::Proceed, origin), Ok(Reply::Done));
+        let append = sealed(hot);
+        assert!(append.chunk.is_none() && append.head.is_none());
+        assert_eq!(append.taken, [MessageNo(3)]);
+        assert!(append.head_version.is_some());
+        assert!(hot.is_in_flight());
+        let (before, flight) = (append.head_version, hot.land());
+        assert!(flight.is_some());
+        hot.settle(&append);
+        hot.decided(Request::new(Command::Proceed, origin), Ok(Reply::Done));
+        let next = sealed(hot).head_version;
+        assert_eq!(next, before.map(|version| version + 1));
+    }
+
+    #[test]
+    fn work_for_this_process_makes_the_run_its_own() {
+        let (mut cache, run) = stored();
+        let hot = cache.get_mut(run).unwrap();
+        hot.add_ready(crate::coordinator::fixture::target(0), Time(0));
+        hot.draft();
+        let append = sealed(hot);
+        assert_eq!(append.head.unwrap().session, Some(MINE));
+        assert_eq!(append.guards, [Guard::Session]);
+    }
+}

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use stepwell_engine::coordinator::{
-    Assignment, Config, Coordinator, Notice, Retry, Ticket,
-};
+use stepwell_engine::coordinator::{Assignment, Config, Coordinator, Notice, Retry, Ticket};
 use stepwell_engine::port::NoCatalog;
 use stepwell_engine::read;
 use stepwell_engine::store::{
@@ -430,7 +428,11 @@ impl Hand {
 
     /// The state of a run as this coordinator has it in memory.
     pub(crate) fn state_of(&mut self, run_id: &str) -> (&State, Arc<Plan>) {
-        if !self.coordinator.all_hot().any(|hot| **hot.run_id() == *run_id) {
+        if !self
+            .coordinator
+            .all_hot()
+            .any(|hot| **hot.run_id() == *run_id)
+        {
             self.coordinator.recover(run_id, self.now).unwrap();
         }
         let found = self
