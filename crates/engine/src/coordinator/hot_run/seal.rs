@@ -231,8 +231,12 @@ mod tests {
         (cache, runs[0])
     }
 
+    fn seal(hot: &mut HotRun, now: Time) -> Option<Sealed> {
+        hot.seal(MINE, &Config::default(), &mut ChunkWriter::default(), now)
+    }
+
     fn sealed(hot: &mut HotRun) -> Append {
-        match hot.seal(MINE, &Config::default(), Time(2_000)) {
+        match seal(hot, Time(2_000)) {
             Some(Sealed::Append(append)) => append,
             other => panic!("{other:?}"),
         }
@@ -241,7 +245,7 @@ mod tests {
     #[test]
     fn a_run_without_a_draft_has_nothing_to_seal() {
         let mut hot = hot(1, &["a"]);
-        assert!(hot.seal(MINE, &Config::default(), Time(1)).is_none());
+        assert!(seal(&mut hot, Time(1)).is_none());
     }
 
     #[test]
@@ -249,7 +253,7 @@ mod tests {
         let (mut cache, run) = stored();
         let hot = cache.get_mut(run).unwrap();
         hot.draft();
-        let sealed = hot.seal(MINE, &Config::default(), Time(2_000));
+        let sealed = seal(hot, Time(2_000));
         assert!(matches!(sealed, Some(Sealed::Nothing(..))));
         assert!(!hot.is_changing());
     }
