@@ -1,8 +1,9 @@
 //! From the text of a definition to a plan: parse, tell the language, compile, check.
 //!
-//! The languages stand in one table, [`LANGUAGES`]; everything that depends on the language goes
-//! through it. A sixth language is one more line there.
+//! The languages stand in one table, [`language`]; everything that depends on the language goes
+//! through it. A sixth language is one more row there.
 
+use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use stepwell_kernel::plan::{Dialect, Net, Plan, SourceRef, StepRef};
 use stepwell_kernel::state::State;
@@ -51,40 +52,71 @@ fn has_scheme(name: &str) -> bool {
 
 /// What a language brings.
 struct Language {
-    dialect: Dialect,
+    /// How a file of the language is recognised, for messages.
+    mark: &'static str,
+    /// Keys at the root that only this language has, or that it needs.
+    keys: &'static [&'static str],
     detect: fn(&Node) -> bool,
     compile: fn(&Document<'_>, &mut Problems) -> Option<Net>,
     run_word: fn(&State) -> &'static str,
     run_substatus: fn(&State) -> Option<&'static str>,
     step_word: fn(&Plan, &State, StepRef) -> &'static str,
-    schema: &'static str,
+    schema: fn() -> Json,
 }
 
 macro_rules! language {
-    ($dialect:ident, $module:ident) => {
-        Language {
-            dialect: Dialect::$dialect,
+    ($module:ident, $mark:literal, $keys:expr) => {
+        &Language {
+            mark: $mark,
+            keys: $keys,
             detect: crate::$module::detect,
             compile: crate::$module::compile,
             run_word: crate::$module::words::run_word,
             run_substatus: crate::$module::words::run_substatus,
             step_word: crate::$module::words::step_word,
-            schema: crate::$module::SCHEMA,
+            schema: crate::$module::schema,
         }
     };
 }
 
-/// The languages that can be read.
-const LANGUAGES: &[Language] = &[
-    language!(Actions, actions),
-    language!(Dag, dag),
-    language!(Plan, plan),
-    language!(Playbook, playbook),
-    language!(Linear, linear),
-];
-
-fn language(dialect: Dialect) -> Option<&'static Language> {
-    LANGUAGES.iter().find(|it| it.dialect == dialect)
+/// The table of languages. Its names are the kernel's ([`Dialect::name`]).
+fn language(dialect: Dialect) -> &'static Language {
+    match dialect {
+        Dialect::Actions => language!(
+            actions,
+            "`workflowId` and `actions`",
+            &["workflowId", "workspaceId", "actions", "executionTier"]
+        ),
+        Dialect::Dag => language!(
+            dag,
+            "`kind: Workflow` (apiVersion ioa.dev/v0.2)",
+            &["apiVersion", "kind", "metadata", "spec"]
+        ),
+        Dialect::Plan => language!(
+            plan,
+            "`metadata.planId` and `steps`",
+            &["planId", "metadata", "steps"]
+        ),
+        Dialect::Playbook => language!(
+            playbook,
+            "`kind: Playbook` (apiVersion noetl.io/v2)",
+            &[
+                "apiVersion",
+                "kind",
+                "metadata",
+                "workflow",
+                "workload",
+                "executor",
+                "keychain",
+                "workbook",
+            ]
+        ),
+        Dialect::Linear => language!(
+            linear,
+            "`workflowType` and `steps`",
+            &["workflowType", "steps"]
+        ),
+    }
 }
 
 /// What became of reading a definition.
@@ -126,7 +158,7 @@ pub fn load(source: &Source) -> Loaded {
 }
 
 fn compile(dialect: Dialect, document: &Document<'_>, p: &mut Problems) -> Option<Plan> {
-    let net = (language(dialect)?.compile)(document, p)?;
+    let net = (language(dialect).compile)(document, p)?;
     match Plan::new(net) {
         Ok(plan) => Some(plan),
         Err(fault) => {
@@ -145,10 +177,9 @@ fn compile(dialect: Dialect, document: &Document<'_>, p: &mut Problems) -> Optio
 /// # Errors
 /// `LANGUAGE_UNKNOWN` if it is none of them, `LANGUAGE_AMBIGUOUS` if it could be several.
 pub fn detect(root: &Node) -> Result<Dialect, Problem> {
-    let found: Vec<Dialect> = LANGUAGES
-        .iter()
-        .filter(|language| (language.detect)(root))
-        .map(|language| language.dialect)
+    let found: Vec<Dialect> = Dialect::ALL
+        .into_iter()
+        .filter(|dialect| (language(*dialect).detect)(root))
         .collect();
     let mut p = Problems::new();
     let at = Span::new(root.span.start, root.span.start + 1);
@@ -177,41 +208,10 @@ fn unknown_message(root: &Node) -> String {
     }
 }
 
-/// How a language is recognised.
-fn mark(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Actions => "`workflowId` and `actions`",
-        Dialect::Dag => "`kind: Workflow` (apiVersion ioa.dev/v0.2)",
-        Dialect::Plan => "`metadata.planId` and `steps`",
-        Dialect::Playbook => "`kind: Playbook` (apiVersion noetl.io/v2)",
-        Dialect::Linear => "`workflowType` and `steps`",
-    }
-}
-
-/// Keys at the root that only this language has, or that it needs.
-fn keys(dialect: Dialect) -> &'static [&'static str] {
-    match dialect {
-        Dialect::Actions => &["workflowId", "workspaceId", "actions", "executionTier"],
-        Dialect::Dag => &["apiVersion", "kind", "metadata", "spec"],
-        Dialect::Plan => &["planId", "metadata", "steps"],
-        Dialect::Playbook => &[
-            "apiVersion",
-            "kind",
-            "metadata",
-            "workflow",
-            "workload",
-            "executor",
-            "keychain",
-            "workbook",
-        ],
-        Dialect::Linear => &["workflowType", "steps"],
-    }
-}
-
 fn marks() -> String {
     let marks: Vec<String> = Dialect::ALL
         .into_iter()
-        .map(|dialect| format!("{} by {}", dialect.name(), mark(dialect)))
+        .map(|dialect| format!("{} by {}", dialect.name(), language(dialect).mark))
         .collect();
     marks.join("; ")
 }
@@ -223,7 +223,7 @@ fn unknown_help(root: &Node) -> String {
             "it looks most like {}, since it has {}, but {} is missing; {known}",
             dialect.name(),
             list(&seen),
-            mark(dialect)
+            language(dialect).mark
         ),
         None => known,
     }
@@ -237,7 +237,7 @@ fn most_like(root: &Node) -> Option<(Dialect, Vec<&str>)> {
         let seen: Vec<&str> = entries
             .iter()
             .take(64)
-            .filter(|entry| nearest(&entry.key, keys(dialect)).is_some())
+            .filter(|entry| nearest(&entry.key, language(dialect).keys).is_some())
             .map(|entry| entry.key.as_str())
             .collect();
         if !seen.is_empty()
@@ -253,26 +253,26 @@ fn most_like(root: &Node) -> Option<(Dialect, Vec<&str>)> {
 
 /// The JSON Schema of a language's files.
 #[must_use]
-pub fn schema(dialect: Dialect) -> Option<&'static str> {
-    language(dialect).map(|language| language.schema)
+pub fn schema(dialect: Dialect) -> Json {
+    (language(dialect).schema)()
 }
 
 /// The run's state in the words of its language.
 #[must_use]
 pub fn run_word(plan: &Plan, state: &State) -> &'static str {
-    language(plan.net().dialect).map_or("unknown", |language| (language.run_word)(state))
+    (language(plan.net().dialect).run_word)(state)
 }
 
 /// What the language says beside the run's state: `paused`, `rollback` and the like.
 #[must_use]
 pub fn run_substatus(plan: &Plan, state: &State) -> Option<&'static str> {
-    language(plan.net().dialect).and_then(|language| (language.run_substatus)(state))
+    (language(plan.net().dialect).run_substatus)(state)
 }
 
 /// A step-run's state in the words of its language.
 #[must_use]
 pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
-    language(plan.net().dialect).map_or("unknown", |language| (language.step_word)(plan, state, at))
+    (language(plan.net().dialect).step_word)(plan, state, at)
 }
 
 /// The text of a `kind` or `apiVersion` at the root, for `detect` of the languages.

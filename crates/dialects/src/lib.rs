@@ -17,9 +17,9 @@
 //! the clock. Reading a definition is a pure function of its bytes.
 
 pub mod actions;
+pub mod backoff;
 mod build;
 pub mod dag;
-mod delays;
 mod depends;
 pub mod document;
 pub mod duration;
@@ -35,6 +35,7 @@ pub mod playbook;
 pub mod problem;
 pub mod reader;
 mod scalar;
+mod schema;
 pub mod source;
 pub mod template;
 pub mod tools;

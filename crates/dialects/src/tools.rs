@@ -11,11 +11,12 @@
 //! the bare name and as `step.name`), and `rules`, a list of
 //! `{when?, do, attempts?, backoff?, delay_ms? | delay?, to?, set_ctx?, set_iter?, set_step?}`.
 
-mod kinds;
+pub mod kinds;
 mod label;
 mod rules;
 mod script;
 mod sets;
+pub mod table;
 mod task;
 
 use serde_json::{Map, Value as Json, json};
@@ -27,8 +28,26 @@ use crate::problem::Problems;
 use crate::source::Span;
 use crate::words::quote;
 
-pub use kinds::names as kind_names;
+pub use kinds::{PipelineKind, RunBy, ToolKind, find, names as kind_names};
+pub use rules::RuleAction;
 pub(crate) use sets::{Assignments, VarScope};
+
+/// What stands in a normalised task beside the fields of its kind.
+pub const TASK_KEYS: [&str; 13] = [
+    "name",
+    "kind",
+    "description",
+    "args",
+    "auth",
+    "assert",
+    "timeout",
+    "timeout_ms",
+    "rules",
+    "set_ctx",
+    "set_iter",
+    "set_step",
+    "select",
+];
 
 /// Most tasks one block may have.
 pub const MAX_TASKS: usize = 200;
@@ -96,7 +115,7 @@ pub(crate) fn pipeline(field: &Field<'_>, p: &mut Problems) -> Option<Vec<TaskDe
 fn alone(tasks: &[Option<TaskDef>], p: &mut Problems) -> bool {
     let mut ok = true;
     for task in tasks.iter().flatten() {
-        let waits = matches!(task.kind, "wait" | "manual");
+        let waits = find(task.kind).is_some_and(|kind| kind.run_by == RunBy::Engine);
         if waits && (tasks.len() > 1 || task.json.contains_key("rules")) {
             ok = false;
             p.error(

@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use stepwell_dialects::tools::table::KINDS;
 use stepwell_dialects::words::{nearest, quote};
 
 use crate::exit::Exit;
@@ -52,16 +53,12 @@ fn page(code: &str) -> Option<&'static str> {
     found.map(|(_, page)| *page)
 }
 
-/// Codes that contain an HTTP status, a Python exception or an SQLSTATE share one page per family.
+/// Codes that contain an HTTP status, a Python exception or an SQLSTATE share one page per family. The table of
+/// tools has the families.
 fn family(code: &str) -> Option<&'static str> {
-    let (head, tail) = code.split_once('_')?;
-    let alphanumeric = tail.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    match head {
-        "HTTP" if tail.len() == 3 && tail.parse::<u16>().is_ok() => Some("HTTP_STATUS"),
-        "PY" if !tail.is_empty() => Some("PY_EXCEPTION"),
-        "PG" if tail.len() == 5 && alphanumeric => Some("PG_SQLSTATE"),
-        _ => None,
-    }
+    let mut families = KINDS.iter().filter_map(|kind| kind.family.as_ref());
+    let family = families.find(|it| code.strip_prefix(it.prefix).is_some_and(it.has))?;
+    Some(family.page)
 }
 
 fn unknown(code: &str, wanted: &str) -> String {

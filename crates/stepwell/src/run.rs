@@ -87,7 +87,7 @@ ended: what was completed stays so, what was in flight is executed again if its 
 it. Other runs in the store are not worked on; only their messages and lost leases are seen to,
 and on SQLite their time.
 
-Steps that name a tool (http, shell, python, postgres, sqlite, duckdb and others) are done here;
+Steps that name a tool (docs/tools lists them) are done here;
 STEPWELL_PYTHON names another interpreter or a virtual environment, STEPWELL_DUCKDB the duckdb
 program, STEPWELL_SECRETS where secrets come from (docs/secrets.md). A step that names none
 needs a program with a handler for its operation (docs/handlers.md), and such a definition is

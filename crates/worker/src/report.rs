@@ -71,7 +71,8 @@ fn cut(message: &str) -> String {
     }
 }
 
-fn millis(length: Duration) -> u64 {
+/// Whole milliseconds, as commands and plans count time.
+pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 

@@ -46,9 +46,8 @@ const SOURCES: &[(&str, Shape)] = &[
         Shape::Arguments(&["=>"]),
     ),
     ("crates/worker/src/secrets/error", Shape::Arguments(&["=>"])),
-    // Programs that the worker runs.
-    ("crates/worker/src/tools/process/codes", Shape::Literals),
-    ("crates/worker/src/tools/sql/codes", Shape::Literals),
+    // Every tool: a code is a constant that has its own name as its value.
+    ("crates/worker/src/tools/", Shape::Constants),
     // What the command itself says about a file.
     ("crates/stepwell/src/files/", Shape::Arguments(&["error("])),
     // What it refuses without having asked an engine.
@@ -65,6 +64,8 @@ enum Shape {
     Literals,
     /// Every string in capitals, of one word too.
     Capitals,
+    /// The value of a constant of the same name.
+    Constants,
     /// The string right behind one of these.
     Arguments(&'static [&'static str]),
 }
@@ -134,6 +135,10 @@ fn codes_in(text: &str, shape: Shape) -> Vec<(usize, String)> {
         .filter(|(literal, code)| match shape {
             Shape::Literals => code.contains('_'),
             Shape::Capitals => true,
+            Shape::Constants => {
+                let before = source.code[..literal.offset].trim_end();
+                before.ends_with(&format!("const {code}: &str ="))
+            }
             Shape::Arguments(heads) => {
                 let before = source.code[..literal.offset].trim_end();
                 heads.iter().any(|head| before.ends_with(head))

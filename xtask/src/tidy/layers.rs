@@ -50,8 +50,9 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "stepwell-worker",
-        sees: &["stepwell-kernel", "stepwell-engine"],
-        tests_see: &["stepwell-dialects", "stepwell-stores"],
+        // The dialects' table of tools is the worker's dispatch.
+        sees: &["stepwell-kernel", "stepwell-dialects", "stepwell-engine"],
+        tests_see: &["stepwell-stores"],
         bare: false,
     },
     Layer {

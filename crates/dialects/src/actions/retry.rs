@@ -1,5 +1,6 @@
 //! `retryPolicy`: its fields, its defaults for actions and for compensations, and its error words.
 
+use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, RetryPolicy};
 
 use crate::duration::DurationRule;
@@ -53,6 +54,16 @@ const WORDS: [(&str, ErrorClass); 8] = [
     ("external", ErrorClass::External),
     ("unknown", ErrorClass::Unknown),
 ];
+
+/// The JSON Schema of `retryableErrors`.
+pub(super) fn schema() -> Json {
+    json!({
+        "description": "Only these classes of errors are retried.",
+        "type": "array",
+        "items": { "enum": WORDS.map(|(word, _)| word) },
+        "default": RETRYABLE.map(ErrorClass::name),
+    })
+}
 
 /// Words for what the specification forbids to retry.
 const NEVER: [&str; 4] = ["validation", "policy", "auth", "conflict"];

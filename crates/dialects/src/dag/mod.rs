@@ -11,14 +11,22 @@ pub mod telemetry;
 mod validate;
 pub mod words;
 
+use serde_json::Value as Json;
 use stepwell_kernel::plan::Net;
 
 use crate::document::Document;
 use crate::problem::Problems;
+use crate::schema;
 use crate::tree::Node;
 
 /// The JSON Schema of the file format, for editors.
-pub const SCHEMA: &str = include_str!("schema.json");
+#[must_use]
+pub fn schema() -> Json {
+    schema::complete(
+        include_str!("schema.json"),
+        &[("retryOn", read::retry_on_schema())],
+    )
+}
 
 /// The one version of the format that is read.
 pub const API_VERSION: &str = "ioa.dev/v0.2";

@@ -13,7 +13,7 @@ use crate::{template, undo};
 
 mod step;
 
-pub(super) use step::default_retry;
+pub(super) use step::{default_retry, retry_on_schema};
 
 /// Reads the whole file; what cannot be read is reported and left out.
 pub(crate) fn workflow<'n>(root: &'n Node, p: &mut Problems) -> Option<DagWorkflow<'n>> {

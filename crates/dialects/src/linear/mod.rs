@@ -10,14 +10,19 @@ mod read;
 pub mod rows;
 pub mod words;
 
+use serde_json::Value as Json;
 use stepwell_kernel::plan::Net;
 
 use crate::document::Document;
 use crate::problem::Problems;
+use crate::schema;
 use crate::tree::Node;
 
-/// JSON Schema of the file format.
-pub const SCHEMA: &str = include_str!("schema.json");
+/// The JSON Schema of the file format, for editors.
+#[must_use]
+pub fn schema() -> Json {
+    schema::complete(include_str!("schema.json"), &[])
+}
 
 /// Whether a file says of itself that it is written in this language.
 #[must_use]

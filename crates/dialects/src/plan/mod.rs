@@ -16,15 +16,20 @@ pub mod words;
 
 pub(crate) use secrets::is_reference;
 
+use serde_json::Value as Json;
 use stepwell_kernel::plan::Net;
 
 use crate::document::Document;
 use crate::problem::Problems;
 use crate::reader::Fields;
+use crate::schema;
 use crate::tree::Node;
 
 /// The JSON Schema of the file format, for editors.
-pub const SCHEMA: &str = include_str!("schema.json");
+#[must_use]
+pub fn schema() -> Json {
+    schema::complete(include_str!("schema.json"), &[])
+}
 
 pub use capabilities::KNOWN as CAPABILITIES;
 

@@ -17,14 +17,19 @@ mod step;
 mod validate;
 pub mod words;
 
+use serde_json::Value as Json;
 use stepwell_kernel::plan::Net;
 
 use crate::document::{Document, root_text};
 use crate::problem::Problems;
+use crate::schema;
 use crate::tree::Node;
 
-/// JSON Schema of playbook files.
-pub const SCHEMA: &str = include_str!("schema.json");
+/// The JSON Schema of the file format, for editors.
+#[must_use]
+pub fn schema() -> Json {
+    schema::complete(include_str!("schema.json"), &[])
+}
 
 /// Whether a file says of itself that it is a playbook.
 #[must_use]

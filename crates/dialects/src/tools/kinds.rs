@@ -1,8 +1,10 @@
-//! The kinds of tools and the fields of each: one table, read by [`super::task`].
+//! What a row of the table of tools says, and how a kind is found. The rows are in [`super::table`].
+
+use super::table::{COMMON, KINDS};
 
 /// How a field's value is read and what it becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FieldShape {
+pub enum FieldShape {
     /// Anything; templates in it are checked.
     Any,
     /// Text that is not blank; may be a template.
@@ -27,156 +29,68 @@ pub(super) enum FieldShape {
 
 /// One field: its names, the first of which is what the worker sees.
 #[derive(Debug)]
-pub(super) struct FieldSpec {
-    pub(super) names: &'static [&'static str],
-    pub(super) shape: FieldShape,
-    pub(super) required: bool,
+pub struct FieldSpec {
+    /// The name that the worker sees, then its aliases.
+    pub names: &'static [&'static str],
+    /// How the value is read.
+    pub shape: FieldShape,
+    /// Whether a task without the field is an error.
+    pub required: bool,
+    /// What the field means, for the schemas and the documents.
+    pub help: &'static str,
 }
 
-const fn key(names: &'static [&'static str], shape: FieldShape) -> FieldSpec {
-    FieldSpec {
-        names,
-        shape,
-        required: false,
-    }
+/// Which part of the system does the work of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunBy {
+    /// A tool of the worker.
+    Tool,
+    /// The pipeline itself, on the worker.
+    Pipeline(PipelineKind),
+    /// No worker: the engine waits.
+    Engine,
 }
 
-const fn needed(names: &'static [&'static str], shape: FieldShape) -> FieldSpec {
-    FieldSpec {
-        names,
-        shape,
-        required: true,
-    }
+/// What the pipeline does without a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PipelineKind {
+    /// Returns its arguments.
+    Noop,
+    /// Waits for a time.
+    Sleep,
+    /// Runs another definition and waits for it.
+    Playbook,
+    /// Is replaced by the tasks of an entry of the workbook.
+    Workbook,
+}
+
+/// Error codes that repeat what the other side said, such as `HTTP_404`. They share one page.
+#[derive(Debug)]
+pub struct CodeFamily {
+    /// What the codes begin with.
+    pub prefix: &'static str,
+    /// Whether the rest of a code is one that the other side can say.
+    pub has: fn(&str) -> bool,
+    /// The code whose page explains all of them.
+    pub page: &'static str,
 }
 
 /// A kind of tool.
 #[derive(Debug)]
-pub(super) struct ToolKind {
-    /// What the worker sees.
-    pub(super) name: &'static str,
-    pub(super) aliases: &'static [&'static str],
-    pub(super) keys: &'static [FieldSpec],
+pub struct ToolKind {
+    /// The name that the worker sees.
+    pub name: &'static str,
+    /// Other names that files use.
+    pub aliases: &'static [&'static str],
+    /// What it does, in one line for tables.
+    pub summary: &'static str,
+    /// Which part of the system does its work.
+    pub run_by: RunBy,
+    /// Its own fields. Every kind takes the [`COMMON`] ones too.
+    pub keys: &'static [FieldSpec],
+    /// Codes of its errors that share a page.
+    pub family: Option<CodeFamily>,
 }
-
-/// Fields that every kind takes, beside `name`, `kind`, `spec`, `set`, `set_ctx` and `set_iter`.
-pub(super) const COMMON: &[FieldSpec] = &[
-    key(&["description", "desc"], FieldShape::Any),
-    key(&["args", "input"], FieldShape::Map),
-    key(&["auth", "credential"], FieldShape::Any),
-    key(
-        &["timeout", "timeout_s", "timeout_seconds"],
-        FieldShape::Duration,
-    ),
-    key(&["assert"], FieldShape::Map),
-    key(&["select", "output_select"], FieldShape::Commands),
-];
-
-const SQL: FieldSpec = needed(
-    &["commands", "command", "query", "sql"],
-    FieldShape::Commands,
-);
-/// Stands in for what is needed of its kind: the code, the SQL.
-pub(super) const SCRIPT: FieldSpec = key(&["script"], FieldShape::Script);
-
-pub(super) const KINDS: &[ToolKind] = &[
-    ToolKind {
-        name: "http",
-        aliases: &[],
-        keys: &[
-            key(&["method"], FieldShape::Method),
-            needed(&["url", "endpoint"], FieldShape::Text),
-            key(&["params", "query"], FieldShape::Any),
-            key(&["headers"], FieldShape::Any),
-            key(&["json"], FieldShape::Any),
-            key(&["body", "data", "payload"], FieldShape::Any),
-            key(&["form"], FieldShape::Any),
-            key(&["follow_redirects"], FieldShape::Flag),
-            key(&["verify_ssl"], FieldShape::Flag),
-        ],
-    },
-    ToolKind {
-        name: "shell",
-        aliases: &[],
-        keys: &[
-            needed(
-                &["cmds", "cmd", "command", "commands"],
-                FieldShape::Commands,
-            ),
-            key(&["cwd"], FieldShape::Text),
-            key(&["env"], FieldShape::Map),
-        ],
-    },
-    ToolKind {
-        name: "python",
-        aliases: &[],
-        keys: &[
-            needed(&["code"], FieldShape::Code),
-            SCRIPT,
-            key(&["libs"], FieldShape::Any),
-            key(&["env"], FieldShape::Map),
-            key(&["cwd"], FieldShape::Text),
-        ],
-    },
-    ToolKind {
-        name: "postgres",
-        aliases: &[],
-        keys: &[SQL, SCRIPT, key(&["params"], FieldShape::Any)],
-    },
-    ToolKind {
-        name: "sqlite",
-        aliases: &[],
-        keys: &[
-            needed(&["database", "path", "file"], FieldShape::Text),
-            SQL,
-            SCRIPT,
-            key(&["params"], FieldShape::Any),
-        ],
-    },
-    ToolKind {
-        name: "duckdb",
-        aliases: &[],
-        keys: &[
-            key(&["database"], FieldShape::Text),
-            SQL,
-            SCRIPT,
-            key(&["params"], FieldShape::Any),
-        ],
-    },
-    ToolKind {
-        name: "noop",
-        aliases: &[],
-        keys: &[],
-    },
-    ToolKind {
-        name: "sleep",
-        aliases: &[],
-        keys: &[needed(&["duration", "seconds"], FieldShape::Duration)],
-    },
-    ToolKind {
-        name: "playbook",
-        aliases: &["workflow"],
-        keys: &[
-            needed(&["path"], FieldShape::Text),
-            key(&["return_step"], FieldShape::Text),
-            key(&["args", "input", "payload"], FieldShape::Map),
-        ],
-    },
-    ToolKind {
-        name: "workbook",
-        aliases: &[],
-        keys: &[],
-    },
-    ToolKind {
-        name: "wait",
-        aliases: &[],
-        keys: &[needed(&["event", "event_type"], FieldShape::Plain)],
-    },
-    ToolKind {
-        name: "manual",
-        aliases: &[],
-        keys: &[],
-    },
-];
 
 impl FieldSpec {
     /// Whether a script can stand in for it.
@@ -186,13 +100,28 @@ impl FieldSpec {
 }
 
 impl ToolKind {
+    /// The field of program text that is passed on as written and never rendered.
+    #[must_use]
+    pub fn program_field(&self) -> Option<&'static str> {
+        let program = self.keys.iter().find(|key| key.shape == FieldShape::Code);
+        program.and_then(|key| key.names.first().copied())
+    }
+
+    /// The field that the text of `script` becomes.
+    #[must_use]
+    pub fn script_field(&self) -> Option<&'static str> {
+        let field = self.keys.iter().find(|key| key.may_be_script());
+        let field = field.filter(|_| self.has_script())?;
+        field.names.first().copied()
+    }
+
     /// Whether it takes `script`.
     pub(super) fn has_script(&self) -> bool {
         self.keys.iter().any(|key| key.shape == FieldShape::Script)
     }
 
     /// All its fields: its own, and the common ones that it does not read in its own way.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &'static FieldSpec> + use<> {
+    pub fn fields(&self) -> impl Iterator<Item = &'static FieldSpec> + use<> {
         let own = self.keys;
         let name = |key: &FieldSpec| key.names.first().copied();
         let common = COMMON
@@ -212,8 +141,9 @@ pub fn names() -> Vec<&'static str> {
         .collect()
 }
 
-/// The kind of that name.
-pub(super) fn find(name: &str) -> Option<&'static ToolKind> {
+/// The kind of that name or alias.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static ToolKind> {
     KINDS
         .iter()
         .find(|kind| kind.name == name || kind.aliases.contains(&name))

@@ -2,8 +2,10 @@
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::has_template;
+use stepwell_kernel::plan::BackoffKind;
 
 use super::sets::{Assignments, VarScope};
+use crate::backoff;
 use crate::duration::DurationRule;
 use crate::field::Field;
 use crate::problem::Problems;
@@ -12,11 +14,49 @@ use crate::template;
 use crate::tree::Node;
 use crate::words::{nearest, quote};
 
-/// What a rule can do.
-const ACTIONS: &[&str] = &["retry", "jump", "break", "fail", "continue"];
+/// What a rule does after its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleAction {
+    /// The task is executed again.
+    Retry,
+    /// Another task of the block is next.
+    Jump,
+    /// The block ends as completed.
+    Break,
+    /// The step fails.
+    Fail,
+    /// The next task follows.
+    Continue,
+}
 
-/// Waits between retries; `fixed` and `constant` are the same.
-const BACKOFFS: &[&str] = &["none", "fixed", "constant", "linear", "exponential"];
+impl RuleAction {
+    /// Every action.
+    pub const ALL: [RuleAction; 5] = [
+        RuleAction::Retry,
+        RuleAction::Jump,
+        RuleAction::Break,
+        RuleAction::Fail,
+        RuleAction::Continue,
+    ];
+
+    /// The word for it in files and in normalised rules.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            RuleAction::Retry => "retry",
+            RuleAction::Jump => "jump",
+            RuleAction::Break => "break",
+            RuleAction::Fail => "fail",
+            RuleAction::Continue => "continue",
+        }
+    }
+
+    /// The action of a word.
+    #[must_use]
+    pub fn of(word: &str) -> Option<RuleAction> {
+        RuleAction::ALL.into_iter().find(|it| it.word() == word)
+    }
+}
 
 /// Reads the rules into the worker's form.
 pub(super) fn read(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
@@ -88,7 +128,7 @@ fn rule(item: &Field<'_>, p: &mut Problems) -> Option<Map<String, Json>> {
             .help("add `then: {do: continue}`, or retry, jump, break or fail");
         return None;
     };
-    action(&body, out, p)
+    action_of(&body, out, p)
 }
 
 /// What stands below `else`: with or without a `then` between.
@@ -100,7 +140,7 @@ fn else_body<'n>(otherwise: &Field<'n>) -> Field<'n> {
 }
 
 /// Reads `{do, …}` into a rule.
-fn action(
+fn action_of(
     body: &Field<'_>,
     mut out: Map<String, Json>,
     p: &mut Problems,
@@ -108,24 +148,28 @@ fn action(
     let mut f = body.fields(p)?;
     let given = f.opt("do", p);
     let action = match &given {
-        Some(field) => match field.one_of(ACTIONS, p) {
-            Some(action) => action,
-            // Reported; the rest is read as what was probably meant.
-            None => nearest(field.node.as_str()?, ACTIONS)?,
-        },
-        None => "continue",
+        Some(field) => {
+            let words = RuleAction::ALL.map(RuleAction::word);
+            let word = match field.one_of(&words, p) {
+                Some(word) => word,
+                // Reported; the rest is read as what was probably meant.
+                None => nearest(field.node.as_str()?, &words)?,
+            };
+            RuleAction::of(word)?
+        }
+        None => RuleAction::Continue,
     };
-    out.insert("do".to_owned(), json!(action));
+    out.insert("do".to_owned(), json!(action.word()));
     retry(&mut f, action, &mut out, p);
     if let Some(to) = f.opt("to", p) {
-        if action == "jump" {
+        if action == RuleAction::Jump {
             if let Some(name) = to.string(p) {
                 out.insert("to".to_owned(), json!(name));
             }
         } else {
-            useless(&to, "jump", p);
+            useless(&to, RuleAction::Jump, p);
         }
-    } else if action == "jump" {
+    } else if action == RuleAction::Jump {
         p.error(
             "RULE_SHAPE",
             f.span(),
@@ -138,21 +182,24 @@ fn action(
     Some(out)
 }
 
-fn retry(f: &mut Fields<'_>, action: &str, out: &mut Map<String, Json>, p: &mut Problems) {
+fn retry(f: &mut Fields<'_>, action: RuleAction, out: &mut Map<String, Json>, p: &mut Problems) {
     let attempts = f.opt(["attempts", "max_attempts"], p);
     let backoff = f.opt("backoff", p);
     let delay = f.opt(["delay", "delay_s"], p);
-    if action != "retry" {
+    if action != RuleAction::Retry {
         for field in [attempts, backoff, delay].iter().flatten() {
-            useless(field, "retry", p);
+            useless(field, RuleAction::Retry, p);
         }
         return;
     }
     let attempts = attempts.map_or(Some(json!(3)), |field| number(&field, 1..=1000, p));
     out.extend(attempts.map(|it| ("attempts".to_owned(), it)));
-    let word = backoff.map_or(Some("constant"), |field| field.one_of(BACKOFFS, p));
-    let word = word.map(|word| if word == "fixed" { "constant" } else { word });
-    out.extend(word.map(|it| ("backoff".to_owned(), json!(it))));
+    let kind = backoff.map_or(Some(BackoffKind::Constant), |field| {
+        field
+            .one_of(&backoff::task_words(), p)
+            .and_then(backoff::of_task)
+    });
+    out.extend(kind.map(|kind| ("backoff".to_owned(), json!(backoff::name(kind)))));
     match delay {
         None => {
             out.insert("delay_ms".to_owned(), json!(1000));
@@ -208,7 +255,8 @@ pub(super) fn is_template(node: &Node) -> bool {
     node.as_str().is_some_and(has_template)
 }
 
-fn useless(field: &Field<'_>, action: &str, p: &mut Problems) {
+fn useless(field: &Field<'_>, action: RuleAction, p: &mut Problems) {
+    let action = action.word();
     p.warn(
         "FIELD_UNUSED",
         field.span(),

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 use serde_json::json;
-use stepwell_dialects::actions::{SCHEMA, compile, detect, words};
+use stepwell_dialects::actions::{compile, detect, schema, words};
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Rollback, WaitKind};
 use stepwell_kernel::plan::{
@@ -55,7 +55,7 @@ fn examples_load_without_a_word_and_fit_the_schema() {
     assert!(files.len() >= 3);
     for (name, text) in files {
         assert!(detect(&node(&text)), "{name}");
-        assert!(accepts(SCHEMA, &text), "{name}");
+        assert!(accepts(&schema(), &text), "{name}");
         Plan::new(net(&text, compile)).expect("a plan");
     }
 }
@@ -518,11 +518,11 @@ fn reader_and_schema_agree() {
         (hook, false),
     ] {
         let text = workflow(&action("a", 1, more));
-        assert_eq!(accepts(SCHEMA, &text), fine, "schema: {more}");
+        assert_eq!(accepts(&schema(), &text), fine, "schema: {more}");
         assert_eq!(compiled(&text, compile).0.is_some(), fine, "reader: {more}");
     }
     let without = workflow(&action("a", 1, "")).replace("version: 2\n", "");
-    assert!(!accepts(SCHEMA, &without) && compiled(&without, compile).0.is_none());
+    assert!(!accepts(&schema(), &without) && compiled(&without, compile).0.is_none());
 }
 
 #[test]

@@ -55,10 +55,9 @@ pub(crate) fn examples(language: &str) -> Vec<(String, String)> {
 }
 
 /// A language's schema, ready to check.
-pub(crate) fn validator(schema: &str) -> jsonschema::Validator {
-    let schema: Json = serde_json::from_str(schema).expect("the schema is JSON");
-    jsonschema::draft202012::meta::validate(&schema).expect("the schema is a schema");
-    jsonschema::draft202012::new(&schema).expect("the schema compiles")
+pub(crate) fn validator(schema: &Json) -> jsonschema::Validator {
+    jsonschema::draft202012::meta::validate(schema).expect("the schema is a schema");
+    jsonschema::draft202012::new(schema).expect("the schema compiles")
 }
 
 /// Every example compiles without a warning and fits the schema.
@@ -66,7 +65,7 @@ pub(crate) fn check_examples(
     language: &str,
     compile: Compile,
     detect: fn(&Node) -> bool,
-    schema: &str,
+    schema: &Json,
 ) {
     let validator = validator(schema);
     for (name, text) in examples(language) {
@@ -83,7 +82,7 @@ pub(crate) fn check_examples(
 }
 
 /// The schema and the reader agree on a text. Warnings do not count.
-pub(crate) fn agree(compile: Compile, schema: &str, text: &str, accepted: bool) {
+pub(crate) fn agree(compile: Compile, schema: &Json, text: &str, accepted: bool) {
     let by_schema = validator(schema).is_valid(&crate::node(text).to_json());
     let (net, problems, source) = compiled(compile, text);
     let shown = render(&source, &problems, false);

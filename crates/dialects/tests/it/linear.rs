@@ -5,7 +5,7 @@ use std::sync::Arc;
 use expect_test::expect;
 use serde_json::json;
 use stepwell_dialects::linear::rows::{StepRow, instance_row, step_rows};
-use stepwell_dialects::linear::{SCHEMA, compile, detect, words};
+use stepwell_dialects::linear::{compile, detect, schema, words};
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Lease, Rollback, StepError, WaitKind};
 use stepwell_kernel::plan::{
@@ -40,7 +40,7 @@ fn examples_load_without_a_word_and_fit_the_schema() {
     assert!(files.len() >= 3);
     for (name, text) in files {
         assert!(detect(&node(&text)), "{name}");
-        assert!(accepts(SCHEMA, &text), "{name}");
+        assert!(accepts(&schema(), &text), "{name}");
         Plan::new(net(&text, compile)).expect("a plan");
     }
 }
@@ -373,7 +373,7 @@ fn reader_and_schema_agree() {
         ("handler: h, operation: o", false),
         ("unknown: 1", false),
     ] {
-        assert_eq!(accepts(SCHEMA, &one(more)), fine, "schema: {more}");
+        assert_eq!(accepts(&schema(), &one(more)), fine, "schema: {more}");
         assert_eq!(
             compiled(&one(more), compile).0.is_some(),
             fine,

@@ -18,6 +18,7 @@ mod playbook;
 mod problem;
 mod reader;
 mod source;
+mod tool_tables;
 mod tree;
 
 use stepwell_dialects::{Node, Problem, Problems, Source, problem::render, tree::parse};
@@ -92,9 +93,8 @@ fn diagnosed(text: &str, compile: Compile) -> String {
 }
 
 /// Whether a schema accepts a text.
-fn accepts(schema: &str, text: &str) -> bool {
-    let schema: serde_json::Value = serde_json::from_str(schema).expect("a schema is JSON");
-    let validator = jsonschema::validator_for(&schema).expect("a schema is one");
+fn accepts(schema: &serde_json::Value, text: &str) -> bool {
+    let validator = jsonschema::validator_for(schema).expect("a schema is one");
     validator.is_valid(&node(text).to_json())
 }
 

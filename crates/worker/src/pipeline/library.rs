@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
+use stepwell_dialects::tools::{PipelineKind, RunBy};
 
 use super::task::PipelineTask;
 use crate::outcome::ToolError;
@@ -14,7 +15,7 @@ pub(super) fn flatten(
 ) -> Result<Vec<PipelineTask>, ToolError> {
     let mut flat = Vec::with_capacity(tasks.len());
     for task in tasks {
-        if task.kind != "workbook" {
+        if task.run_by != RunBy::Pipeline(PipelineKind::Workbook) {
             flat.push(task);
             continue;
         }
@@ -44,7 +45,10 @@ fn called(call: &PipelineTask, entry: &[Json]) -> Result<Vec<PipelineTask>, Tool
     for (at, json) in entry.iter().enumerate() {
         let mut json = json.clone();
         let Some(map) = json.as_object_mut() else {
-            continue;
+            return Err(ToolError::invalid(
+                "PIPELINE_BROKEN",
+                "a task of the workbook is not a mapping; compile the definition again",
+            ));
         };
         merge_args(map, &call.written);
         let last = at + 1 == entry.len();

@@ -3,8 +3,10 @@
 //! A pipeline does not sleep for long and does not wait for other runs: it says that the step waits,
 //! and writes down how far it came. Whoever claims the step when the wait is over goes on there.
 
+mod built_in;
 mod library;
 mod outcome_view;
+mod prepare;
 mod progress;
 mod rules;
 mod script;
@@ -15,8 +17,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
+use stepwell_dialects::tools::{PipelineKind, RunBy};
 use stepwell_kernel::command::{Claim, Command, WaitFor};
-use stepwell_kernel::event::{CalledRun, Patch};
+use stepwell_kernel::event::Patch;
 use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use tokio::time::Instant;
@@ -31,14 +34,12 @@ use crate::tool::{TaskContext, ToolCall};
 use outcome_view::OutcomeView;
 use progress::{PipelineProgress, WaitPurpose};
 use rules::NextAction;
-use task::{PipelineTask, Timeout};
+use task::PipelineTask;
 
 pub(crate) use task::MAX_VALUE;
 
 /// Tasks that one execution may run: jumps can go round for ever.
 const MAX_TASKS: u32 = 10_000;
-/// Sleeps of at least this long hold no worker.
-const LONG_SLEEP: Duration = Duration::from_secs(1);
 /// Waits before a retry of at least this long hold no worker.
 const LONG_BACKOFF: Duration = Duration::from_secs(10);
 
@@ -130,7 +131,7 @@ impl PipelineContext<'_> {
                 ControlFlow::Break(report) => return report,
             };
             if outcome.error.is_none()
-                && let Err(error) = returns(task, &outcome.result)
+                && let Err(error) = prepare::returns(task, &outcome.result)
             {
                 outcome.error = Some(error);
             }
@@ -235,45 +236,52 @@ impl PipelineContext<'_> {
             }
         };
         let (call, timeout) = prepared;
-        match task.kind.as_str() {
-            "noop" => {
-                // What it is given itself, not what the whole step is.
-                let own = task.args.to_json();
-                let given = call.args.iter().filter(|(key, _)| own.get(key).is_some());
-                let given = given.map(|(key, value)| (key.clone(), value.clone()));
-                let result = match own.as_object().is_none_or(Map::is_empty) {
-                    true => Json::Null,
-                    false => Json::Object(given.collect()),
-                };
-                let mut outcome = TaskOutcome::ok(result);
-                self.redact(&mut outcome);
-                ControlFlow::Continue((outcome, call.args))
+        match task.run_by {
+            RunBy::Tool => self.run_tool(task, call, timeout, now).await,
+            RunBy::Pipeline(PipelineKind::Noop) => {
+                ControlFlow::Continue((self.noop(task, &call), call.args))
             }
-            "sleep" => self.nap(&call, now).await,
-            "playbook" => self.call(&call, timeout, now),
-            kind => match self.resources.tool(kind) {
-                Some(tool) => {
-                    let cx = TaskContext {
-                        attempt: now.attempt,
-                        deadline: Instant::now() + timeout.unwrap_or(self.cx.limits.timeout),
-                        idempotency_key: self.identity(task, now).into(),
-                        log: self.cx.log.of(&task.name),
-                        ..self.cx.clone()
-                    };
-                    let mut outcome = tool.run(&call, &cx).await;
-                    if cx.cancelled.is_cancelled() && outcome.error.is_some() {
-                        return ControlFlow::Break(report::killed(self.claim));
-                    }
-                    self.redact(&mut outcome);
-                    ControlFlow::Continue((wrapped(kind, outcome), call.args))
-                }
-                None => {
-                    let message = format!("this worker has no tool `{kind}`");
-                    let error = ToolError::invalid("TOOL_MISSING", message);
-                    ControlFlow::Continue((TaskOutcome::failed(error), call.args))
-                }
-            },
+            RunBy::Pipeline(PipelineKind::Sleep) => self.nap(&call, now).await,
+            RunBy::Pipeline(PipelineKind::Playbook) => self.call(&call, timeout, now),
+            RunBy::Pipeline(PipelineKind::Workbook) | RunBy::Engine => {
+                let message = format!(
+                    "the plan has a `{}` task where none can be; compile the definition again",
+                    task.kind
+                );
+                let error = ToolError::invalid("PIPELINE_BROKEN", message);
+                ControlFlow::Continue((TaskOutcome::failed(error), call.args))
+            }
         }
+    }
+
+    async fn run_tool(
+        &self,
+        task: &PipelineTask,
+        call: ToolCall,
+        timeout: Option<Duration>,
+        now: &PipelineProgress,
+    ) -> Performed {
+        let kind = task.kind.as_str();
+        let Some(tool) = self.resources.tool(kind) else {
+            let message = format!(
+                "this worker has no tool `{kind}`; run the step on a worker that has it, or register it"
+            );
+            let error = ToolError::invalid("TOOL_MISSING", message);
+            return ControlFlow::Continue((TaskOutcome::failed(error), call.args));
+        };
+        let cx = TaskContext {
+            attempt: now.attempt,
+            deadline: Instant::now() + timeout.unwrap_or(self.cx.limits.timeout),
+            idempotency_key: self.identity(task, now).into(),
+            log: self.cx.log.of(&task.name),
+            ..self.cx.clone()
+        };
+        let mut outcome = tool.run(&call, &cx).await;
+        if cx.cancelled.is_cancelled() && outcome.error.is_some() {
+            return ControlFlow::Break(report::killed(self.claim));
+        }
+        self.redact(&mut outcome);
+        ControlFlow::Continue((wrapped(kind, outcome), call.args))
     }
 
     /// The same for every attempt of this task, and for nothing else.
@@ -290,131 +298,6 @@ impl PipelineContext<'_> {
         if let Some(error) = &mut outcome.error {
             error.message = self.redactor.text(&error.message).into_owned();
         }
-    }
-
-    /// Renders a task and puts secrets in the place of their references.
-    async fn prepare(
-        &self,
-        task: &PipelineTask,
-        now: &PipelineProgress,
-    ) -> Result<(ToolCall, Option<Duration>), ToolError> {
-        let secrets = &self.resources.secrets;
-        let resolved = secrets.gather(&task.written, &self.redactor).await?;
-        let wrong = |error: TemplateError| self.expression(&error);
-        let mut args = self.args.clone();
-        let view = self.view(task, now, &self.args, None);
-        let mut own = Json::Object(task::mapping(&task.args, &view).map_err(wrong)?);
-        // What another run is given is written down, so it gets the reference and not the secret.
-        if task.kind != "playbook" {
-            resolved.apply(&mut own)?;
-        }
-        if let Json::Object(own) = own {
-            args.extend(own);
-        }
-        expects(task, &args)?;
-        let view = self.view(task, now, &args, None);
-        let mut fields = Json::Object(task::mapping(&task.fields, &view).map_err(wrong)?);
-        resolved.apply(&mut fields)?;
-        let mut auth = task.auth.evaluate(&view).map_err(wrong)?;
-        resolved.apply(&mut auth)?;
-        let auth = self.resources.credential(auth, &self.redactor).await?;
-        let timeout = match &task.timeout {
-            Timeout::Default => None,
-            Timeout::Fixed(timeout) => Some(*timeout),
-            Timeout::Computed(template) => {
-                let value = template.evaluate(&view).map_err(wrong)?;
-                Some(task::duration(&value).ok_or_else(|| {
-                    ToolError::invalid(
-                        "TOOL_FIELD",
-                        format!("`timeout` gives {value}, which is no length of time"),
-                    )
-                })?)
-            }
-        };
-        let Json::Object(mut fields) = fields else {
-            return Err(ToolError::invalid(
-                "TOOL_FIELD",
-                "the task's fields are no mapping",
-            ));
-        };
-        if let Some(code) = &task.code {
-            fields.insert("code".to_owned(), json!(code));
-        }
-        script::bring(&task.kind, &mut fields, &self.plan.net().source.uri)?;
-        let call = ToolCall {
-            name: task.name.clone(),
-            fields,
-            args,
-            auth,
-        };
-        Ok((call, timeout))
-    }
-
-    /// A sleep in the middle of a block.
-    async fn nap(&self, call: &ToolCall, now: &PipelineProgress) -> Performed {
-        let fixed = call.fields.get("duration_ms").and_then(Json::as_u64);
-        let length = fixed.map(Duration::from_millis);
-        let Some(length) = length.or_else(|| task::duration(call.fields.get("duration")?)) else {
-            let error = ToolError::invalid("TOOL_FIELD", "`duration` is no length of time");
-            return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
-        };
-        if length >= LONG_SLEEP && self.may_wait {
-            let report = self.waits(WaitFor::Timer, Some(length), now, WaitPurpose::Slept);
-            return ControlFlow::Break(report);
-        }
-        match self.sleep(length).await {
-            ControlFlow::Break(()) => ControlFlow::Break(report::killed(self.claim)),
-            ControlFlow::Continue(()) => {
-                ControlFlow::Continue((TaskOutcome::ok(progress::slept()), call.args.clone()))
-            }
-        }
-    }
-
-    /// Sleeps; breaks off if the step is cancelled.
-    async fn sleep(&self, length: Duration) -> ControlFlow<()> {
-        tokio::select! {
-            () = tokio::time::sleep(length) => ControlFlow::Continue(()),
-            () = self.cx.cancelled.cancelled() => ControlFlow::Break(()),
-        }
-    }
-
-    /// A call of another definition in the middle of a block: the step waits for that run.
-    fn call(
-        &self,
-        call: &ToolCall,
-        timeout: Option<Duration>,
-        now: &PipelineProgress,
-    ) -> Performed {
-        let text = |name: &str| call.text(name).map(|it| it.map(str::to_owned));
-        let called = text("path").and_then(|path| Ok((path, text("return_step")?)));
-        let (path, return_step) = match called {
-            Ok((Some(path), return_step)) if !path.trim().is_empty() => (path, return_step),
-            Ok(_) => {
-                let error = ToolError::invalid("TOOL_FIELD", "`path` is empty");
-                return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
-            }
-            Err(error) => {
-                return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
-            }
-        };
-        if !self.may_wait {
-            let error = ToolError::invalid("UNDO_CANNOT_WAIT", "an undo cannot call another run");
-            return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
-        }
-        let input = Json::Object(call.args.clone());
-        let mut clean = input.clone();
-        self.redactor.json(&mut clean);
-        if clean != input {
-            let message = "a secret cannot be handed to another run, which would write it down; \
-                           name it in the definition that is called";
-            let error = ToolError::invalid("SECRET_IN_CALL", message);
-            return ControlFlow::Continue((TaskOutcome::failed(error), call.args.clone()));
-        }
-        let wait = WaitFor::Child {
-            call: CalledRun { path, return_step },
-            input,
-        };
-        ControlFlow::Break(self.waits(wait, timeout, now, WaitPurpose::Called))
     }
 }
 
@@ -433,30 +316,6 @@ fn wrapped(kind: &str, mut outcome: TaskOutcome) -> TaskOutcome {
         outcome.result = json!({ "status_code": status, "data": body });
     }
     outcome
-}
-
-/// The arguments that a task says it cannot do without.
-fn expects(task: &PipelineTask, args: &Map<String, Json>) -> Result<(), ToolError> {
-    let missing =
-        names(&task.assert, "expects").find(|name| args.get(*name).is_none_or(Json::is_null));
-    missing.map_or(Ok(()), |name| {
-        let message = format!("it expects `{name}`, which was not given");
-        Err(ToolError::invalid("ASSERT_EXPECTS", message))
-    })
-}
-
-/// What a task promises to return.
-fn returns(task: &PipelineTask, result: &Json) -> Result<(), ToolError> {
-    let missing = names(&task.assert, "returns").find(|name| result.get(*name).is_none());
-    missing.map_or(Ok(()), |name| {
-        let message = format!("it promises to return `{name}`, which it did not");
-        Err(ToolError::invalid("ASSERT_RETURNS", message))
-    })
-}
-
-fn names<'a>(assert: &'a Json, key: &str) -> impl Iterator<Item = &'a str> {
-    let list = assert.get(key).and_then(Json::as_array);
-    list.into_iter().flatten().filter_map(Json::as_str)
 }
 
 /// Values that are kept elsewhere are brought here before anything is rendered.

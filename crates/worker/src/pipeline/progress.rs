@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
+use stepwell_dialects::tools::{PipelineKind, RunBy};
 use stepwell_kernel::plan::ErrorClass;
 
 use super::task::PipelineTask;
@@ -150,7 +151,8 @@ impl PipelineProgress {
         {
             self.vars.results.insert(name.clone(), result.clone());
         }
-        if task.kind != "noop" || !result.is_null() {
+        let is_noop = task.run_by == RunBy::Pipeline(PipelineKind::Noop);
+        if !is_noop || !result.is_null() {
             self.output = result.clone();
         }
         self.vars.prev = result.clone();

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
+use stepwell_dialects::tools::RuleAction;
 use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::ErrorClass;
 
 use super::outcome_view::OutcomeView;
 use super::progress::PipelineProgress;
-use super::task::{self, Assignments, PipelineTask, RuleAction, TaskRule};
+use super::task::{self, Assignments, PipelineTask, TaskRule};
 use super::{Pipeline, PipelineContext};
 use crate::outcome::{TaskOutcome, ToolError};
 use crate::scope::ScopeView;
@@ -116,7 +117,7 @@ impl PipelineContext<'_> {
             None => task::duration(&rule.delay.evaluate(view)?).unwrap_or(Duration::from_secs(1)),
         };
         let asked = outcome.error.as_ref().and_then(|error| error.retry_after);
-        let own = rule.backoff.after(delay, view.attempt);
+        let own = rule.wait(delay, view.attempt);
         Ok(Some(own.max(asked.unwrap_or_default())))
     }
 }

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
+use stepwell_dialects::tools::{self, ToolKind};
 
 use crate::outcome::ToolError;
 
@@ -25,10 +26,17 @@ pub(super) fn bring(
         Some("inline") => text("code").unwrap_or_default().to_owned(),
         _ => load(text("uri").unwrap_or_default(), definition)?,
     };
-    match kind {
-        "python" => fields.insert("code".to_owned(), json!(source)),
-        _ => fields.insert("commands".to_owned(), json!([source])),
+    let kind = tools::find(kind);
+    let Some(field) = kind.and_then(ToolKind::script_field) else {
+        let message = "this kind of task takes no `script`; compile the definition again";
+        return Err(ToolError::invalid("PIPELINE_BROKEN", message));
     };
+    let is_program = kind.and_then(ToolKind::program_field) == Some(field);
+    let text = match is_program {
+        true => json!(source),
+        false => json!([source]),
+    };
+    fields.insert(field.to_owned(), text);
     Ok(())
 }
 

@@ -5,32 +5,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
+use stepwell_dialects::backoff;
+use stepwell_dialects::tools::{self, RuleAction, RunBy, TASK_KEYS, ToolKind};
 use stepwell_kernel::expr::{Scope, Template, TemplateError, TemplateValue, has_template};
+use stepwell_kernel::plan::{Backoff, BackoffKind};
 
 use crate::outcome::ToolError;
-
-/// What stands in a task beside the fields of its kind.
-const OWN: [&str; 13] = [
-    "name",
-    "kind",
-    "description",
-    "args",
-    "auth",
-    "assert",
-    "timeout",
-    "timeout_ms",
-    "rules",
-    "set_ctx",
-    "set_iter",
-    "set_step",
-    "select",
-];
+use crate::report::millis;
 
 /// One task of a pipeline.
 #[derive(Debug)]
 pub(crate) struct PipelineTask {
     pub(crate) name: String,
     pub(crate) kind: String,
+    /// What does its work. A kind that is not in the table is a tool that this worker was given.
+    pub(crate) run_by: RunBy,
     /// The fields of its kind.
     pub(crate) fields: TemplateValue,
     /// Program text, which is never rendered.
@@ -58,16 +47,6 @@ pub(crate) enum Timeout {
     Computed(Template),
 }
 
-/// What a rule does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RuleAction {
-    Retry,
-    Jump,
-    Break,
-    Fail,
-    Continue,
-}
-
 /// What to do after a task, if its condition holds.
 #[derive(Debug)]
 pub(crate) struct TaskRule {
@@ -75,36 +54,12 @@ pub(crate) struct TaskRule {
     pub(crate) when: Option<Template>,
     pub(crate) act: RuleAction,
     pub(crate) attempts: TemplateValue,
-    pub(crate) backoff: TaskBackoff,
+    pub(crate) backoff: BackoffKind,
     pub(crate) delay: TemplateValue,
     /// In milliseconds, where it is fixed.
     pub(crate) delay_ms: Option<u64>,
     pub(crate) to: Option<String>,
     pub(crate) sets: Assignments,
-}
-
-/// How waits between attempts grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskBackoff {
-    None,
-    Constant,
-    Linear,
-    Exponential,
-}
-
-impl TaskBackoff {
-    /// The wait after `attempt` attempts.
-    pub(crate) fn after(self, delay: Duration, attempt: u32) -> Duration {
-        /// No single wait is longer: a slip in a file must not stop a run for years.
-        const LONGEST: Duration = Duration::from_secs(24 * 3600);
-        let factor = match self {
-            TaskBackoff::None => 0,
-            TaskBackoff::Constant => 1,
-            TaskBackoff::Linear => attempt,
-            TaskBackoff::Exponential => 2_u32.saturating_pow(attempt.saturating_sub(1)),
-        };
-        delay.saturating_mul(factor).min(LONGEST)
-    }
 }
 
 /// Values to set: for the run, for the iteration, for the tasks that follow.
@@ -136,13 +91,16 @@ impl PipelineTask {
         let text = |key: &str| map.get(key).and_then(Json::as_str).map(str::to_owned);
         let name = text("name").ok_or_else(|| broken("a task without a name"))?;
         let kind = text("kind").ok_or_else(|| broken("a task without a kind"))?;
+        let known = tools::find(&kind);
         // A program's text is the program's own, whatever braces it has.
-        let code = text("code").or_else(|| inline(map));
-        let code = code.filter(|_| kind == "python");
+        let program = known.and_then(ToolKind::program_field);
+        let code = program.and_then(|field| text(field).or_else(|| inline(map)));
         let fields: Map<String, Json> = map
             .iter()
-            .filter(|(key, _)| !OWN.contains(&key.as_str()))
-            .filter(|(key, _)| code.is_none() || !matches!(key.as_str(), "code" | "script"))
+            .filter(|(key, _)| !TASK_KEYS.contains(&key.as_str()))
+            .filter(|(key, _)| {
+                code.is_none() || (Some(key.as_str()) != program && key.as_str() != "script")
+            })
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let rules = match map.get("rules") {
@@ -160,6 +118,7 @@ impl PipelineTask {
         };
         Ok(PipelineTask {
             name,
+            run_by: known.map_or(RunBy::Tool, |it| it.run_by),
             kind,
             fields: value(&Json::Object(fields))?,
             code,
@@ -208,24 +167,33 @@ impl PipelineTask {
 }
 
 impl TaskRule {
+    /// The wait after `attempt` attempts.
+    pub(crate) fn wait(&self, delay: Duration, attempt: u32) -> Duration {
+        /// No single wait is longer: a slip in a file must not stop a run for years.
+        const LONGEST: Duration = Duration::from_secs(24 * 3600);
+        let backoff = Backoff {
+            kind: self.backoff,
+            initial_ms: millis(delay),
+            multiplier: 2.0,
+            max_ms: millis(LONGEST),
+        };
+        Duration::from_millis(backoff.delay_ms(attempt))
+    }
+
     fn read(json: &Json) -> Result<TaskRule, ToolError> {
         let map = json
             .as_object()
             .ok_or_else(|| broken("a rule that is no mapping"))?;
         let text = |key: &str| map.get(key).and_then(Json::as_str);
         let act = match text("do") {
-            Some("retry") => RuleAction::Retry,
-            Some("jump") => RuleAction::Jump,
-            Some("break") => RuleAction::Break,
-            Some("fail") => RuleAction::Fail,
-            Some("continue") | None => RuleAction::Continue,
-            Some(other) => return Err(broken(format!("a rule that does {other:?}"))),
+            Some(word) => RuleAction::of(word)
+                .ok_or_else(|| broken(format!("there is no rule that does {word:?}")))?,
+            None => RuleAction::Continue,
         };
         let backoff = match text("backoff") {
-            Some("none") => TaskBackoff::None,
-            Some("linear") => TaskBackoff::Linear,
-            Some("exponential") => TaskBackoff::Exponential,
-            _ => TaskBackoff::Constant,
+            Some(word) => backoff::of_task(word)
+                .ok_or_else(|| broken(format!("there is no backoff {word:?}")))?,
+            None => BackoffKind::Constant,
         };
         Ok(TaskRule {
             when: text("when").map(template).transpose()?,
@@ -346,16 +314,24 @@ mod tests {
 
     #[test]
     fn waits_grow_as_their_rule_says() {
-        let d = Duration::from_secs(2);
-        let after = |backoff: TaskBackoff| [1, 2, 3].map(|n| backoff.after(d, n).as_secs());
-        assert_eq!(after(TaskBackoff::None), [0, 0, 0]);
-        assert_eq!(after(TaskBackoff::Constant), [2, 2, 2]);
-        assert_eq!(after(TaskBackoff::Linear), [2, 4, 6]);
-        assert_eq!(after(TaskBackoff::Exponential), [2, 4, 8]);
-        assert_eq!(
-            TaskBackoff::Exponential.after(d, 1_000).as_secs(),
-            24 * 3600
-        );
+        let after = |word: &str, attempt: u32| {
+            let rule = TaskRule::read(&json!({"do": "retry", "backoff": word})).unwrap();
+            rule.wait(Duration::from_secs(2), attempt).as_secs()
+        };
+        let first = |word: &str| [1, 2, 3].map(|n| after(word, n));
+        assert_eq!(first("none"), [0, 0, 0]);
+        assert_eq!(first("constant"), [2, 2, 2]);
+        assert_eq!(first("linear"), [2, 4, 6]);
+        assert_eq!(first("exponential"), [2, 4, 8]);
+        assert_eq!(after("exponential", 1_000), 24 * 3600);
+    }
+
+    #[test]
+    fn words_of_another_version_are_refused() {
+        for rule in [json!({"do": "dance"}), json!({"backoff": "someday"})] {
+            let error = TaskRule::read(&rule).unwrap_err();
+            assert_eq!(error.code, "PIPELINE_BROKEN", "{rule}");
+        }
     }
 
     #[test]

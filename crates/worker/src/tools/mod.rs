@@ -1,5 +1,5 @@
 //! The built-in tools, one file or folder each. What a tool is given and must keep to is in
-//! `crate::tool`; which fields a kind has is the dialects' table.
+//! `crate::tool`; the fields of a kind are a row of the dialects' table of tools.
 
 pub mod duckdb;
 pub mod http;
@@ -14,29 +14,34 @@ use std::sync::Arc;
 
 use crate::tool::Tool;
 
-/// Every tool, by its kind. `noop`, `sleep`, `playbook` and `workbook` need none: the pipeline does
-/// them itself.
-///
-/// `STEPWELL_PYTHON` names the interpreter or a virtual environment, `STEPWELL_DUCKDB` the program.
+/// Every tool by its kind, with what the process's environment sets. A new tool is a line here and its
+/// module above; what its fields are is a row of the table of tools.
 pub(crate) fn all() -> Vec<(&'static str, Arc<dyn Tool>)> {
-    let set = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
-    let mut python = python::PythonOptions::default();
-    if let Some(path) = set("STEPWELL_PYTHON") {
-        python.python = path.into();
-    }
-    let mut duckdb = duckdb::DuckdbOptions::default();
-    if let Some(path) = set("STEPWELL_DUCKDB") {
-        duckdb.program = path.into();
-    }
     vec![
-        ("duckdb", Arc::new(duckdb::Duckdb::new(duckdb))),
+        ("duckdb", Arc::new(duckdb::Duckdb::from_env())),
         ("http", Arc::new(http::Http::default())),
         (
             "postgres",
             Arc::new(postgres::Postgres::new(Default::default())),
         ),
-        ("python", Arc::new(python::Python::new(python))),
+        ("python", Arc::new(python::Python::from_env())),
         ("shell", Arc::new(shell::Shell::new(Default::default()))),
         ("sqlite", Arc::new(sqlite::Sqlite::new(Default::default()))),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use stepwell_dialects::tools::RunBy;
+    use stepwell_dialects::tools::table::KINDS;
+
+    #[test]
+    fn every_kind_that_needs_a_tool_has_one_and_no_other() {
+        let needed = KINDS.iter().filter(|kind| kind.run_by == RunBy::Tool);
+        let needed: BTreeSet<&str> = needed.map(|kind| kind.name).collect();
+        let there: BTreeSet<&str> = super::all().into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(needed, there);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{ErrorClass, RetryPolicy, WaitOn, WaitSpec, Work};
 
 use super::mention;
@@ -11,7 +11,7 @@ use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::words::quote;
-use crate::{delays, template, tools};
+use crate::{backoff, template, tools};
 
 /// Retries where a `retryPolicy` does not say how many.
 const MAX_RETRIES: u32 = 3;
@@ -155,7 +155,7 @@ fn on_failure(field: &Field<'_>, p: &mut Problems) -> Option<(DagOnFailure, crat
 pub(in crate::dag) fn default_retry() -> RetryPolicy {
     RetryPolicy {
         max_executions: MAX_RETRIES + 1,
-        backoff: delays::default(),
+        backoff: backoff::default(),
         classes: TRANSIENT.to_vec(),
     }
 }
@@ -165,7 +165,7 @@ fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
     let retries = f.opt("maxRetries", p).map_or(Some(MAX_RETRIES), |it| {
         it.int(0..=1_000, p).and_then(|n| u32::try_from(n).ok())
     });
-    let backoff = delays::read(&mut f, p);
+    let backoff = backoff::read(&mut f, p);
     let mut classes = TRANSIENT.to_vec();
     if let Some(field) = f.opt("retryOn", p) {
         for item in field.list_or_one() {
@@ -188,6 +188,23 @@ fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
     })
 }
 
+/// The categories that `retryOn` may name.
+const CATEGORIES: [ErrorClass; 4] = [
+    ErrorClass::Transient,
+    ErrorClass::Agent,
+    ErrorClass::External,
+    ErrorClass::Unknown,
+];
+
+/// The JSON Schema of `retryOn`.
+pub(in crate::dag) fn retry_on_schema() -> Json {
+    let category = json!({ "enum": CATEGORIES.map(ErrorClass::name) });
+    json!({
+        "title": "Further categories to retry",
+        "anyOf": [category, { "type": "array", "items": category }],
+    })
+}
+
 /// A category that `retryOn` may add. Transient errors are retried anyway; three kinds never are.
 fn retried_class(field: &Field<'_>, p: &mut Problems) -> Option<ErrorClass> {
     let word = field.text(p)?;
@@ -198,6 +215,6 @@ fn retried_class(field: &Field<'_>, p: &mut Problems) -> Option<ErrorClass> {
             .help("remove it; only `agent`, `external` and `unknown` can be added");
         return None;
     }
-    let word = field.one_of(&["transient", "agent", "external", "unknown"], p)?;
+    let word = field.one_of(&CATEGORIES.map(ErrorClass::name), p)?;
     ErrorClass::from_name(word)
 }

@@ -4,7 +4,7 @@ mod mistakes;
 mod telemetry;
 mod words;
 
-use stepwell_dialects::dag::{SCHEMA, compile, detect};
+use stepwell_dialects::dag::{compile, detect, schema};
 use stepwell_kernel::plan::{
     BackoffKind, ErrorClass, Join, OnFailure, Plan, Route, SideEffect, StepNo, UndoMode, WaitOn,
     Work,
@@ -38,7 +38,7 @@ fn step(fields: &str) -> stepwell_kernel::plan::Step {
 
 #[test]
 fn examples_load_without_a_warning_and_fit_the_schema() {
-    definition::check_examples("dag", compile, detect, SCHEMA);
+    definition::check_examples("dag", compile, detect, &schema());
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn detection_needs_only_the_head_of_the_file() {
 #[test]
 fn the_schema_accepts_and_refuses_what_the_reader_does() {
     let agree = |spec: &str, accepted| {
-        definition::agree(compile, SCHEMA, &workflow(spec), accepted);
+        definition::agree(compile, &schema(), &workflow(spec), accepted);
     };
     agree("  steps: [{name: s, agent: a, action: b}]\n", true);
     agree(

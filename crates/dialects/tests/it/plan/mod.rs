@@ -4,7 +4,7 @@ mod mistakes;
 mod reference;
 mod words;
 
-use stepwell_dialects::plan::{SCHEMA, compile, detect};
+use stepwell_dialects::plan::{compile, detect, schema};
 use stepwell_kernel::plan::{
     Duty, ErrorClass, OnFailure, Plan, SideEffect, StepNo, UndoMode, WaitOn, Work,
 };
@@ -41,7 +41,7 @@ fn edges(plan: &Plan) -> Vec<(&str, &str)> {
 
 #[test]
 fn examples_load_without_a_warning_and_fit_the_schema() {
-    definition::check_examples("plan", compile, detect, SCHEMA);
+    definition::check_examples("plan", compile, detect, &schema());
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn detection_needs_only_an_id() {
 #[test]
 fn the_schema_accepts_and_refuses_what_the_reader_does() {
     let agree = |steps: &str, accepted| {
-        definition::agree(compile, SCHEMA, &text(steps), accepted);
+        definition::agree(compile, &schema(), &text(steps), accepted);
     };
     agree("- {stepId: a, kind: noop}\n", true);
     agree(
@@ -332,7 +332,7 @@ fn the_schema_accepts_and_refuses_what_the_reader_does() {
     agree("- {stepId: a, waitFor: {}}\n", false);
     agree("- {stepId: a, compensation: {}}\n", false);
     agree("- just text\n", false);
-    let whole = |text: &str, accepted| definition::agree(compile, SCHEMA, text, accepted);
+    let whole = |text: &str, accepted| definition::agree(compile, &schema(), text, accepted);
     whole("planId: p\nversion: 3\nsteps: [{stepId: a}]\n", true);
     whole(
         "planId: p\nversion: 3\ncolour: red\nsteps: [{stepId: a}]\n",

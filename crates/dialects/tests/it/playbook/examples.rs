@@ -8,7 +8,7 @@ use stepwell_dialects::{Source, load, playbook, tree};
 use super::{loaded, text};
 
 fn validator() -> jsonschema::Validator {
-    let schema = serde_json::from_str(playbook::SCHEMA).expect("the schema is JSON");
+    let schema = playbook::schema();
     jsonschema::validator_for(&schema).expect("the schema is a schema")
 }
 

@@ -56,6 +56,15 @@ impl Duckdb {
         Duckdb { options }
     }
 
+    /// With the program that `STEPWELL_DUCKDB` names, else the `duckdb` in `PATH`.
+    pub(super) fn from_env() -> Duckdb {
+        let mut options = DuckdbOptions::default();
+        if let Some(path) = std::env::var_os("STEPWELL_DUCKDB").filter(|it| !it.is_empty()) {
+            options.program = path.into();
+        }
+        Duckdb::new(options)
+    }
+
     async fn work(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, TaskOutcome> {
         let task = SqlTask::read(call, SqlDialect::Duckdb)?;
         let database = call.text("database")?.map(str::trim).unwrap_or_default();

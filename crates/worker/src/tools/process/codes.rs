@@ -1,9 +1,9 @@
 //! The stable codes of everything that runs a program. Each has a page in `docs/errors`.
 
 /// The working directory is not there.
-pub(crate) const CWD: &str = "PROCESS_CWD";
+pub(crate) const PROCESS_CWD: &str = "PROCESS_CWD";
 /// The program could not be started.
-pub(crate) const START: &str = "PROCESS_START";
+pub(crate) const PROCESS_START: &str = "PROCESS_START";
 /// A command ended with something else than 0.
 pub(crate) const SHELL_EXIT: &str = "SHELL_EXIT";
 /// A command is not there, or may not be run.

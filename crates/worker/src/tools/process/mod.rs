@@ -48,7 +48,7 @@ impl ProcessOptions {
             .filter(|path| path.is_dir())
             .ok_or_else(|| {
                 ToolError::invalid(
-                    codes::CWD,
+                    codes::PROCESS_CWD,
                     format!(
                         "there is no directory `{}`; create it, or mend `cwd`",
                         wanted.display()
@@ -79,13 +79,13 @@ pub(crate) async fn while_reading<T>(
 pub(crate) fn cannot_start(what: &str, error: &io::Error) -> ToolError {
     if error.kind() == io::ErrorKind::ArgumentListTooLong {
         return ToolError::invalid(
-            codes::START,
+            codes::PROCESS_START,
             format!("{what} is too long to be started; put it into a file, or hand on less"),
         );
     }
     ToolError::new(
         ErrorClass::Transient,
-        codes::START,
+        codes::PROCESS_START,
         format!("{what} could not be started: {error}"),
     )
 }

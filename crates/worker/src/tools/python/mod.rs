@@ -79,6 +79,16 @@ impl Python {
         }
     }
 
+    /// With the interpreter or the virtual environment that `STEPWELL_PYTHON` names, else the one in
+    /// `PATH`.
+    pub(super) fn from_env() -> Python {
+        let mut options = PythonOptions::default();
+        if let Some(path) = std::env::var_os("STEPWELL_PYTHON").filter(|it| !it.is_empty()) {
+            options.python = path.into();
+        }
+        Python::new(options)
+    }
+
     async fn step(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, ToolError> {
         let request = request::encode(&self.options, call, cx)?;
         let StartedCall {

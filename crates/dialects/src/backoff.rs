@@ -1,0 +1,163 @@
+//! The words for waits between retries, and the wait as `dag` and `plan` write it: `backoff`,
+//! `initialDelay`, `maxDelay`.
+//!
+//! `backoff` occurs in the wild both as a strategy ("exponential") and as a duration ("30s", which
+//! means 30 s each time). Not here: how long a wait is, which the kernel computes, and how often and for
+//! which errors a step is retried.
+
+use stepwell_kernel::plan::{Backoff, BackoffKind};
+
+use crate::duration::{DurationRule, parse_text};
+use crate::problem::Problems;
+use crate::reader::{Field, Fields};
+use crate::words::{self, quote};
+
+/// The wait before the first retry where a file does not say.
+pub(crate) const INITIAL_MS: u64 = 1_000;
+/// The longest wait where a file does not say.
+pub(crate) const MAX_MS: u64 = 60_000;
+
+/// Every kind of wait.
+const KINDS: [BackoffKind; 4] = [
+    BackoffKind::None,
+    BackoffKind::Constant,
+    BackoffKind::Linear,
+    BackoffKind::Exponential,
+];
+
+/// The words for a kind of wait; the first is its name in normalised tasks. A new kind is a line here and
+/// in [`KINDS`].
+const fn words_of(kind: BackoffKind) -> &'static [&'static str] {
+    match kind {
+        BackoffKind::None => &["none"],
+        BackoffKind::Constant => &["constant", "fixed"],
+        BackoffKind::Linear => &["linear"],
+        BackoffKind::Exponential => &["exponential"],
+    }
+}
+
+/// The name of a kind of wait in normalised tasks.
+#[must_use]
+pub fn name(kind: BackoffKind) -> &'static str {
+    words_of(kind)[0]
+}
+
+/// The kind of wait of a task's rule.
+#[must_use]
+pub fn of_task(word: &str) -> Option<BackoffKind> {
+    KINDS.into_iter().find(|it| words_of(*it).contains(&word))
+}
+
+/// The words that a task's rule may use.
+pub(crate) fn task_words() -> Vec<&'static str> {
+    KINDS.into_iter().flat_map(words_of).copied().collect()
+}
+
+/// The words that a step's retry policy may use. A step without a wait has no policy.
+pub(crate) fn step_words() -> Vec<&'static str> {
+    let kinds = KINDS.into_iter().filter(|it| *it != BackoffKind::None);
+    kinds.flat_map(words_of).copied().collect()
+}
+
+fn of_step(word: &str) -> Option<BackoffKind> {
+    of_task(word).filter(|it| *it != BackoffKind::None)
+}
+
+/// The wait where a file says nothing.
+pub(crate) fn default() -> Backoff {
+    Backoff {
+        kind: BackoffKind::Exponential,
+        initial_ms: INITIAL_MS,
+        multiplier: 2.0,
+        max_ms: MAX_MS,
+    }
+}
+
+/// Reads the three fields.
+pub(crate) fn read(f: &mut Fields<'_>, p: &mut Problems) -> Backoff {
+    let strategy = f.opt("backoff", p);
+    let initial = f.opt("initialDelay", p);
+    let cap = f.opt("maxDelay", p);
+    let initial_ms = initial
+        .as_ref()
+        .and_then(|field| field.duration(DurationRule::TEXT.or_zero(), p));
+    let cap_ms = cap
+        .as_ref()
+        .and_then(|field| field.duration(DurationRule::TEXT.or_zero(), p));
+
+    let (kind, fixed_ms) = strategy.map_or((BackoffKind::Exponential, None), |s| shape(&s, p));
+    if let (Some(_), Some(initial)) = (fixed_ms, &initial) {
+        p.error(
+            "FIELD_CONFLICT",
+            initial.span(),
+            "`backoff` is a duration already, so `initialDelay` has no meaning",
+        )
+        .help("remove `initialDelay`, or make `backoff` a strategy such as `exponential`");
+    }
+    let initial_ms = fixed_ms.or(initial_ms).unwrap_or(INITIAL_MS);
+    if let (Some(cap), Some(cap_ms)) = (&cap, cap_ms)
+        && cap_ms < initial_ms
+    {
+        p.warn(
+            "FIELD_VALUE",
+            cap.span(),
+            "`maxDelay` is shorter than the first delay, so every delay is `maxDelay`",
+        )
+        .help("make `maxDelay` the longest delay you want");
+    }
+    Backoff {
+        kind,
+        initial_ms,
+        multiplier: 2.0,
+        max_ms: cap_ms.unwrap_or(MAX_MS.max(initial_ms)),
+    }
+}
+
+/// A strategy, or a duration that is the same each time.
+fn shape(field: &Field<'_>, p: &mut Problems) -> (BackoffKind, Option<u64>) {
+    let default = (BackoffKind::Exponential, None);
+    if field.node.as_str().is_none() {
+        // A number is meant as a duration, and lacks its unit.
+        field.duration(DurationRule::TEXT, p);
+        return default;
+    }
+    let Some(text) = field.text(p) else {
+        return default;
+    };
+    if let Some(kind) = of_step(text) {
+        return (kind, None);
+    }
+    if parse_text(text).is_some() || text.trim_start().starts_with('-') {
+        let millis = field.duration(DurationRule::TEXT.or_zero(), p);
+        return (BackoffKind::Constant, millis);
+    }
+    // A message names each kind once.
+    let names: Vec<&str> = KINDS
+        .into_iter()
+        .map(name)
+        .filter(|it| of_step(it).is_some())
+        .collect();
+    let near = words::nearest(text, &names);
+    let message = format!(
+        "must be {} or a duration such as `30s`, but is {}",
+        words::list(&names),
+        quote(text)
+    );
+    field
+        .error("FIELD_VALUE", &message, p)
+        .maybe_help(near.map(|near| format!("did you mean {}?", quote(near))));
+    default
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kinds_name_is_the_one_that_the_kernel_writes() {
+        for kind in KINDS {
+            assert_eq!(serde_json::json!(kind), name(kind));
+            assert_eq!(of_task(name(kind)), Some(kind));
+        }
+    }
+}
