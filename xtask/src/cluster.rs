@@ -61,7 +61,7 @@ impl Cluster {
                 "--no-sync",
             ],
         )?;
-        // Somebody may take the port between our look and the server's.
+        // Another process may take the port before the server does.
         let mut attempts = 0;
         loop {
             attempts += 1;

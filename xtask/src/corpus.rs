@@ -1,6 +1,6 @@
 //! `cargo xtask corpus`: `stepwell check` on real files that other projects wrote.
 //!
-//! The corpus is not part of the project. Where it is absent the task says so loudly and succeeds;
+//! The corpus is not part of the project. If it is absent, the task prints a message and succeeds;
 //! nothing else may depend on it.
 
 use crate::no_arguments;

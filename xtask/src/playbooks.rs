@@ -1,6 +1,6 @@
 //! `cargo xtask playbooks`: real playbooks that other projects wrote, run unchanged with all their work.
 //!
-//! The files are not part of the project. Where they are absent the task says so loudly and succeeds;
+//! The files are not part of the project. If they are absent, the task prints a message and succeeds;
 //! nothing else may depend on them. What each must come to stands in `cases`.
 
 mod cases;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 const DUCKDB: &str = "STEPWELL_DUCKDB";
 
 /// Variables that name what was found. Without Python there is nothing to test with; without DuckDB the
-/// tests of its tool are skipped, loudly.
+/// tests of its tool are skipped with a message.
 pub(crate) fn variables(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
     python()?;
     match duckdb(repo) {

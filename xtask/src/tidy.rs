@@ -1,9 +1,10 @@
-//! `cargo xtask tidy`: the rules of this repository that the compiler does not know.
+//! `cargo xtask tidy`: the rules of this repository that the compiler does not check.
 //!
-//! One file per rule. A rule takes text and returns findings, so that each is tested on strings;
+//! One file per rule. A rule takes text and returns findings, so that each rule is tested with strings;
 //! only this file reads the checkout.
 
 mod dead_files;
+mod doc_items;
 mod doc_paths;
 mod error_codes;
 mod file_size;
@@ -12,7 +13,9 @@ mod kernel_deps;
 mod layers;
 mod machine_paths;
 mod module_doc;
+mod plain_words;
 mod test_names;
+mod type_names;
 
 use crate::no_arguments;
 use crate::repo::Repo;
@@ -22,26 +25,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub(crate) const HELP: &str = "\
-Rules of this repository that the compiler does not know.
+Rules of this repository that the compiler does not check.
 
 Usage: cargo xtask tidy
 
-  module-doc     every .rs file opens with a `//!` that says what lives there
+  module-doc     every .rs file opens with a `//!` that describes its content
   kernel-calls   crates/kernel/src does no I/O, awaits nothing, reads no clock, draws no randomness
   kernel-deps    the kernel's dependency tree is on the list in xtask/src/tidy/kernel_deps.rs
   layers         crates depend inward only; no SQL and no HTTP in dialects and engine
-  doc-paths      paths in backticks and links in README.md, ARCHITECTURE.md and docs/ exist
+  doc-paths      paths in backticks and links in the Markdown files exist
+  doc-items      items in backticks (`crates/x/src/y.rs::name`) exist in that file
   file-size      at most 800 lines in a file of crates/*/src (a warning from 600)
   dead-files     every .rs file is reached by a `mod` from a crate root
-  machine-paths  no absolute path of somebody's machine in any file
+  machine-paths  no absolute path of one machine in any file
+  type-names     public types of different crates have different names
+  plain-words    no phrases and type names of the list in xtask/src/tidy/plain_words.rs
   test-names     tests are named after behaviour: no `test_` prefix; none is ignored
   error-codes    each code in the code has a page docs/errors/CODE.md with `## Cause` and
                  `## What to do`, and each page has a code
 
-Every finding is one line: path:line: what is wrong and how to mend it.
+Every finding is one line: path:line: what is wrong and how to fix it.
 ";
 
-/// One thing a rule found.
+/// One violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) path: String,
@@ -88,7 +94,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The project's text files by path, and what cargo knows about the workspace.
+/// The text files of the project by path, and the cargo metadata of the workspace.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) files: BTreeMap<String, String>,
@@ -99,7 +105,7 @@ impl Tree {
     fn read(repo: &Repo) -> Result<Self> {
         let mut files = BTreeMap::new();
         for path in repo.files()? {
-            // A file that is no text has nothing for these rules.
+            // Binary files are not checked.
             if let Ok(text) = repo.read(&path) {
                 files.insert(path, text);
             }
@@ -130,9 +136,12 @@ const RULES: &[(&str, Rule)] = &[
     ("kernel-deps", |repo, _| kernel_deps::check(repo)),
     ("layers", |_, tree| Ok(layers::check(tree))),
     ("doc-paths", |repo, tree| Ok(doc_paths::check(repo, tree))),
+    ("doc-items", |_, tree| Ok(doc_items::check(tree))),
     ("file-size", |_, tree| Ok(file_size::check(tree))),
     ("dead-files", |repo, tree| Ok(dead_files::check(repo, tree))),
     ("machine-paths", |_, tree| Ok(machine_paths::check(tree))),
+    ("type-names", |_, tree| Ok(type_names::check(tree))),
+    ("plain-words", |_, tree| Ok(plain_words::check(tree))),
     ("test-names", |_, tree| Ok(test_names::check(tree))),
     ("error-codes", |_, tree| Ok(error_codes::check(tree))),
 ];

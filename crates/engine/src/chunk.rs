@@ -26,7 +26,7 @@ use crate::store::Chunk;
 use template::{Part, fields};
 
 pub use read::{Outbound, contract_events, with_outbound};
-pub use template::{Template, templates};
+pub use template::{ChunkTemplate, templates};
 
 /// How chunks are written now.
 pub const CODEC: i16 = 1;

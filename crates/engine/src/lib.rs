@@ -35,5 +35,5 @@ mod ticker;
 
 pub use engine::Engine;
 pub use error::Error;
-pub use outside::{Recorded, record_outside};
+pub use outside::{RecordedEvent, record_outside};
 pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};

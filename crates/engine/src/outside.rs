@@ -21,7 +21,7 @@ const TRIES: usize = 16;
 
 /// What an event is known by once it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedEvent {
     /// Its id.
     pub event_id: String,
     /// Its place in the run's log, which the store has given it.
@@ -47,7 +47,7 @@ pub fn record_outside(
     body: &Body,
     sinks: &[String],
     now: Time,
-) -> Result<Recorded, Error> {
+) -> Result<RecordedEvent, Error> {
     let run = store.find(run_id)?;
     let run = run.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))?;
     for _ in 0..TRIES {
@@ -110,9 +110,9 @@ pub fn record_outside(
     Err(Error::Contended(run_id.to_owned()))
 }
 
-fn recorded(plan: &Plan, run_id: &str, event: &Event) -> Recorded {
+fn recorded(plan: &Plan, run_id: &str, event: &Event) -> RecordedEvent {
     let version = &plan.net().plan_version;
-    Recorded {
+    RecordedEvent {
         event_id: keys::event_id(run_id, event.seq),
         seq: event.seq,
         idempotency_key: event.key(plan).digest(run_id, version),

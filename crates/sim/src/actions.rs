@@ -65,7 +65,7 @@ impl Simulation {
         }
         match failed {
             Some(error) if self.quiet => return Err(format!("s{no} could not tick: {error}")),
-            Some(error) => self.say(&format!("s{no} ticks, in vain: {error}")),
+            Some(error) => self.say(&format!("s{no} ticks without success: {error}")),
             None if self.quiet => {}
             None => self.say(&format!("s{no} ticks")),
         }
@@ -307,7 +307,7 @@ impl Simulation {
     }
 }
 
-/// What becomes of work; one in `fails` fails, none with zero.
+/// The result of work; one in `fails` fails, none with zero.
 pub(crate) fn result(
     plan: &Plan,
     claimed: &Claimed,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - `simulation`: how a simulation is made and lives; `actions`: what can happen; `external`: people, workers and
-//!   sinks; `settle`: how it comes to rest once the faults are over.
+//!   sinks; `settle`: the end of the simulation, without faults.
 //! - `sim_store`: the store and the links to it, with their faults; `sabotage`: bugs put in on purpose.
 //! - `oracle`: the logs and the work that began; `liveness`: every open run has a row that wakes it.
 //! - `workload`: what is run; `rng`: where chance comes from.

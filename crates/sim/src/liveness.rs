@@ -54,7 +54,7 @@ pub(crate) fn check(
     slots(sim_store, list, limits)
 }
 
-/// Nobody is offered work that is not to be done: workers would ask for it for ever.
+/// No task row exists for work that must not be done: workers would request it without end.
 fn tasks(observed: &ObservedRun, stored: &StoredRun) -> Result<(), String> {
     for task in &stored.tasks {
         let target = parse_target(&observed.plan, &task.target);
@@ -89,7 +89,7 @@ fn is_live(
     }
     let owned = head.session.is_some();
     let mail = !stored.mail.is_empty();
-    // Whoever reads a message looks after everything else as well.
+    // A process that reads a message also handles everything else of the run.
     let alive = owned || mail;
     let sources = wake_sources(&observed.plan, &observed.state);
     if sources.is_empty() {

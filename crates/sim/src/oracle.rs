@@ -1,5 +1,5 @@
-//! What must be true after every step, whatever happened. The oracle reads only the store and what the
-//! simulation saw with its own eyes (work that began, deliveries, answers); it never asks a coordinator.
+//! Invariants that must hold after every step. The oracle uses only the store and the observations of the
+//! simulation (started work, deliveries, answers); it never asks a coordinator.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -1,5 +1,5 @@
-//! How a simulation comes to rest: the faults stop, time goes on, and in the end people come. Every run must
-//! end, or say what it waits for.
+//! The end of a simulation: the faults stop, time goes on, and then people answer. Every run must end, or
+//! name what it waits for.
 
 use serde_json::{Value as Json, json};
 use stepwell_engine::store::{Outbox as _, RunNo, RunReader as _, WakeQueue as _};
@@ -12,7 +12,7 @@ use stepwell_kernel::time::Time;
 use crate::server::BatchStage;
 use crate::simulation::Simulation;
 
-/// How many rounds a simulation may take to come to rest.
+/// How many rounds a simulation may take until it is idle.
 const ROUNDS: u32 = 3_000;
 /// How often people look after the runs.
 const VISITS: u32 = 60;
@@ -20,7 +20,7 @@ const VISITS: u32 = 60;
 const LONG: u64 = 40_000;
 
 impl Simulation {
-    /// The faults stop. Whoever is down may stay down, but not everyone.
+    /// The faults stop. A server that is down may stay down, but at least one server runs.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         self.quiet = true;
         self.sink_down = false;
@@ -86,7 +86,7 @@ impl Simulation {
                     .collect::<Vec<_>>()
             })
             .collect();
-        Err(format!("the simulation does not come to rest: {open:?}"))
+        Err(format!("the simulation does not become idle: {open:?}"))
     }
 
     fn progress(&self) -> (u64, usize, usize) {
@@ -161,7 +161,7 @@ impl Simulation {
         let own: Vec<_> = { self.servers.iter() }
             .filter_map(|server| server.coordinator.as_ref().map(|it| it.session()))
             .collect();
-        // Whoever lives renews its session.
+        // A live server renews its session.
         for (no, seen) in sessions {
             if own.contains(&no) {
                 instants.retain(|at| *at != seen.until.plus(1));

@@ -244,7 +244,7 @@ impl Simulation {
         self.sim_store.set_now(now);
     }
 
-    /// Passes on what a coordinator has to say.
+    /// Handles the notices of a coordinator.
     pub(crate) fn listen(&mut self, no: usize) -> Result<(), String> {
         let Some(server) = self.servers.get_mut(no) else {
             return Ok(());

@@ -179,7 +179,7 @@ impl Stepwell {
         self.start_plan(&Arc::new(plan), None, params)
     }
 
-    /// Starts a run under a key of the caller's: whoever starts it again under the same key, also after
+    /// Starts a run with a key of the caller: a second start with the same key, also after
     /// a crash, gets the same run.
     pub fn start_once(
         &self,

@@ -55,14 +55,13 @@ pub(crate) use supervise::interrupts;
 use tree::Live;
 use view::View;
 
-/// How long steps that run may take to end when somebody wants to go.
+/// How long running steps may take to end after an interrupt.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many events pretended work may make if nobody says.
+/// The default limit of events for simulated work.
 const PRETENDED_EVENTS: u64 = 500_000;
 
-/// How long the sinks have for what is still in the outbox when the run is over, and when somebody
-/// wants to go.
+/// How long the sinks have for pending deliveries: at the end of the run, and after an interrupt.
 const EMPTYING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
 
 /// Run a definition to its end
@@ -185,7 +184,7 @@ struct GoArgs {
     /// Set a key of the run's ctx, as an operator would, once the run is stalled
     #[arg(long, value_name = "KEY=VALUE")]
     patch: Vec<String>,
-    /// Give up after this many events: pretended results can make a workflow go round for ever
+    /// Give up after this many events: simulated results can make a workflow repeat without end
     /// [default: 500000 with --engine mock, else none]
     #[arg(long, value_name = "N")]
     max_events: Option<u64>,
@@ -283,7 +282,7 @@ fn finish(
         true => None,
         false => Some(args.sinks.publish(&place.store)?),
     };
-    // Before anything is shown: somebody who sees the run may interrupt it.
+    // Before any output: a user who sees the run may interrupt it.
     let interrupted = interrupts()?;
     let mut follower = Follower::new(place.store.clone(), run_id)?;
     let mut view = view(args, run_id, known);

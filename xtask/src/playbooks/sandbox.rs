@@ -279,7 +279,7 @@ impl FinishedRun<'_> {
         Ok(children)
     }
 
-    /// What somebody needs who looks for what went wrong: each step, and the end of the log.
+    /// Details of a failed run: each step, and the last lines of the log.
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         let mut add = |line: String| {

@@ -39,9 +39,8 @@ pub(super) fn check(repo: &Repo, tree: &Tree) -> Vec<Finding> {
 }
 
 fn is_searched(path: &str) -> bool {
-    path == "README.md"
-        || path == "ARCHITECTURE.md"
-        || (path.starts_with("docs/") && path.ends_with(".md"))
+    let in_root = !path.contains('/');
+    path.ends_with(".md") && (in_root || path.starts_with("docs/"))
 }
 
 /// The lines outside fenced blocks, numbered from 1.

@@ -1,4 +1,4 @@
-//! Each error code has a page that says how to mend it, and each page has a code.
+//! Each error code has a page with cause and solution, and each page has a code.
 //!
 //! A new place where codes are born is a row in `SOURCES`; nothing else changes.
 

@@ -1,7 +1,7 @@
 //! The kernel's dependency tree is a decision: every crate in it is named here.
 //!
 //! A crate that does I/O, reads a clock or draws randomness must never enter. Anything else enters
-//! by a deliberate line in `ALLOWED`, after somebody has looked at what it does.
+//! by a deliberate line in `ALLOWED`, after a review of what it does.
 
 use super::Finding;
 use crate::repo::Repo;

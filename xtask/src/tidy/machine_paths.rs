@@ -1,4 +1,4 @@
-//! No file names a place on somebody's machine.
+//! No file contains an absolute path of one machine.
 
 use super::{Finding, Tree};
 

@@ -23,7 +23,7 @@ fn judge(path: &str, text: &str) -> Vec<Finding> {
     for (index, line) in source.code.lines().enumerate() {
         let bare: String = line.split_whitespace().collect();
         if bare.contains("#[ignore]") || bare.contains("#[ignore=") {
-            let message = "no ignored tests: mend it, or delete it";
+            let message = "no ignored tests: fix it, or delete it";
             findings.push(Finding::error(path, index + 1, message));
         }
     }

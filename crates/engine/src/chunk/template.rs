@@ -10,7 +10,7 @@ use super::CODEC;
 
 /// The contract part that most events of a type share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct ChunkTemplate {
     /// Of which codec.
     pub codec: i16,
     /// Of which type.
@@ -143,8 +143,8 @@ pub(super) fn fields(event_type: &str) -> Fields {
 
 /// All templates, for the stores' view of the log.
 #[must_use]
-pub fn templates() -> Vec<Template> {
-    let template = |event_type: &'static str| Template {
+pub fn templates() -> Vec<ChunkTemplate> {
+    let template = |event_type: &'static str| ChunkTemplate {
         codec: CODEC,
         event_type,
         json: json(fields(event_type)),

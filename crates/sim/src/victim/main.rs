@@ -120,7 +120,7 @@ fn main() -> Result<()> {
 }
 
 fn say(word: &str) {
-    // Whoever reads this may have gone.
+    // The reader of standard output may have ended.
     let _ = writeln!(std::io::stdout(), "{word}");
 }
 

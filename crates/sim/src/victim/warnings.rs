@@ -27,7 +27,7 @@ impl Subscriber for WarningPrinter {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(event.metadata().level().to_string());
         event.record(&mut line);
-        // Whoever reads this may have gone.
+        // The reader of standard error may have ended.
         let _ = writeln!(std::io::stderr(), "{}", line.0);
     }
 

@@ -142,7 +142,7 @@ fn a_broken_file_is_refused() {
     fs::remove_file(&path).unwrap();
     let (status, complaint) = site.spawn("victim", &["--runs", "20"], 0).ends_with();
     assert!(status.success(), "{complaint}");
-    // Whoever closes it last leaves no write-ahead log behind.
+    // The process that closes the database last deletes the write-ahead log.
     assert!(!site.folder.join("kill.db-wal").exists());
     // Its first page is as it was; the others are not.
     let mut bytes = fs::read(&path).unwrap();

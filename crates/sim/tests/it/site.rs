@@ -310,7 +310,7 @@ pub(crate) fn judge_or_tell(site: &Site, runs: usize, complaint: &str) {
     let seed = site.seed;
     println!("{complaint}");
     judge(site, runs);
-    println!("seed {seed}: all is well");
+    println!("seed {seed}: no violation");
     let _ = fs::remove_dir_all(&site.folder);
 }
 

@@ -28,7 +28,7 @@ pub(super) fn kind(name: &str) -> Result<EngineKind> {
     }
 }
 
-/// A step that nobody works on would wait for ever, so that is said before anything starts: a step that
+/// A step without a worker would wait without end, so the check happens before the start: a step that
 /// names a tool is done here, one that names an operation needs a program that has a handler for it.
 /// `how` is the command as it was called.
 pub(super) fn must_have_workers(

@@ -112,7 +112,7 @@ impl Follower {
         self.tell(&run_id, seq, false, sink)
     }
 
-    /// Tells `sink` all new events of all runs, whoever has committed them. Each run's in their order; a
+    /// Gives `sink` all new events of all runs, from any process. The events of a run are in order; a
     /// child's between the event that started it and the one that took its end.
     pub(super) fn follow_all(&mut self, sink: &mut dyn EventSink) -> Result<()> {
         let open = |run: &&Followed| !run.state.phase.is_ended();

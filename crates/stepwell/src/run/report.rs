@@ -38,7 +38,7 @@ pub(crate) struct Ending {
     pub(crate) is_virtual: bool,
     /// The command that goes on with the run, if it is kept.
     pub(crate) go_on: Option<String>,
-    /// Somebody only looks: where the run is stands elsewhere.
+    /// The run is only shown: its location is printed elsewhere.
     pub(crate) only_shown: bool,
     /// The option that names the store, perhaps empty, if the run is kept in one.
     pub(crate) kept: Option<String>,
@@ -113,7 +113,10 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
             fact(label, &reason);
         }
         if is_refused(state) {
-            fact("cure", "--patch KEY=VALUE sets ctx, as an operator would");
+            fact(
+                "solution",
+                "--patch KEY=VALUE sets ctx, as an operator would",
+            );
         }
     }
     for note in &ending.notes {
@@ -162,7 +165,7 @@ fn is_refused(state: &State) -> bool {
     state.stalled.is_some() && visits.any(|visit| visit.run.status == Status::Denied)
 }
 
-/// The step, and where its undo failed how often: somebody must now do it by hand.
+/// The step, and the number of failed undos: a person must now undo it by hand.
 fn undo_line(plan: &Plan, undo: &UndoResult) -> String {
     let step = plan.step_id(undo.step);
     match undo.outcome {
@@ -187,7 +190,7 @@ const UNDO_WORDS: [(&str, UndoOutcome); 4] = [
     ("not undone", UndoOutcome::NotRun),
 ];
 
-/// What became of each undo, for programs.
+/// The result of each undo, for programs.
 pub(super) fn undone(plan: &Plan, state: &State) -> Json {
     let name = |outcome| match outcome {
         UndoOutcome::Done => "done",
@@ -229,7 +232,7 @@ pub(super) fn stuck(plan: &Plan, state: &State, end: &End) -> Vec<String> {
     }
     if let End::GaveUp(most) = end {
         reasons.push(format!(
-            "gave up after {most} events; pretended results can make a workflow go round for ever \
+            "stopped after {most} events; simulated results can make a workflow repeat without end \
              (--max-events raises the limit)"
         ));
     }

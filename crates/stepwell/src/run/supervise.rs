@@ -51,7 +51,7 @@ pub(crate) fn interrupts() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = stop.clone();
     let listen = move || {
-        // The second time somebody does not want to wait for the store any longer.
+        // After a second interrupt the command does not wait for the store.
         if flag.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
@@ -110,7 +110,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// The engine goes on trying; this command does not for ever.
+    /// The engine continues to try; this command has a limit.
     fn store_failed(&mut self, error: StoreError) -> Result<()> {
         let since = *self.failing.get_or_insert_with(Instant::now);
         match error.kind.may_pass() && since.elapsed() < STORE_PATIENCE {

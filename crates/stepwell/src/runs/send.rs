@@ -1,4 +1,4 @@
-//! Takes a command to whoever can decide it: the process that has the store or the run, or, where there
+//! Sends a command to the process that can decide it: the owner of the store or of the run, or, if there
 //! is none, an engine here that works on nothing.
 
 use std::collections::HashSet;
@@ -30,17 +30,17 @@ const CONSEQUENCES: Duration = Duration::from_secs(10);
 /// How long an engine that decides one command may take to be thought dead.
 const SESSION_MS: u64 = 5_000;
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     Done,
     /// The same had been done before.
     Before,
-    /// Whoever has the run has not said anything yet.
+    /// The owner of the run has not answered yet.
     Unanswered,
 }
 
-/// A command that was refused, by whomever: `CODE: why`.
+/// A refused command: `CODE: reason`.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) String);
 
@@ -79,7 +79,7 @@ pub(super) fn send(
     Ok(sent)
 }
 
-/// An event for whoever waits for its key. Says also which run that was.
+/// Delivers an event to the run that waits for its key. Also returns the id of that run.
 pub(super) fn deliver(
     place: &StoreArgs,
     event: &OutsideEvent,

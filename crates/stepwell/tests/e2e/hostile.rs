@@ -192,7 +192,7 @@ fn bytes_that_are_no_text_are_shown_as_such() {
     let call = site.run(&file, &[]);
     assert_eq!(call.code, 0, "{}{}", call.out, call.err);
     assert!(call.out.contains("a\u{fffd}\u{fffd}b"), "{}", call.out);
-    // Nothing that a step says may steer the terminal of whoever looks.
+    // The output of a step must not control the terminal of the reader.
     assert!(!call.out.contains('\u{1b}'), "{:?}", call.out);
     let log = site.log();
     let done = log.of("StepCompleted", "work")[0].to_string();

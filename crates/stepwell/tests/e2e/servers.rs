@@ -24,7 +24,7 @@ pub(crate) fn server(answer: impl Fn(&mut TcpStream, &str) + Send + Clone + 'sta
     address
 }
 
-/// Three pages of a list, for whoever asks again after the first answer, which is that it is busy.
+/// Three pages of a list, for clients that retry after the first answer, which is "busy".
 pub(crate) fn pages() -> String {
     let asked = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
     server(move |stream, request| {
@@ -46,7 +46,7 @@ pub(crate) fn pages() -> String {
     })
 }
 
-/// Sends whoever comes back to where they came from.
+/// Redirects each request to the page it came from.
 pub(crate) fn redirects() -> String {
     server(|stream, _| {
         let answer = "HTTP/1.1 302 Found\r\nLocation: /again\r\nContent-Length: 0\r\n\
@@ -55,7 +55,7 @@ pub(crate) fn redirects() -> String {
     })
 }
 
-/// Answers with a byte now and then, for ever.
+/// Answers with one byte from time to time, without end.
 pub(crate) fn drips() -> String {
     server(|stream, _| {
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1000000\r\n\r\n";

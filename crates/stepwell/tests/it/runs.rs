@@ -80,7 +80,7 @@ fn a_store_has_one_owner() {
 /// While nobody does.
 fn steered_alone(test_store: &TestStore) {
     slow(test_store, "run_a").kill();
-    // On PostgreSQL whoever had the run counts as alive for a while; then it is taken over here.
+    // On PostgreSQL the old owner counts as alive for some seconds; then this process takes the run over.
     test_store.good(&["runs", "pause", "run_a"]);
     let status = test_store.show("run_a");
     assert_eq!(status["status"], "PAUSED", "{status}");
@@ -191,7 +191,7 @@ fn completed_by_a_person(test_store: &TestStore) {
     assert_eq!(shown["ext"]["steps"][0]["output"]["page"], 2, "{shown}");
 }
 
-/// It starts only once somebody has approved it.
+/// A plan whose runs start only after an approval.
 const CAREFUL: &str = "metadata: {planId: careful, planVersion: '1', schemaVersion: v1.2, \
     requiresApproval: true}\nsteps:\n  - stepId: sign\n    approval: {approvers: 1, timeout: 24h}\n";
 

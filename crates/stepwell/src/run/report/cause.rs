@@ -20,7 +20,7 @@ pub(crate) struct Failing {
     pub(crate) run_id: String,
     /// The step-run.
     pub(crate) step_id: String,
-    /// Whether somebody worked on it, so that it may have said something.
+    /// Whether a worker executed the step, so that it may have a log.
     pub(super) ran: bool,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Cause {
     pub(super) code: Option<String>,
 }
 
-/// The step-run that failed first, if it was a step: whoever has its log can pass the end of it on.
+/// The step-run that failed first, if the cause was a step: its log can be shown.
 pub(crate) fn failing(top: Live<'_>, below: &[Live<'_>]) -> Option<Failing> {
     find(top, below)?.failing
 }
@@ -67,7 +67,7 @@ fn first_step(state: &State) -> Option<StepRef> {
     }
 }
 
-/// Nobody's step: time, or somebody who stopped it.
+/// The cause is not a step: a timeout, or a person who stopped the run.
 fn of_run(state: &State) -> Option<Cause> {
     let by = |by: &Option<String>| {
         by.as_ref()
@@ -144,7 +144,7 @@ fn tried(live: Live<'_>, at: StepRef, run: &StepRun, error: Option<&StepError>) 
     let Some(class) = error.map(|error| error.class) else {
         return attempt;
     };
-    // Whoever sees attempts left asks why they were not made.
+    // If attempts are left, the reason why they were not used is shown.
     let left = run.tries < step.retry.max_executions;
     let why = match left && !step.retry.covers(class) {
         true => " (not retried)",

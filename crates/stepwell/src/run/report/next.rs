@@ -33,7 +33,7 @@ pub(super) fn hints(top: Live<'_>, cause: Option<&Cause>, ending: &Ending) -> Ve
     }
     let code = cause.and_then(|cause| cause.code.as_deref());
     if let Some(code) = code.filter(|code| explain::has_page(code)) {
-        let what = "what the code means, and its cure";
+        let what = "explains the code: cause and what to do";
         hints.push((format!("stepwell explain {code}"), what.to_owned()));
     }
     hints

@@ -14,7 +14,7 @@ const WIDEST: usize = 48;
 /// What names keep on a terminal that has no room for all.
 const NARROWEST: usize = 8;
 /// The columns of a line that are neither name, word, time nor detail, and the last one of the
-/// screen: whoever clears the rest of a line that is full clears its last letter on some terminals.
+/// screen: on some terminals, clearing the rest of a full line also clears its last letter.
 const BETWEEN: usize = 11;
 /// How many levels of children are set in; deeper ones stand below each other.
 const SET_IN: usize = 6;
