@@ -49,14 +49,14 @@ impl Limits {
     /// The slots that a run needs, with how many there are of each.
     #[must_use]
     pub fn slots(&self, plan: &Plan, state: &State) -> Vec<(String, u32)> {
-        if state.parent.is_some() {
+        if state.parent().is_some() {
             return Vec::new();
         }
         let value = |pointer: &str| {
-            let params = state.params.first()?;
+            let params = state.params().first()?;
             params.pointer(pointer).map(ToString::to_string)
         };
-        let tenant = &state.context.tenant_id;
+        let tenant = &state.context().tenant_id;
         let plan_id = &plan.net().plan_id;
         let mut slots = Vec::new();
         slots.extend(self.total.map(|limit| ("all".to_owned(), limit)));

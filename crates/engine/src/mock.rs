@@ -185,15 +185,15 @@ impl Mock {
             }
             _ => {}
         };
-        let run_id = &logged.state.run_id;
+        let run_id = logged.state.run_id();
         reporter.handle().submit_with(run_id, command, on_answer)
     }
 
     /// The command of the person or the event that ends a wait, if one comes.
     fn command(&self, logged: &LoggedRun, wait: Wait, number: u64) -> Option<Command> {
         let (plan, state, step) = (&logged.plan, &logged.state, wait.step);
-        let waiting = state.run(step)?.wait.as_deref()?;
-        if let WaitKind::Event { event_type, .. } = &waiting.kind {
+        let waiting = state.run(step)?.wait()?;
+        if let WaitKind::Event { event_type, .. } = waiting.kind() {
             return Some(Command::DeliverEvent {
                 event_id: format!("mock-{number}"),
                 event_type: event_type.clone(),
@@ -203,7 +203,7 @@ impl Mock {
         let rule = rules::failing(&self.rules, plan, step, false, wait.execution.max(1));
         let outcome = match rule {
             Some(Failing::Class(ErrorClass::Timeout) | Failing::Crash)
-                if waiting.deadline.is_some() =>
+                if waiting.deadline().is_some() =>
             {
                 return None;
             }
@@ -388,20 +388,20 @@ fn result(work: &Pretended, now: Time) -> Command {
 fn waits(logged: &LoggedRun, rules: &[FailRule]) -> Vec<Wait> {
     let (plan, state) = (&logged.plan, &logged.state);
     let mut found = Vec::new();
-    if state.pause.is_some() {
+    if state.pause().is_some() {
         return found;
     }
-    for step in state.open.iter().copied() {
-        let Some(run) = state.run(step).filter(|it| it.status == Status::Waiting) else {
+    for step in state.open().iter().copied() {
+        let Some(run) = state.run(step).filter(|it| it.status() == Status::Waiting) else {
             continue;
         };
-        let Some(waiting) = run.wait.as_deref() else {
+        let Some(waiting) = run.wait() else {
             continue;
         };
-        let comes = match &waiting.kind {
+        let comes = match waiting.kind() {
             WaitKind::Gate | WaitKind::Approval | WaitKind::Manual => true,
             WaitKind::Event { .. } => {
-                rules::failing(rules, plan, step, false, run.execution).is_none()
+                rules::failing(rules, plan, step, false, run.execution()).is_none()
             }
             WaitKind::Child { .. } | WaitKind::Timer { .. } => false,
         };
@@ -409,9 +409,9 @@ fn waits(logged: &LoggedRun, rules: &[FailRule]) -> Vec<Wait> {
             found.push(Wait {
                 run: logged.run,
                 step,
-                execution: run.execution,
-                logical: run.logical,
-                approvals: waiting.approvals.len(),
+                execution: run.execution(),
+                logical: run.logical(),
+                approvals: waiting.approvals().len(),
             });
         }
     }

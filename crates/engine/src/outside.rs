@@ -59,7 +59,7 @@ pub fn record_outside(
         let event = Event {
             seq: hot.committed() + 1,
             // Time does not go back in a log.
-            at: now.max(hot.state().last_at),
+            at: now.max(hot.state().last_at()),
             body: body.clone(),
         };
         let key = event.key(plan);
@@ -72,7 +72,10 @@ pub fn record_outside(
             return Err(Error::Contended(run_id.to_owned()));
         };
         // Whoever has the run keeps it.
-        let owner = hot.head().session.filter(|_| !hot.state().phase.is_ended());
+        let owner = hot
+            .head()
+            .session
+            .filter(|_| !hot.state().phase().is_ended());
         if let (Some(head), Some(owner)) = (&mut append.head, owner) {
             head.session = Some(owner);
             head.wake_at = None;

@@ -47,7 +47,7 @@ impl LoggedRun {
 
     /// The events of the run after the sequence number `after`. They are not folded: see `fold`.
     pub fn events_after(&self, store: &dyn Store, after: u64) -> Result<Vec<Event>, Error> {
-        events_of(store, self.run, &self.state.run_id, after)
+        events_of(store, self.run, self.state.run_id(), after)
     }
 
     /// Folds the next event of the run.
@@ -57,7 +57,7 @@ impl LoggedRun {
 
     /// Reads and folds the events that were committed since the run was last read, and returns them.
     pub fn catch_up(&mut self, store: &dyn Store) -> Result<Vec<Event>, Error> {
-        let unread = self.events_after(store, self.state.seq)?;
+        let unread = self.events_after(store, self.state.seq())?;
         for event in &unread {
             self.fold(event);
         }

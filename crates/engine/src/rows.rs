@@ -66,7 +66,7 @@ pub(crate) fn linear(
     if plan.net().dialect != Dialect::Linear {
         return None;
     }
-    let biz_key = (event_key != state.run_id).then_some(event_key);
+    let biz_key = (event_key != state.run_id()).then_some(event_key);
     let row = linear_rows::instance_row(plan, state, biz_key);
     let instance = LinearInstance {
         biz_key: row.biz_key,

@@ -237,7 +237,7 @@ fn large_run(criterion: &mut Criterion) {
                     bench.send(signal("1", "PAUSE"));
                     bench.send(signal("2", "RESUME"));
                     bench.send(signal("3", "CANCEL"));
-                    while !bench.state.phase.is_ended() {
+                    while !bench.state.phase().is_ended() {
                         bench.send(Command::Proceed);
                     }
                     bench.state
@@ -274,12 +274,12 @@ fn wide_loop(criterion: &mut Criterion) {
                 || Bench::started(&plan, false),
                 |mut bench| {
                     while bench.one_step() {}
-                    assert!(bench.state.phase.is_ended());
+                    assert!(bench.state.phase().is_ended());
                     assert_eq!(
                         bench
                             .state
                             .visit(StepRef::first(StepNo(0)))
-                            .map(|v| v.run.execution),
+                            .map(|v| v.run().execution()),
                         Some(1)
                     );
                     bench.state

@@ -66,13 +66,13 @@ pub enum WakeSource {
 /// Everything that can make a run move; empty only if it has ended or never began.
 #[must_use]
 pub fn wake_sources(plan: &Plan, state: &State) -> Vec<WakeSource> {
-    match state.phase {
+    match state.phase() {
         Phase::Void | Phase::Ended(_) => return Vec::new(),
         Phase::Created | Phase::Queued => return vec![WakeSource::Queue],
         Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => {}
     }
     let mut sources = Vec::new();
-    let paused = state.pause.is_some();
+    let paused = state.pause().is_some();
     if paused {
         sources.push(WakeSource::Operator);
     }
@@ -80,19 +80,19 @@ pub fn wake_sources(plan: &Plan, state: &State) -> Vec<WakeSource> {
         sources.push(WakeSource::Proceed);
     }
     // A pause holds every timer back but its own.
-    let timers = state.timers.iter();
+    let timers = state.timers().iter();
     let counts = |id: &TimerId| !paused || id.kind == TimerKind::Drain;
     sources.extend(
         timers
             .filter(|(_, id)| counts(id))
             .map(|(due, id)| WakeSource::Timer { kind: id.kind, due }),
     );
-    if state.phase.is_moving() {
-        let denied = state.denied.iter();
+    if state.phase().is_moving() {
+        let denied = state.denied().iter();
         sources.extend(denied.map(|step| WakeSource::Ctx { step: *step }));
     }
     sources.extend(undo_source(state));
-    for at in &state.open {
+    for at in state.open() {
         if let Some(run) = state.run(*at) {
             step_sources(plan, state, *at, run, &mut sources);
         }
@@ -102,17 +102,17 @@ pub fn wake_sources(plan: &Plan, state: &State) -> Vec<WakeSource> {
 
 /// The undo that a worker has or can claim.
 fn undo_source(state: &State) -> Option<WakeSource> {
-    let undoing = state.undoing.as_ref().filter(|it| !it.is_over())?;
-    let (target, run) = (Target::Undo(undoing.current()?), &undoing.run);
-    Some(match &run.lease {
+    let undoing = state.undoing().filter(|it| !it.is_over())?;
+    let (target, run) = (Target::Undo(undoing.current()?), undoing.run());
+    Some(match run.lease() {
         Some(lease) => WakeSource::Lease {
             target,
             until: lease.until,
         },
         None => WakeSource::Task {
             target,
-            visible_at: run.visible_at,
-            task: run.task,
+            visible_at: run.visible_at(),
+            task: run.task(),
         },
     })
 }
@@ -126,22 +126,22 @@ fn step_sources(
     sources: &mut Vec<WakeSource>,
 ) {
     let target = Target::Step(at);
-    let moving = state.phase.is_moving();
-    let claimable = moving && state.pause.is_none();
-    match (run.status, run.wait.as_deref()) {
+    let moving = state.phase().is_moving();
+    let claimable = moving && state.pause().is_none();
+    match (run.status(), run.wait()) {
         (Status::Ready, _) if claimable => sources.push(WakeSource::Task {
             target,
-            visible_at: run.visible_at,
-            task: run.task,
+            visible_at: run.visible_at(),
+            task: run.task(),
         }),
         (Status::Running, _) => {
-            sources.extend(run.lease.as_ref().map(|lease| WakeSource::Lease {
+            sources.extend(run.lease().map(|lease| WakeSource::Lease {
                 target,
                 until: lease.until,
             }));
         }
         (Status::Held, _) if moving => sources.push(WakeSource::Operator),
-        (Status::Waiting, Some(wait)) => match &wait.kind {
+        (Status::Waiting, Some(wait)) => match wait.kind() {
             WaitKind::Child { request_key, .. } => {
                 sources.push(WakeSource::Child {
                     step: at,

@@ -21,7 +21,8 @@ pub mod rejection;
 mod scope;
 pub mod signal;
 pub mod snapshot;
-pub mod state;
+
 pub mod time;
 
+pub use evolve::state;
 pub use scope::run_output;

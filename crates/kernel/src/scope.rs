@@ -159,8 +159,8 @@ pub(crate) fn lookup(plan: &Plan, state: &State, name: &str) -> Option<Arc<Json>
     match name {
         "workload" => return Some(state.current_params()),
         "ctx" => return Some(Arc::new(Json::Object(ctx_object(state)))),
-        "execution_id" => return Some(Arc::new(json!(keys::execution_id(&state.run_id)))),
-        "run_id" => return Some(Arc::new(json!(state.run_id))),
+        "execution_id" => return Some(Arc::new(json!(keys::execution_id(state.run_id())))),
+        "run_id" => return Some(Arc::new(json!(state.run_id()))),
         _ => {}
     }
     if let Some(value) = plan
@@ -169,12 +169,12 @@ pub(crate) fn lookup(plan: &Plan, state: &State, name: &str) -> Option<Arc<Json>
     {
         return Some(value);
     }
-    let param = state.params.last()?.get(name);
+    let param = state.params().last()?.get(name);
     match (name, param) {
         (_, Some(value)) => Some(Arc::new(value.clone())),
         ("job", None) => Some(Arc::new(json!({
-            "uuid": state.run_id,
-            "execution_id": keys::execution_id(&state.run_id),
+            "uuid": state.run_id(),
+            "execution_id": keys::execution_id(state.run_id()),
         }))),
         _ => None,
     }
@@ -182,7 +182,7 @@ pub(crate) fn lookup(plan: &Plan, state: &State, name: &str) -> Option<Arc<Json>
 
 fn ctx_object(state: &State) -> Map<String, Json> {
     state
-        .ctx
+        .ctx()
         .iter()
         .map(|(key, value)| (key.clone(), Json::clone(value)))
         .collect()
@@ -194,7 +194,7 @@ pub(crate) fn seen_ctx(state: &State, seen: &CtxReads) -> Arc<Json> {
         CtxReads::All => ctx_object(state),
         CtxReads::Keys(keys) => keys
             .iter()
-            .filter_map(|key| Some((key.clone(), Json::clone(state.ctx.get(key)?))))
+            .filter_map(|key| Some((key.clone(), Json::clone(state.ctx().get(key)?))))
             .collect(),
     };
     match ctx.is_empty() {
@@ -224,10 +224,10 @@ pub(crate) fn last_output(plan: &Plan, state: &State, step: StepNo) -> Option<Ar
 
 /// A step's latest visit that succeeded.
 fn last_success(state: &State, step: StepNo) -> Option<StepRef> {
-    let visits = &state.steps.get(step.0 as usize)?.visits;
+    let visits = &state.steps().get(step.0 as usize)?.visits();
     let index = visits
         .iter()
-        .rposition(|visit| visit.run.status == Status::Succeeded)?;
+        .rposition(|visit| visit.run().status() == Status::Succeeded)?;
     Some(StepRef {
         step,
         visit: index as u32 + 1,
@@ -242,15 +242,16 @@ pub fn run_output(plan: &Plan, state: &State, return_step: Option<&str>) -> Json
     let named = return_step.map(|name| plan.find(name));
     let wanted = |no: &StepNo| named.is_none_or(|named| named == Some(*no));
     let ended = |no: StepNo| {
-        let visits = state.steps[no.0 as usize].visits.iter().zip(1..);
+        let visits = state.step(no).visits().iter().zip(1..);
         visits.filter_map(move |(visit, number)| {
-            let returned = visit.run.output.is_some() || visit.each.is_some();
+            let returned = visit.run().output().is_some() || visit.each().is_some();
             let at = StepRef {
                 step: no,
                 visit: number,
                 item: None,
             };
-            (visit.run.status == Status::Succeeded && returned).then_some((visit.run.ended_at, at))
+            (visit.run().status() == Status::Succeeded && returned)
+                .then_some((visit.run().ended_at(), at))
         })
     };
     let last = plan.numbers().filter(wanted).flat_map(ended).max();
@@ -302,15 +303,15 @@ pub(crate) fn output_of(_plan: &Plan, state: &State, at: StepRef) -> Arc<Json> {
     let Some(visit) = state.visit(at) else {
         return Arc::default();
     };
-    let Some(each) = &visit.each else {
-        return visit.run.output.clone().unwrap_or_default();
+    let Some(each) = visit.each() else {
+        return visit.run().output().cloned().unwrap_or_default();
     };
     let outputs = each.outputs();
     let errors: Vec<Json> = each
         .errors()
         .map(|(item, error)| json!({ "index": item, "error": error_json(error) }))
         .collect();
-    let mut value = json!({ "count": each.count(), "failed": each.failed, "errors": errors });
+    let mut value = json!({ "count": each.count(), "failed": each.failed(), "errors": errors });
     value["data"] = Json::Array(outputs);
     Arc::new(value)
 }

@@ -123,9 +123,9 @@ impl Simulation {
         let step = || {
             let held = |at: &&_| {
                 let it = observed.state.run(**at);
-                it.is_some_and(|it| it.status == Status::Held)
+                it.is_some_and(|it| it.status() == Status::Held)
             };
-            let open = observed.state.open.iter();
+            let open = observed.state.open().iter();
             let at = open.clone().find(held).or_else(|| open.clone().next());
             at.map(|at| observed.plan.step_id(*at)).unwrap_or_default()
         };

@@ -25,7 +25,7 @@ pub(crate) fn check(
         let Some(observed) = oracle.runs.get(&row.run) else {
             continue;
         };
-        let ended = observed.state.phase.is_ended();
+        let ended = observed.state.phase().is_ended();
         if ended != row.head.ended_at.is_some() {
             return Err(format!(
                 "{}: the head and the log disagree on whether it has ended",
@@ -59,7 +59,7 @@ fn tasks(observed: &ObservedRun, stored: &StoredRun) -> Result<(), String> {
     for task in &stored.tasks {
         let target = parse_target(&observed.plan, &task.target);
         let run = target.and_then(|target| observed.state.target(target));
-        let status = run.map(|it| it.status);
+        let status = run.map(|it| it.status());
         let wanted = match status {
             Some(Status::Ready | Status::Waiting) => !task.leased,
             Some(Status::Running) => task.leased,
@@ -98,8 +98,8 @@ fn is_live(
     for source in sources {
         let missing = match &source {
             WakeSource::Queue => {
-                let waits = observed.state.approved || !observed.plan.policy().needs_approval;
-                observed.state.phase == Phase::Queued && waits && !head.queued && !alive
+                let waits = observed.state.approved() || !observed.plan.policy().needs_approval;
+                observed.state.phase() == Phase::Queued && waits && !head.queued && !alive
             }
             WakeSource::Task { target, .. } => {
                 let name = target_name(&observed.plan, *target);
@@ -111,7 +111,7 @@ fn is_live(
             }
             WakeSource::Lease { target, .. } => {
                 let it = observed.state.target(*target);
-                let worker = it.and_then(|it| it.lease.as_ref()).map(|it| &it.worker);
+                let worker = it.and_then(|it| it.lease()).map(|it| &it.worker);
                 let own = head.session.map(|session| format!("@{}", session.0));
                 let name = target_name(&observed.plan, *target);
                 let leased = stored.tasks.iter().any(|task| {
@@ -123,7 +123,7 @@ fn is_live(
             WakeSource::Proceed => !alive,
             WakeSource::Child { request_key, .. } => {
                 let child = oracle.by_id(&run_id_for(request_key));
-                let open = child.is_some_and(|it| !it.state.phase.is_ended());
+                let open = child.is_some_and(|it| !it.state.phase().is_ended());
                 !open && !mail
             }
             WakeSource::Outside {

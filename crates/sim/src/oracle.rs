@@ -66,16 +66,17 @@ impl Oracle {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(ObservedRun::new(sim_store, row)?),
             };
-            if row.last_seq < observed.state.seq {
+            if row.last_seq < observed.state.seq() {
                 return Err(format!(
                     "{}: event {} is gone from the log",
-                    row.run_id, observed.state.seq
+                    row.run_id,
+                    observed.state.seq()
                 ));
             }
-            if row.last_seq == observed.state.seq {
+            if row.last_seq == observed.state.seq() {
                 continue;
             }
-            let after = observed.state.seq;
+            let after = observed.state.seq();
             let chunks = sim_store.memory.chunks(row.run, after, usize::MAX);
             for chunk in chunks.map_err(said)? {
                 self.events += observed.take(&chunk)?;
@@ -154,7 +155,7 @@ impl Oracle {
             .map(|it| (it.run_id.as_str(), it))
             .collect();
         for child in self.runs.values() {
-            let Some(parent) = &child.state.parent else {
+            let Some(parent) = child.state.parent() else {
                 continue;
             };
             let asked = by_id
@@ -177,7 +178,7 @@ impl Oracle {
 
     /// Runs that have not ended.
     pub(crate) fn open(&self) -> impl Iterator<Item = &ObservedRun> {
-        self.runs.values().filter(|it| !it.state.phase.is_ended())
+        self.runs.values().filter(|it| !it.state.phase().is_ended())
     }
 }
 
@@ -207,8 +208,8 @@ impl ObservedRun {
     fn take(&mut self, stored: &StoredChunk) -> Result<u64, String> {
         let id = self.run_id.clone();
         let wrong = |what: String| format!("{id}: {what}");
-        if stored.first != self.state.seq + 1 {
-            let what = format!("chunk {} after event {}", stored.first, self.state.seq);
+        if stored.first != self.state.seq() + 1 {
+            let what = format!("chunk {} after event {}", stored.first, self.state.seq());
             return Err(wrong(what));
         }
         let events = chunk::decode(stored.first, stored.codec, &stored.body);
@@ -220,7 +221,7 @@ impl ObservedRun {
             let hash = digests.get(48..80).map(hex).unwrap_or_default();
             self.fold(event, &hash).map_err(wrong)?;
         }
-        if self.state.seq != stored.last {
+        if self.state.seq() != stored.last {
             return Err(wrong(format!("chunk {} is too short", stored.first)));
         }
         self.chunks.push(stored.first);
@@ -229,10 +230,10 @@ impl ObservedRun {
 
     fn fold(&mut self, event: &Event, hash: &str) -> CheckResult {
         let (seq, kind) = (event.seq, event.body.kind());
-        if self.state.phase.is_ended() {
+        if self.state.phase().is_ended() {
             return Err(format!("event {seq} ({kind}) after the end"));
         }
-        if event.at < self.state.last_at {
+        if event.at < self.state.last_at() {
             return Err(format!("event {seq} ({kind}) is earlier than the last"));
         }
         if !self.keys.insert(event.key(&self.plan).to_bytes()) {
@@ -276,12 +277,12 @@ impl ObservedRun {
         };
         if let Some((target, execution, lease)) = claimed {
             let before = self.state.target(target);
-            if before.is_some_and(|it| it.lease.is_some()) {
+            if before.is_some_and(|it| it.lease().is_some()) {
                 return Err(format!(
                     "event {seq}: {target:?} was claimed while someone had it"
                 ));
             }
-            if self.state.pause.is_some() {
+            if self.state.pause().is_some() {
                 return Err(format!(
                     "event {seq}: {target:?} was claimed during a pause"
                 ));
@@ -313,13 +314,13 @@ impl ObservedRun {
             } if self
                 .state
                 .run(*step)
-                .is_some_and(|it| it.execution != *execution) =>
+                .is_some_and(|it| it.execution() != *execution) =>
             {
                 return Err(format!("event {seq}: the result of an old execution"));
             }
             _ => {}
         }
-        if seq == 1 && self.state.phase != Phase::Void {
+        if seq == 1 && self.state.phase() != Phase::Void {
             return Err("a log begins twice".into());
         }
         Ok(())

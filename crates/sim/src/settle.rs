@@ -223,13 +223,13 @@ impl Simulation {
                 continue;
             };
             let id = format!("quiet-{}", self.tickets);
-            if observed.state.pause.is_some() {
+            if observed.state.pause().is_some() {
                 self.signal(no, run, id, "RESUME", Json::Null)?;
                 continue;
             }
-            let held = observed.state.open.iter().find(|at| {
+            let held = observed.state.open().iter().find(|at| {
                 let it = observed.state.run(**at);
-                it.is_some_and(|it| it.status == Status::Held)
+                it.is_some_and(|it| it.status() == Status::Held)
             });
             if let Some(at) = held {
                 let payload = json!({ "stepId": observed.plan.step_id(*at) });

@@ -244,10 +244,10 @@ fn is_open(store: &dyn Store, run_id: &str) -> Result<bool> {
             return Ok(true);
         }
         let view = RunView::read(store, &run_id)?;
-        if !view.state.phase.is_ended() {
+        if !view.state.phase().is_ended() {
             return Ok(true);
         }
-        match &view.state.parent {
+        match view.state.parent() {
             Some(parent) => run_id = parent.run_id.clone(),
             None => return Ok(false),
         }

@@ -73,7 +73,7 @@ fn check(on: &CommonArgs) -> Result<Exit> {
     let (mut people, mut lost) = (Vec::new(), Vec::new());
     for run_id in store.asleep(ASLEEP)? {
         let view = RunView::read(&*store, &run_id)?;
-        match (view.state.phase.is_ended(), waits_for_someone(&view)) {
+        match (view.state.phase().is_ended(), waits_for_someone(&view)) {
             (true, _) => {}
             (false, true) => people.push(run_id),
             (false, false) => lost.push(run_id),

@@ -313,7 +313,7 @@ impl Run<'_> {
         }
         run.catch_up(store)?;
         let (plan, state) = (&run.plan, &run.state);
-        let Phase::Ended(outcome) = state.phase else {
+        let Phase::Ended(outcome) = state.phase() else {
             return Ok(None);
         };
         let output = run_output(plan, state, None);
@@ -325,7 +325,7 @@ impl Run<'_> {
         Ok(Some(Ended {
             outcome,
             output,
-            error: state.error.clone(),
+            error: state.error().cloned(),
         }))
     }
 }

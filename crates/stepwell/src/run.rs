@@ -256,8 +256,8 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
 
 /// Goes on with a run that is in the store.
 fn go_on(args: &GoArgs, kind: EngineKind, place: &RunStore, found: RunView) -> Result<Exit> {
-    let (plan, run_id) = (found.plan.clone(), found.state.run_id.clone());
-    if found.state.phase.is_ended() {
+    let (plan, run_id) = (found.plan.clone(), found.state.run_id().to_owned());
+    if found.state.phase().is_ended() {
         show_end(args, place, &found)?;
         return Ok(report::exit(&found.state, &report::End::Over));
     }
@@ -342,7 +342,7 @@ fn show_result(
 ) -> Result<Exit> {
     let root = follower.root()?;
     if args.output == OutputFormat::Json {
-        let events = read::events(&*place.store, &root.state.run_id, 0)?;
+        let events = read::events(&*place.store, root.state.run_id(), 0)?;
         let snapshot = wire::snapshot(&root.plan, &root.state, &events, &ending)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
     } else {
@@ -480,13 +480,13 @@ fn approve(
     engine: &LocalEngine,
 ) -> Result<()> {
     follower.follow_all(view)?;
-    let waits = |run: &Followed| run.plan.policy().needs_approval && !run.state.approved;
+    let waits = |run: &Followed| run.plan.policy().needs_approval && !run.state.approved();
     let root = follower.root()?;
     if args.approve && waits(root) {
         let actor = engine_actor();
         engine
             .handle
-            .submit(&root.state.run_id, Command::ApproveRun { actor })
+            .submit(root.state.run_id(), Command::ApproveRun { actor })
             .context("the run cannot be approved")?;
     }
     engine.handle.look();

@@ -8,9 +8,9 @@ use stepwell_kernel::state::{ItemResult, Phase, State, Status, StepRun};
 /// The run's status.
 #[must_use]
 pub fn run_word(state: &State) -> &'static str {
-    match state.phase {
+    match state.phase() {
         Phase::Void | Phase::Created | Phase::Queued => "Pending",
-        Phase::Running | Phase::Finalizing if state.pause.is_some() => "Paused",
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => "Paused",
         Phase::Running if state.is_blocked() && waits_for_approval(state) => "WaitingForApproval",
         Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => "Running",
         Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial) => "Succeeded",
@@ -22,7 +22,7 @@ pub fn run_word(state: &State) -> &'static str {
 /// How far the undoing of a failed run came; the summary is in its evidence.
 #[must_use]
 pub fn run_substatus(state: &State) -> Option<&'static str> {
-    match state.phase {
+    match state.phase() {
         Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("Compensated"),
         Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("PartiallyCompensated"),
         _ => None,
@@ -37,8 +37,8 @@ pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
     }
     let closed = at
         .item
-        .zip(state.visit(at).and_then(|visit| visit.each.as_ref()))
-        .and_then(|(item, each)| each.results.get(item as usize)?.as_ref());
+        .zip(state.visit(at).and_then(|visit| visit.each()))
+        .and_then(|(item, each)| each.results().get(item as usize)?.as_ref());
     match closed {
         None => "Pending",
         Some(ItemResult::Succeeded(_)) => "Succeeded",
@@ -48,7 +48,7 @@ pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
 }
 
 fn word(run: &StepRun) -> &'static str {
-    match run.status {
+    match run.status() {
         // A retry is still the action that was started; a retry by an operator is a new one.
         Status::Arrived | Status::Ready if run.has_started() => "Running",
         Status::Arrived | Status::Ready | Status::Denied => "Pending",
@@ -67,8 +67,8 @@ fn word(run: &StepRun) -> &'static str {
 }
 
 fn waits_for(run: &StepRun, wanted: impl FnOnce(&WaitKind) -> bool) -> bool {
-    let wait = run.wait.as_ref();
-    wait.is_some_and(|wait| wanted(&wait.kind))
+    let wait = run.wait();
+    wait.is_some_and(|wait| wanted(wait.kind()))
 }
 
 fn is_person(kind: &WaitKind) -> bool {
@@ -76,7 +76,7 @@ fn is_person(kind: &WaitKind) -> bool {
 }
 
 fn is_withdrawn(run: &StepRun) -> bool {
-    let error = run.error.as_ref();
+    let error = run.error();
     error.is_some_and(|error| error.class == ErrorClass::Cancelled)
 }
 
@@ -86,9 +86,12 @@ fn waits_for_approval(state: &State) -> bool {
             matches!(kind, WaitKind::Gate | WaitKind::Approval)
         })
     };
-    let mut visits = state.steps.iter().flat_map(|step| &step.visits);
+    let mut visits = state.steps().iter().flat_map(|step| step.visits());
     visits.any(|visit| {
-        let mut items = visit.each.iter().flat_map(|each| each.active.values());
-        approval(&visit.run) || items.any(approval)
+        let mut items = visit
+            .each()
+            .into_iter()
+            .flat_map(|each| each.active().values());
+        approval(visit.run()) || items.any(approval)
     })
 }

@@ -94,7 +94,7 @@ impl TelemetryState {
         }
         self.emitted.push(Telemetry {
             name: step_event(from, to),
-            correlation_id: state.run_id.clone(),
+            correlation_id: state.run_id().to_owned(),
             workflow: plan.net().plan_id.clone(),
             step: Some(plan.step_id(at)),
             seq: event.seq,
@@ -107,7 +107,7 @@ impl TelemetryState {
 
     fn look_at_run(&mut self, plan: &Plan, state: &State, event: &Event) {
         let to = (run_word(state), run_substatus(state));
-        if self.run == Some(to) || state.phase == Phase::Void {
+        if self.run == Some(to) || state.phase() == Phase::Void {
             return;
         }
         let from = self.run;
@@ -120,7 +120,7 @@ impl TelemetryState {
         self.run = Some(to);
         self.emitted.push(Telemetry {
             name: run_event(from, to),
-            correlation_id: state.run_id.clone(),
+            correlation_id: state.run_id().to_owned(),
             workflow: plan.net().plan_id.clone(),
             step: None,
             seq: event.seq,
@@ -136,15 +136,15 @@ impl TelemetryState {
 /// nothing is undone. It then goes from `blocked` to `failed` without `executing` in between, which
 /// would mean that somebody answered.
 fn is_doomed(plan: &Plan, state: &State) -> bool {
-    if state.tally.someone_works() {
+    if state.tally().someone_works() {
         return false;
     }
-    if state.phase == Phase::Stopping {
-        return state.stop.as_ref().is_some_and(|stop| !stop.compensate);
+    if state.phase() == Phase::Stopping {
+        return state.stop().is_some_and(|stop| !stop.compensate());
     }
-    state.due.iter().any(|due| match due {
+    state.due().iter().any(|due| match due {
         Due::Failure(at) => {
-            let error = state.run(*at).and_then(|run| run.error.as_ref());
+            let error = state.run(*at).and_then(|run| run.error());
             error.is_some_and(|error| error.class == ErrorClass::Timeout)
                 && plan.step(at.step).on_failure == OnFailure::Stop { compensate: false }
         }

@@ -8,10 +8,10 @@ use stepwell_kernel::state::{Due, Phase, State, Status};
 /// `idle`, `queued`, `executing`, `blocked`, `compensating`, `completed` or `failed`.
 #[must_use]
 pub fn run_word(state: &State) -> &'static str {
-    match state.phase {
+    match state.phase() {
         Phase::Void | Phase::Created => "idle",
         Phase::Queued => "queued",
-        Phase::Running | Phase::Finalizing if state.pause.is_some() => "executing",
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => "executing",
         Phase::Running | Phase::Finalizing if state.is_blocked() => "blocked",
         Phase::Running | Phase::Finalizing | Phase::Stopping => "executing",
         Phase::Compensating => "compensating",
@@ -28,12 +28,12 @@ pub fn run_word(state: &State) -> &'static str {
 /// What the word alone does not say: `paused`, `rollback`, `partial` or `cancelled`.
 #[must_use]
 pub fn run_substatus(state: &State) -> Option<&'static str> {
-    match state.phase {
+    match state.phase() {
         Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("rollback"),
         Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("partial"),
         Phase::Ended(RunOutcome::Cancelled(_)) => Some("cancelled"),
         Phase::Ended(_) => None,
-        _ => state.pause.map(|_| "paused"),
+        _ => state.pause().map(|_| "paused"),
     }
 }
 
@@ -43,7 +43,7 @@ pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
     let Some(run) = state.run(at) else {
         return "pending";
     };
-    match run.status {
+    match run.status() {
         Status::Arrived | Status::Denied | Status::Ready if !run.has_started() => "pending",
         Status::Arrived
         | Status::Denied
@@ -62,10 +62,10 @@ pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
 /// `cancelled` for a step that was stopped or never reached because the run was.
 #[must_use]
 pub fn step_substatus(state: &State, at: StepRef) -> Option<&'static str> {
-    let cancelled = state.run(at)?.status == Status::Cancelled;
+    let cancelled = state.run(at)?.status() == Status::Cancelled;
     cancelled.then_some("cancelled")
 }
 
 fn will_be_skipped(plan: &Plan, state: &State, at: StepRef) -> bool {
-    plan.step(at.step).on_failure == OnFailure::Skip && state.due.contains(&Due::Failure(at))
+    plan.step(at.step).on_failure == OnFailure::Skip && state.due().contains(&Due::Failure(at))
 }

@@ -70,13 +70,13 @@ pub fn instance_row(plan: &Plan, state: &State, biz_key: Option<&str>) -> Instan
     let done = |no: &StepNo| words::step_word(plan, state, StepRef::first(*no)) == "DONE";
     let last = StepNo((plan.len() as u32).saturating_sub(1));
     let current = plan.numbers().find(|no| !done(no)).unwrap_or(last);
-    let ended = |wanted: fn(RunOutcome) -> bool| match state.phase {
-        Phase::Ended(outcome) if wanted(outcome) => state.ended_at,
+    let ended = |wanted: fn(RunOutcome) -> bool| match state.phase() {
+        Phase::Ended(outcome) if wanted(outcome) => state.ended_at(),
         _ => None,
     };
-    let exists = state.phase != Phase::Void;
+    let exists = state.phase() != Phase::Void;
     InstanceRow {
-        instance_id: state.run_id.clone(),
+        instance_id: state.run_id().to_owned(),
         biz_key: biz_key.map(str::to_owned),
         workflow_type: plan.net().plan_id.clone(),
         workflow_version: plan.net().plan_version.parse().unwrap_or_default(),
@@ -84,8 +84,8 @@ pub fn instance_row(plan: &Plan, state: &State, biz_key: Option<&str>) -> Instan
         current_step_seq: current.0,
         current_step_type: step_type(plan, current),
         started_at: state
-            .started_at
-            .or_else(|| exists.then_some(state.created_at)),
+            .started_at()
+            .or_else(|| exists.then_some(state.created_at())),
         completed_at: ended(|outcome| {
             matches!(outcome, RunOutcome::Succeeded | RunOutcome::Partial)
         }),
@@ -106,24 +106,26 @@ pub fn step_row(plan: &Plan, state: &State, no: StepNo) -> StepRow {
     let run = state.run(at);
     let status = words::step_word(plan, state, at);
     let wait = run
-        .and_then(|run| run.wait.as_deref())
+        .and_then(|run| run.wait())
         .filter(|_| status == "WAITING");
     let lease = run
-        .and_then(|run| run.lease.as_ref())
+        .and_then(|run| run.lease())
         .filter(|_| status == "RUNNING");
     StepRow {
-        instance_id: state.run_id.clone(),
+        instance_id: state.run_id().to_owned(),
         step_seq: no.0,
         step_type: step_type(plan, no),
         status,
         attempts: run.map_or(0, failed_executions),
         max_attempts: plan.step(no).retry.max_executions,
-        next_run_at: run.filter(|_| status == "READY").map(|run| run.visible_at),
-        waiting_event_type: wait.and_then(|wait| match &wait.kind {
+        next_run_at: run
+            .filter(|_| status == "READY")
+            .map(|run| run.visible_at()),
+        waiting_event_type: wait.and_then(|wait| match wait.kind() {
             WaitKind::Event { event_type, .. } => Some(event_type.clone()),
             _ => None,
         }),
-        deadline_at: wait.and_then(|wait| wait.deadline),
+        deadline_at: wait.and_then(|wait| wait.deadline()),
         locked_by: lease.map(|lease| lease.worker.clone()),
         locked_until: lease.map(|lease| lease.until),
         last_error: run.and_then(last_error),
@@ -139,10 +141,10 @@ fn step_type(plan: &Plan, no: StepNo) -> String {
 
 /// `tries` counts executions as they begin; the one that is open, waits or succeeded has not failed.
 fn failed_executions(run: &StepRun) -> u32 {
-    let last_failed = match run.status {
-        Status::Ready => !run.woken,
+    let last_failed = match run.status() {
+        Status::Ready => !run.woken(),
         Status::Failed | Status::Held | Status::Cancelled => true,
-        Status::Skipped => run.error.is_some(),
+        Status::Skipped => run.error().is_some(),
         Status::Arrived
         | Status::Denied
         | Status::Running
@@ -151,14 +153,14 @@ fn failed_executions(run: &StepRun) -> u32 {
         | Status::Succeeded => false,
     };
     if last_failed {
-        run.tries
+        run.tries()
     } else {
-        run.tries.saturating_sub(1)
+        run.tries().saturating_sub(1)
     }
 }
 
 fn last_error(run: &StepRun) -> Option<String> {
-    let error = run.error.as_ref()?;
+    let error = run.error()?;
     Some(match (error.class, error.message.is_empty()) {
         (ErrorClass::LeaseLost, _) => "LEASE_EXPIRED".to_owned(),
         (_, true) => error.code.clone(),

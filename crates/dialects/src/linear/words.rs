@@ -7,7 +7,7 @@ use stepwell_kernel::state::{ItemResult, Phase, State, Status};
 /// The instance's status.
 #[must_use]
 pub fn run_word(state: &State) -> &'static str {
-    match state.phase {
+    match state.phase() {
         Phase::Void
         | Phase::Created
         | Phase::Queued
@@ -24,14 +24,14 @@ pub fn run_word(state: &State) -> &'static str {
 /// What the status leaves out: the language has no word for a pause.
 #[must_use]
 pub fn run_substatus(state: &State) -> Option<&'static str> {
-    (state.phase.is_moving() && state.pause.is_some()).then_some("paused")
+    (state.phase().is_moving() && state.pause().is_some()).then_some("paused")
 }
 
 /// A step's status.
 #[must_use]
 pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
     if let Some(run) = state.run(at) {
-        return match run.status {
+        return match run.status() {
             Status::Denied => "PENDING",
             Status::Arrived | Status::Ready => "READY",
             Status::Running | Status::Looping => "RUNNING",
@@ -42,8 +42,8 @@ pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
     }
     let closed = at
         .item
-        .zip(state.visit(at).and_then(|visit| visit.each.as_ref()))
-        .and_then(|(item, each)| each.results.get(item as usize)?.as_ref());
+        .zip(state.visit(at).and_then(|visit| visit.each()))
+        .and_then(|(item, each)| each.results().get(item as usize)?.as_ref());
     match closed {
         None => "PENDING",
         Some(ItemResult::Succeeded(_) | ItemResult::Skipped) => "DONE",
@@ -56,6 +56,6 @@ pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
 pub fn step_substatus(state: &State, at: StepRef) -> Option<&'static str> {
     let skipped = state
         .run(at)
-        .is_some_and(|run| run.status == Status::Skipped);
+        .is_some_and(|run| run.status() == Status::Skipped);
     skipped.then_some("skipped")
 }

@@ -8,10 +8,10 @@ use stepwell_kernel::state::{Phase, State, Status};
 /// `PENDING`, `APPROVED`, `RUNNING`, `PAUSED`, `COMPLETED`, `FAILED` or `CANCELLED`.
 #[must_use]
 pub fn run_word(state: &State) -> &'static str {
-    match state.phase {
-        Phase::Created | Phase::Queued if state.approved => "APPROVED",
+    match state.phase() {
+        Phase::Created | Phase::Queued if state.approved() => "APPROVED",
         Phase::Void | Phase::Created | Phase::Queued => "PENDING",
-        Phase::Running | Phase::Finalizing if state.pause.is_some() => "PAUSED",
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => "PAUSED",
         Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => "RUNNING",
         Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial) => "COMPLETED",
         Phase::Ended(RunOutcome::Failed(_)) => "FAILED",
@@ -22,9 +22,9 @@ pub fn run_word(state: &State) -> &'static str {
 /// What the word alone does not say; what the contract does not list is prefixed `stepwell/`.
 #[must_use]
 pub fn run_substatus(state: &State) -> Option<&'static str> {
-    match state.phase {
+    match state.phase() {
         Phase::Running | Phase::Finalizing if state.is_draining() => Some("DRAINING"),
-        Phase::Running | Phase::Finalizing if state.pause.is_some() => None,
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => None,
         Phase::Running | Phase::Finalizing if state.is_blocked() => Some("WAITING_APPROVAL"),
         Phase::Stopping => Some("stepwell/STOPPING"),
         Phase::Compensating => Some("stepwell/COMPENSATING"),
@@ -40,7 +40,7 @@ pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
     let Some(run) = state.run(at) else {
         return "PENDING";
     };
-    match run.status {
+    match run.status() {
         // At its gate too: the approval comes before StepStarted, and the snapshot says the same.
         Status::Arrived | Status::Denied | Status::Ready | Status::Waiting
             if !run.has_started() =>

@@ -7,10 +7,10 @@ use stepwell_kernel::state::{Phase, State, Status};
 /// The run's state.
 #[must_use]
 pub fn run_word(state: &State) -> &'static str {
-    match state.phase {
+    match state.phase() {
         Phase::Void | Phase::Created => "pending",
         Phase::Queued => "queued",
-        Phase::Running | Phase::Finalizing if state.pause.is_some() => "paused",
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => "paused",
         Phase::Running | Phase::Finalizing | Phase::Stopping => "running",
         Phase::Compensating => "compensating",
         Phase::Ended(RunOutcome::Succeeded) => "success",
@@ -23,9 +23,9 @@ pub fn run_word(state: &State) -> &'static str {
 /// What there is to say beside it.
 #[must_use]
 pub fn run_substatus(state: &State) -> Option<&'static str> {
-    match state.phase {
+    match state.phase() {
         Phase::Running | Phase::Finalizing if state.is_draining() => Some("draining"),
-        Phase::Running | Phase::Finalizing if state.stalled.is_some() => Some("stalled"),
+        Phase::Running | Phase::Finalizing if state.stalled().is_some() => Some("stalled"),
         Phase::Running if state.is_blocked() => Some("waiting"),
         Phase::Finalizing => Some("final_step"),
         Phase::Stopping => Some("stopping"),
@@ -36,7 +36,7 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
 /// A step-run's state. A step that no token has reached is `pending`.
 #[must_use]
 pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
-    match state.run(at).map(|run| run.status) {
+    match state.run(at).map(|run| run.status()) {
         Some(status) => status_word(status),
         None => closed_item(state, at).unwrap_or("pending"),
     }
@@ -58,7 +58,7 @@ fn status_word(status: Status) -> &'static str {
 /// An item of a loop that is over has no step-run any more, only its result.
 fn closed_item(state: &State, at: StepRef) -> Option<&'static str> {
     use stepwell_kernel::state::ItemResult;
-    let results = &state.visit(at)?.each.as_ref()?.results;
+    let results = &state.visit(at)?.each()?.results();
     Some(match results.get(at.item? as usize)?.as_ref()? {
         ItemResult::Succeeded(_) => "success",
         ItemResult::Failed(_) => "failed",

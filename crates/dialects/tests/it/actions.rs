@@ -9,8 +9,9 @@ use stepwell_kernel::plan::{
     BackoffKind, Completion, Duty, ErrorClass, Join, Net, OnFailure, Plan, Route, SideEffect, Step,
     StepNo, StepRef, UndoMode, WaitOn, Work,
 };
-use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit, WaitState};
-use stepwell_kernel::time::Time;
+use stepwell_kernel::state::{Phase, State, Status};
+
+use crate::made::{edited, fresh, pause, visit};
 
 use crate::{accepts, compiled, diagnosed, examples, net, node, reported};
 
@@ -537,8 +538,7 @@ fn the_language_is_told_by_its_own_keys() {
 /// A state of a one-action workflow in this phase.
 fn state(phase: Phase) -> (Plan, State) {
     let plan = Plan::new(net(&workflow(&action("a", 1, "")), compile)).expect("a plan");
-    let mut state = State::new("run_1", &plan);
-    state.phase = phase;
+    let state = fresh(&plan, |it| it["phase"] = json!(phase));
     (plan, state)
 }
 
@@ -565,11 +565,8 @@ fn every_state_of_a_run_has_a_word() {
         word(Phase::Ended(RunOutcome::Cancelled(Rollback::None))),
         "Cancelled"
     );
-    let (_, mut paused) = state(Phase::Running);
-    paused.pause = Some(Pause {
-        ordinal: 1,
-        drain_timed_out: false,
-    });
+    let (plan, running) = state(Phase::Running);
+    let paused = edited(&plan, &running, |it| it["pause"] = pause());
     assert_eq!(words::run_word(&paused), "Paused");
     let (_, undone) = state(Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)));
     assert_eq!(words::run_substatus(&undone), Some("PartiallyCompensated"));
@@ -577,19 +574,12 @@ fn every_state_of_a_run_has_a_word() {
 
 /// The words of run and action while the action waits like this.
 fn waiting(kind: WaitKind) -> (&'static str, &'static str) {
-    let (plan, mut state) = state(Phase::Running);
-    let mut run = StepRun::new(Status::Waiting, Time(0));
-    run.wait = Some(Box::new(WaitState {
-        kind,
-        deadline: None,
-        token_hash: None,
-        approvals: vec![],
-    }));
-    state.tally.enter(&run);
-    state.steps[0].visits.push(Visit {
-        run,
-        args: None,
-        each: None,
+    let (plan, state) = state(Phase::Running);
+    let state = edited(&plan, &state, |it| {
+        let mut visit = visit(Status::Waiting);
+        visit["run"]["wait"] = json!({ "kind": kind, "approvals": [] });
+        it["tally"]["waits_outside"] = json!(1);
+        it["steps"][0]["visits"] = json!([visit]);
     });
     let at = StepRef::first(StepNo(0));
     (words::run_word(&state), words::step_word(&plan, &state, at))
@@ -607,13 +597,11 @@ fn waiting_for_an_approval_is_not_waiting_for_a_completion() {
 #[test]
 fn every_state_of_an_action_has_a_word() {
     let word = |status: Status, started: bool| {
-        let (plan, mut state) = state(Phase::Running);
-        let mut run = StepRun::new(status, Time(0));
-        run.started_at = started.then_some(Time(1));
-        state.steps[0].visits.push(Visit {
-            run,
-            args: None,
-            each: None,
+        let (plan, state) = state(Phase::Running);
+        let state = edited(&plan, &state, |it| {
+            let mut visit = visit(status);
+            visit["run"]["started_at"] = json!(started.then_some(1));
+            it["steps"][0]["visits"] = json!([visit]);
         });
         words::step_word(&plan, &state, StepRef::first(StepNo(0)))
     };

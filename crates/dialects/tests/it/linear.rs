@@ -1,18 +1,18 @@
 //! The language `linear`: what it accepts, what it refuses, what it compiles to, and its rows.
 
-use std::sync::Arc;
-
 use expect_test::expect;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use stepwell_dialects::linear::rows::{StepRow, instance_row, step_rows};
 use stepwell_dialects::linear::{compile, detect, schema, words};
 use stepwell_kernel::effect::RunOutcome;
-use stepwell_kernel::event::{Lease, Rollback, StepError, WaitKind};
+use stepwell_kernel::event::{Rollback, StepError, WaitKind};
 use stepwell_kernel::plan::{
     ErrorClass, OnFailure, Plan, Step, StepNo, StepRef, WaitOn, WaitTimeout, Work,
 };
-use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit, WaitState};
+use stepwell_kernel::state::{Phase, State, Status};
 use stepwell_kernel::time::Time;
+
+use crate::made::{edited, fresh, pause, visit};
 
 use crate::{accepts, compiled, diagnosed, examples, net, node, reported};
 
@@ -391,23 +391,21 @@ fn the_language_is_told_by_its_own_keys() {
 }
 
 /// A run of a two-step chain whose first step is as given.
-fn run_with(phase: Phase, change: impl FnOnce(&mut StepRun)) -> (Plan, State) {
+fn run_with(phase: Phase, change: impl FnOnce(&mut Json)) -> (Plan, State) {
     let net = net(&workflow("- stepType: A\n- stepType: B\n"), compile);
     let plan = Plan::new(net).expect("a plan");
-    let mut state = State::new("run_1", &plan);
-    state.phase = phase;
-    state.started_at = Some(Time(5));
-    let mut run = StepRun::new(Status::Ready, Time(10));
-    change(&mut run);
-    state.steps[0].visits.push(Visit {
-        run,
-        args: None,
-        each: None,
+    let state = fresh(&plan, |it| {
+        it["phase"] = json!(phase);
+        it["started_at"] = json!(5);
+        let mut visit = visit(Status::Ready);
+        visit["run"]["visible_at"] = json!(10);
+        change(&mut visit["run"]);
+        it["steps"][0]["visits"] = json!([visit]);
     });
     (plan, state)
 }
 
-fn row(change: impl FnOnce(&mut StepRun)) -> StepRow {
+fn row(change: impl FnOnce(&mut Json)) -> StepRow {
     let (plan, state) = run_with(Phase::Running, change);
     step_rows(&plan, &state).remove(0)
 }
@@ -434,12 +432,9 @@ fn a_started_instance_is_ready_at_its_first_step() {
 #[test]
 fn a_claimed_step_shows_its_lease_and_no_failure() {
     let row = row(|run| {
-        run.status = Status::Running;
-        run.tries = 1;
-        run.lease = Some(Lease {
-            worker: "w".into(),
-            until: Time(40),
-        });
+        run["status"] = json!(Status::Running);
+        run["tries"] = json!(1);
+        run["lease"] = json!({ "worker": "w", "until": 40 });
     });
     assert_eq!((row.status, row.attempts), ("RUNNING", 0));
     assert_eq!(
@@ -453,8 +448,8 @@ fn a_failed_execution_counts_and_says_why() {
     let failed = |class, message: &str| {
         let error = StepError::new(class, "CODE", message);
         row(move |run| {
-            run.tries = 2;
-            run.error = Some(Arc::new(error));
+            run["tries"] = json!(2);
+            run["error"] = json!(error);
         })
     };
     let retry = failed(ErrorClass::Unknown, "no answer");
@@ -463,8 +458,8 @@ fn a_failed_execution_counts_and_says_why() {
     let lost = failed(ErrorClass::LeaseLost, "lost");
     assert_eq!(lost.last_error.as_deref(), Some("LEASE_EXPIRED"));
     let dead = row(|run| {
-        run.status = Status::Failed;
-        run.tries = 3;
+        run["status"] = json!(Status::Failed);
+        run["tries"] = json!(3);
     });
     assert_eq!(
         (dead.status, dead.attempts, dead.next_run_at),
@@ -475,19 +470,13 @@ fn a_failed_execution_counts_and_says_why() {
 #[test]
 fn a_waiting_step_shows_its_event_and_is_ready_again_without_a_failure() {
     let waiting = row(|run| {
-        run.status = Status::Waiting;
-        run.tries = 1;
+        run["status"] = json!(Status::Waiting);
+        run["tries"] = json!(1);
         let kind = WaitKind::Event {
             event_type: "paid".into(),
             rerun: true,
         };
-        let wait = WaitState {
-            kind,
-            deadline: Some(Time(99)),
-            token_hash: None,
-            approvals: vec![],
-        };
-        run.wait = Some(Box::new(wait));
+        run["wait"] = json!({ "kind": kind, "deadline": 99, "approvals": [] });
     });
     assert_eq!(
         (waiting.status, waiting.attempts, waiting.next_run_at),
@@ -496,8 +485,8 @@ fn a_waiting_step_shows_its_event_and_is_ready_again_without_a_failure() {
     assert_eq!(waiting.waiting_event_type.as_deref(), Some("paid"));
     assert_eq!(waiting.deadline_at, Some(Time(99)));
     let woken = row(|run| {
-        run.tries = 1;
-        run.woken = true;
+        run["tries"] = json!(1);
+        run["woken"] = json!(true);
     });
     assert_eq!(
         (woken.status, woken.attempts, woken.next_run_at),
@@ -508,7 +497,9 @@ fn a_waiting_step_shows_its_event_and_is_ready_again_without_a_failure() {
 
 #[test]
 fn the_pointer_stands_at_the_first_step_that_is_not_done() {
-    let (plan, state) = run_with(Phase::Running, |run| run.status = Status::Succeeded);
+    let (plan, state) = run_with(Phase::Running, |run| {
+        run["status"] = json!(Status::Succeeded)
+    });
     let instance = instance_row(&plan, &state, None);
     assert_eq!(
         (
@@ -522,8 +513,8 @@ fn the_pointer_stands_at_the_first_step_that_is_not_done() {
 #[test]
 fn the_end_of_an_instance_has_its_own_column() {
     let ended = |outcome| {
-        let (plan, mut state) = run_with(Phase::Ended(outcome), |_| {});
-        state.ended_at = Some(Time(70));
+        let (plan, state) = run_with(Phase::Ended(outcome), |_| {});
+        let state = edited(&plan, &state, |it| it["ended_at"] = json!(70));
         let row = instance_row(&plan, &state, None);
         (row.status, row.completed_at, row.failed_at)
     };
@@ -557,21 +548,18 @@ fn every_state_of_a_step_has_a_word() {
         (Status::Skipped, "DONE"),
         (Status::Cancelled, "DEAD"),
     ] {
-        let (plan, state) = run_with(Phase::Running, |run| run.status = status);
+        let (plan, state) = run_with(Phase::Running, |run| run["status"] = json!(status));
         assert_eq!(words::step_word(&plan, &state, at), expected, "{status:?}");
     }
-    let (_, state) = run_with(Phase::Running, |run| run.status = Status::Skipped);
+    let (_, state) = run_with(Phase::Running, |run| run["status"] = json!(Status::Skipped));
     assert_eq!(words::step_substatus(&state, at), Some("skipped"));
 }
 
 #[test]
 fn a_pause_is_a_substatus() {
-    let (_, mut state) = run_with(Phase::Running, |_| {});
+    let (plan, state) = run_with(Phase::Running, |_| {});
     assert_eq!(words::run_substatus(&state), None);
-    state.pause = Some(Pause {
-        ordinal: 1,
-        drain_timed_out: false,
-    });
+    let state = edited(&plan, &state, |it| it["pause"] = pause());
     assert_eq!(
         (words::run_word(&state), words::run_substatus(&state)),
         ("RUNNING", Some("paused"))

@@ -13,6 +13,7 @@ mod evidence;
 mod hostile;
 mod laws;
 mod linear;
+mod made;
 mod plan;
 mod playbook;
 mod problem;

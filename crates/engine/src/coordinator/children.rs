@@ -43,14 +43,14 @@ impl Coordinator {
         let request = StartRequest {
             run_id: run_id_for(&request_key),
             params: input.clone(),
-            context: hot.state().context.clone(),
+            context: hot.state().context().clone(),
             parent: Some(Parent {
                 run_id: hot.run_id().to_string(),
                 step_id: plan.step_id(step),
             }),
             ..StartRequest::default()
         };
-        let stops = hot.state().phase == Phase::Stopping;
+        let stops = hot.state().phase() == Phase::Stopping;
         if self.depth(mail.run) >= MAX_CHILD_DEPTH {
             let message =
                 format!("runs may start runs {MAX_CHILD_DEPTH} deep; {path:?} would be one more");
@@ -93,10 +93,7 @@ impl Coordinator {
         let mut depth = 0;
         let mut at = run;
         while depth <= MAX_CHILD_DEPTH {
-            let parent = self
-                .runs
-                .get(at)
-                .and_then(|hot| hot.state().parent.as_ref());
+            let parent = self.runs.get(at).and_then(|hot| hot.state().parent());
             let above = parent.map(|parent| self.runs.number_of(&parent.run_id));
             let Some(Ok(above)) = above else { break };
             if self.runs.load(above, self.room()).is_err() {
@@ -115,7 +112,7 @@ impl Coordinator {
             let what = "a run that ended is not in memory";
             return self.invariants.broken(run, what);
         };
-        let Some(parent) = hot.state().parent.clone() else {
+        let Some(parent) = hot.state().parent().cloned() else {
             // Nobody waits for it.
             return;
         };
@@ -172,10 +169,10 @@ impl Coordinator {
         let asked = called(waiting, step).and_then(|(_, return_step)| return_step);
         let end = Command::ChildEnded {
             step,
-            request_key: request_key.clone(),
+            request_key: request_key.to_owned(),
             outcome,
             output: run_output(hot.plan(), hot.state(), asked),
-            error: hot.state().error.clone(),
+            error: hot.state().error().cloned(),
         };
         Ok(Some(Message::from(end).to(&parent.run_id)))
     }
@@ -196,8 +193,8 @@ impl Coordinator {
 /// Which definition a step waits for, and which of its steps' outputs: what its worker asked for, else
 /// what the plan says.
 fn called(hot: &HotRun, step: StepRef) -> Option<(&str, Option<&str>)> {
-    let wait = hot.state().run(step)?.wait.as_ref()?;
-    let call = match &wait.kind {
+    let wait = hot.state().run(step)?.wait()?;
+    let call = match wait.kind() {
         WaitKind::Child { call, .. } => call.as_ref(),
         _ => return None,
     };

@@ -229,7 +229,7 @@ impl Coordinator {
         if let Some(hot) = self.runs.get_mut(run) {
             self.schedule.set_timer(hot, &self.lease);
             // A run that has ended needs no place in memory; whoever asks for it reads it.
-            let over = hot.state().phase.is_ended() && hot.is_idle(self.lease.session());
+            let over = hot.state().phase().is_ended() && hot.is_idle(self.lease.session());
             if over && !self.config.keeps_ended {
                 self.drop_run(run);
             }

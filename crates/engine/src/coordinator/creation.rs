@@ -228,16 +228,16 @@ pub(super) struct RepeatOf {
 impl RepeatOf {
     pub(super) fn new(hot: &HotRun, request_key: &str) -> RepeatOf {
         let state = hot.state();
-        let first = state.original_run_id.as_deref().unwrap_or(hot.run_id());
+        let first = state.original_run_id().unwrap_or(hot.run_id());
         // A run without parameters of its own was started without.
-        let params = state.params.first().map(|it| Json::clone(it));
+        let params = state.params().first().map(|it| Json::clone(it));
         RepeatOf {
             run: hot.run(),
             plan: hot.plan().clone(),
             request: StartRequest {
                 run_id: run_id_for(request_key),
                 params: params.unwrap_or_default(),
-                context: state.context.clone(),
+                context: state.context().clone(),
                 original_run_id: Some(first.to_owned()),
                 ..StartRequest::default()
             },

@@ -107,7 +107,7 @@ fn decide_in(
     env: &Env,
 ) -> (Vec<Effect>, Result<Reply, Rejection>) {
     let leased = matches!(request.guard, Some(Guard::Lease { .. }));
-    let until = Some(env.now.max(hot.state().last_at));
+    let until = Some(env.now.max(hot.state().last_at()));
     let alive = |mut command: Command| {
         if let Some(claim) = command.claim_mut()
             && (leased || claim.worker == lease.worker())

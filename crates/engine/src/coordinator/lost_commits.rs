@@ -91,14 +91,14 @@ impl Coordinator {
         };
         for (target, execution) in jobs {
             let ours = hot.state().target(target).is_some_and(|it| {
-                let lease = it.lease.as_ref();
+                let lease = it.lease();
                 let worker = lease.is_some_and(|lease| lease.worker == self.lease.worker());
-                it.execution == execution && worker
+                it.execution() == execution && worker
             });
             if ours {
                 self.capacity.begin(hot, target, execution);
             }
-            if !ours || hot.state().phase == Phase::Stopping {
+            if !ours || hot.state().phase() == Phase::Stopping {
                 self.notices.stop(run, target, execution);
             }
         }

@@ -110,7 +110,7 @@ fn asked(hot: &HotRun, message: Message) -> Asked {
         Message::Command { command, reply } => Asked::Command(*command, reply),
         Message::ParentPaused { pause } => Asked::Command(signal(paused(pause), "PAUSE"), false),
         // Only for children that this pause has paused.
-        Message::ParentResumed { pause } if hot.state().signals.contains_key(&paused(pause)) => {
+        Message::ParentResumed { pause } if hot.state().signals().contains_key(&paused(pause)) => {
             let id = format!("parent-RESUME-{pause}");
             Asked::Command(signal(id, "RESUME"), false)
         }

@@ -27,7 +27,7 @@ impl Coordinator {
                 }
             };
             // Something else is about to move it, or has.
-            if hot.is_changing() || hot.state().phase != Phase::Queued {
+            if hot.is_changing() || hot.state().phase() != Phase::Queued {
                 continue;
             }
             let limits = &self.config.limits;

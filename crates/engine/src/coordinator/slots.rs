@@ -51,8 +51,8 @@ impl Slots {
     /// Takes the slots that a run needs, in the commit that starts it.
     pub(super) fn acquire(limits: &Limits, hot: &mut HotRun) {
         let state = hot.state();
-        let started = !matches!(state.phase, Phase::Created | Phase::Queued);
-        if limits.are_none() || !started || state.phase.is_ended() {
+        let started = !matches!(state.phase(), Phase::Created | Phase::Queued);
+        if limits.are_none() || !started || state.phase().is_ended() {
             return;
         }
         let slots = limits.slots(hot.plan(), state);

@@ -165,7 +165,7 @@ impl Coordinator {
         };
         let expire = Command::ExpireLease {
             target,
-            execution: it.execution,
+            execution: it.execution(),
             lease_until: task.until,
         };
         let guard = Guard::Expired {
@@ -186,10 +186,10 @@ fn leases_of(hot: &HotRun, dead: SessionNo, now: Time) -> (Vec<Command>, Vec<Ste
                 let it = hot.state().target(target);
                 let leased = |lease: &stepwell_kernel::event::Lease| lease.worker == worker;
                 // Leases of workers outside end by their own time.
-                if let Some(it) = it.filter(|it| it.lease.as_ref().is_some_and(leased)) {
+                if let Some(it) = it.filter(|it| it.lease().is_some_and(leased)) {
                     expired.push(Command::ExpireLease {
                         target,
-                        execution: it.execution,
+                        execution: it.execution(),
                         lease_until: Some(before(now)),
                     });
                 }

@@ -111,20 +111,20 @@ impl Coordinator {
                 return;
             }
             let state = hot.state();
-            if matches!(state.phase, Phase::Created | Phase::Queued) {
+            if matches!(state.phase(), Phase::Created | Phase::Queued) {
                 self.slots.look();
                 break;
             }
-            let timer = match state.pause {
-                Some(_) => state.timers.own(TimerKind::Drain),
-                None => state.timers.next(),
+            let timer = match state.pause() {
+                Some(_) => state.timers().own(TimerKind::Drain),
+                None => state.timers().next(),
             };
             let Some((_, id)) = timer.filter(|(due, _)| *due <= now) else {
                 break;
             };
-            let before = state.seq;
+            let before = state.seq();
             self.decide(run, Request::own(Command::FireTimer(id)), now);
-            let is_moved = |hot: &HotRun| hot.state().seq != before;
+            let is_moved = |hot: &HotRun| hot.state().seq() != before;
             if !self.runs.get(run).is_some_and(is_moved) {
                 // The kernel refused it: the timer is not due by the log's own time.
                 break;
@@ -166,7 +166,7 @@ impl Coordinator {
                 WakeSource::Proceed => effects.push(Effect::Proceed),
                 WakeSource::Lease { target, .. } => {
                     let it = hot.state().target(target);
-                    let Some((it, lease)) = it.and_then(|it| Some((it, it.lease.as_ref()?))) else {
+                    let Some((it, lease)) = it.and_then(|it| Some((it, it.lease()?))) else {
                         let what = "a lease is named as a wake source and is not in the state";
                         self.invariants.broken(run, what);
                         continue;
@@ -177,7 +177,7 @@ impl Coordinator {
                     if lease.worker == self.lease.worker() && !here {
                         lost.push(Command::ExpireLease {
                             target,
-                            execution: it.execution,
+                            execution: it.execution(),
                             lease_until: Some(before(now)),
                         });
                     }

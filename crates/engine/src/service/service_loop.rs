@@ -431,7 +431,7 @@ impl<W: Worker> ServiceLoop<W> {
     /// Tells the worker of a run that was in the log before the worker was there.
     fn introduce(&mut self, run: RunNo) {
         if let Some(hot) = self.coordinator.hot(run) {
-            let seq = hot.state().seq;
+            let seq = hot.state().seq();
             self.tell(&Notice::Changed { run, seq });
         }
     }

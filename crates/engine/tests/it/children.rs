@@ -54,7 +54,7 @@ fn child(engine: &Test) -> String {
     let runs = engine.runs();
     let children: Vec<&str> = runs
         .iter()
-        .filter(|(_, live)| live.state().parent.is_some())
+        .filter(|(_, live)| live.state().parent().is_some())
         .map(|(id, _)| *id)
         .collect();
     let [child] = children[..] else {
@@ -99,7 +99,7 @@ fn finish(mut engine: Test) {
     run(&mut engine, &child, "tidy", json!({ "x": 0 }));
     let parent = engine.run("run_parent").unwrap();
     let after = parent.plan().parse_step_id("after").unwrap();
-    let args = parent.state().visit(after).unwrap().args.clone();
+    let args = parent.state().visit(after).unwrap().args().cloned();
     assert_eq!(args.as_deref(), Some(&json!({ "got": 9 })));
     run(&mut engine, "run_parent", "after", json!(null));
     assert_eq!(
@@ -132,7 +132,7 @@ fn p32_a_child_is_started_once_whenever_the_crash_comes() {
     assert!(
         lost.runs()
             .iter()
-            .all(|(_, live)| live.state().parent.is_none())
+            .all(|(_, live)| live.state().parent().is_none())
     );
     let engine = crash(lost);
     assert_eq!(child(&engine), id, "its id follows from the attempt");
@@ -156,7 +156,7 @@ fn a_pause_and_a_resume_reach_the_child() {
     let mut engine = called();
     let id = child(&engine);
     let paused = |engine: &Test| {
-        let paused = |run_id: &str| engine.run(run_id).unwrap().state().pause.is_some();
+        let paused = |run_id: &str| engine.run(run_id).unwrap().state().pause().is_some();
         [paused("run_parent"), paused(&id)]
     };
     assert_eq!(
@@ -183,7 +183,7 @@ fn a_child_that_is_stopped_fails_the_step_that_waits_for_it() {
     let call = parent
         .state()
         .run(parent.plan().parse_step_id("call").unwrap());
-    let error = call.unwrap().error.as_deref().unwrap();
+    let error = call.unwrap().error().unwrap();
     assert_eq!(error.code, "CHILD_CANCELLED");
     // The arc has no guard, so it is taken and does not handle the failure.
     run(&mut engine, "run_parent", "after", json!(null));

@@ -63,7 +63,11 @@ pub(crate) fn trigger(engine: &mut Test, plan: &Arc<Plan>, run_id: &str) {
 }
 
 pub(crate) fn phase(engine: &Test, run_id: &str) -> Phase {
-    engine.run(run_id).expect("the run is known").state().phase
+    engine
+        .run(run_id)
+        .expect("the run is known")
+        .state()
+        .phase()
 }
 
 /// Claims a step and completes it.

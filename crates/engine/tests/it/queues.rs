@@ -87,7 +87,7 @@ fn work(engine: &mut MemoryEngine) -> (Vec<String>, HashMap<String, usize>) {
 fn all_completed(engine: &MemoryEngine) {
     for (run_id, hot) in engine.runs() {
         assert!(
-            matches!(hot.state().phase, Phase::Ended(_)) && hot.state().error.is_none(),
+            matches!(hot.state().phase(), Phase::Ended(_)) && hot.state().error().is_none(),
             "{}",
             log(engine, run_id)
         );

@@ -84,7 +84,7 @@ fn a_wait_that_the_step_cannot_have_fails_it_at_once_and_says_why() {
             engine.worker().assignments.is_empty(),
             "the same would happen again"
         );
-        assert!(engine.run(RUN).unwrap().state().phase.is_ended());
+        assert!(engine.run(RUN).unwrap().state().phase().is_ended());
         assert_eq!(engine.coordinator().busy(), 0);
     }
 }

@@ -81,7 +81,7 @@ impl Recorder {
         Recorder {
             stamps: Stamps::of(plan, state),
             head: head.into(),
-            ..Recorder::new(state.run_id.clone())
+            ..Recorder::new(state.run_id().to_owned())
         }
     }
 

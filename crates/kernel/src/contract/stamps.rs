@@ -28,19 +28,19 @@ impl Stamps {
     /// The same value that folding the run's events gives.
     pub(super) fn of(plan: &Plan, state: &State) -> Stamps {
         let mut stamps = Stamps {
-            context: state.context.clone(),
-            run_started: state.started_at,
+            context: state.context().clone(),
+            run_started: state.started_at(),
             open: HashMap::new(),
         };
-        for (step, steps) in plan.numbers().zip(&state.steps) {
-            for (place, visit) in steps.visits.iter().enumerate() {
+        for (step, steps) in plan.numbers().zip(state.steps()) {
+            for (place, visit) in steps.visits().iter().enumerate() {
                 let at = StepRef {
                     step,
                     visit: place as u32 + 1,
                     item: None,
                 };
-                stamps.take(at, &visit.run);
-                for (item, run) in visit.each.iter().flat_map(|each| &each.active) {
+                stamps.take(at, visit.run());
+                for (item, run) in visit.each().into_iter().flat_map(|each| each.active()) {
                     stamps.take(at.with_item(*item), run);
                 }
             }
@@ -49,9 +49,9 @@ impl Stamps {
     }
 
     fn take(&mut self, at: StepRef, run: &StepRun) {
-        let ended = run.status.is_terminal() || run.status == Status::Held;
-        if let Some(since) = run.started_at.filter(|_| !ended) {
-            let leased = run.lease.is_some();
+        let ended = run.status().is_terminal() || run.status() == Status::Held;
+        if let Some(since) = run.started_at().filter(|_| !ended) {
+            let leased = run.lease().is_some();
             self.open.insert(at, Open { since, leased });
         }
     }

@@ -27,7 +27,7 @@ impl Decider<'_> {
                 "the lease would have ended before it began",
             );
         }
-        match (self.state.phase, target) {
+        match (self.state.phase(), target) {
             (Phase::Ended(_), _) => return terminal(),
             (Phase::Compensating, Target::Undo(_))
             | (Phase::Running | Phase::Finalizing, Target::Step(_)) => {}
@@ -36,7 +36,7 @@ impl Decider<'_> {
             }
             _ => return reject(Code::RunNotRunning, "the run has not started"),
         }
-        if self.state.pause.is_some() {
+        if self.state.pause().is_some() {
             return reject(
                 Code::RunPaused,
                 "the run is paused: nothing new starts until RESUME",
@@ -50,7 +50,7 @@ impl Decider<'_> {
             worker: worker.clone(),
             until: lease_until,
         };
-        let (logical, execution, fresh) = (run.logical, run.execution + 1, !run.has_started());
+        let (logical, execution, fresh) = (run.logical(), run.execution() + 1, !run.has_started());
         match target {
             Target::Step(step) if fresh => {
                 self.emit(Body::StepStarted {
@@ -87,21 +87,17 @@ impl Decider<'_> {
 
     /// Whether it can be claimed now, and as what.
     fn claimable(&self, run: &StepRun, target: Target) -> Result<TaskKind, Rejection> {
-        match run.status {
-            Status::Ready if run.visible_at <= self.now => {
-                let halted = self
-                    .state
-                    .undoing
-                    .as_ref()
-                    .is_some_and(|undoing| undoing.halted);
+        match run.status() {
+            Status::Ready if run.visible_at() <= self.now => {
+                let halted = self.state.undoing().is_some_and(|undoing| undoing.halted());
                 if matches!(target, Target::Undo(_)) && halted {
                     return reject(Code::StepNotEligible, "no further undo is started");
                 }
-                Ok(run.task)
+                Ok(run.task())
             }
             Status::Ready => reject(
                 Code::StepNotEligible,
-                format!("not to be claimed before {}", run.visible_at),
+                format!("not to be claimed before {}", run.visible_at()),
             ),
             Status::Waiting => {
                 let deadline = claimable_deadline(self.plan, run);
@@ -125,31 +121,36 @@ impl Decider<'_> {
         let at = claim.target.step_ref();
         let step_id = self.plan.step_id(at);
         let idempotency_key = match claim.target {
-            Target::Step(_) => keys::step_key(&self.state.run_id, &step_id, logical),
-            Target::Undo(_) => keys::undo_key(&self.state.run_id, &step_id),
+            Target::Step(_) => keys::step_key(self.state.run_id(), &step_id, logical),
+            Target::Undo(_) => keys::undo_key(self.state.run_id(), &step_id),
         };
         // An undo sees what the step saw that it undoes.
         let seen = self.state.run(at);
-        let version = seen.map_or(0, |run| run.params as usize);
+        let version = seen.map_or(0, |run| run.params() as usize);
         let reads = self.plan.reads(at.step);
         Claimed {
             step: at.step,
             logical,
             idempotency_key,
             task,
-            args: self.state.visit(at).and_then(|visit| visit.args.clone()),
+            args: self.state.visit(at).and_then(|visit| visit.args().cloned()),
             item: self.item(at),
             payload: self
                 .state
                 .target(claim.target)
-                .and_then(|run| run.payload.clone()),
-            overrides: seen.and_then(|run| run.overrides.clone()),
-            target: self.state.targets.get(&at.step).cloned(),
-            params: self.state.params.get(version).cloned().unwrap_or_default(),
+                .and_then(|run| run.payload().cloned()),
+            overrides: seen.and_then(|run| run.overrides().cloned()),
+            target: self.state.targets().get(&at.step).cloned(),
+            params: self
+                .state
+                .params()
+                .get(version)
+                .cloned()
+                .unwrap_or_default(),
             memo: self
                 .state
                 .target(claim.target)
-                .and_then(|run| run.memo.clone()),
+                .and_then(|run| run.memo().cloned()),
             ctx: scope::seen_ctx(self.state, &reads.ctx),
             outputs: scope::seen_outputs(self.plan, self.state, &reads.steps),
             step_id,
@@ -158,7 +159,7 @@ impl Decider<'_> {
     }
 
     fn item(&self, at: StepRef) -> Option<serde_json::Value> {
-        let each = self.state.visit(at)?.each.as_ref()?;
+        let each = self.state.visit(at)?.each()?;
         each.item(at.item?)
     }
 
@@ -167,14 +168,15 @@ impl Decider<'_> {
         let Some(run) = self.state.target(claim.target) else {
             return reject(Code::StepNotRunning, "there is no such execution");
         };
-        if claim.execution != run.execution {
+        if claim.execution != run.execution() {
             let message = format!(
                 "execution {} is no longer current, {} is",
-                claim.execution, run.execution
+                claim.execution,
+                run.execution()
             );
             return reject(Code::StaleExecution, message);
         }
-        let Some(lease) = run.lease.as_ref().filter(|_| run.status == Status::Running) else {
+        let Some(lease) = run.lease().filter(|_| run.status() == Status::Running) else {
             return reject(Code::StepNotRunning, "the execution has ended");
         };
         if lease.worker != claim.worker {

@@ -9,7 +9,7 @@ use crate::state::Undoing;
 impl Decider<'_> {
     /// Starts undoing if anything left a mark. Says whether there was.
     pub(super) fn begin_compensation(&mut self) -> bool {
-        let marked: Vec<StepRef> = self.state.marked.iter().rev().copied().collect();
+        let marked: Vec<StepRef> = self.state.marked().iter().rev().copied().collect();
         if marked.is_empty() {
             return false;
         }
@@ -24,22 +24,22 @@ impl Decider<'_> {
     }
 
     pub(super) fn settle_compensation(&mut self) {
-        if self.state.undoing.as_ref().is_none_or(Undoing::is_over) {
+        if self.state.undoing().is_none_or(Undoing::is_over) {
             self.end_run();
         }
     }
 
     /// How far the undoing came: complete only if everything that left a mark was undone.
     pub(super) fn rollback(&self) -> (Rollback, Vec<UndoResult>) {
-        let Some(undoing) = &self.state.undoing else {
+        let Some(undoing) = self.state.undoing() else {
             return (Rollback::None, Vec::new());
         };
-        let mut results = undoing.results.clone();
+        let mut results = undoing.results().to_vec();
         results.extend(
             undoing
-                .todo
+                .todo()
                 .iter()
-                .skip(undoing.next)
+                .skip(undoing.next())
                 .map(|step| UndoResult::untried(*step, UndoOutcome::NotRun)),
         );
         let complete = results

@@ -22,8 +22,8 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return;
         };
-        let looping = run.status == Status::Looping;
-        if self.state.phase == Phase::Stopping {
+        let looping = run.status() == Status::Looping;
+        if self.state.phase() == Phase::Stopping {
             return self.cancel_step(at, "the run is stopping");
         }
         if looping {
@@ -37,7 +37,7 @@ impl Decider<'_> {
             let deadline = gate.deadline_ms.map(|deadline| self.now.plus(deadline));
             return self.begin_wait(
                 at,
-                run.execution,
+                run.execution(),
                 WaitKind::Gate,
                 deadline,
                 Vec::new(),
@@ -73,7 +73,7 @@ impl Decider<'_> {
         let visit = self.state.visit(at);
         let item = at.item.and_then(|index| {
             let each = self.plan.step(at.step).each.as_ref()?;
-            let item = visit?.each.as_ref()?.item(index)?;
+            let item = visit?.each()?.item(index)?;
             Some(LoopItem {
                 name: each.iterator.clone(),
                 index,
@@ -81,7 +81,7 @@ impl Decider<'_> {
             })
         });
         Boundary {
-            args: visit.and_then(|visit| visit.args.clone()),
+            args: visit.and_then(|visit| visit.args().cloned()),
             item,
             ..Boundary::default()
         }
@@ -91,9 +91,9 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return 0;
         };
-        let (logical, execution) = (run.logical, run.execution + 1);
+        let (logical, execution) = (run.logical(), run.execution() + 1);
         if run.has_started() {
-            return run.execution;
+            return run.execution();
         }
         self.emit(Body::StepStarted {
             step: at,
@@ -117,10 +117,10 @@ impl Decider<'_> {
             return;
         };
         if run.has_started()
-            && let Some(payload) = run.payload.clone()
+            && let Some(payload) = run.payload().cloned()
         {
             // The event it waited for has come.
-            let execution = run.execution;
+            let execution = run.execution();
             return self.succeed(at, execution, payload, Patch::new(), Vec::new(), None);
         }
         let execution = self.start_by_engine(at);
@@ -156,9 +156,9 @@ impl Decider<'_> {
 
     /// What the child of an execution is asked for under: a crash never starts two.
     pub(super) fn child_key(&self, at: StepRef, execution: u32) -> String {
-        let logical = self.state.run(at).map_or(1, |run| run.logical);
+        let logical = self.state.run(at).map_or(1, |run| run.logical());
         let step_id = self.plan.step_id(at);
-        format!("{}|{step_id}|{logical}|{execution}", self.state.run_id)
+        format!("{}|{step_id}|{logical}|{execution}", self.state.run_id())
     }
 
     /// Begins a wait; an event that came before it ends it at once.
@@ -174,7 +174,7 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return;
         };
-        let logical = run.logical;
+        let logical = run.logical();
         let token_hash = match wait {
             WaitKind::Gate | WaitKind::Approval | WaitKind::Manual => {
                 Some(keys::sha256_hex(&self.token(at, &wait, logical, execution)))
@@ -184,9 +184,9 @@ impl Decider<'_> {
         let kept = match &wait {
             WaitKind::Event { event_type, .. } => self
                 .state
-                .inbox
+                .inbox()
                 .iter()
-                .find(|kept| kept.event_type == *event_type)
+                .find(|kept| kept.event_type() == *event_type)
                 .cloned(),
             _ => None,
         };
@@ -204,8 +204,8 @@ impl Decider<'_> {
             self.emit(Body::StepWoken {
                 step: at,
                 execution,
-                event_id: Some(kept.id),
-                payload: Some(kept.payload),
+                event_id: Some(kept.id().to_owned()),
+                payload: Some(kept.payload().clone()),
                 by: None,
             });
         }
@@ -218,7 +218,7 @@ impl Decider<'_> {
                 let Some(run) = self.state.run(at) else {
                     return;
                 };
-                let (logical, execution) = (run.logical, run.execution + 1);
+                let (logical, execution) = (run.logical(), run.execution() + 1);
                 self.emit(Body::StepStarted {
                     step: at,
                     logical,
@@ -314,7 +314,7 @@ impl Decider<'_> {
 
     /// All items of a loop have ended.
     fn end_loop(&mut self, at: StepRef) {
-        let Some(each) = self.state.visit(at).and_then(|visit| visit.each.as_ref()) else {
+        let Some(each) = self.state.visit(at).and_then(|visit| visit.each()) else {
             return;
         };
         let fails = self
@@ -327,7 +327,7 @@ impl Decider<'_> {
             .errors()
             .next()
             .map(|(item, error)| (item, error.clone()));
-        let execution = self.state.run(at).map_or(0, |run| run.execution);
+        let execution = self.state.run(at).map_or(0, |run| run.execution());
         match first.filter(|_| fails) {
             Some((item, error)) => {
                 let message = format!("item {item} failed: {}", error.message);

@@ -23,7 +23,7 @@ impl Decider<'_> {
         let Some(run) = self.state.target(target) else {
             return;
         };
-        let logical = run.logical;
+        let logical = run.logical();
         let retry_at = self.retries_at(target, error.class, retryable, delay_ms);
         match (target, retry_at) {
             (Target::Step(step), Some(retry_at)) => {
@@ -67,12 +67,8 @@ impl Decider<'_> {
             Target::Undo(_) => step.undo.as_ref().map(|undo| &undo.retry),
         };
         let stopping = match target {
-            Target::Step(_) => !self.state.phase.is_moving(),
-            Target::Undo(_) => self
-                .state
-                .undoing
-                .as_ref()
-                .is_some_and(|undoing| undoing.halted),
+            Target::Step(_) => !self.state.phase().is_moving(),
+            Target::Undo(_) => self.state.undoing().is_some_and(|undoing| undoing.halted()),
         };
         retry
             .filter(|_| !stopping)
@@ -93,7 +89,7 @@ impl Decider<'_> {
             Some(false) => false,
             Some(true) | None => retry.covers(class),
         };
-        if run.tries >= retry.max_executions || !allowed {
+        if run.tries() >= retry.max_executions || !allowed {
             return None;
         }
         // A lost lease says nothing about the other side, so there is nothing to wait for.
@@ -102,7 +98,7 @@ impl Decider<'_> {
             if lost {
                 0
             } else {
-                retry.backoff.delay_ms(run.tries)
+                retry.backoff.delay_ms(run.tries())
             }
         });
         Some(self.now.plus(delay))
@@ -118,7 +114,7 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return;
         };
-        let logical = run.logical;
+        let logical = run.logical();
         self.emit(Body::StepFailed {
             step: at,
             logical,
@@ -137,13 +133,13 @@ impl Decider<'_> {
         let step = self.plan.step(failed.step);
         let fails = |each: &Loop| each.on_failure == OnLoopFailure::Fail;
         if failed.item.is_none()
-            || !self.state.phase.is_moving()
+            || !self.state.phase().is_moving()
             || !step.each.as_ref().is_some_and(fails)
         {
             return;
         }
         let visit = self.state.visit(failed);
-        let active = visit.and_then(|it| it.each.as_ref()).map(|it| &it.active);
+        let active = visit.and_then(|it| it.each()).map(|it| it.active());
         let unstarted: Vec<u32> = active
             .into_iter()
             .flatten()
@@ -157,17 +153,17 @@ impl Decider<'_> {
 
     /// Compensate beats abort: a failure that arrives while the run stops may still ask for undoing.
     fn escalate_stop(&mut self, at: StepRef) {
-        if self.state.phase != Phase::Stopping || !self.undoes(at) {
+        if self.state.phase() != Phase::Stopping || !self.undoes(at) {
             return;
         }
         if let Some(stop) = self
             .state
-            .stop
-            .clone()
-            .filter(|stop| !stop.compensate && !stop.cause.is_cancel())
+            .stop()
+            .cloned()
+            .filter(|stop| !stop.compensate() && !stop.cause().is_cancel())
         {
             self.emit(Body::RunStopping {
-                cause: stop.cause,
+                cause: stop.cause().clone(),
                 compensate: true,
             });
         }
@@ -183,9 +179,9 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return;
         };
-        let logical = run.logical;
-        let error = run.error.as_deref().cloned();
-        if self.state.phase == Phase::Finalizing {
+        let logical = run.logical();
+        let error = run.error().cloned();
+        if self.state.phase() == Phase::Finalizing {
             // Only the final step is left; the run's end weighs its failure.
             return self.emit(Body::StepRouted {
                 step: at,
@@ -214,7 +210,7 @@ impl Decider<'_> {
                     event: Some("step.failed"),
                     this: Some((at.step, crate::scope::output_of(self.plan, self.state, at))),
                     error,
-                    args: self.state.visit(at).and_then(|visit| visit.args.clone()),
+                    args: self.state.visit(at).and_then(|visit| visit.args().cloned()),
                     ..Boundary::default()
                 };
                 let routing = self.route(at, &boundary);

@@ -31,10 +31,10 @@ impl Decider<'_> {
         else {
             return reject(Code::InvalidTransition, "not a create command");
         };
-        if self.state.phase != Phase::Void {
+        if self.state.phase() != Phase::Void {
             return reject(Code::RunExists, "the run exists already");
         }
-        if run_id != self.state.run_id || !valid_run_id(&run_id) {
+        if run_id != self.state.run_id() || !valid_run_id(&run_id) {
             return reject(
                 Code::InvalidId,
                 "a run id is run_ and 1 to 200 letters, digits, - or _",
@@ -60,7 +60,7 @@ impl Decider<'_> {
     }
 
     pub(super) fn enqueue(&mut self) -> Handled {
-        match self.state.phase {
+        match self.state.phase() {
             Phase::Created => {
                 self.emit(Body::RunQueued {});
                 Ok(Reply::Done)
@@ -74,9 +74,9 @@ impl Decider<'_> {
     }
 
     pub(super) fn approve(&mut self, actor: &Actor) -> Handled {
-        match self.state.phase {
+        match self.state.phase() {
             Phase::Ended(_) => return terminal(),
-            Phase::Created | Phase::Queued if !self.state.approved => {}
+            Phase::Created | Phase::Queued if !self.state.approved() => {}
             _ => return reject(Code::InvalidTransition, "the run is approved already"),
         }
         self.check_tenant(actor)?;
@@ -97,7 +97,7 @@ impl Decider<'_> {
         fetched: Option<String>,
     ) -> Handled {
         let policy = self.plan.policy();
-        match self.state.phase {
+        match self.state.phase() {
             Phase::Ended(_) => return terminal(),
             Phase::Created if policy.must_queue => {
                 return reject(
@@ -108,7 +108,11 @@ impl Decider<'_> {
             Phase::Created | Phase::Queued => {}
             _ => return reject(Code::InvalidTransition, "the run has started already"),
         }
-        if self.state.start_after.is_some_and(|after| after > self.now) {
+        if self
+            .state
+            .start_after()
+            .is_some_and(|after| after > self.now)
+        {
             return reject(Code::InvalidTransition, "the run is not to be started yet");
         }
         if let Some(found) = fetched.filter(|found| *found != self.plan.net().source.sha256) {
@@ -127,7 +131,7 @@ impl Decider<'_> {
             });
             return Ok(Reply::Done);
         }
-        if !self.state.approved {
+        if !self.state.approved() {
             if policy.needs_approval {
                 return reject(
                     Code::RunNotApproved,

@@ -61,7 +61,7 @@ pub fn decide(
     env: &Env,
 ) -> Result<Decision, Rejection> {
     let wake_before = next_wake(state);
-    let now = env.now.max(state.last_at);
+    let now = env.now.max(state.last_at());
     let mut decider = Decider {
         plan,
         state,
@@ -85,13 +85,13 @@ pub fn decide(
 /// When the run must be woken by time at the latest. While paused only the drain counts.
 #[must_use]
 pub fn next_wake(state: &State) -> Option<Time> {
-    match state.phase {
-        Phase::Created | Phase::Queued => state.start_after,
-        _ if state.pause.is_some() => state
-            .timers
+    match state.phase() {
+        Phase::Created | Phase::Queued => state.start_after(),
+        _ if state.pause().is_some() => state
+            .timers()
             .own(crate::command::TimerKind::Drain)
             .map(|(due, _)| due),
-        _ => state.timers.next().map(|(due, _)| due),
+        _ => state.timers().next().map(|(due, _)| due),
     }
 }
 
@@ -112,7 +112,7 @@ impl Decider<'_> {
         if let Command::CreateRun { .. } = command {
             return self.create(command);
         }
-        if self.state.phase == Phase::Void {
+        if self.state.phase() == Phase::Void {
             return reject(Code::RunUnknown, "there is no such run: create it first");
         }
         match command {
@@ -211,7 +211,7 @@ impl Decider<'_> {
             self.decision.events.reserve_exact(1);
         }
         let event = Event {
-            seq: self.state.seq + 1,
+            seq: self.state.seq() + 1,
             at: self.now,
             body,
         };
@@ -220,7 +220,7 @@ impl Decider<'_> {
     }
 
     fn proceed(&mut self) -> Handled {
-        if self.state.phase.is_ended() {
+        if self.state.phase().is_ended() {
             return terminal();
         }
         // A decision that was cut short may have had denied tokens still to look at.

@@ -27,15 +27,15 @@ impl Decider<'_> {
                 "an event needs an id and a type of 1 to 200 characters, the id without |",
             );
         }
-        if self.state.seen_events.contains(&event_id) {
+        if self.state.seen_events().contains(&event_id) {
             return Ok(Reply::Duplicate(Box::new(EarlierResult::Event)));
         }
-        if self.state.phase.is_ended() {
+        if self.state.phase().is_ended() {
             return terminal();
         }
         let payload = Arc::new(payload);
         match self.waits_for(&event_type) {
-            Some((step, execution)) if self.state.phase.is_moving() => {
+            Some((step, execution)) if self.state.phase().is_moving() => {
                 self.emit(Body::StepWoken {
                     step,
                     execution,
@@ -44,7 +44,7 @@ impl Decider<'_> {
                     by: None,
                 });
             }
-            _ if self.state.inbox.len() >= MAX_INBOX => {
+            _ if self.state.inbox().len() >= MAX_INBOX => {
                 return reject(
                     Code::InboxFull,
                     format!("{MAX_INBOX} events are kept already that nobody waits for"),
@@ -60,8 +60,8 @@ impl Decider<'_> {
     }
 
     fn waits_for(&self, wanted: &str) -> Option<(StepRef, u32)> {
-        let at = self.state.listening.get(wanted)?.first()?;
-        Some((at, self.state.run(at)?.execution))
+        let at = self.state.listening().get(wanted)?.first()?;
+        Some((at, self.state.run(at)?.execution()))
     }
 
     pub(super) fn child_ended(
@@ -72,18 +72,22 @@ impl Decider<'_> {
         output: Json,
         error: Option<StepError>,
     ) -> Handled {
-        let ours = key.starts_with(&format!("{}|{}|", self.state.run_id, self.plan.step_id(at)));
+        let ours = key.starts_with(&format!(
+            "{}|{}|",
+            self.state.run_id(),
+            self.plan.step_id(at)
+        ));
         if ours && self.state.has_closed(at) {
             return Ok(Reply::Duplicate(Box::new(EarlierResult::Child)));
         }
         let Some(run) = self.state.run(at) else {
             return reject(Code::StepUnknown, "there is no such step in this run");
         };
-        let waits = run.wait.as_ref().is_some_and(
-            |wait| matches!(&wait.kind, WaitKind::Child { request_key, .. } if request_key == key),
+        let waits = run.wait().is_some_and(
+            |wait| matches!(wait.kind(), WaitKind::Child { request_key, .. } if request_key == key),
         );
         if !waits {
-            if run.status.is_terminal() && ours {
+            if run.status().is_terminal() && ours {
                 return Ok(Reply::Duplicate(Box::new(EarlierResult::Child)));
             }
             return reject(
@@ -91,15 +95,15 @@ impl Decider<'_> {
                 "the step does not wait for this child",
             );
         }
-        let execution = run.execution;
-        let called = run.wait.as_ref().is_some_and(|wait| wait.kind.reruns());
+        let execution = run.execution();
+        let called = run.wait().is_some_and(|wait| wait.kind().reruns());
         // What a child has done while the run stops is done, and may have to be undone.
         let done = matches!(outcome, RunOutcome::Succeeded | RunOutcome::Partial);
-        if self.state.phase == Phase::Stopping && !done {
+        if self.state.phase() == Phase::Stopping && !done {
             self.cancel_step(at, "the run is stopping");
             return Ok(Reply::Done);
         }
-        if called && self.state.phase.is_moving() {
+        if called && self.state.phase().is_moving() {
             self.emit(Body::StepWoken {
                 step: at,
                 execution,
@@ -143,10 +147,10 @@ impl Decider<'_> {
     }
 
     pub(super) fn patch_from_outside(&mut self, actor: &Actor, ctx: Patch) -> Handled {
-        if self.state.phase.is_ended() {
+        if self.state.phase().is_ended() {
             return terminal();
         }
-        if !matches!(self.state.phase, Phase::Running | Phase::Finalizing) {
+        if !matches!(self.state.phase(), Phase::Running | Phase::Finalizing) {
             return reject(
                 Code::RunNotRunning,
                 "ctx can be patched while the run is running or paused",

@@ -18,15 +18,15 @@ use crate::state::{State, Status};
 pub fn open_token(plan: &Plan, state: &State, step: StepRef, key: &TokenKey) -> Option<String> {
     let run = state
         .run(step)
-        .filter(|run| run.status == Status::Waiting)?;
-    let wait = run.wait.as_ref().filter(|wait| wait.token_hash.is_some())?;
+        .filter(|run| run.status() == Status::Waiting)?;
+    let wait = run.wait().filter(|wait| wait.token_hash().is_some())?;
     Some(make_token(
         plan,
         state,
         step,
-        &wait.kind,
-        run.logical,
-        run.execution,
+        wait.kind(),
+        run.logical(),
+        run.execution(),
         key,
     ))
 }
@@ -47,7 +47,7 @@ fn make_token(
     } else {
         id
     };
-    keys::completion_token(key, &state.run_id, &id, execution)
+    keys::completion_token(key, state.run_id(), &id, execution)
 }
 
 impl Decider<'_> {
@@ -82,18 +82,18 @@ impl Decider<'_> {
         };
         let hash = keys::sha256_hex(token);
         // A repeated answer is recognised by its token, also when the run has gone on or ended.
-        if let Some(answer) = run.answers.iter().find(|it| it.token_hash == hash) {
+        if let Some(answer) = run.answers().iter().find(|it| it.token_hash() == hash) {
             return Ok(Reply::Duplicate(Box::new(EarlierResult::Manual(
-                answer.outcome,
+                answer.outcome(),
             ))));
         }
-        if self.state.phase.is_ended() {
+        if self.state.phase().is_ended() {
             return terminal();
         }
-        let Some(wait) = run.wait.as_ref().filter(|_| run.status == Status::Waiting) else {
+        let Some(wait) = run.wait().filter(|_| run.status() == Status::Waiting) else {
             return reject(Code::StepNotWaiting, "the step does not wait for a person");
         };
-        let Some(expected) = &wait.token_hash else {
+        let Some(expected) = wait.token_hash() else {
             return reject(Code::StepNotWaiting, "the step does not wait for a person");
         };
         if *expected != hash {
@@ -103,12 +103,12 @@ impl Decider<'_> {
             );
         }
         let step = self.plan.step(at.step);
-        let gated = wait.kind == WaitKind::Gate;
+        let gated = *wait.kind() == WaitKind::Gate;
         let duties = match &step.gate {
             Some(gate) if gated => &gate.duties,
             _ => &step.duties,
         };
-        if wait.approvals.contains(&actor.id) {
+        if wait.approvals().contains(&actor.id) {
             return Ok(Reply::Duplicate(Box::new(EarlierResult::Manual(
                 ManualOutcome::Succeeded,
             ))));
@@ -118,13 +118,13 @@ impl Decider<'_> {
             return reject(Code::AuthzDenied, "answering needs the role operator");
         }
         self.check_duties(duties, actor)?;
-        let execution = run.execution;
+        let execution = run.execution();
         let needed = duties
             .iter()
             .filter_map(needed_approvers)
             .max()
             .unwrap_or(1);
-        let approvals = wait.approvals.len() as u32 + 1;
+        let approvals = wait.approvals().len() as u32 + 1;
         let by = Some(actor.id.clone());
         match outcome {
             ManualOutcome::Succeeded if approvals < needed => {
@@ -174,7 +174,7 @@ impl Decider<'_> {
 
     pub(super) fn check_tenant(&self, actor: &Actor) -> Result<(), Rejection> {
         match &actor.tenant {
-            Some(tenant) if *tenant != self.state.context.tenant_id => reject(
+            Some(tenant) if *tenant != self.state.context().tenant_id => reject(
                 Code::AuthzTenantForbidden,
                 "the run belongs to another tenant",
             ),
@@ -186,12 +186,12 @@ impl Decider<'_> {
         for duty in duties {
             match duty {
                 Duty::MakerChecker
-                    if self.state.context.triggered_by.as_ref() == Some(&actor.id) =>
+                    if self.state.context().triggered_by.as_ref() == Some(&actor.id) =>
                 {
                     return reject(Code::SodDenied, "who started the run may not do this");
                 }
                 Duty::IncompatibleDuties { keys } => {
-                    let clash = self.state.acted.iter().find(|(step, by)| {
+                    let clash = self.state.acted().iter().find(|(step, by)| {
                         *by == actor.id && keys.contains(&self.plan.step(*step).name)
                     });
                     if let Some((step, _)) = clash {

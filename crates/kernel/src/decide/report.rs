@@ -39,7 +39,7 @@ impl Decider<'_> {
         let step = self.plan.step(at.step);
         if step.completion == Completion::Manual {
             // The worker's part is done; only a person can say that the step has succeeded.
-            if self.state.phase.is_moving() {
+            if self.state.phase().is_moving() {
                 self.begin_wait(
                     at,
                     claim.execution,
@@ -71,7 +71,7 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return;
         };
-        let logical = run.logical;
+        let logical = run.logical();
         let step = self.plan.step(at.step);
         let event = if step.each.is_some() {
             "loop.done"
@@ -82,16 +82,16 @@ impl Decider<'_> {
             event: Some(event),
             this: Some((at.step, output.clone())),
             error: None,
-            args: self.state.visit(at).and_then(|visit| visit.args.clone()),
+            args: self.state.visit(at).and_then(|visit| visit.args().cloned()),
             patch: ctx,
             item: None,
         };
         let mut routing = None;
-        if at.item.is_none() && self.state.phase.is_moving() {
+        if at.item.is_none() && self.state.phase().is_moving() {
             if let Err(error) = self.patch_at_boundary(&step.set_ctx, &mut boundary) {
                 return self.fail_for_good(at, execution, error, None);
             }
-            if step.route != Route::Edges && self.state.pause.is_none() {
+            if step.route != Route::Edges && self.state.pause().is_none() {
                 let routed = self.route(at, &boundary);
                 match routed.error {
                     Some(error) if error.class == ErrorClass::Expression => {
@@ -134,7 +134,7 @@ impl Decider<'_> {
         }
         let again = self.retries_at(claim.target, error.class, retryable, delay_ms);
         // What the work wants known is known before anyone looks at its failure.
-        if again.is_none() && !ctx.is_empty() && self.state.phase.is_moving() {
+        if again.is_none() && !ctx.is_empty() && self.state.phase().is_moving() {
             let by = claim.worker.clone();
             self.emit(Body::CtxPatched { by, ctx });
         }
@@ -176,7 +176,7 @@ impl Decider<'_> {
                 call: Some(call.clone()),
             },
         };
-        if !self.state.phase.is_moving() {
+        if !self.state.phase().is_moving() {
             // Nothing waits in a run that stops.
             self.cancel_step(at, "the run is stopping");
             return Ok(Reply::Done);
@@ -195,7 +195,7 @@ impl Decider<'_> {
     pub(super) fn confirm_kill(&mut self, claim: &Claim) -> Handled {
         self.check_claim(claim)?;
         match claim.target {
-            Target::Step(at) if self.state.phase == Phase::Stopping => {
+            Target::Step(at) if self.state.phase() == Phase::Stopping => {
                 self.cancel_step(at, "stopped while it was running");
             }
             target => {
@@ -216,13 +216,13 @@ impl Decider<'_> {
         let Some(run) = self.state.target(target) else {
             return reject(Code::StepNotRunning, "there is no such execution");
         };
-        if run.execution != execution {
+        if run.execution() != execution {
             return reject(
                 Code::StaleExecution,
                 format!("execution {execution} is no longer current"),
             );
         }
-        let Some(lease) = run.lease.as_ref().filter(|_| run.status == Status::Running) else {
+        let Some(lease) = run.lease().filter(|_| run.status() == Status::Running) else {
             return reject(Code::StepNotRunning, "the execution has ended");
         };
         let until = lease_until.unwrap_or(lease.until);
@@ -235,7 +235,7 @@ impl Decider<'_> {
             lease.worker
         );
         match target {
-            Target::Step(at) if self.state.phase == Phase::Stopping => {
+            Target::Step(at) if self.state.phase() == Phase::Stopping => {
                 self.cancel_step(at, &message)
             }
             _ => {
@@ -253,8 +253,8 @@ impl Decider<'_> {
             return Err(rejection);
         };
         let closed = at.item.and_then(|item| {
-            let each = self.state.visit(at)?.each.as_ref()?;
-            each.results.get(item as usize)?.clone()
+            let each = self.state.visit(at)?.each()?;
+            each.results().get(item as usize)?.clone()
         });
         match (closed, self.state.run(at)) {
             (Some(ItemResult::Succeeded(_)), _) if success => {
@@ -263,16 +263,17 @@ impl Decider<'_> {
             (Some(ItemResult::Failed(error)), _) if !success => Ok(Reply::Duplicate(Box::new(
                 EarlierResult::Failed(error.as_ref().clone()),
             ))),
-            (None, Some(run)) if run.execution == claim.execution => match (run.status, &run.error)
-            {
-                (Status::Succeeded, _) if success => {
-                    Ok(Reply::Duplicate(Box::new(EarlierResult::Succeeded)))
+            (None, Some(run)) if run.execution() == claim.execution => {
+                match (run.status(), run.error()) {
+                    (Status::Succeeded, _) if success => {
+                        Ok(Reply::Duplicate(Box::new(EarlierResult::Succeeded)))
+                    }
+                    (Status::Failed | Status::Held, Some(error)) if !success => Ok(
+                        Reply::Duplicate(Box::new(EarlierResult::Failed(error.clone()))),
+                    ),
+                    _ => Err(rejection),
                 }
-                (Status::Failed | Status::Held, Some(error)) if !success => Ok(Reply::Duplicate(
-                    Box::new(EarlierResult::Failed(error.as_ref().clone())),
-                )),
-                _ => Err(rejection),
-            },
+            }
             _ => Err(rejection),
         }
     }

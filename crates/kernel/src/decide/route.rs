@@ -122,14 +122,14 @@ impl Decider<'_> {
         if self.plan.step(target).join == Join::Each {
             return Some(last.args.clone());
         }
-        let state = &self.state.steps[target.0 as usize];
-        let mut missing = state.missing;
-        let mut args = state.joined_args.clone();
+        let state = self.state.step(target);
+        let mut missing = state.missing();
+        let mut args = state.joined_args().cloned();
         for token in taken
             .iter()
             .filter(|it| self.plan.edge(it.edge).to == target)
         {
-            if self.state.marks[token.edge.0 as usize] == 0 {
+            if self.state.marks()[token.edge.0 as usize] == 0 {
                 missing = missing.saturating_sub(1);
             }
             if let Some(given) = &token.args {
@@ -141,7 +141,7 @@ impl Decider<'_> {
 
     /// A cycle that never ends fails, since its log and its state would grow for ever.
     fn check_visits(&self, step: StepNo) -> Result<(), StepError> {
-        if self.state.steps[step.0 as usize].visits.len() < MAX_VISITS {
+        if self.state.step(step).visits().len() < MAX_VISITS {
             return Ok(());
         }
         let name = &self.plan.step(step).name;
@@ -223,13 +223,21 @@ impl Decider<'_> {
     /// Looks at denied tokens again, oldest first. A rule that cannot be evaluated denies.
     pub(super) fn readmit(&self) -> Vec<StepRef> {
         let allowed = |at: &StepRef| {
-            let args = self.state.visit(*at).and_then(|visit| visit.args.clone());
+            let args = self
+                .state
+                .visit(*at)
+                .and_then(|visit| visit.args().cloned());
             let boundary = Boundary {
                 args,
                 ..Boundary::default()
             };
             self.admits(at.step, &boundary) == Ok(AdmissionVerdict::Allowed)
         };
-        self.state.denied.iter().copied().filter(allowed).collect()
+        self.state
+            .denied()
+            .iter()
+            .copied()
+            .filter(allowed)
+            .collect()
     }
 }

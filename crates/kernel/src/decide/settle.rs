@@ -24,15 +24,15 @@ use crate::state::{Due, Phase, State, Status, Undoing, UnhandledFailure};
 /// Whether something follows from the state by itself: only a decision that was cut short leaves such a
 /// state behind, and `Proceed` goes on with it.
 pub(crate) fn is_unsettled(state: &State) -> bool {
-    let tally = &state.tally;
-    match state.phase {
+    let tally = state.tally();
+    match state.phase() {
         Phase::Void | Phase::Created | Phase::Queued | Phase::Ended(_) => false,
-        Phase::Running | Phase::Finalizing if state.pause.is_some() => false,
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => false,
         Phase::Running | Phase::Finalizing => {
-            !state.due.is_empty() || (tally.active() == 0 && state.stalled.is_none())
+            !state.due().is_empty() || (tally.active() == 0 && state.stalled().is_none())
         }
-        Phase::Stopping => !state.due.is_empty() || tally.idle() > 0 || tally.in_flight() == 0,
-        Phase::Compensating => state.undoing.as_ref().is_none_or(Undoing::is_over),
+        Phase::Stopping => !state.due().is_empty() || tally.idle() > 0 || tally.in_flight() == 0,
+        Phase::Compensating => state.undoing().is_none_or(Undoing::is_over),
     }
 }
 
@@ -45,16 +45,16 @@ impl Decider<'_> {
                 }
                 return;
             }
-            let before = self.state.seq;
-            match self.state.phase {
+            let before = self.state.seq();
+            match self.state.phase() {
                 Phase::Stopping => self.settle_stopping(),
                 Phase::Compensating => self.settle_compensation(),
-                Phase::Running | Phase::Finalizing if self.state.pause.is_none() => {
+                Phase::Running | Phase::Finalizing if self.state.pause().is_none() => {
                     self.settle_moving()
                 }
                 _ => return,
             }
-            if self.state.seq == before {
+            if self.state.seq() == before {
                 return;
             }
         }
@@ -65,25 +65,25 @@ impl Decider<'_> {
     }
 
     fn settle_moving(&mut self) {
-        match self.state.due.first() {
+        match self.state.due().first() {
             Some(Due::Enter(at)) => return self.enter(at),
             Some(Due::Route(at)) => return self.route_late(at),
             Some(Due::Failure(at)) => return self.react(at),
             None => {}
         }
-        if self.ctx_changed && !self.state.denied.is_empty() {
+        if self.ctx_changed && !self.state.denied().is_empty() {
             self.ctx_changed = false;
             let tokens = self.readmit();
             if !tokens.is_empty() {
                 return self.emit(Body::TokensAdmitted { tokens });
             }
         }
-        let tally = &self.state.tally;
+        let tally = self.state.tally();
         if tally.active() > 0 {
             return;
         }
-        if tally.denied + tally.starved > 0 {
-            if self.state.stalled.is_none() {
+        if tally.denied() + tally.starved() > 0 {
+            if self.state.stalled().is_none() {
                 let deadline = self.now.plus(self.plan.policy().stall_timeout_ms);
                 self.emit(Body::RunStalled {
                     stuck: self.stuck(),
@@ -92,7 +92,7 @@ impl Decider<'_> {
             }
             return;
         }
-        if self.state.phase == Phase::Running
+        if self.state.phase() == Phase::Running
             && let Some(step) = self.plan.policy().final_step
         {
             let summary = Arc::new(self.summary());
@@ -119,7 +119,7 @@ impl Decider<'_> {
             }),
             this: Some((at.step, crate::scope::output_of(self.plan, self.state, at))),
             error: None,
-            args: self.state.visit(at).and_then(|visit| visit.args.clone()),
+            args: self.state.visit(at).and_then(|visit| visit.args().cloned()),
             ..Boundary::default()
         };
         let routing = self.route(at, &boundary);
@@ -133,13 +133,13 @@ impl Decider<'_> {
     /// Nothing is left to do: what the failures so far mean decides how the run ended.
     fn end_quiescent(&mut self) {
         let policy = self.plan.policy();
-        let is_final = |failure: &&UnhandledFailure| policy.final_step == Some(failure.step.step);
+        let is_final = |failure: &&UnhandledFailure| policy.final_step == Some(failure.step().step);
         let other = self
             .state
-            .failures
+            .failures()
             .iter()
             .find(|failure| !is_final(failure));
-        let last = self.state.failures.iter().find(is_final);
+        let last = self.state.failures().iter().find(is_final);
         let (failure, partial) = match (other, last) {
             (Some(failure), _) => (Some(failure), policy.unhandled == Unhandled::Partial),
             (None, Some(failure)) => (Some(failure), policy.final_failure == FinalFailure::Partial),
@@ -153,10 +153,10 @@ impl Decider<'_> {
                 success: SuccessKind::Partial,
             },
             Some(failure) => {
-                let id = self.plan.step_id(failure.step);
+                let id = self.plan.step_id(failure.step());
                 let error = StepError {
-                    message: format!("{id}: {}", failure.error.message),
-                    ..failure.error.clone()
+                    message: format!("{id}: {}", failure.error().message),
+                    ..failure.error().clone()
                 };
                 Body::RunFailed {
                     error,
@@ -172,19 +172,19 @@ impl Decider<'_> {
     fn stuck(&self) -> Vec<String> {
         let mut words: Vec<String> = self
             .state
-            .denied
+            .denied()
             .iter()
             .map(|at| self.not_admitted(*at))
             .collect();
         for no in self.plan.numbers() {
-            let state = &self.state.steps[no.0 as usize];
+            let state = self.state.step(no);
             let incoming = self.plan.incoming(no);
             let joins = self.plan.step(no).join == Join::All;
-            if joins && state.missing > 0 && (state.missing as usize) < incoming.len() {
+            if joins && state.missing() > 0 && (state.missing() as usize) < incoming.len() {
                 let name = |no: StepNo| self.plan.step(no).name.as_str();
                 let lacks: Vec<&str> = incoming
                     .iter()
-                    .filter(|edge| self.state.marks[edge.0 as usize] == 0)
+                    .filter(|edge| self.state.marks()[edge.0 as usize] == 0)
                     .map(|edge| name(self.plan.edge(*edge).from))
                     .collect();
                 words.push(format!(
@@ -215,16 +215,16 @@ impl Decider<'_> {
 
     /// What the final step gets to know about the run.
     fn summary(&self) -> serde_json::Value {
-        let tally = &self.state.tally;
+        let tally = self.state.tally();
         let failures: Vec<_> = self
             .state
-            .failures
+            .failures()
             .iter()
             .map(|failure| {
                 json!({
-                    "step": self.plan.step_id(failure.step),
-                    "code": failure.error.code,
-                    "message": failure.error.message,
+                    "step": self.plan.step_id(failure.step()),
+                    "code": failure.error().code,
+                    "message": failure.error().message,
                 })
             })
             .collect();
@@ -232,17 +232,17 @@ impl Decider<'_> {
             .plan
             .numbers()
             .filter(|no| {
-                let visits = &self.state.steps[no.0 as usize].visits;
+                let visits = self.state.step(*no).visits();
                 visits
                     .iter()
-                    .any(|visit| visit.run.status == Status::Succeeded)
+                    .any(|visit| visit.run().status() == Status::Succeeded)
             })
             .map(|no| self.plan.step(no).name.clone())
             .collect();
         json!({
-            "execution_id": keys::execution_id(&self.state.run_id),
-            "run_id": self.state.run_id,
-            "counts": { "succeeded": tally.succeeded, "failed": tally.failed, "skipped": tally.skipped },
+            "execution_id": keys::execution_id(self.state.run_id()),
+            "run_id": self.state.run_id(),
+            "counts": { "succeeded": tally.succeeded(), "failed": tally.failed(), "skipped": tally.skipped() },
             "results": results,
             "failures": failures,
         })

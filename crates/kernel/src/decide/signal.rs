@@ -31,20 +31,20 @@ impl Decider<'_> {
                 "a signal id has 1 to 200 characters and no |",
             );
         }
-        if let Some(refused) = self.state.signals.get(&signal_id) {
+        if let Some(refused) = self.state.signals().get(&signal_id) {
             self.check_tenant(actor)?;
             let first = refused
                 .clone()
                 .map_or(EarlierResult::SignalAccepted, EarlierResult::SignalRejected);
             return Ok(Reply::Duplicate(Box::new(first)));
         }
-        if self.state.phase.is_ended() {
+        if self.state.phase().is_ended() {
             return self.signal_after_the_end(&signal_id, &signal, &payload, reason, actor);
         }
         let minute_ago = self.now.0 - 60_000;
         let recent = self
             .state
-            .signal_times
+            .signal_times()
             .iter()
             .filter(|at| at.0 > minute_ago)
             .count();
@@ -97,7 +97,7 @@ impl Decider<'_> {
             return terminal();
         }
         Ok(Reply::RetryRun {
-            request_key: format!("{}|RETRY_RUN|{id}", self.state.run_id),
+            request_key: format!("{}|RETRY_RUN|{id}", self.state.run_id()),
         })
     }
 
@@ -159,7 +159,7 @@ impl Decider<'_> {
 
     /// Whether the run's state allows it.
     fn lawful(&self, kind: SignalKind, step: Option<StepRef>) -> Result<(), Rejection> {
-        let phase = self.state.phase;
+        let phase = self.state.phase();
         let stopping = matches!(phase, Phase::Stopping | Phase::Compensating);
         match kind {
             SignalKind::Cancel | SignalKind::EmergencyStop | SignalKind::EscalateAlert => {
@@ -183,10 +183,10 @@ impl Decider<'_> {
             _ if !phase.is_moving() => {
                 return reject(Code::RunNotRunning, "the run has not started");
             }
-            SignalKind::Pause if self.state.pause.is_some() => {
+            SignalKind::Pause if self.state.pause().is_some() => {
                 return reject(Code::RunPaused, "the run is paused already");
             }
-            SignalKind::Resume if self.state.pause.is_none() => {
+            SignalKind::Resume if self.state.pause().is_none() => {
                 return reject(Code::RunNotPaused, "the run is not paused");
             }
             SignalKind::Pause | SignalKind::Resume => return Ok(()),
@@ -229,19 +229,19 @@ impl Decider<'_> {
     }
 
     fn is_routed(&self, at: StepRef) -> bool {
-        self.state.run(at).is_some_and(|run| run.routed)
+        self.state.run(at).is_some_and(|run| run.routed())
     }
 
     /// A step-run's condition; absent for a step that no token has reached yet. A later visit exists
     /// only once a token has made it: skipping one ahead would make tokens out of nothing.
     fn status_of(&self, at: StepRef) -> Result<Option<Status>, Rejection> {
         if let Some(run) = self.state.run(at) {
-            return Ok(Some(run.status));
+            return Ok(Some(run.status()));
         }
-        let visits = &self.state.steps[at.step.0 as usize].visits;
+        let visits = self.state.step(at.step).visits();
         let closed = at.item.and_then(|item| {
-            let each = self.state.visit(at)?.each.as_ref()?;
-            each.results.get(item as usize)?.as_ref()
+            let each = self.state.visit(at)?.each()?;
+            each.results().get(item as usize)?.as_ref()
         });
         match (at.item, closed) {
             (None, _) if at.visit == 1 && visits.is_empty() => Ok(None),
@@ -265,24 +265,24 @@ impl Decider<'_> {
         let value = |name: &str| Arc::new(payload.get(name).cloned().unwrap_or_default());
         match (kind, step) {
             (SignalKind::Pause, _) => {
-                let draining = self.state.tally.running > 0;
+                let draining = self.state.tally().running() > 0;
                 let drain_deadline =
                     draining.then(|| self.now.plus(self.plan.policy().drain_timeout_ms));
                 self.emit(Body::RunPaused {
-                    ordinal: self.state.pauses + 1,
+                    ordinal: self.state.pauses() + 1,
                     drain_deadline,
                 });
             }
             (SignalKind::Resume, _) => {
                 self.emit(Body::RunResumed {
-                    ordinal: self.state.pauses,
+                    ordinal: self.state.pauses(),
                 });
                 self.settle();
                 self.fire_overdue();
             }
             (SignalKind::Cancel, _) => self.begin_cancel(by, reason, false),
             (SignalKind::RetryStep, Some(at)) => {
-                let logical = self.state.run(at).map_or(1, |run| run.logical) + 1;
+                let logical = self.state.run(at).map_or(1, |run| run.logical()) + 1;
                 self.emit(Body::StepRetried { step: at, logical });
             }
             (SignalKind::SkipStep, Some(at)) => self.skip(at),
@@ -298,7 +298,7 @@ impl Decider<'_> {
             (SignalKind::InjectOverride, Some(at)) => {
                 let before = self
                     .state
-                    .overrides
+                    .overrides()
                     .get(&at.step)
                     .map(|value| value.as_ref().clone())
                     .unwrap_or_default();
@@ -329,8 +329,8 @@ impl Decider<'_> {
     /// A step that has started ends as failed and its next attempt is skipped; any other is skipped.
     fn skip(&mut self, at: StepRef) {
         let run = self.state.run(at);
-        let (logical, execution) = run.map_or((1, 0), |run| (run.logical, run.execution));
-        let held = run.is_some_and(|run| run.status == Status::Held);
+        let (logical, execution) = run.map_or((1, 0), |run| (run.logical(), run.execution()));
+        let held = run.is_some_and(|run| run.status() == Status::Held);
         let started = run.is_some_and(|run| run.has_started());
         if started && !held {
             let error = StepError::new(
@@ -352,9 +352,9 @@ impl Decider<'_> {
             .state
             .visit(at)
             .filter(|_| at.item.is_none())
-            .and_then(|visit| visit.each.as_ref());
+            .and_then(|visit| visit.each());
         let items: Vec<u32> = each
-            .map(|each| each.active.keys().copied().collect())
+            .map(|each| each.active().keys().copied().collect())
             .unwrap_or_default();
         for item in items {
             self.cancel_step(at.with_item(item), "an operator skipped the step");
@@ -372,7 +372,7 @@ impl Decider<'_> {
 
     /// Everything stops and the run ends cancelled, whatever it was stopping for before.
     fn emergency(&mut self, by: Option<String>, reason: String, force: bool) {
-        match self.state.phase {
+        match self.state.phase() {
             Phase::Running | Phase::Finalizing | Phase::Stopping => {
                 let cause = StopCause::Emergency { by, reason };
                 self.emit(Body::RunStopping {
@@ -396,11 +396,12 @@ impl Decider<'_> {
 
     /// The undo in flight is given up; it may have happened or not, so it counts as failed.
     fn kill_undo(&mut self) {
-        let undoing = self.state.undoing.as_ref();
-        let Some(undoing) = undoing.filter(|undoing| undoing.run.status == Status::Running) else {
+        let undoing = self.state.undoing();
+        let Some(undoing) = undoing.filter(|undoing| undoing.run().status() == Status::Running)
+        else {
             return;
         };
-        let execution = undoing.run.execution;
+        let execution = undoing.run().execution();
         if let Some(step) = undoing.current() {
             let message = "killed by an emergency stop";
             self.emit(Body::UndoFailed {

@@ -16,7 +16,7 @@ impl Decider<'_> {
         reason: Option<String>,
         compensate: bool,
     ) -> Handled {
-        match self.state.phase {
+        match self.state.phase() {
             Phase::Ended(_) => return terminal(),
             Phase::Stopping => return reject(Code::RunStopping, "the run is stopping already"),
             _ => {}
@@ -36,7 +36,7 @@ impl Decider<'_> {
         reason: Option<String>,
         compensate: bool,
     ) {
-        match self.state.phase {
+        match self.state.phase() {
             Phase::Created | Phase::Queued => {
                 self.emit(Body::RunCancelled {
                     by,
@@ -62,7 +62,7 @@ impl Decider<'_> {
     /// yet, and now never will be, may have asked for undoing.
     pub(super) fn stop(&mut self, cause: StopCause, compensate: bool) {
         let asked = || {
-            self.state.due.iter().any(|due| match due {
+            self.state.due().iter().any(|due| match due {
                 Due::Failure(at) => self.undoes(*at),
                 Due::Enter(_) | Due::Route(_) => false,
             })
@@ -73,9 +73,8 @@ impl Decider<'_> {
 
     fn is_interrupted(&self) -> bool {
         self.state
-            .undoing
-            .as_ref()
-            .is_some_and(|undoing| undoing.interrupted.is_some())
+            .undoing()
+            .is_some_and(|undoing| undoing.interrupted().is_some())
     }
 
     /// Ends a step that is still open: one that had started has failed, one that had not is skipped.
@@ -83,7 +82,7 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return;
         };
-        let (logical, execution) = (run.logical, run.execution);
+        let (logical, execution) = (run.logical(), run.execution());
         if run.has_started() {
             let error = StepError::new(ErrorClass::Cancelled, "CANCELLED", why);
             self.emit(Body::StepFailed {
@@ -104,13 +103,13 @@ impl Decider<'_> {
     }
 
     pub(super) fn settle_stopping(&mut self) {
-        if let Some(Due::Enter(at)) = self.state.due.first() {
+        if let Some(Due::Enter(at)) = self.state.due().first() {
             return self.enter(at);
         }
-        if self.state.tally.idle() > 0 {
+        if self.state.tally().idle() > 0 {
             return self.end_idle();
         }
-        if self.state.tally.in_flight() == 0 {
+        if self.state.tally().in_flight() == 0 {
             self.end_stopped();
         }
     }
@@ -133,10 +132,10 @@ impl Decider<'_> {
 
     /// No lease is left: what was done is undone, or the run ends.
     fn end_stopped(&mut self) {
-        let Some(stop) = self.state.stop.clone() else {
+        let Some(stop) = self.state.stop().cloned() else {
             return;
         };
-        if stop.compensate && self.state.undoing.is_none() && self.begin_compensation() {
+        if stop.compensate() && self.state.undoing().is_none() && self.begin_compensation() {
             return;
         }
         self.end_run();
@@ -144,16 +143,15 @@ impl Decider<'_> {
 
     /// The terminal event of a run that was stopped, after the steps that were never reached.
     pub(super) fn end_run(&mut self) {
-        let Some(stop) = self.state.stop.clone() else {
+        let Some(stop) = self.state.stop().cloned() else {
             return;
         };
         let (rollback, undos) = self.rollback();
         let interrupted = self
             .state
-            .undoing
-            .as_ref()
-            .and_then(|undoing| undoing.interrupted.clone());
-        let cancelled = match (&stop.cause, interrupted) {
+            .undoing()
+            .and_then(|undoing| undoing.interrupted().cloned());
+        let cancelled = match (stop.cause(), interrupted) {
             (_, Some((by, reason))) => Some((by, reason)),
             (StopCause::Cancel { by, reason }, None) => Some((by.clone(), reason.clone())),
             (StopCause::Emergency { by, reason }, None) => Some((by.clone(), Some(reason.clone()))),
@@ -170,7 +168,7 @@ impl Decider<'_> {
                 undos,
             }),
             None => {
-                let error = self.stop_error(&stop.cause);
+                let error = self.stop_error(stop.cause());
                 self.emit(Body::RunFailed {
                     error,
                     rollback,
@@ -188,7 +186,7 @@ impl Decider<'_> {
         };
         let mut skipped = false;
         for no in self.plan.numbers() {
-            if self.state.steps[no.0 as usize].visits.is_empty() && !self.is_full() {
+            if self.state.step(no).visits().is_empty() && !self.is_full() {
                 skipped = true;
                 self.emit(Body::StepSkipped {
                     step: StepRef::first(no),
@@ -204,10 +202,10 @@ impl Decider<'_> {
         match cause {
             StopCause::StepFailed { step } => {
                 let id = self.plan.step_id(*step);
-                let own = self.state.run(*step).and_then(|run| run.error.as_deref());
+                let own = self.state.run(*step).and_then(|run| run.error());
                 // A step that succeeded and could not be routed has no error of its own.
-                let mut failures = self.state.failures.iter();
-                let unrouted = || failures.find(|it| it.step == *step).map(|it| &it.error);
+                let mut failures = self.state.failures().iter();
+                let unrouted = || failures.find(|it| it.step() == *step).map(|it| it.error());
                 match own.or_else(unrouted).cloned() {
                     Some(error) => StepError {
                         message: format!("{id}: {}", error.message),

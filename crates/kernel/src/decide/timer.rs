@@ -14,11 +14,11 @@ use crate::rejection::{Code, Rejection};
 
 impl Decider<'_> {
     pub(super) fn fire_timer(&mut self, id: TimerId) -> Handled {
-        if self.state.phase.is_ended() {
+        if self.state.phase().is_ended() {
             return terminal();
         }
         self.check_timer(id)?;
-        if self.state.pause.is_some() && id.kind != TimerKind::Drain {
+        if self.state.pause().is_some() && id.kind != TimerKind::Drain {
             return reject(
                 Code::RunPaused,
                 "the run is paused: its deadlines are looked at when it resumes",
@@ -30,8 +30,8 @@ impl Decider<'_> {
 
     fn check_timer(&self, id: TimerId) -> Result<(), Rejection> {
         let armed = match id.target {
-            Some(target) => self.state.target(target).and_then(|run| run.timer),
-            None => self.state.timers.own(id.kind),
+            Some(target) => self.state.target(target).and_then(|run| run.timer()),
+            None => self.state.timers().own(id.kind),
         };
         match armed {
             Some((due, armed)) if armed == id && due <= self.now => Ok(()),
@@ -44,15 +44,15 @@ impl Decider<'_> {
 
     /// Fires every timer that became due while the run was paused.
     pub(super) fn fire_overdue(&mut self) {
-        while self.state.pause.is_none()
-            && let Some((due, id)) = self.state.timers.next()
+        while self.state.pause().is_none()
+            && let Some((due, id)) = self.state.timers().next()
             && due <= self.now
             && !self.is_full()
         {
-            let before = self.state.seq;
+            let before = self.state.seq();
             self.timer_due(id);
             self.settle();
-            if self.state.seq == before {
+            if self.state.seq() == before {
                 return;
             }
         }
@@ -68,7 +68,7 @@ impl Decider<'_> {
                     Target::Undo(_) => step.undo.as_ref().and_then(|undo| undo.timeout_ms),
                 };
                 let message = format!("took longer than {} ms", limit.unwrap_or_default());
-                let execution = self.state.target(target).map_or(0, |run| run.execution);
+                let execution = self.state.target(target).map_or(0, |run| run.execution());
                 self.execution_failed(target, execution, timeout(message), None, None);
             }
             (TimerKind::Wait, Some(Target::Step(at))) => self.wait_over(at),
@@ -80,12 +80,12 @@ impl Decider<'_> {
                 self.stop(StopCause::RunTimeout, compensate);
             }
             (TimerKind::Drain, _) => {
-                let ordinal = self.state.pause.map_or(0, |pause| pause.ordinal);
-                let in_flight = self.state.tally.running;
+                let ordinal = self.state.pause().map_or(0, |pause| pause.ordinal());
+                let in_flight = self.state.tally().running();
                 self.emit(Body::PauseDrainTimedOut { ordinal, in_flight });
             }
             (TimerKind::Stall, _) => {
-                let stuck = self.state.stalled.clone().unwrap_or_default();
+                let stuck = self.state.stalled().unwrap_or_default().to_vec();
                 self.stop(StopCause::StallTimeout { stuck }, false);
             }
             (TimerKind::Wait | TimerKind::Hold, Some(Target::Undo(_)) | None)
@@ -98,11 +98,11 @@ impl Decider<'_> {
         let Some(run) = self.state.run(at) else {
             return;
         };
-        let execution = run.execution;
-        let Some(wait) = run.wait.as_deref() else {
+        let execution = run.execution();
+        let Some(wait) = run.wait() else {
             return;
         };
-        match &wait.kind {
+        match wait.kind() {
             WaitKind::Timer { rerun: true } => {
                 let body = Body::StepWoken {
                     step: at,

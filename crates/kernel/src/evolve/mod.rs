@@ -6,6 +6,7 @@
 mod compensation;
 mod outcome;
 mod run;
+pub mod state;
 mod step;
 mod tokens;
 

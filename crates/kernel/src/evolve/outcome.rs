@@ -150,7 +150,11 @@ impl Fold<'_> {
 
     /// Nobody waits for the child any more. A run that stops has cancelled its children already.
     fn abandon_child(&mut self, at: StepRef) {
-        let child = self.state.run(at).and_then(StepRun::child).cloned();
+        let child = self
+            .state
+            .run(at)
+            .and_then(StepRun::child)
+            .map(str::to_owned);
         if let Some(request_key) = child.filter(|_| self.state.phase.is_moving()) {
             self.effects.push(Effect::CancelChild {
                 step: at,

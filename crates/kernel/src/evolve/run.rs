@@ -225,7 +225,7 @@ impl Fold<'_> {
             let Some(run) = self.state.run(at) else {
                 continue;
             };
-            if let Some(request_key) = run.child().cloned() {
+            if let Some(request_key) = run.child().map(str::to_owned) {
                 self.effects.push(Effect::CancelChild {
                     step: at,
                     request_key,

@@ -56,22 +56,24 @@ pub(crate) fn records(folder: &Path) -> Vec<Record> {
 
 /// How a run ended, as a tree that a person can read.
 fn tree(plan: &Plan, state: &State) -> String {
-    let mut text = format!("{:?} at {}\n", state.phase, state.last_at);
+    let mut text = format!("{:?} at {}\n", state.phase(), state.last_at());
     for no in plan.numbers() {
         let _ = writeln!(text, "{}", plan.step(no).name);
-        for visit in &state.steps[no.0 as usize].visits {
-            let run = &visit.run;
+        for visit in state.steps()[no.0 as usize].visits() {
+            let run = visit.run();
             let _ = write!(
                 text,
                 "  {:?}, attempt {}.{}",
-                run.status, run.logical, run.execution
+                run.status(),
+                run.logical(),
+                run.execution()
             );
-            let _ = write!(text, ", undo {:?}", run.compensation);
-            if let Some(error) = &run.error {
+            let _ = write!(text, ", undo {:?}", run.compensation());
+            if let Some(error) = run.error() {
                 let _ = write!(text, ", {}", error.code);
             }
-            if let Some(each) = &visit.each {
-                let _ = write!(text, ", {} items, {} failed", each.count(), each.failed);
+            if let Some(each) = visit.each() {
+                let _ = write!(text, ", {} items, {} failed", each.count(), each.failed());
             }
             text.push('\n');
         }

@@ -97,15 +97,14 @@ fn step(sim: &mut Sim, what: u8, which: usize) {
         .copied()
         .chain(
             sim.state
-                .undoing
-                .as_ref()
+                .undoing()
                 .and_then(|it| it.current())
                 .map(Target::Undo),
         )
         .filter(|target| {
             sim.state
                 .target(*target)
-                .is_some_and(|run| run.status == Status::Running)
+                .is_some_and(|run| run.status() == Status::Running)
         })
         .collect();
     let name = sim.plan.step_id(all[which % all.len()].step_ref());
@@ -113,8 +112,8 @@ fn step(sim: &mut Sim, what: u8, which: usize) {
         .into_iter()
         .filter(|target| {
             let run = sim.state.target(*target);
-            let wait = run.and_then(|run| run.wait.as_ref());
-            wait.is_some_and(|wait| wait.token_hash.is_some())
+            let wait = run.and_then(|run| run.wait());
+            wait.is_some_and(|wait| wait.token_hash().is_some())
         })
         .collect();
     match what % 20 {

@@ -1,10 +1,11 @@
 //! Logs and plans that mean harm: nothing panics, nothing grows for ever.
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use stepwell_kernel::decide::MAX_VISITS;
 use stepwell_kernel::event::{Body, Event, SkipReason, StopCause};
 use stepwell_kernel::evolve::replay;
 use stepwell_kernel::plan::{Edge, EntryPoint, Join, OnFailure, Plan, Route, StepNo, StepRef};
+use stepwell_kernel::state::{FORMAT, State};
 
 use crate::support::{Sim, net, task, tasks};
 
@@ -30,7 +31,7 @@ fn events_that_name_no_step_of_the_plan_change_nothing() {
             body,
         };
         let state = replay(&plan, "run_sim", std::slice::from_ref(&event));
-        assert!(state.steps[0].visits.is_empty(), "{event:?}");
+        assert!(state.steps()[0].visits().is_empty(), "{event:?}");
     }
     let stop = Body::RunStopping {
         cause: StopCause::StepFailed { step: nowhere },
@@ -48,7 +49,7 @@ fn events_that_name_no_step_of_the_plan_change_nothing() {
             body,
         };
         let state = replay(&plan, "run_sim", &[event]);
-        assert_eq!(state.seq, 1, "it is counted and nothing else");
+        assert_eq!(state.seq(), 1, "it is counted and nothing else");
     }
 }
 
@@ -64,9 +65,12 @@ fn a_cycle_that_never_ends_fails_the_run() {
     sim.run("a").unwrap();
     sim.checked = false;
     // As if it had gone round so often already.
-    let visits = &mut sim.state.steps[0].visits;
+    let mut encoded: Json = serde_json::from_slice(&sim.state.encode()).unwrap();
+    let visits = encoded["steps"][0]["visits"].as_array_mut().unwrap();
     let done = visits[0].clone();
     visits.resize(MAX_VISITS, done);
+    let bytes = serde_json::to_vec(&encoded).unwrap();
+    sim.state = State::decode(FORMAT, &bytes, &sim.plan).unwrap();
     sim.run("a#2").unwrap();
     let Some(Body::RunFailed { error, .. }) = sim.last() else {
         panic!("{:?}", sim.last());

@@ -125,7 +125,7 @@ fn denied_tokens_are_all_admitted_in_a_large_run() {
     let size = LARGE;
     let mut sim = gated_tokens(size);
     sim.patch_ctx(json!({ "open": true })).unwrap();
-    assert_eq!(sim.state.tally.ready as usize, size);
+    assert_eq!(sim.state.tally().ready() as usize, size);
 }
 
 #[test]

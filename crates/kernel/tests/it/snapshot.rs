@@ -453,7 +453,7 @@ proptest! {
         let kept = serde_json::to_string(&first).unwrap();
         let kept: RunSnapshot = serde_json::from_str(&kept).unwrap();
         prop_assert_eq!(&incremental(&kept, &events[cut / 2..]), &whole);
-        prop_assert_eq!(whole.last_event_seq, sim.state.seq);
+        prop_assert_eq!(whole.last_event_seq, sim.state.seq());
     }
 
     #[test]

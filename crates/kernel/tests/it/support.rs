@@ -239,7 +239,7 @@ impl Sim {
 
     #[track_caller]
     fn check(&self, command: &Command) {
-        let folded = replay(&self.plan, &self.state.run_id, &self.events);
+        let folded = replay(&self.plan, self.state.run_id(), &self.events);
         assert_eq!(
             folded, self.state,
             "the log does not fold to the state after {command:?}"
@@ -265,7 +265,7 @@ impl Sim {
 
     pub(crate) fn create(&mut self) -> Sent {
         let command = Command::CreateRun {
-            run_id: self.state.run_id.clone(),
+            run_id: self.state.run_id().to_owned(),
             params: self.params.clone(),
             context: self.context.clone(),
             parent: None,
@@ -287,7 +287,7 @@ impl Sim {
     pub(crate) fn start_run(&mut self) -> Sent {
         self.send(Command::StartRun {
             engine: "native".into(),
-            engine_run_ref: format!("stepwell://{}", self.state.run_id),
+            engine_run_ref: format!("stepwell://{}", self.state.run_id()),
             fetched_sha256: None,
         })
     }
@@ -489,7 +489,7 @@ impl Sim {
 
     /// The child that a step waits for has ended.
     pub(crate) fn child_ended(&mut self, step: &str, outcome: RunOutcome, output: Json) -> Sent {
-        let wait = self.step(step).wait.as_ref().map(|wait| &wait.kind);
+        let wait = self.step(step).wait().map(|wait| wait.kind());
         let Some(WaitKind::Child { request_key, .. }) = wait else {
             panic!("{step} does not wait for a child");
         };
@@ -578,7 +578,7 @@ impl Sim {
 
     /// The earliest timer.
     pub(crate) fn next_timer(&self) -> Option<(Time, TimerId)> {
-        self.state.timers.next()
+        self.state.timers().next()
     }
 
     /// Fires every timer that is due by now, earliest first.
@@ -591,7 +591,7 @@ impl Sim {
 
     /// What a crash leaves: the log. Goes on with the state that it folds to.
     pub(crate) fn crash(&mut self) {
-        self.state = replay(&self.plan, &self.state.run_id, &self.events);
+        self.state = replay(&self.plan, self.state.run_id(), &self.events);
         self.effects.clear();
     }
 
@@ -611,16 +611,16 @@ impl Sim {
 
     /// A step's condition; absent if no token has reached it.
     pub(crate) fn status(&self, step: &str) -> Option<Status> {
-        self.state.run(self.at(step)).map(|run| run.status)
+        self.state.run(self.at(step)).map(|run| run.status())
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        self.state.phase
+        self.state.phase()
     }
 
     /// How the run ended.
     pub(crate) fn outcome(&self) -> Option<RunOutcome> {
-        match self.state.phase {
+        match self.state.phase() {
             Phase::Ended(outcome) => Some(outcome),
             _ => None,
         }
@@ -678,30 +678,30 @@ impl Sim {
 
     /// Everything that could be claimed now, in the order it became so.
     pub(crate) fn claimable(&self) -> Vec<Target> {
-        if self.state.pause.is_some() {
+        if self.state.pause().is_some() {
             return Vec::new();
         }
-        let now = self.env.now.max(self.state.last_at);
-        let open = |run: &StepRun| run.status == Status::Ready && run.visible_at <= now;
+        let now = self.env.now.max(self.state.last_at());
+        let open = |run: &StepRun| run.status() == Status::Ready && run.visible_at() <= now;
         let mut found = Vec::new();
-        if self.state.phase.is_moving() {
-            for (no, step) in self.plan.numbers().zip(&self.state.steps) {
-                for (visit, each) in step.visits.iter().enumerate() {
+        if self.state.phase().is_moving() {
+            for (no, step) in self.plan.numbers().zip(self.state.steps()) {
+                for (visit, each) in step.visits().iter().enumerate() {
                     let at = StepRef {
                         step: no,
                         visit: visit as u32 + 1,
                         item: None,
                     };
-                    found.extend(open(&each.run).then_some(Target::Step(at)));
-                    let items = each.each.iter().flat_map(|each| &each.active);
+                    found.extend(open(each.run()).then_some(Target::Step(at)));
+                    let items = each.each().into_iter().flat_map(|each| each.active());
                     let items = items.filter(|(_, run)| open(run));
                     found.extend(items.map(|(item, _)| Target::Step(at.with_item(*item))));
                 }
             }
         }
-        let undoing = self.state.undoing.as_ref();
-        if let Some(undoing) = undoing.filter(|it| !it.halted && open(&it.run))
-            && self.state.phase == Phase::Compensating
+        let undoing = self.state.undoing();
+        if let Some(undoing) = undoing.filter(|it| !it.halted() && open(it.run()))
+            && self.state.phase() == Phase::Compensating
         {
             found.extend(undoing.current().map(Target::Undo));
         }

@@ -99,7 +99,7 @@ impl Follower {
 
     /// How many events the run and those below it have.
     pub(super) fn events(&self) -> u64 {
-        self.all().map(|run| run.state.seq).sum()
+        self.all().map(|run| run.state.seq()).sum()
     }
 
     /// Tells `sink` the events of a run up to `seq`. Called for each commit in the order of the commits,
@@ -115,8 +115,13 @@ impl Follower {
     /// Gives `sink` all new events of all runs, from any process. The events of a run are in order; a
     /// child's between the event that started it and the one that took its end.
     pub(super) fn follow_all(&mut self, sink: &mut dyn EventSink) -> Result<()> {
-        let open = |run: &&Followed| !run.state.phase.is_ended();
-        let depth = |run: &Followed| (run.prefix.matches('/').count(), run.state.run_id.clone());
+        let open = |run: &&Followed| !run.state.phase().is_ended();
+        let depth = |run: &Followed| {
+            (
+                run.prefix.matches('/').count(),
+                run.state.run_id().to_owned(),
+            )
+        };
         let mut known: Vec<(usize, String)> = self.all().filter(open).map(depth).collect();
         known.sort_unstable();
         // Read from the top: when the event of a run that took the end of a child is read, the child is
@@ -138,7 +143,10 @@ impl Follower {
     /// Reads the events of a run, at least up to `seq` where they are in the store.
     fn fetch(&mut self, run_id: &str, seq: u64) -> Result<()> {
         if let Some(run) = self.runs.get_mut(run_id) {
-            let last = run.pending.back().map_or(run.state.seq, |event| event.seq);
+            let last = run
+                .pending
+                .back()
+                .map_or(run.state.seq(), |event| event.seq);
             if last < seq {
                 let unread = run.logged.events_after(&*self.store, last)?;
                 run.pending.extend(unread);
@@ -197,7 +205,7 @@ impl Follower {
             return Ok(None);
         }
         let logged = LoggedRun::numbered(&*self.store, run)?;
-        let run_id = logged.state.run_id.clone();
+        let run_id = logged.state.run_id().to_owned();
         let Some(prefix) = self.expected.remove(&run_id) else {
             self.others.insert(run);
             return Ok(None);
@@ -207,7 +215,7 @@ impl Follower {
     }
 
     fn add(&mut self, logged: LoggedRun, prefix: String) {
-        let run_id = logged.state.run_id.clone();
+        let run_id = logged.state.run_id().to_owned();
         self.ids.insert(logged.run, run_id.clone());
         let followed = Followed {
             pending: VecDeque::new(),

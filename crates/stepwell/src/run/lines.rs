@@ -73,11 +73,11 @@ impl Lines {
         event: &Event,
     ) -> io::Result<()> {
         let start = *self.start.get_or_insert(event.at);
-        if !followed.prefix.is_empty() && !self.prefixes.contains_key(&followed.state.run_id) {
-            let run_id = followed.state.run_id.clone();
+        if !followed.prefix.is_empty() && !self.prefixes.contains_key(followed.state.run_id()) {
+            let run_id = followed.state.run_id().to_owned();
             self.prefixes.insert(run_id, followed.prefix.clone());
         }
-        if self.columns == 0 && followed.state.run_id == self.run_id {
+        if self.columns == 0 && followed.state.run_id() == self.run_id {
             let steps = followed.plan.net().steps.iter();
             let widest = steps.map(|step| width(&one_line(&step.name))).max();
             self.columns = widest.unwrap_or(0).clamp(5, WIDEST);
@@ -110,7 +110,7 @@ impl Lines {
     /// The run's word where a step's event changed it: `blocked`, `WaitingForApproval`.
     fn turned(&mut self, followed: &Followed, body: &Body) -> Option<Said> {
         let word = run_word(&followed.plan, &followed.state);
-        let last = self.words.insert(followed.state.run_id.clone(), word);
+        let last = self.words.insert(followed.state.run_id().to_owned(), word);
         let is_news = last.is_some_and(|last| last != word) && body.step().is_some();
         is_news.then(|| (run_name(followed), word.to_owned(), String::new()))
     }
@@ -150,10 +150,10 @@ impl Lines {
             }
             Body::StepCompleted { by, .. } => {
                 let run = state.run(at);
-                let took = run.and_then(|run| Some(run.ended_at?.since(run.started_at?)));
+                let took = run.and_then(|run| Some(run.ended_at()?.since(run.started_at()?)));
                 let took = took.filter(|took| *took > 0).map(duration);
                 let by = by.as_ref().map(|by| format!("by {by}"));
-                let each = state.visit(at).and_then(|visit| visit.each.as_ref());
+                let each = state.visit(at).and_then(|visit| visit.each());
                 let failed = each.and_then(|each| Progress::of(each, None, event.at).failures());
                 let parts: Vec<String> = took.into_iter().chain(by).chain(failed).collect();
                 parts.join(", ")
@@ -218,11 +218,11 @@ impl Lines {
     fn progress(&mut self, followed: &Followed, at: StepRef) -> Option<String> {
         let at = at.visit_ref();
         let visit = followed.state.visit(at)?;
-        let started = visit.run.started_at;
-        let progress = Progress::of(visit.each.as_ref()?, started, followed.state.last_at);
+        let started = visit.run().started_at();
+        let progress = Progress::of(visit.each()?, started, followed.state.last_at());
         let (done, all) = (progress.done, progress.all);
         let tenth = if all <= 10 { done } else { done * 10 / all };
-        let key = (followed.state.run_id.clone(), at);
+        let key = (followed.state.run_id().to_owned(), at);
         let last = self.tenths.insert(key, tenth).unwrap_or(0);
         (tenth > last).then(|| progress.live())
     }

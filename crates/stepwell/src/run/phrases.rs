@@ -23,12 +23,12 @@ pub(super) fn attempt(number: u32, most: u32) -> String {
 
 /// Which attempt of a step this is, out of how many.
 pub(super) fn attempt_of(step: &Step, run: &StepRun) -> String {
-    attempt(run.tries, step.retry.max_executions)
+    attempt(run.tries(), step.retry.max_executions)
 }
 
 /// Which attempt comes next.
 pub(super) fn next_attempt_of(step: &Step, run: &StepRun) -> String {
-    attempt(run.tries + 1, step.retry.max_executions)
+    attempt(run.tries() + 1, step.retry.max_executions)
 }
 
 /// Which attempt of a step's undo this is.
@@ -65,12 +65,12 @@ pub(super) fn error(error: &StepError) -> String {
 
 /// What a step-run waits for, by whom and until when.
 pub(super) fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Option<String> {
-    let wait = state.run(at)?.wait.as_deref()?;
-    let text = match &wait.kind {
+    let wait = state.run(at)?.wait()?;
+    let text = match wait.kind() {
         WaitKind::Timer { .. } => {
-            return Some(match wait.deadline {
+            return Some(match wait.deadline() {
                 Some(until) => format!("sleeps {} more", duration(whole_seconds(until.since(now)))),
-                None => waits_for(&wait.kind),
+                None => waits_for(wait.kind()),
             });
         }
         WaitKind::Gate => {
@@ -81,7 +81,7 @@ pub(super) fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Optio
         }
         WaitKind::Approval | WaitKind::Manual => {
             let by = by_whom(&plan.step(at.step).duties, wait, state);
-            match (wait.kind == WaitKind::Manual, by.as_str()) {
+            match (*wait.kind() == WaitKind::Manual, by.as_str()) {
                 (true, "") => "waits for a person".to_owned(),
                 (true, by) => format!("waits for completion{by}"),
                 (false, by) => format!("waits for approval{by}"),
@@ -89,7 +89,7 @@ pub(super) fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Optio
         }
         kind => waits_for(kind),
     };
-    let until = wait.deadline.map(|it| until(it, now)).unwrap_or_default();
+    let until = wait.deadline().map(|it| until(it, now)).unwrap_or_default();
     Some(format!("{text}{until}"))
 }
 
@@ -111,7 +111,7 @@ fn by_whom(duties: &[Duty], wait: &WaitState, state: &State) -> String {
     for duty in duties {
         who.push(match duty {
             Duty::DistinctApprovers { count } => format!("{count} different people"),
-            Duty::MakerChecker => match &state.context.triggered_by {
+            Duty::MakerChecker => match &state.context().triggered_by {
                 Some(maker) => format!("someone other than {maker}"),
                 None => "someone other than who started the run".to_owned(),
             },
@@ -120,7 +120,7 @@ fn by_whom(duties: &[Duty], wait: &WaitState, state: &State) -> String {
             }
         });
     }
-    let so_far = match wait.approvals.as_slice() {
+    let so_far = match wait.approvals() {
         [] => String::new(),
         [one] => format!(" ({one} has)"),
         some => format!(" ({} have)", some.join(", ")),
@@ -159,10 +159,10 @@ impl Progress {
     /// Of a loop that began then.
     pub(super) fn of(each: &LoopState, started: Option<Time>, now: Time) -> Progress {
         Progress {
-            done: each.results.iter().flatten().count(),
-            all: each.results.len(),
-            failed: each.failed,
-            running: each.active.len(),
+            done: each.results().iter().flatten().count(),
+            all: each.results().len(),
+            failed: each.failed(),
+            running: each.active().len(),
             elapsed: started.map_or(0, |started| now.since(started)),
         }
     }

@@ -63,7 +63,7 @@ const FACTS: usize = 12;
 const LISTED: usize = 10;
 
 pub(crate) fn exit(state: &State, end: &End) -> Exit {
-    match (state.phase, end) {
+    match (state.phase(), end) {
         (Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial), _) => Exit::Ok,
         (Phase::Ended(RunOutcome::Failed(_)), _) => Exit::RunFailed,
         (Phase::Ended(RunOutcome::Cancelled(_)), _) => Exit::RunCancelled,
@@ -81,7 +81,7 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
         text.push_str(&format!("  {name}  {}\n", one_line(value)));
     };
     let end = ending.end;
-    if end == End::Interrupted && !state.phase.is_ended() && ending.go_on.is_none() {
+    if end == End::Interrupted && !state.phase().is_ended() && ending.go_on.is_none() {
         fact(
             "interrupted",
             "nothing is kept: this run was only in memory",
@@ -98,7 +98,7 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
         fact(if at == 0 { "its log" } else { "" }, &format!("| {line}"));
     }
     for (name, outcome) in UNDO_WORDS {
-        let undos = state.undos.iter().filter(|undo| undo.outcome == outcome);
+        let undos = state.undos().iter().filter(|undo| undo.outcome == outcome);
         let steps: Vec<String> = undos.map(|undo| undo_line(plan, undo)).collect();
         if !steps.is_empty() {
             fact(name, &steps.join(", "));
@@ -131,7 +131,7 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
             &format!("{command}  # {what}"),
         );
     }
-    if let Some(go_on) = ending.go_on.as_ref().filter(|_| !state.phase.is_ended()) {
+    if let Some(go_on) = ending.go_on.as_ref().filter(|_| !state.phase().is_ended()) {
         fact("go on with", go_on);
     }
     text
@@ -140,29 +140,29 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
 /// `Failed (Compensated)  order-saga  run_… in 4.2 s, 17 events`.
 fn headline(top: Live<'_>, ending: &Ending, paint: Paint) -> String {
     let (plan, state) = (top.plan, top.state);
-    let tone = match state.phase {
+    let tone = match state.phase() {
         Phase::Ended(RunOutcome::Succeeded) => Tone::Good,
         Phase::Ended(RunOutcome::Failed(_) | RunOutcome::Cancelled(_)) => Tone::Bad,
         _ => Tone::Warn,
     };
     let word = paint.tone(tone, run_word(plan, state));
     let sub = run_substatus(plan, state).map_or_else(String::new, |sub| format!(" ({sub})"));
-    let until = state.ended_at.unwrap_or(state.last_at);
-    let took = duration(until.since(state.started_at.unwrap_or(state.created_at)));
+    let until = state.ended_at().unwrap_or(state.last_at());
+    let took = duration(until.since(state.started_at().unwrap_or(state.created_at())));
     let clock = match ending.is_virtual {
         true => " of virtual time",
         false => "",
     };
-    let events = count(state.seq as usize, "event");
-    let facts = format!("{} in {took}{clock}, {events}", state.run_id);
+    let events = count(state.seq() as usize, "event");
+    let facts = format!("{} in {took}{clock}, {events}", state.run_id());
     let facts = paint.tone(Tone::Dim, &facts);
     format!("{word}{sub}  {}  {facts}", one_line(&plan.net().plan_id))
 }
 
 /// Whether a token was not let in: it is looked at again when ctx changes; a starved join is not.
 fn is_refused(state: &State) -> bool {
-    let mut visits = state.steps.iter().flat_map(|step| &step.visits);
-    state.stalled.is_some() && visits.any(|visit| visit.run.status == Status::Denied)
+    let mut visits = state.steps().iter().flat_map(|step| step.visits());
+    state.stalled().is_some() && visits.any(|visit| visit.run().status() == Status::Denied)
 }
 
 /// The step, and the number of failed undos: a person must now undo it by hand.
@@ -199,7 +199,7 @@ pub(super) fn undone(plan: &Plan, state: &State) -> Json {
         UndoOutcome::NotRun => "not_run",
     };
     state
-        .undos
+        .undos()
         .iter()
         .map(|undo| {
             json!({
@@ -215,14 +215,14 @@ pub(super) fn undone(plan: &Plan, state: &State) -> Json {
 /// What keeps an open run from going on.
 pub(super) fn stuck(plan: &Plan, state: &State, end: &End) -> Vec<String> {
     let mut reasons = Vec::new();
-    match state.phase {
+    match state.phase() {
         Phase::Ended(_) => return reasons,
         Phase::Void | Phase::Created | Phase::Queued => {
-            if plan.policy().needs_approval && !state.approved {
+            if plan.policy().needs_approval && !state.approved() {
                 reasons.push(format!(
                     "the run waits for approval; --approve gives it, and so does `stepwell runs \
                      approve {}`",
-                    state.run_id
+                    state.run_id()
                 ));
             } else {
                 reasons.push("the run has not started".to_owned());
@@ -236,10 +236,10 @@ pub(super) fn stuck(plan: &Plan, state: &State, end: &End) -> Vec<String> {
              (--max-events raises the limit)"
         ));
     }
-    if state.pause.is_some() {
+    if state.pause().is_some() {
         reasons.push("the run is paused".to_owned());
     }
-    if let Some(stalled) = &state.stalled {
+    if let Some(stalled) = state.stalled() {
         reasons.extend(stalled.iter().map(|it| format!("stalled: {it}")));
     }
     let open = open_steps(state);
@@ -260,19 +260,23 @@ pub(super) fn stuck(plan: &Plan, state: &State, end: &End) -> Vec<String> {
 /// Step-runs that have begun and not ended, in plan order.
 fn open_steps(state: &State) -> Vec<(StepRef, &StepRun)> {
     let mut open = Vec::new();
-    for (no, step) in state.steps.iter().enumerate() {
-        for (visit, number) in step.visits.iter().zip(1..) {
+    for (no, step) in state.steps().iter().enumerate() {
+        for (visit, number) in step.visits().iter().zip(1..) {
             let at = StepRef {
                 step: stepwell_kernel::plan::StepNo(no as u32),
                 visit: number,
                 item: None,
             };
-            let items = visit.each.iter().flat_map(|each| each.active.iter());
+            let items = visit
+                .each()
+                .into_iter()
+                .flat_map(|each| each.active().iter());
             let items = items.map(|(item, run)| (at.with_item(*item), run));
-            let all = std::iter::once((at, &visit.run)).chain(items);
+            let all = std::iter::once((at, visit.run())).chain(items);
             open.extend(all.filter(|(_, run)| {
                 // Denied tokens are named by the stall, loops by their items.
-                !run.status.is_terminal() && !matches!(run.status, Status::Denied | Status::Looping)
+                !run.status().is_terminal()
+                    && !matches!(run.status(), Status::Denied | Status::Looping)
             }));
         }
     }
@@ -280,11 +284,11 @@ fn open_steps(state: &State) -> Vec<(StepRef, &StepRun)> {
 }
 
 fn doing(plan: &Plan, state: &State, at: StepRef, run: &StepRun) -> String {
-    let waits = phrases::waits(plan, state, at, state.last_at);
-    match (waits, run.status) {
+    let waits = phrases::waits(plan, state, at, state.last_at());
+    match (waits, run.status()) {
         (Some(waits), Status::Waiting) => waits,
         (_, Status::Held) => {
-            let error = run.error.as_deref().map(phrases::error);
+            let error = run.error().map(phrases::error);
             let why = error.map_or_else(String::new, |error| format!(": {error}"));
             format!("failed, held for an operator{why}")
         }
@@ -299,8 +303,8 @@ fn doing(plan: &Plan, state: &State, at: StepRef, run: &StepRun) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use serde_json::json;
     use stepwell_kernel::event::Rollback;
-    use stepwell_kernel::state::UnhandledFailure;
 
     use super::super::tree::tests::{failure, plan, running, visit};
     use super::*;
@@ -308,16 +312,14 @@ mod tests {
     #[test]
     fn the_end_of_the_log_stands_below_the_cause() {
         let plan = plan(&["fetch", "store"]);
-        let mut state = running(&plan);
         let mut failed = visit(Status::Failed);
-        failed.run.tries = 5;
-        failed.run.error = Some(failure());
-        state.steps[0].visits.push(failed);
-        state.failures.push(UnhandledFailure {
-            step: StepRef::first(stepwell_kernel::plan::StepNo(0)),
-            error: (*failure()).clone(),
+        failed["run"]["tries"] = json!(5);
+        failed["run"]["error"] = json!(failure());
+        let at = StepRef::first(stepwell_kernel::plan::StepNo(0));
+        let state = running(&plan, [failed], |state| {
+            state["failures"] = json!([{ "step": at, "error": failure() }]);
+            state["phase"] = json!(Phase::Ended(RunOutcome::Failed(Rollback::None)));
         });
-        state.phase = Phase::Ended(RunOutcome::Failed(Rollback::None));
         let top = Live {
             plan: &plan,
             state: &state,

@@ -37,7 +37,7 @@ pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Resul
     for summary in store.list(&filter)? {
         let found = RunView::read(store, &summary.run_id)?;
         // A child goes on with its parent.
-        if found.state.parent.is_some() || found.state.phase.is_ended() {
+        if found.state.parent().is_some() || found.state.phase().is_ended() {
             continue;
         }
         if found.plan.hash() == plan.hash() {
@@ -49,7 +49,7 @@ pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Resul
         writeln!(
             io::stderr(),
             "note: the definition is not the one that {} was started with; the run goes on with its own",
-            found.state.run_id
+            found.state.run_id()
         )?;
         return Ok(found);
     }
@@ -74,7 +74,7 @@ pub(super) fn wait_for_owner(store: &dyn Store, found: &RunView) -> Result<()> {
         if store.dead_sessions(SystemClock.now())?.contains(&session) {
             return Ok(());
         }
-        let id = &found.state.run_id;
+        let id = found.state.run_id();
         if Instant::now() > until {
             anyhow::bail!(
                 "another process works on {id}; `stepwell runs events {id} --follow` shows what it \
@@ -92,15 +92,15 @@ pub(super) fn wait_for_owner(store: &dyn Store, found: &RunView) -> Result<()> {
 /// How far the runs are: what came before is not shown again.
 pub(super) fn watermarks(top: &RunView, below: &ChildRuns) -> Watermarks {
     let all = below.views.iter().chain([top]);
-    all.map(|it| (it.state.run_id.clone(), it.state.seq))
+    all.map(|it| (it.state.run_id().to_owned(), it.state.seq()))
         .collect()
 }
 
 /// Takes a run and those below it over from the process that had them.
 pub(super) fn take_over(engine: &Handle, run_id: &str, below: &ChildRuns) -> Result<()> {
     let children = below.views.iter();
-    let open = children.filter(|it| !it.state.phase.is_ended());
-    let ids = open.map(|it| it.state.run_id.as_str());
+    let open = children.filter(|it| !it.state.phase().is_ended());
+    let ids = open.map(|it| it.state.run_id());
     for id in ids.chain([run_id]) {
         engine.recover(id)?;
     }

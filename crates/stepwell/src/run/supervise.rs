@@ -64,7 +64,7 @@ impl Supervisor<'_> {
     pub(super) fn run(mut self) -> Result<End> {
         self.follower.follow_all(self.view)?;
         let mut looked = Instant::now();
-        while !self.follower.root()?.state.phase.is_ended() {
+        while !self.follower.root()?.state.phase().is_ended() {
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(End::Interrupted);
             }
@@ -121,9 +121,9 @@ impl Supervisor<'_> {
 
     /// Where many processes share a store, others may have moved what waits for them.
     fn look(&mut self) -> Result<()> {
-        let open = |run: &&Followed| !run.state.phase.is_ended();
+        let open = |run: &&Followed| !run.state.phase().is_ended();
         for run in self.follower.all().filter(open) {
-            self.engine.handle.catch_up(&run.state.run_id);
+            self.engine.handle.catch_up(run.state.run_id());
         }
         self.follower.follow_all(self.view)
     }
@@ -136,7 +136,7 @@ impl Supervisor<'_> {
         if is_virtual && self.idle.is_none() {
             return Ok(true);
         }
-        if root.state.stalled.is_some() {
+        if root.state.stalled().is_some() {
             // Only someone who changes ctx can revive it.
             return self.revive();
         }
@@ -173,7 +173,7 @@ impl Supervisor<'_> {
             return Ok(false);
         }
         let actor = engine_actor();
-        let run_id = &self.follower.root()?.state.run_id;
+        let run_id = &self.follower.root()?.state.run_id();
         self.engine
             .handle
             .submit(run_id, Command::PatchCtx { actor, ctx })
@@ -190,14 +190,14 @@ impl Supervisor<'_> {
             return false;
         }
         !self.follower.all().any(|run| {
-            let paused = self.durable && run.state.pause.is_some();
+            let paused = self.durable && run.state.pause().is_some();
             paused || moves_by_itself(run)
         })
     }
 }
 
 fn moves_by_itself(run: &Followed) -> bool {
-    let approved = run.state.approved || !run.plan.policy().needs_approval;
+    let approved = run.state.approved() || !run.plan.policy().needs_approval;
     let moves = |source: &WakeSource| match source {
         WakeSource::Queue => approved,
         WakeSource::Task { .. }

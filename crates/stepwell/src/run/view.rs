@@ -75,7 +75,7 @@ impl View {
     pub(super) fn update(&mut self, follower: &Follower, now: Time) -> Result<()> {
         let has_started = |entry: &LogEntry| {
             let mut runs = follower.all();
-            let run = runs.find(|run| run.state.run_id == entry.run_id);
+            let run = runs.find(|run| run.state.run_id() == entry.run_id);
             run.is_some_and(|run| has_started(run, entry))
         };
         self.show_said(has_started)?;
@@ -120,7 +120,7 @@ impl View {
     }
 
     fn is_news(&self, run: &Followed, event: &Event) -> bool {
-        let known = self.known.get(&run.state.run_id);
+        let known = self.known.get(run.state.run_id());
         known.is_none_or(|known| event.seq > *known)
     }
 }
@@ -135,7 +135,7 @@ impl EventSink for View {
             return Ok(());
         };
         self.show_said(|entry| {
-            entry.run_id == run.state.run_id
+            entry.run_id == run.state.run_id()
                 && step_of(run, entry) == Some(step)
                 && has_started(run, entry)
         })
@@ -171,12 +171,12 @@ fn has_started(run: &Followed, entry: &LogEntry) -> bool {
     let execution = match parse_target(&run.plan, &entry.step_id) {
         // A name that is not in the plan belongs to no step that could start later.
         None => return true,
-        Some(Target::Step(at)) => run.state.run(at).map(|it| it.execution),
+        Some(Target::Step(at)) => run.state.run(at).map(|it| it.execution()),
         Some(Target::Undo(at)) => {
-            let undoing = run.state.undoing.as_ref();
+            let undoing = run.state.undoing();
             undoing
                 .filter(|it| it.current() == Some(at))
-                .map(|it| it.run.execution)
+                .map(|it| it.run().execution())
         }
     };
     execution.is_some_and(|execution| execution >= entry.execution)

@@ -29,12 +29,12 @@ pub(crate) fn snapshot(
     events: &[Event],
     ending: &Ending,
 ) -> Result<Json> {
-    let records = Recorder::new(&state.run_id).record_all(plan, events)?;
+    let records = Recorder::new(state.run_id()).record_all(plan, events)?;
     let events: Vec<ContractEvent> = records
         .iter()
         .filter_map(|record| ContractEvent::read(&record.contract))
         .collect();
-    let mut value = serde_json::to_value(project(&state.run_id, &events))?;
+    let mut value = serde_json::to_value(project(state.run_id(), &events))?;
     let net = plan.net();
     value["ext"] = json!({
         "planId": net.plan_id,
@@ -55,7 +55,7 @@ pub(crate) fn snapshot(
 fn steps(plan: &Plan, state: &State) -> Vec<Json> {
     let mut rows = Vec::new();
     for no in plan.numbers() {
-        let visits = &state.steps[no.0 as usize].visits;
+        let visits = state.steps()[no.0 as usize].visits();
         for visit in 1..=visits.len().max(1) {
             let at = StepRef {
                 visit: visit as u32,
@@ -68,19 +68,19 @@ fn steps(plan: &Plan, state: &State) -> Vec<Json> {
 }
 
 fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> Json {
-    let run = visit.map(|visit| &visit.run);
-    let items = visit.and_then(|visit| visit.each.as_ref()).map(|each| {
-        let done = each.results.iter().flatten().count();
-        json!({ "count": each.count(), "done": done, "failed": each.failed })
+    let run = visit.map(|visit| visit.run());
+    let items = visit.and_then(|visit| visit.each()).map(|each| {
+        let done = each.results().iter().flatten().count();
+        json!({ "count": each.count(), "done": done, "failed": each.failed() })
     });
     json!({
         "stepId": plan.step_id(at),
         "word": step_word(plan, state, at),
-        "executions": run.map_or(0, |run| run.execution),
-        "output": run.and_then(|run| run.output.as_deref()),
-        "error": run.and_then(|run| run.error.as_deref()),
+        "executions": run.map_or(0, |run| run.execution()),
+        "output": run.and_then(|run| run.output()),
+        "error": run.and_then(|run| run.error()),
         "items": items,
-        "compensation": run.map(|run| compensation(run.compensation)),
+        "compensation": run.map(|run| compensation(run.compensation())),
     })
 }
 

@@ -64,7 +64,7 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
         }
         out.flush()?;
         drop(out);
-        if !args.follow || view.state.phase.is_ended() {
+        if !args.follow || view.state.phase().is_ended() {
             return Ok(Exit::Ok);
         }
         std::thread::sleep(LOOK);

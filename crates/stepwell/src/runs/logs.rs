@@ -174,7 +174,7 @@ pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
     let mut printer = LogPrinter::new(&*reader, wanted);
     loop {
         // Checked before the log is read, so that the last lines of the run are not missed.
-        let over = !args.follow || view.state.phase.is_ended();
+        let over = !args.follow || view.state.phase().is_ended();
         let mut out = io::stdout().lock();
         printer.print(&mut out)?;
         out.flush()?;
@@ -202,7 +202,7 @@ fn must_exist(view: &RunView, step: &str) -> Result<()> {
         Some(near) => format!("did you mean {}?", quote(near)),
         None => format!(
             "`stepwell runs show {}` lists the steps",
-            word(&view.state.run_id)
+            word(view.state.run_id())
         ),
     };
     let what = format!("the run has no step {}; {hint}", quote(step));

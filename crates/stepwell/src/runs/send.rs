@@ -138,7 +138,7 @@ fn decide(
             // The engine here takes over everything that the dead process had, page by page.
             std::thread::sleep(LOOK);
         }
-        let reply = handle.submit(&view.state.run_id, command.clone())?;
+        let reply = handle.submit(view.state.run_id(), command.clone())?;
         // Consequences for other runs lie in their mailboxes.
         handle.flush(CONSEQUENCES)?;
         match reply {
@@ -217,7 +217,7 @@ fn must_be_accepted(store: &dyn Store, run_id: &str, command: &Command) -> Resul
             return Err(Refused(format!("{code}: {message}")).into());
         }
     }
-    if signal == "RETRY_RUN" && view.state.phase.is_ended() {
+    if signal == "RETRY_RUN" && view.state.phase().is_ended() {
         let repeated = run_id_for(&format!("{run_id}|RETRY_RUN|{signal_id}"));
         let until = Instant::now() + Duration::from_secs(2);
         while store.find(&repeated)?.is_none() {

@@ -66,7 +66,7 @@ fn tokens(store: &dyn Store, view: &RunView) -> Result<Vec<(String, String)>> {
     let key = TokenKey(store.secret()?);
     let (plan, state) = (&view.plan, &view.state);
     let token = |at| Some((plan.step_id(at), open_token(plan, state, at, &key)?));
-    let open = state.open.iter();
+    let open = state.open().iter();
     Ok(open.filter_map(|at| token(*at)).collect())
 }
 
@@ -100,8 +100,8 @@ fn drawing(
         let name = paint.tone(Tone::Dim, &pad(name, 12));
         text.push_str(&format!("  {name}  {}\n", one_line(value)));
     };
-    fact("created", &view.state.created_at.to_rfc3339());
-    if view.state.phase.is_ended() {
+    fact("created", &view.state.created_at().to_rfc3339());
+    if view.state.phase().is_ended() {
         return text;
     }
     for reason in why::reasons(view, now) {

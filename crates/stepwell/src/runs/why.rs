@@ -28,11 +28,11 @@ impl Reason {
 
 pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
     let (plan, state) = (&view.plan, &view.state);
-    let run = &state.run_id;
+    let run = state.run_id();
     let mut all = Vec::new();
     for source in wake_sources(plan, state) {
         let (kind, step, text) = match source {
-            WakeSource::Queue if plan.policy().needs_approval && !state.approved => {
+            WakeSource::Queue if plan.policy().needs_approval && !state.approved() => {
                 let text = format!("an approval (`stepwell runs approve {run}`)");
                 ("queue", None, text)
             }
@@ -78,7 +78,7 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
                 };
                 ("timer", None, format!("{}, {when}", timer(kind)))
             }
-            WakeSource::Operator if state.pause.is_some() => {
+            WakeSource::Operator if state.pause().is_some() => {
                 let text = format!("an operator: the run is paused (`stepwell runs resume {run}`)");
                 ("operator", None, text)
             }

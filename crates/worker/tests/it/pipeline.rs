@@ -94,7 +94,7 @@ fn drive_with(plan: &Arc<Plan>, params: Json, handlers: Handlers) -> Ran {
     let mut run = LoggedRun::open(&*store, "run_a").unwrap();
     let mut events = run.catch_up(&*store).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
-    while !run.state.phase.is_ended() {
+    while !run.state.phase().is_ended() {
         assert!(Instant::now() < until, "the run does not end");
         std::thread::sleep(Duration::from_millis(5));
         events.extend(run.catch_up(&*store).unwrap());
@@ -103,7 +103,7 @@ fn drive_with(plan: &Arc<Plan>, params: Json, handlers: Handlers) -> Ran {
     let mut ran = Ran {
         output: None,
         error: None,
-        ctx: json!(run.state.ctx),
+        ctx: json!(run.state.ctx()),
         waits: Vec::new(),
         executions: 0,
         log: serde_json::to_string(&events).unwrap(),

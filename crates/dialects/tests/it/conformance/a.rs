@@ -12,7 +12,7 @@ use stepwell_kernel::event::{Body, Rollback, StepError, UndoOutcome};
 use stepwell_kernel::keys;
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::Code;
-use stepwell_kernel::state::Status;
+use stepwell_kernel::state::{State, Status};
 use stepwell_kernel::time::Time;
 
 use crate::support::{START, Sent, Sim, actor, code};
@@ -317,15 +317,15 @@ fn a9_a_second_result_changes_nothing() {
     // Succeeded first, in a run that goes on.
     let mut sim = started(&[("a", ""), ("b", "")]);
     sim.run_with("a", json!(1)).unwrap();
-    let seq = sim.state.seq;
+    let seq = sim.state.seq();
     assert_eq!(
         already(sim.complete_with("a", json!(2))),
         EarlierResult::Succeeded
     );
     assert_eq!(code(fails(&mut sim, "a")), Code::StepNotRunning);
     assert_eq!(code(sim.wait_for_event("a", "e")), Code::StepNotRunning);
-    assert_eq!(sim.state.seq, seq);
-    assert_eq!(sim.step("a").output.as_deref(), Some(&json!(1)));
+    assert_eq!(sim.state.seq(), seq);
+    assert_eq!(sim.step("a").output().map(|it| &**it), Some(&json!(1)));
     // Failed first, in a run that has ended.
     sim.claim("b").unwrap();
     fails(&mut sim, "b").unwrap();
@@ -495,7 +495,7 @@ fn a19_an_attempt_that_takes_too_long_fails_as_a_timeout_and_is_retried() {
     sim.advance_to_next_timer().unwrap();
     assert_eq!(sim.env.now, START.plus(11_000));
     assert_eq!(word(&sim, "a"), "Failed");
-    assert_eq!(sim.state.error.as_ref().unwrap().class, ErrorClass::Timeout);
+    assert_eq!(sim.state.error().unwrap().class, ErrorClass::Timeout);
 }
 
 #[test]
@@ -587,7 +587,7 @@ fn a23_a_repeated_signal_reports_the_first_outcome() {
         sim.run("a").unwrap();
         let token = sim.token("a");
         sim.answer("a", first, "someone").unwrap();
-        let seq = sim.state.seq;
+        let seq = sim.state.seq();
         for (again, by) in [
             (first, "someone"),
             (Succeeded, "other"),
@@ -599,7 +599,7 @@ fn a23_a_repeated_signal_reports_the_first_outcome() {
         sim.crash();
         let reply = already(sim.answer_with("a", &token, Failed, "someone"));
         assert_eq!(reply, EarlierResult::Manual(first));
-        assert_eq!(sim.state.seq, seq);
+        assert_eq!(sim.state.seq(), seq);
     }
 }
 
@@ -631,9 +631,9 @@ fn a24_separation_of_duties_is_checked_before_a_signal_is_taken() {
     use ManualOutcome::{Failed, Succeeded};
     let denied = |sim: &mut Sim, step: &str, by: &str| {
         for outcome in [Succeeded, Failed, ManualOutcome::Cancelled] {
-            let before = sim.state.seq;
+            let before = sim.state.seq();
             assert_eq!(code(sim.answer(step, outcome, by)), Code::SodDenied);
-            assert_eq!(sim.state.seq, before);
+            assert_eq!(sim.state.seq(), before);
             assert_eq!(word(sim, step), "WaitingForManualCompletion");
         }
     };
@@ -655,12 +655,12 @@ fn a24_separation_of_duties_is_checked_before_a_signal_is_taken() {
     let mut sim = started(&[("a", &duties("{distinctApprovers: 2}"))]);
     sim.run("a").unwrap();
     sim.answer("a", Succeeded, "ann").unwrap();
-    let seq = sim.state.seq;
+    let seq = sim.state.seq();
     assert_eq!(
         already(sim.answer("a", Succeeded, "ann")),
         EarlierResult::Manual(Succeeded)
     );
-    assert_eq!(sim.state.seq, seq);
+    assert_eq!(sim.state.seq(), seq);
     assert_eq!(word(&sim, "a"), "WaitingForManualCompletion");
     sim.answer("a", Succeeded, "bob").unwrap();
     assert_eq!(word(&sim, "a"), "Succeeded");
@@ -745,7 +745,7 @@ fn a25_a_failure_is_compensated_if_something_left_a_mark() {
         sim.outcome(),
         Some(RunOutcome::Failed(Rollback::Incomplete))
     );
-    assert_eq!(sim.state.undos[0].outcome, UndoOutcome::NotCompensable);
+    assert_eq!(sim.state.undos()[0].outcome, UndoOutcome::NotCompensable);
     // An action that failed leaves no mark, nor does one that was never reached.
     let mut sim = started(&[("a", UNDO), ("b", UNDO)]);
     sim.run_failing("a", ErrorClass::Conflict).unwrap();
@@ -883,7 +883,7 @@ fn a28_a_hook_that_hangs_or_loses_its_worker_is_tried_again() {
 fn shown_evidence(sim: &Sim) -> String {
     let since = |iso: &str| Time::from_rfc3339(iso).unwrap().since(START);
     let mut text = String::new();
-    for record in evidence(&sim.plan, &sim.state.run_id, sim.events()) {
+    for record in evidence(&sim.plan, sim.state.run_id(), sim.events()) {
         assert_eq!(record.run_id, "run_sim");
         assert_eq!(record.correlation.workflow_id, "w");
         assert_eq!(record.correlation.tenant_id, "tenant");
@@ -963,7 +963,7 @@ fn a29_a_compensated_run_is_failed_with_a_summary_in_its_evidence() {
           pay Done 1
     "#]]
     .assert_eq(&shown_evidence(&sim));
-    let records = evidence(&sim.plan, &sim.state.run_id, sim.events());
+    let records = evidence(&sim.plan, sim.state.run_id(), sim.events());
     assert_eq!(verify(&records), []);
     for record in &records {
         let about_the_run = matches!(
@@ -1040,7 +1040,7 @@ fn a30_the_key_of_an_action_is_the_same_across_retries_and_restarts() {
     assert_ne!(claimed(sim.claim("b")).idempotency_key, first);
     // Another run's is another.
     let mut other = Sim::load(&workflow(&[("a", "")]));
-    other.state.run_id = "run_other".into();
+    other.state = State::new("run_other", &other.plan);
     other.start().unwrap();
     assert_ne!(claimed(other.claim("a")).idempotency_key, first);
 }

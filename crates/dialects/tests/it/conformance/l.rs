@@ -392,10 +392,10 @@ fn l10_a_renewed_lease_is_the_one_that_counts() {
 fn l11_completed_activates_the_next_step_and_moves_the_pointer_at_once() {
     let mut sim = Sim::start_of(CHAIN);
     sim.advance(5).claim("VALIDATE").unwrap();
-    let seq = sim.state.seq;
+    let seq = sim.state.seq();
     sim.advance(5).complete("VALIDATE").unwrap();
     // One event, so there is no moment in between.
-    assert_eq!(sim.state.seq, seq + 1);
+    assert_eq!(sim.state.seq(), seq + 1);
     check(
         &sim,
         expect![[r#"
@@ -615,7 +615,7 @@ fn l20_an_event_that_came_before_the_wait_is_used_once_oldest_first() {
     sim.deliver("e3", "checked", json!(2)).unwrap();
     sim.claim("VALIDATE").unwrap();
     for expected in [1, 2] {
-        let seq = sim.state.seq;
+        let seq = sim.state.seq();
         waiting(&mut sim, "VALIDATE", "checked", 1_000).unwrap();
         let both = "StepWaiting VALIDATE\nStepWoken VALIDATE\n";
         assert_eq!(sim.log_from(seq + 1), both, "one commit");

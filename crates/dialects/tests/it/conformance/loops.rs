@@ -43,7 +43,7 @@ fn looping(items: &str, spec: &str) -> Sim {
 #[track_caller]
 fn out(sim: &Sim, step: &str) -> Json {
     let visit = sim.state.visit(sim.at(step)).expect("the loop is over");
-    visit.args.as_deref().cloned().unwrap_or_default()
+    visit.args().map(|it| Json::clone(it)).unwrap_or_default()
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn a_single_number_or_mapping_is_a_list_of_one() {
 
 #[test]
 fn a_list_or_a_limit_that_cannot_be_used_fails_the_step() {
-    let why = |sim: &Sim| sim.step("each").error.as_ref().unwrap().code.clone();
+    let why = |sim: &Sim| sim.step("each").error().unwrap().code.clone();
     let text = looping("some text", "mode: sequential");
     assert_eq!(why(&text), "LOOP_NOT_A_LIST");
     assert_eq!(text.ready(), ["failed"]);
@@ -476,11 +476,11 @@ workflow:
         sim.claim(id).unwrap();
         let claim = sim.claim_on(id);
         let patch = json!({ "last": who, who: 1 });
-        assert!(!sim.state.ctx.contains_key("total"));
+        assert!(!sim.state.ctx().contains_key("total"));
         sim.complete_all(claim, Json::Null, patch, Vec::new())
             .unwrap();
     }
-    let value = |key: &str| sim.state.ctx[key].as_ref().clone();
+    let value = |key: &str| sim.state.ctx()[key].as_ref().clone();
     assert_eq!(
         [value("last"), value("a"), value("b"), value("total")],
         [json!("a"), json!(1), json!(1), json!(2)]

@@ -1,11 +1,13 @@
 //! The words of `dag` are those of the design's tables, for every state.
 
+use serde_json::json;
 use stepwell_dialects::dag::words::{run_substatus, run_word, step_substatus, step_word};
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{StepNo, StepRef};
-use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit};
-use stepwell_kernel::time::Time;
+use stepwell_kernel::state::{Phase, State, Status};
+
+use crate::made::{edited, fresh, pause, visit};
 
 fn state() -> (stepwell_kernel::plan::Plan, State) {
     let plan = super::plan("  steps: [{name: s, agent: a, action: b}]\n");
@@ -15,9 +17,9 @@ fn state() -> (stepwell_kernel::plan::Plan, State) {
 
 #[test]
 fn every_run_state_has_a_word() {
-    let (_, mut state) = state();
-    let mut said = |phase| {
-        state.phase = phase;
+    let (plan, _) = state();
+    let said = |phase: Phase| {
+        let state = fresh(&plan, |it| it["phase"] = json!(phase));
         (run_word(&state), run_substatus(&state))
     };
     assert_eq!(said(Phase::Created), ("idle", None));
@@ -49,17 +51,15 @@ fn every_run_state_has_a_word() {
 
 #[test]
 fn a_paused_run_is_executing_and_a_waiting_one_is_blocked() {
-    let (_, mut state) = state();
-    state.phase = Phase::Running;
-    state.tally.waits_outside = 1;
-    assert_eq!(run_word(&state), "blocked");
-    state.tally.running = 1;
-    assert_eq!(run_word(&state), "executing");
-    state.tally.running = 0;
-    state.pause = Some(Pause {
-        ordinal: 1,
-        drain_timed_out: false,
+    let (plan, _) = state();
+    let state = fresh(&plan, |it| {
+        it["phase"] = json!(Phase::Running);
+        it["tally"]["waits_outside"] = json!(1);
     });
+    assert_eq!(run_word(&state), "blocked");
+    let working = edited(&plan, &state, |it| it["tally"]["running"] = json!(1));
+    assert_eq!(run_word(&working), "executing");
+    let state = edited(&plan, &state, |it| it["pause"] = pause());
     assert_eq!(
         (run_word(&state), run_substatus(&state)),
         ("executing", Some("paused"))
@@ -68,17 +68,15 @@ fn a_paused_run_is_executing_and_a_waiting_one_is_blocked() {
 
 #[test]
 fn every_step_state_has_a_word() {
-    let (plan, mut state) = state();
+    let (plan, state) = state();
     let at = StepRef::first(StepNo(0));
     assert_eq!(step_word(&plan, &state, at), "pending");
-    let mut said = |status, started: bool| {
-        let mut run = StepRun::new(status, Time(0));
-        run.started_at = started.then_some(Time(0));
-        state.steps[0].visits = vec![Visit {
-            run,
-            args: None,
-            each: None,
-        }];
+    let said = |status, started: bool| {
+        let state = fresh(&plan, |it| {
+            let mut visit = visit(status);
+            visit["run"]["started_at"] = json!(started.then_some(0));
+            it["steps"][0]["visits"] = json!([visit]);
+        });
         (step_word(&plan, &state, at), step_substatus(&state, at))
     };
     assert_eq!(said(Status::Arrived, false), ("pending", None));

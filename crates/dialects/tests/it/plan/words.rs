@@ -1,18 +1,19 @@
 //! The words of `plan` are the contract's, for every state.
 
+use serde_json::json;
 use stepwell_dialects::plan::words::{run_substatus, run_word, step_word};
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{StepNo, StepRef};
-use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit};
-use stepwell_kernel::time::Time;
+use stepwell_kernel::state::{Phase, State, Status};
+
+use crate::made::{edited, fresh, pause, visit};
 
 #[test]
 fn every_run_state_has_a_word() {
     let plan = super::plan("- {stepId: s}\n");
-    let mut state = State::new("run_1", &plan);
-    let mut said = |phase| {
-        state.phase = phase;
+    let said = |phase: Phase| {
+        let state = fresh(&plan, |it| it["phase"] = json!(phase));
         (run_word(&state), run_substatus(&state))
     };
     assert_eq!(said(Phase::Created), ("PENDING", None));
@@ -51,22 +52,22 @@ fn every_run_state_has_a_word() {
 #[test]
 fn approval_pause_and_waiting_show() {
     let plan = super::plan("- {stepId: s}\n");
-    let mut state = State::new("run_1", &plan);
-    state.phase = Phase::Created;
-    state.approved = true;
+    let state = fresh(&plan, |it| {
+        it["phase"] = json!(Phase::Created);
+        it["approved"] = json!(true);
+    });
     assert_eq!(run_word(&state), "APPROVED");
-    state.phase = Phase::Running;
-    state.tally.waits_outside = 1;
+    let state = edited(&plan, &state, |it| {
+        it["phase"] = json!(Phase::Running);
+        it["tally"]["waits_outside"] = json!(1);
+    });
     assert_eq!(
         (run_word(&state), run_substatus(&state)),
         ("RUNNING", Some("WAITING_APPROVAL"))
     );
-    state.pause = Some(Pause {
-        ordinal: 1,
-        drain_timed_out: false,
-    });
+    let state = edited(&plan, &state, |it| it["pause"] = pause());
     assert_eq!((run_word(&state), run_substatus(&state)), ("PAUSED", None));
-    state.tally.running = 1;
+    let state = edited(&plan, &state, |it| it["tally"]["running"] = json!(1));
     assert_eq!(
         (run_word(&state), run_substatus(&state)),
         ("PAUSED", Some("DRAINING"))
@@ -76,17 +77,15 @@ fn approval_pause_and_waiting_show() {
 #[test]
 fn every_step_state_has_a_word() {
     let plan = super::plan("- {stepId: s}\n");
-    let mut state = State::new("run_1", &plan);
+    let state = State::new("run_1", &plan);
     let at = StepRef::first(StepNo(0));
     assert_eq!(step_word(&plan, &state, at), "PENDING");
-    let mut said = |status, started: bool| {
-        let mut run = StepRun::new(status, Time(0));
-        run.started_at = started.then_some(Time(0));
-        state.steps[0].visits = vec![Visit {
-            run,
-            args: None,
-            each: None,
-        }];
+    let said = |status, started: bool| {
+        let state = fresh(&plan, |it| {
+            let mut visit = visit(status);
+            visit["run"]["started_at"] = json!(started.then_some(0));
+            it["steps"][0]["visits"] = json!([visit]);
+        });
         step_word(&plan, &state, at)
     };
     assert_eq!(said(Status::Arrived, false), "PENDING");

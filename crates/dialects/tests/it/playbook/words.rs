@@ -1,11 +1,13 @@
 //! Words for states.
 
+use serde_json::json;
 use stepwell_dialects::document::{run_substatus, run_word, step_word};
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{Plan, StepNo, StepRef};
-use stepwell_kernel::state::{Pause, Phase, State, Status, StepRun, Visit};
-use stepwell_kernel::time::Time;
+use stepwell_kernel::state::{Phase, State, Status};
+
+use crate::made::{edited, fresh, pause, visit};
 
 use super::loaded;
 
@@ -41,18 +43,15 @@ fn every_phase_has_its_word() {
         ),
     ];
     for (phase, word) in table {
-        let mut state = State::new("run_1", &plan);
-        state.phase = phase;
+        let state = fresh(&plan, |it| it["phase"] = json!(phase));
         assert_eq!(run_word(&plan, &state), word, "{phase:?}");
     }
-    let mut state = State::new("run_1", &plan);
-    state.phase = Phase::Running;
-    state.stalled = Some(vec!["a".into()]);
-    assert_eq!(run_substatus(&plan, &state), Some("stalled"));
-    state.pause = Some(Pause {
-        ordinal: 1,
-        drain_timed_out: false,
+    let state = fresh(&plan, |it| {
+        it["phase"] = json!(Phase::Running);
+        it["stalled"] = json!(["a"]);
     });
+    assert_eq!(run_substatus(&plan, &state), Some("stalled"));
+    let state = edited(&plan, &state, |it| it["pause"] = pause());
     assert_eq!(run_word(&plan, &state), "paused");
 }
 
@@ -60,7 +59,7 @@ fn every_phase_has_its_word() {
 fn every_status_has_its_word() {
     let plan = plan();
     let at = StepRef::first(StepNo(0));
-    let mut state = State::new("run_1", &plan);
+    let state = State::new("run_1", &plan);
     assert_eq!(step_word(&plan, &state, at), "pending");
     let table = [
         (Status::Arrived, "ready"),
@@ -76,11 +75,9 @@ fn every_status_has_its_word() {
         (Status::Cancelled, "cancelled"),
     ];
     for (status, word) in table {
-        state.steps[0].visits = vec![Visit {
-            run: StepRun::new(status, Time(0)),
-            args: None,
-            each: None,
-        }];
+        let state = fresh(&plan, |it| {
+            it["steps"][0]["visits"] = json!([visit(status)])
+        });
         assert_eq!(step_word(&plan, &state, at), word, "{status:?}");
     }
 }

@@ -67,12 +67,12 @@ impl HotRun {
                 self.draft().send(message);
             }
             Effect::PauseChildren => {
-                let pause = self.state.pauses;
+                let pause = self.state.pauses();
                 let all = to_children(&self.state, &Message::ParentPaused { pause });
                 self.draft().send_all(all);
             }
             Effect::ResumeChildren => {
-                let pause = self.state.pauses;
+                let pause = self.state.pauses();
                 let all = to_children(&self.state, &Message::ParentResumed { pause });
                 self.draft().send_all(all);
             }
@@ -90,7 +90,7 @@ impl HotRun {
     /// Work can be claimed: by this process, or by workers outside.
     fn dispatch(&mut self, target: Target, visible_at: Time, config: &Config) -> bool {
         // The same decision may have ended it already, as when a run is resumed too late.
-        let open = |it: &StepRun| matches!(it.status, Status::Ready | Status::Waiting);
+        let open = |it: &StepRun| matches!(it.status(), Status::Ready | Status::Waiting);
         if !self.state.target(target).is_some_and(open) {
             return false;
         }
@@ -138,8 +138,8 @@ pub(in crate::coordinator) fn cancel_child() -> Command {
 
 /// Passes a pause or its end on to the children that the run waits for.
 fn to_children(state: &State, message: &Message) -> Vec<NewMessage> {
-    let child = |at: &StepRef| state.run(*at)?.child().cloned();
-    let keys = state.open.iter().filter_map(child);
+    let child = |at: &StepRef| state.run(*at)?.child().map(str::to_owned);
+    let keys = state.open().iter().filter_map(child);
     keys.map(|key| message.to(&run_id_for(&key))).collect()
 }
 

@@ -159,7 +159,7 @@ impl HotRun {
 
     /// Whether the run's creation was decided.
     pub(super) fn exists(&self) -> bool {
-        self.state.phase != Phase::Void
+        self.state.phase() != Phase::Void
     }
 
     /// Whether a commit is on its way. Until it is answered nothing else is decided.

@@ -24,8 +24,8 @@ impl HotRun {
         let mut hot = HotRun::new(stored.run, &stored.run_id, plan);
         hot.fresh = true;
         let thawed = stored.snapshot.as_ref().and_then(|frozen| {
-            let state = State::thaw(frozen.version, &frozen.body, &hot.plan)?;
-            (state.seq == frozen.seq && state.run_id == stored.run_id).then_some(state)
+            let state = State::decode(frozen.version, &frozen.body, &hot.plan)?;
+            (state.seq() == frozen.seq && state.run_id() == stored.run_id).then_some(state)
         });
         let chunks = match (&stored.snapshot, thawed) {
             (None, _) => stored.chunks,
@@ -43,7 +43,7 @@ impl HotRun {
                 source,
             };
             let events = chunk::decode(chunk.first, chunk.codec, &chunk.body).map_err(fault)?;
-            let known = hot.state.seq;
+            let known = hot.state.seq();
             for event in events.iter().filter(|event| event.seq > known) {
                 evolve(&hot.plan, &mut hot.state, event, &mut Vec::new());
             }
@@ -53,7 +53,7 @@ impl HotRun {
             }
         }
         hot.recorder = Recorder::resume(&hot.plan, &hot.state, tail);
-        hot.committed = hot.state.seq;
+        hot.committed = hot.state.seq();
         hot.head = stored.head;
         hot.head_version = stored.head_version;
         hot.event_key = stored.event_key;

@@ -43,7 +43,7 @@ impl HotRun {
     ) -> Option<Sealed> {
         // What another server has is left to it: its work is in flight there, and its session is the
         // lease. It is told below, and sees to the head.
-        let foreign = self.other_owner(session).is_some() && !self.state.phase.is_ended();
+        let foreign = self.other_owner(session).is_some() && !self.state.phase().is_ended();
         let mut draft = self.draft.take()?;
         let head = match foreign {
             true => self.head.clone(),
@@ -114,8 +114,8 @@ impl HotRun {
             slots: slots.clone(),
             ..Head::default()
         };
-        if self.state.phase.is_ended() {
-            head.ended_at = self.state.ended_at;
+        if self.state.phase().is_ended() {
+            head.ended_at = self.state.ended_at();
             return head;
         }
         let due = self.due();
@@ -126,9 +126,9 @@ impl HotRun {
             head.session = Some(session);
             return head;
         }
-        let waits = matches!(self.state.phase, Phase::Created | Phase::Queued);
-        head.queued = self.state.phase == Phase::Queued
-            && (self.state.approved || !self.plan.policy().needs_approval);
+        let waits = matches!(self.state.phase(), Phase::Created | Phase::Queued);
+        head.queued = self.state.phase() == Phase::Queued
+            && (self.state.approved() || !self.plan.policy().needs_approval);
         // A run whose start time has passed waits for a slot or an approval, not for time.
         head.wake_at = due.filter(|due| !waits || *due > now);
         head
@@ -178,14 +178,14 @@ impl HotRun {
         let log = self.log_bytes + bytes;
         if log < at_least
             || log < self.snapshot_bytes.saturating_mul(4)
-            || self.state.phase.is_ended()
+            || self.state.phase().is_ended()
         {
             return None;
         }
         Some(StateSnapshot {
-            seq: self.state.seq,
+            seq: self.state.seq(),
             version: FORMAT,
-            body: self.state.freeze(),
+            body: self.state.encode(),
         })
     }
 }

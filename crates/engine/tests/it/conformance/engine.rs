@@ -40,7 +40,7 @@ fn signal(id: &str, name: &str) -> Command {
 }
 
 fn phase(engine: &MemoryEngine, run_id: &str) -> Phase {
-    engine.run(run_id).expect("the run exists").state().phase
+    engine.run(run_id).expect("the run exists").state().phase()
 }
 
 #[test]
@@ -258,8 +258,8 @@ fn c49_retry_run_starts_a_new_run_that_keeps_the_original() {
     assert_eq!(engine.events("run_1", 0).unwrap(), before);
     assert_eq!(engine.runs().len(), 2);
     let state = &engine.run(&second).unwrap().state();
-    assert_eq!(state.phase, Phase::Running);
-    assert_eq!(state.original_run_id.as_deref(), Some("run_1"));
+    assert_eq!(state.phase(), Phase::Running);
+    assert_eq!(state.original_run_id(), Some("run_1"));
     assert_eq!(*state.current_params(), json!({ "x": 2, "y": 1 }));
     assert!(matches!(
         &engine.events(&second, 0).unwrap()[0].body,
@@ -269,7 +269,7 @@ fn c49_retry_run_starts_a_new_run_that_keeps_the_original() {
     let mut engine = run_to_the_end(engine, 0);
     let third = retry(&mut engine, &second, "and-again");
     let state = &engine.run(&third).unwrap().state();
-    assert_eq!(state.original_run_id.as_deref(), Some("run_1"));
+    assert_eq!(state.original_run_id(), Some("run_1"));
 }
 
 struct OnePlan(Arc<Plan>);
@@ -309,7 +309,7 @@ fn family() -> (MemoryEngine, String) {
 #[test]
 fn pause_and_resume_reach_the_children() {
     let (mut engine, child) = family();
-    let paused = |engine: &MemoryEngine| engine.run(&child).unwrap().state().pause.is_some();
+    let paused = |engine: &MemoryEngine| engine.run(&child).unwrap().state().pause().is_some();
     for round in 0..2 {
         engine
             .submit("run_parent", signal(&format!("p{round}"), "PAUSE"))
@@ -339,7 +339,7 @@ fn a_cancel_reaches_the_children_and_awaits_them() {
         phase(&engine, "run_parent"),
         Phase::Ended(RunOutcome::Cancelled(Rollback::None))
     );
-    let end = |id: &str| engine.run(id).unwrap().state().ended_at;
+    let end = |id: &str| engine.run(id).unwrap().state().ended_at();
     assert!(end(&child) <= end("run_parent"));
 }
 

@@ -58,7 +58,7 @@ fn a_step_that_slept_is_told_how_far_it_came() {
     let again = claim(&mut sim, "a");
     assert_eq!(again.memo.as_deref(), Some(&json!({ "at": 2 })));
     // The sleep is no second try.
-    assert_eq!(sim.step("a").tries, 1);
+    assert_eq!(sim.step("a").tries(), 1);
     sim.complete("a").unwrap();
     assert_eq!(claim(&mut sim, "b").memo, None);
 }
@@ -69,7 +69,7 @@ fn a_run_that_a_worker_asked_for_is_started_once_and_its_end_goes_to_the_worker(
     claim(&mut sim, "a");
     sim.take_effects();
     wait(&mut sim, "a", call(), None);
-    let key = sim.step("a").child().cloned().unwrap();
+    let key = sim.step("a").child().unwrap().to_owned();
     let starts = |effects: Vec<Effect>| {
         let started = |it: &Effect| matches!(it, Effect::StartChild { request_key, .. } if *request_key == key);
         effects.iter().filter(|it| started(it)).count()
@@ -196,13 +196,13 @@ fn what_failed_work_wants_known_is_known_when_its_failure_is_final() {
     sim.claim("a").unwrap();
     fail(&mut sim);
     assert!(
-        sim.state.ctx.is_empty(),
+        sim.state.ctx().is_empty(),
         "an attempt that is retried changes nothing"
     );
     sim.advance(600_000);
     sim.claim("a").unwrap();
     fail(&mut sim);
-    assert_eq!(*sim.state.ctx["why"], json!("x"));
+    assert_eq!(*sim.state.ctx()["why"], json!("x"));
     let log = sim.log();
     assert!(log.contains("CtxPatched\nStepFailed a"), "{log}");
 }

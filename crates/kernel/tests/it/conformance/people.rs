@@ -103,7 +103,7 @@ fn a_manual_failure_is_a_failure_without_retry() {
             sim.answer("a", outcome, "someone").unwrap();
             assert_eq!(sim.status("a"), Some(Status::Failed));
             assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-            let class = sim.state.error.as_ref().unwrap().class;
+            let class = sim.state.error().unwrap().class;
             let expected = match outcome {
                 ManualOutcome::Cancelled => ErrorClass::Cancelled,
                 _ => ErrorClass::Rejected,
@@ -146,10 +146,10 @@ fn who_approved_first_may_not_be_the_second_of_two() {
     }
     let mut sim = Sim::started(chain(vec![step]));
     sim.answer("a", ManualOutcome::Succeeded, "ann").unwrap();
-    let seq = sim.state.seq;
+    let seq = sim.state.seq();
     sim.answer("a", ManualOutcome::Succeeded, "ann").unwrap();
     assert_eq!(
-        (sim.state.seq, sim.status("a")),
+        (sim.state.seq(), sim.status("a")),
         (seq, Some(Status::Waiting))
     );
     // One who says no ends it, whoever said yes before.

@@ -145,14 +145,14 @@ fn a_cancel_and_a_run_timeout_stop_the_same_way() {
     let mut sim = busy();
     let token = sim.token("by-hand");
     sim.advance(100_000);
-    let run = sim.state.timers.own(TimerKind::Run).unwrap().1;
+    let run = sim.state.timers().own(TimerKind::Run).unwrap().1;
     sim.send(Command::FireTimer(run)).unwrap();
     sim.expire_lease("fails").unwrap();
     stops(&mut sim, &token);
     sim.expire_lease("leased").unwrap();
     assert_eq!(sim.status("leased"), Some(Status::Cancelled));
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-    assert_eq!(sim.state.error.as_ref().unwrap().code, "RUN_TIMEOUT");
+    assert_eq!(sim.state.error().unwrap().code, "RUN_TIMEOUT");
 }
 
 #[test]
@@ -167,10 +167,10 @@ fn nothing_is_retried_in_a_run_that_stops() {
         sim.claim("b").unwrap();
         sim.run_failing("a", ErrorClass::Policy).unwrap();
         ends(&mut sim).unwrap();
-        assert!(sim.step("b").status.is_terminal());
+        assert!(sim.step("b").status().is_terminal());
         assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
         // The first cause is the run's error.
-        assert_eq!(sim.state.error.as_ref().unwrap().message, "a: it broke");
+        assert_eq!(sim.state.error().unwrap().message, "a: it broke");
     }
 }
 
@@ -228,7 +228,7 @@ fn compensate_beats_abort() {
         sim.run_undo("done").unwrap();
         assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
         // The cause is still the first one.
-        let message = &sim.state.error.as_ref().unwrap().message;
+        let message = &sim.state.error().unwrap().message;
         assert_eq!(*message, format!("{}: it broke", order[0]));
     }
 }
@@ -251,7 +251,7 @@ fn compensate_beats_abort_also_among_failures_that_a_pause_held_back() {
         assert_eq!(sim.phase(), Phase::Compensating, "{order:?}");
         sim.run_undo("done").unwrap();
         assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
-        let message = &sim.state.error.as_ref().unwrap().message;
+        let message = &sim.state.error().unwrap().message;
         assert_eq!(*message, format!("{}: it broke", order[0]));
     }
 }
@@ -261,7 +261,7 @@ fn a_run_timeout_is_not_looked_at_once_the_run_stops() {
     let mut plan = net(vec![undoable("done"), compensating("a"), task("b")], &[]);
     plan.policy.timeout_ms = Some(1_000);
     let mut sim = Sim::started(plan);
-    let run = sim.state.timers.own(TimerKind::Run).unwrap().1;
+    let run = sim.state.timers().own(TimerKind::Run).unwrap().1;
     sim.run("done").unwrap();
     sim.claim("b").unwrap();
     sim.run_failing("a", ErrorClass::Policy).unwrap();
@@ -272,7 +272,7 @@ fn a_run_timeout_is_not_looked_at_once_the_run_stops() {
     assert_eq!(code(sim.send(Command::FireTimer(run))), Code::TimerStale);
     sim.run_undo("done").unwrap();
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
-    assert_eq!(sim.state.error.as_ref().unwrap().message, "a: it broke");
+    assert_eq!(sim.state.error().unwrap().message, "a: it broke");
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn a_failure_in_a_run_that_stops_leads_to_nothing_else() {
     sim.claim("l[0]").unwrap();
     sim.cancel().unwrap();
     sim.fail("b", ErrorClass::Validation).unwrap();
-    assert!(sim.state.due.is_empty(), "nobody answers it");
+    assert!(sim.state.due().is_empty(), "nobody answers it");
     sim.confirm_kill("l[0]").unwrap();
     assert_eq!(sim.outcome(), Some(RunOutcome::Cancelled(Rollback::None)));
 }
@@ -475,7 +475,7 @@ fn stopping_ends_a_pause_so_that_what_was_done_can_be_undone() {
     sim.run("a").unwrap();
     sim.pause().unwrap();
     sim.cancel_with(true).unwrap();
-    assert_eq!(sim.state.pause, None);
+    assert_eq!(sim.state.pause(), None);
     sim.run_undo("a").unwrap();
     assert_eq!(
         sim.outcome(),

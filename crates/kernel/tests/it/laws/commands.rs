@@ -89,7 +89,7 @@ pub(super) fn start() -> Command {
 }
 
 fn claim_of(state: &State, target: Target) -> Claim {
-    let execution = state.target(target).map_or(1, |run| run.execution);
+    let execution = state.target(target).map_or(1, |run| run.execution());
     Claim {
         target,
         execution,
@@ -106,10 +106,10 @@ pub(super) fn lawful(
     key: &TokenKey,
     dice: &mut Dice,
 ) -> Option<Command> {
-    match state.phase {
-        Phase::Void => return Some(create(&state.run_id)),
+    match state.phase() {
+        Phase::Void => return Some(create(state.run_id())),
         Phase::Created if plan.policy().must_queue => return Some(Command::EnqueueRun),
-        Phase::Created | Phase::Queued if plan.policy().needs_approval && !state.approved => {
+        Phase::Created | Phase::Queued if plan.policy().needs_approval && !state.approved() => {
             let id = format!("p{}", dice.roll(1 << 20) % 3);
             return Some(Command::ApproveRun {
                 actor: Actor {
@@ -144,7 +144,7 @@ pub(super) fn lawful(
             error: None,
         },
         WakeSource::Timer { .. } => {
-            let timers: Vec<TimerId> = state.timers.iter().map(|(_, id)| id).collect();
+            let timers: Vec<TimerId> = state.timers().iter().map(|(_, id)| id).collect();
             Command::FireTimer(*dice.pick(&timers)?)
         }
         WakeSource::Operator => signal(
@@ -286,7 +286,7 @@ fn signal(plan: &Plan, name: &str, state: &State, dice: &mut Dice, role: Role) -
         _ => json!({}),
     };
     Command::Signal {
-        signal_id: format!("sig{}-{}", state.seq, dice.roll(1 << 20) % 2),
+        signal_id: format!("sig{}-{}", state.seq(), dice.roll(1 << 20) % 2),
         signal: name.into(),
         payload,
         reason: if dice.one_in(3) {
@@ -316,7 +316,7 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
             .expect("leases"),
     };
     match dice.roll(1 << 20) % 20 {
-        0 => create(&state.run_id),
+        0 => create(state.run_id()),
         1 => Command::EnqueueRun,
         2 => Command::ApproveRun { actor: actor(dice) },
         3 => start(),

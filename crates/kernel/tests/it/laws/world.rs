@@ -99,7 +99,7 @@ impl World {
                 false
             }
             Ok(decision) => {
-                if before.phase.is_ended() {
+                if before.phase().is_ended() {
                     assert!(
                         decision.events.is_empty(),
                         "nothing follows the end: {command:?}"
@@ -133,12 +133,12 @@ impl World {
             self.state,
             "folding the log gives the state"
         );
-        assert_eq!(self.state.tally, self.recount(), "the tally is right");
+        assert_eq!(*self.state.tally(), self.recount(), "the tally is right");
         let terminal = self.log.iter().position(|event| event.body.is_terminal());
         if let Some(index) = terminal {
             assert_eq!(index + 1, self.log.len(), "the terminal event is the last");
         }
-        if !matches!(self.state.phase, Phase::Void | Phase::Ended(_)) {
+        if !matches!(self.state.phase(), Phase::Void | Phase::Ended(_)) {
             // Also where a decision was cut short, since a crash forgets that it was.
             let sources = wake_sources(&self.plan, &self.state);
             assert!(
@@ -152,35 +152,37 @@ impl World {
             );
         }
         self.check_indexes();
-        let marked = self.state.marked.iter().map(|at| self.state.run(*at));
+        let marked = self.state.marked().iter().map(|at| self.state.run(*at));
         assert!(
-            marked.flatten().all(|run| run.status == Status::Succeeded),
+            marked
+                .flatten()
+                .all(|run| run.status() == Status::Succeeded),
             "only what succeeded left a mark"
         );
-        let armed: BTreeSet<_> = self.state.timers.iter().collect();
+        let armed: BTreeSet<_> = self.state.timers().iter().collect();
         let mut owned: BTreeSet<_> = [TimerKind::Run, TimerKind::Drain, TimerKind::Stall]
             .iter()
-            .filter_map(|kind| self.state.timers.own(*kind))
+            .filter_map(|kind| self.state.timers().own(*kind))
             .collect();
-        for step in &self.state.steps {
-            for visit in &step.visits {
-                owned.extend(visit.run.timer);
+        for step in self.state.steps() {
+            for visit in step.visits() {
+                owned.extend(visit.run().timer());
                 owned.extend(
                     visit
-                        .each
-                        .iter()
-                        .flat_map(|each| each.active.values())
-                        .filter_map(|run| run.timer),
+                        .each()
+                        .into_iter()
+                        .flat_map(|each| each.active().values())
+                        .filter_map(|run| run.timer()),
                 );
             }
         }
         owned.extend(
             self.state
-                .undoing
+                .undoing()
                 .iter()
-                .filter_map(|undoing| undoing.run.timer),
+                .filter_map(|undoing| undoing.run().timer()),
         );
-        if !self.state.phase.is_ended() {
+        if !self.state.phase().is_ended() {
             assert_eq!(
                 armed, owned,
                 "every armed timer belongs to someone, and the other way round"
@@ -193,7 +195,7 @@ impl World {
         let mut open = BTreeSet::new();
         let mut listening: BTreeMap<String, BTreeSet<StepRef>> = BTreeMap::new();
         let mut see = |at: StepRef, run: &StepRun| {
-            if !run.status.is_terminal() {
+            if !run.status().is_terminal() {
                 open.insert(at);
             }
             if let Some(event_type) = run.listens_for() {
@@ -203,20 +205,20 @@ impl World {
                     .insert(at);
             }
         };
-        for (no, step) in self.state.steps.iter().enumerate() {
-            for (index, visit) in step.visits.iter().enumerate() {
+        for (no, step) in self.state.steps().iter().enumerate() {
+            for (index, visit) in step.visits().iter().enumerate() {
                 let at = StepRef {
                     visit: index as u32 + 1,
                     ..StepRef::first(StepNo(no as u32))
                 };
-                see(at, &visit.run);
-                for (item, run) in visit.each.iter().flat_map(|each| &each.active) {
+                see(at, visit.run());
+                for (item, run) in visit.each().into_iter().flat_map(|each| each.active()) {
                     see(at.with_item(*item), run);
                 }
             }
         }
-        assert_eq!(self.state.open, open, "every open step-run is known");
-        let known = self.state.listening.iter();
+        assert_eq!(*self.state.open(), open, "every open step-run is known");
+        let known = self.state.listening().iter();
         let known: BTreeMap<String, BTreeSet<StepRef>> = known
             .map(|(event_type, line)| (event_type.clone(), line.iter().copied().collect()))
             .collect();
@@ -224,18 +226,19 @@ impl World {
     }
 
     fn recount(&self) -> Tally {
-        let mut tally = Tally::default();
-        for (no, step) in self.state.steps.iter().enumerate() {
-            for visit in &step.visits {
-                tally.enter(&visit.run);
-                for each in visit.each.iter() {
-                    each.active.values().for_each(|run| tally.enter(run));
+        let (mut succeeded, mut failed, mut skipped, mut starved) = (0, 0, 0, 0);
+        let mut runs = Vec::new();
+        for (no, step) in self.state.steps().iter().enumerate() {
+            for visit in step.visits() {
+                runs.push(visit.run());
+                if let Some(each) = visit.each() {
+                    runs.extend(each.active().values());
                     use stepwell_kernel::state::ItemResult;
-                    for result in each.results.iter().flatten() {
+                    for result in each.results().iter().flatten() {
                         match result {
-                            ItemResult::Succeeded(_) => tally.succeeded += 1,
-                            ItemResult::Failed(_) => tally.failed += 1,
-                            ItemResult::Skipped => tally.skipped += 1,
+                            ItemResult::Succeeded(_) => succeeded += 1,
+                            ItemResult::Failed(_) => failed += 1,
+                            ItemResult::Skipped => skipped += 1,
                             ItemResult::Cancelled => {}
                         }
                     }
@@ -244,15 +247,19 @@ impl World {
             let no = StepNo(no as u32);
             let incoming = self.plan.incoming(no).len() as u32;
             let joins = self.plan.step(no).join == Join::All && incoming > 0;
-            if joins && step.missing < incoming {
-                tally.starved += 1;
+            if joins && step.missing() < incoming {
+                starved += 1;
             }
         }
+        let open = Tally::of(runs);
+        let known = self.state.tally();
+        let mut tally = serde_json::to_value(open).unwrap();
+        tally["starved"] = starved.into();
         // What a retried loop had counted in earlier attempts is not in the state any more.
-        tally.succeeded = tally.succeeded.max(self.state.tally.succeeded);
-        tally.failed = tally.failed.max(self.state.tally.failed);
-        tally.skipped = tally.skipped.max(self.state.tally.skipped);
-        tally
+        tally["succeeded"] = known.succeeded().max(open.succeeded() + succeeded).into();
+        tally["failed"] = known.failed().max(open.failed() + failed).into();
+        tally["skipped"] = known.skipped().max(open.skipped() + skipped).into();
+        serde_json::from_value(tally).unwrap()
     }
 
     /// Every token that arrived was produced by an event, and every one produced has arrived.
@@ -303,8 +310,8 @@ impl World {
             .iter()
             .any(|event| matches!(event.body, Body::RunStarted { .. }));
         for no in self.plan.numbers() {
-            let step = &self.state.steps[no.0 as usize];
-            if step.absorbed {
+            let step = &self.state.steps()[no.0 as usize];
+            if step.absorbed() {
                 continue;
             }
             let incoming = self.plan.incoming(no);
@@ -326,16 +333,16 @@ impl World {
                 Join::All => given + incoming.iter().map(tokens).min().unwrap_or(0),
             };
             assert_eq!(
-                step.visits.len() as u32,
+                step.visits().len() as u32,
                 expected,
                 "visits of {}",
                 self.plan.step(no).name
             );
             if self.plan.step(no).join == Join::All {
-                let fired = step.visits.len() as u32 - given;
+                let fired = step.visits().len() as u32 - given;
                 for edge in incoming {
                     assert_eq!(
-                        self.state.marks[edge.0 as usize],
+                        self.state.marks()[edge.0 as usize],
                         tokens(edge) - fired,
                         "tokens left on an edge"
                     );
@@ -349,7 +356,7 @@ impl World {
         let mut dice = Dice::new(seed);
         let key = TokenKey([7; 32]);
         for _ in 0..3_000 {
-            if self.state.phase.is_ended() {
+            if self.state.phase().is_ended() {
                 return;
             }
             if self.proceed {
@@ -409,17 +416,17 @@ impl World {
         let mut state = State::new(RUN, &self.plan);
         let mut recorder = Recorder::new(RUN);
         for event in &self.log {
-            let thawed = State::thaw(FORMAT, &state.freeze(), &self.plan);
-            let thawed = thawed.expect("a frozen state can be read");
-            assert_eq!(thawed, state, "a frozen state is the same state");
-            let mut resumed = Recorder::resume(&self.plan, &thawed, recorder.head());
+            let decoded = State::decode(FORMAT, &state.encode(), &self.plan);
+            let decoded = decoded.expect("an encoded state can be decoded");
+            assert_eq!(decoded, state, "a decoded state is the same state");
+            let mut resumed = Recorder::resume(&self.plan, &decoded, recorder.head());
             let expected = recorder.record(&self.plan, event).expect("it fits");
             let record = resumed.record(&self.plan, event).expect("it fits");
             assert_eq!(record, expected, "recording goes on where it stopped");
             evolve(&self.plan, &mut state, event, &mut Vec::new());
         }
-        let thawed = State::thaw(FORMAT, &state.freeze(), &self.plan);
-        assert_eq!(thawed.as_ref(), Some(&self.state));
+        let decoded = State::decode(FORMAT, &state.encode(), &self.plan);
+        assert_eq!(decoded.as_ref(), Some(&self.state));
         for (command, _, _) in &self.history {
             let text = serde_json::to_string(command).expect("a command has a JSON form");
             let read: Command = serde_json::from_str(&text).expect("a command can be read");

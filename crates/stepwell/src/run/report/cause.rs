@@ -44,12 +44,12 @@ pub(crate) fn failing(top: Live<'_>, below: &[Live<'_>]) -> Option<Failing> {
 pub(super) fn find(top: Live<'_>, below: &[Live<'_>]) -> Option<Cause> {
     let state = top.state;
     let stopped = matches!(
-        state.phase,
+        state.phase(),
         Phase::Stopping
             | Phase::Compensating
             | Phase::Ended(RunOutcome::Failed(_) | RunOutcome::Cancelled(_))
     );
-    if !stopped && state.failures.is_empty() {
+    if !stopped && state.failures().is_empty() {
         return None;
     }
     match first_step(state) {
@@ -60,10 +60,10 @@ pub(super) fn find(top: Live<'_>, below: &[Live<'_>]) -> Option<Cause> {
 
 /// The step that stopped the run, or else the first that failed.
 fn first_step(state: &State) -> Option<StepRef> {
-    match state.stop.as_ref().map(|stop| &stop.cause) {
+    match state.stop().map(|stop| stop.cause()) {
         Some(StopCause::StepFailed { step }) => Some(*step),
         Some(_) => None,
-        None => state.failures.first().map(|failure| failure.step),
+        None => state.failures().first().map(|failure| failure.step()),
     }
 }
 
@@ -73,7 +73,7 @@ fn of_run(state: &State) -> Option<Cause> {
         by.as_ref()
             .map_or_else(String::new, |by| format!(" by {by}"))
     };
-    let what = state.stop.as_ref().map(|stop| match &stop.cause {
+    let what = state.stop().map(|stop| match stop.cause() {
         StopCause::StepFailed { .. } => "a step failed".to_owned(),
         StopCause::RunTimeout => "the run took too long".to_owned(),
         StopCause::StallTimeout { stuck } => format!("stalled: {}", stuck.join("; ")),
@@ -83,13 +83,13 @@ fn of_run(state: &State) -> Option<Cause> {
         }
         StopCause::Emergency { by: who, reason } => format!("cancelled{}: {reason}", by(who)),
     });
-    let text = match &state.error {
+    let text = match state.error() {
         Some(error) => phrases::error(error),
         None => what?,
     };
     Some(Cause {
         text,
-        code: state.error.as_ref().map(|error| error.code.clone()),
+        code: state.error().map(|error| error.code.clone()),
         ..Cause::default()
     })
 }
@@ -113,7 +113,7 @@ fn of_step(top: Live<'_>, at: StepRef, below: &[Live<'_>]) -> Cause {
     }
     let id = live.plan.step_id(at);
     let error = error_of(live.state, at, &id);
-    let run = live.state.run(at).filter(|run| run.tries > 0);
+    let run = live.state.run(at).filter(|run| run.tries() > 0);
     let what = match &error {
         None => "it failed".to_owned(),
         // The class stands in the next line, with the attempt.
@@ -125,11 +125,13 @@ fn of_step(top: Live<'_>, at: StepRef, below: &[Live<'_>]) -> Cause {
         cause.more.insert(0, tried(live, at, run, error.as_ref()));
     }
     if !path.is_empty() {
-        cause.more.push(format!("in the run {}", live.state.run_id));
+        cause
+            .more
+            .push(format!("in the run {}", live.state.run_id()));
     }
     cause.code = error.map(|error| error.code);
     cause.failing = Some(Failing {
-        run_id: live.state.run_id.clone(),
+        run_id: live.state.run_id().to_owned(),
         step_id: id,
         // An item that has ended has no step-run any more.
         ran: run.is_some() || at.item.is_some(),
@@ -145,7 +147,7 @@ fn tried(live: Live<'_>, at: StepRef, run: &StepRun, error: Option<&StepError>) 
         return attempt;
     };
     // If attempts are left, the reason why they were not used is shown.
-    let left = run.tries < step.retry.max_executions;
+    let left = run.tries() < step.retry.max_executions;
     let why = match left && !step.retry.covers(class) {
         true => " (not retried)",
         false => "",
@@ -156,7 +158,7 @@ fn tried(live: Live<'_>, at: StepRef, run: &StepRun, error: Option<&StepError>) 
 /// For a loop its first item that failed, and says how many there are.
 fn first_item(live: Live<'_>, at: StepRef, cause: &mut Cause) -> StepRef {
     let visit = live.state.visit(at);
-    let Some(each) = visit.and_then(|visit| visit.each.as_ref()) else {
+    let Some(each) = visit.and_then(|visit| visit.each()) else {
         return at;
     };
     let mut errors = each.errors().peekable();
@@ -165,9 +167,9 @@ fn first_item(live: Live<'_>, at: StepRef, cause: &mut Cause) -> StepRef {
     };
     let id = live.plan.step_id(at);
     let all = each.count();
-    let closed = each.results.iter().flatten();
+    let closed = each.results().iter().flatten();
     let good = closed.filter(|it| matches!(it, ItemResult::Succeeded(_)));
-    let (failed, good) = (each.failed as usize, good.count());
+    let (failed, good) = (each.failed() as usize, good.count());
     cause.more.push(format!(
         "{id}: {failed} of {all} items failed, {good} succeeded"
     ));
@@ -187,8 +189,8 @@ fn first_item(live: Live<'_>, at: StepRef, cause: &mut Cause) -> StepRef {
 fn child_of<'r>(live: Live<'_>, at: StepRef, below: &[Live<'r>]) -> Option<Live<'r>> {
     let id = live.plan.step_id(at);
     let is_child = |child: &&Live<'_>| {
-        let parent = child.state.parent.as_ref();
-        parent.is_some_and(|it| it.run_id == live.state.run_id && it.step_id == id)
+        let parent = child.state.parent();
+        parent.is_some_and(|it| it.run_id == live.state.run_id() && it.step_id == id)
     };
     below.iter().rev().find(is_child).copied()
 }
@@ -196,17 +198,17 @@ fn child_of<'r>(live: Live<'_>, at: StepRef, below: &[Live<'r>]) -> Option<Live<
 fn error_of(state: &State, at: StepRef, id: &str) -> Option<StepError> {
     let visit = state.visit(at)?;
     if let Some(item) = at.item {
-        let each = visit.each.as_ref()?;
+        let each = visit.each()?;
         let mut errors = each.errors();
         return errors
             .find(|(it, _)| *it == item)
             .map(|(_, error)| error.clone());
     }
-    let own = visit.run.error.as_deref();
+    let own = visit.run().error();
     // A step that succeeded and could not be routed has no error of its own.
-    let mut failures = state.failures.iter();
-    let unrouted = || failures.find(|it| it.step == at).map(|it| &it.error);
-    let found = own.or_else(unrouted).or(state.error.as_ref()).cloned()?;
+    let mut failures = state.failures().iter();
+    let unrouted = || failures.find(|it| it.step() == at).map(|it| it.error());
+    let found = own.or_else(unrouted).or(state.error()).cloned()?;
     // The run's error repeats whose it is.
     let message = found.message.strip_prefix(&format!("{id}: "));
     let message = message.unwrap_or(&found.message).to_owned();

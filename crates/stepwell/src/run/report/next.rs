@@ -22,12 +22,12 @@ pub(super) fn hints(top: Live<'_>, cause: Option<&Cause>, ending: &Ending) -> Ve
     // Nobody finds a run again that was only in memory.
     if let Some(store) = &ending.kept {
         let failed = matches!(
-            top.state.phase,
+            top.state.phase(),
             Phase::Ended(RunOutcome::Failed(_) | RunOutcome::Cancelled(_) | RunOutcome::Partial)
         );
         if failed {
             hints.extend(after_the_end(top, cause, ending, store));
-        } else if !top.state.phase.is_ended() && !ending.only_shown {
+        } else if !top.state.phase().is_ended() && !ending.only_shown {
             hints.extend(while_open(top, store));
         }
     }
@@ -41,7 +41,7 @@ pub(super) fn hints(top: Live<'_>, cause: Option<&Cause>, ending: &Ending) -> Ve
 
 /// A run that has ended takes no command but to be repeated.
 fn after_the_end(top: Live<'_>, cause: Option<&Cause>, ending: &Ending, store: &str) -> Vec<Hint> {
-    let run = word(&top.state.run_id);
+    let run = word(top.state.run_id());
     let mut hints = Vec::new();
     if !ending.only_shown {
         let what = "every step, and the facts";
@@ -61,16 +61,16 @@ fn after_the_end(top: Live<'_>, cause: Option<&Cause>, ending: &Ending, store: &
 /// What someone can do so that an open run moves.
 fn while_open(top: Live<'_>, store: &str) -> Vec<Hint> {
     let (plan, state) = (top.plan, top.state);
-    let run = word(&state.run_id);
+    let run = word(state.run_id());
     let mut hints = Vec::new();
-    if plan.policy().needs_approval && !state.approved {
+    if plan.policy().needs_approval && !state.approved() {
         let what = "lets it start";
         hints.push((
             format!("stepwell runs approve {run}{store}"),
             what.to_owned(),
         ));
     }
-    if state.pause.is_some() {
+    if state.pause().is_some() {
         let what = "ends the pause";
         hints.push((
             format!("stepwell runs resume {run}{store}"),
@@ -80,8 +80,8 @@ fn while_open(top: Live<'_>, store: &str) -> Vec<Hint> {
     let mut steps = 0;
     for (at, step_run) in open_steps(state) {
         let id = word(&plan.step_id(at));
-        let wait = step_run.wait.as_ref().map(|wait| &wait.kind);
-        let mut found = match (step_run.status, wait) {
+        let wait = step_run.wait().map(|wait| wait.kind());
+        let mut found = match (step_run.status(), wait) {
             (Status::Held, _) => vec![
                 (
                     format!("stepwell runs retry {run} --step {id}"),
@@ -114,11 +114,11 @@ fn while_open(top: Live<'_>, store: &str) -> Vec<Hint> {
         );
     }
     // A failed step that nothing was made of can be tried again while the run goes on.
-    for failure in state.failures.iter().take(LISTED) {
-        let run_of = state.run(failure.step);
-        let lawful = run_of.is_some_and(|it| it.status == Status::Failed && !it.routed);
-        if lawful && state.phase.is_moving() && failure.step.item.is_none() {
-            let id = plan.step_id(failure.step);
+    for failure in state.failures().iter().take(LISTED) {
+        let run_of = state.run(failure.step());
+        let lawful = run_of.is_some_and(|it| it.status() == Status::Failed && !it.routed());
+        if lawful && state.phase().is_moving() && failure.step().item.is_none() {
+            let id = plan.step_id(failure.step());
             let command = format!("stepwell runs retry {run} --step {}{store}", word(&id));
             hints.push((command, format!("tries {} again", quote(&id))));
         }

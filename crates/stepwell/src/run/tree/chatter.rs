@@ -38,7 +38,7 @@ impl Chatter {
     pub(super) fn forget_ended(&mut self, runs: &[Live<'_>]) {
         self.heard.retain(|(run_id, step_id), _| {
             let mut runs = runs.iter();
-            let live = runs.find(|live| live.state.run_id == *run_id);
+            let live = runs.find(|live| live.state.run_id() == *run_id);
             live.is_some_and(|live| is_running(*live, step_id))
         });
     }
@@ -63,11 +63,12 @@ fn is_running(live: Live<'_>, step_id: &str) -> bool {
         None => false,
         Some(Target::Step(at)) => {
             let run = state.run(at);
-            run.is_some_and(|run| run.status == Status::Running)
+            run.is_some_and(|run| run.status() == Status::Running)
         }
         Some(Target::Undo(at)) => {
-            let undoing = state.undoing.as_ref();
-            undoing.is_some_and(|it| it.current() == Some(at) && it.run.status == Status::Running)
+            let undoing = state.undoing();
+            undoing
+                .is_some_and(|it| it.current() == Some(at) && it.run().status() == Status::Running)
         }
     }
 }

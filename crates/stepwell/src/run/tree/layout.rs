@@ -44,7 +44,7 @@ pub(super) fn screen(it: &Screen<'_>) -> Vec<String> {
     // What is said must not drive out what happens.
     let said = it.said.len().min(SHOWN).min(it.height / 4);
     let room = it.height.saturating_sub(1 + said).max(1);
-    let ended = it.root.state.phase.is_ended();
+    let ended = it.root.state.phase().is_ended();
     let rows = rows(it.root, it.below, it.now, it.frame);
     let mut lines = vec![head(it)];
     lines.extend(body(rows, room, ended, it));
@@ -77,11 +77,11 @@ fn head(it: &Screen<'_>) -> String {
     if let Some(sub) = run_substatus(plan, state) {
         rest.push_str(&format!(" ({sub})"));
     }
-    if state.stalled.is_some() {
+    if state.stalled().is_some() {
         rest.push_str(", stalled");
     }
-    if let Some(started) = state.started_at {
-        let took = state.ended_at.unwrap_or(it.now).since(started);
+    if let Some(started) = state.started_at() {
+        let took = state.ended_at().unwrap_or(it.now).since(started);
         rest.push_str(&format!("  {}", duration(took)));
     }
     let columns = it.columns.saturating_sub(1);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use stepwell_dialects::document::step_word;
 use stepwell_engine::MAX_CHILD_DEPTH;
 use stepwell_kernel::plan::{StepNo, StepRef};
-use stepwell_kernel::state::{Status, StepRun, UndoStatus, Visit};
+use stepwell_kernel::state::{LoopState, Status, StepRun, UndoStatus, Visit};
 use stepwell_kernel::time::Time;
 
 use super::Live;
@@ -58,7 +58,7 @@ struct Making<'r> {
 pub(super) fn rows(root: Live<'_>, below: &[Live<'_>], now: Time, frame: &'static str) -> Vec<Row> {
     let mut children: Children<'_> = HashMap::new();
     for child in below {
-        if let Some(parent) = &child.state.parent {
+        if let Some(parent) = child.state.parent() {
             let key = (parent.run_id.as_str(), parent.step_id.as_str());
             children.entry(key).or_default().push(*child);
         }
@@ -76,7 +76,7 @@ pub(super) fn rows(root: Live<'_>, below: &[Live<'_>], now: Time, frame: &'stati
 impl Making<'_> {
     fn run(&mut self, live: Live<'_>, depth: usize) {
         for no in live.plan.numbers() {
-            let visits = &live.state.steps[no.0 as usize].visits;
+            let visits = live.state.steps()[no.0 as usize].visits();
             let at = StepRef {
                 visit: visits.len().max(1) as u32,
                 ..StepRef::first(no)
@@ -89,7 +89,7 @@ impl Making<'_> {
             if visits.len() > 1 {
                 name.push_str(&format!(" ×{}", visits.len()));
             }
-            let row = self.row(live, at, visit, name, depth);
+            let row = self.row(live, at, visit.run(), name, depth);
             self.rows.push(row);
             self.child(live, at, depth);
             self.items(live, at, visit, depth);
@@ -102,7 +102,7 @@ impl Making<'_> {
             return;
         }
         let id = live.plan.step_id(at);
-        let key = (live.state.run_id.as_str(), id.as_str());
+        let key = (live.state.run_id(), id.as_str());
         let found = self.children.get(&key).and_then(|all| all.last().copied());
         if let Some(child) = found {
             self.run(child, depth + 1);
@@ -111,31 +111,25 @@ impl Making<'_> {
 
     /// The open items that someone may wonder about: those that wait, are tried again or are runs.
     fn items(&mut self, live: Live<'_>, at: StepRef, visit: &Visit, depth: usize) {
-        let active = visit.each.iter().flat_map(|each| &each.active);
-        let worth = active.filter(|(_, run)| run.status == Status::Waiting || run.tries > 1);
+        let active = visit.each().into_iter().flat_map(|each| each.active());
+        let worth = active.filter(|(_, run)| run.status() == Status::Waiting || run.tries() > 1);
         for (item, run) in worth.take(ITEMS) {
             let at = at.with_item(*item);
             let name = one_line(&live.plan.step_id(at));
-            let alone = Visit {
-                run: run.clone(),
-                args: None,
-                each: None,
-            };
-            let row = self.row(live, at, &alone, name, depth + 1);
+            let row = self.row(live, at, run, name, depth + 1);
             self.rows.push(row);
             self.child(live, at, depth + 1);
         }
     }
 
-    fn row(&self, live: Live<'_>, at: StepRef, visit: &Visit, name: String, depth: usize) -> Row {
-        let run = &visit.run;
+    fn row(&self, live: Live<'_>, at: StepRef, run: &StepRun, name: String, depth: usize) -> Row {
         let (icon, tone, stage) = look(run, self.frame);
         let took = run
-            .started_at
-            .map(|it| run.ended_at.unwrap_or(self.now).since(it));
-        let looping = run.status == Status::Looping;
-        let progress = visit.each.as_ref().filter(|_| looping);
-        let progress = progress.map(|each| Progress::of(each, run.started_at, self.now));
+            .started_at()
+            .map(|it| run.ended_at().unwrap_or(self.now).since(it));
+        let looping = run.status() == Status::Looping;
+        let progress = loop_of(live, at).filter(|_| looping);
+        let progress = progress.map(|each| Progress::of(each, run.started_at(), self.now));
         Row {
             depth,
             icon,
@@ -146,7 +140,7 @@ impl Making<'_> {
                 .filter(|took| *took > 0)
                 .map(duration)
                 .unwrap_or_default(),
-            detail: detail(live, at, visit, self.now),
+            detail: detail(live, at, run, self.now),
             bar: progress.map(|progress| (progress.done, progress.all)),
             stage,
         }
@@ -168,7 +162,7 @@ fn to_come(live: Live<'_>, no: StepNo, depth: usize) -> Row {
 }
 
 fn look(run: &StepRun, frame: &'static str) -> (&'static str, Tone, Stage) {
-    match (run.compensation, run.status) {
+    match (run.compensation(), run.status()) {
         (UndoStatus::Running, _) => (frame, Tone::Warn, Stage::Busy),
         (UndoStatus::Done, _) => ("↺", Tone::Warn, Stage::Done),
         (UndoStatus::Failed, _) => ("✗", Tone::Bad, Stage::Failed),
@@ -185,60 +179,66 @@ fn look(run: &StepRun, frame: &'static str) -> (&'static str, Tone, Stage) {
     }
 }
 
+/// The loop of a visit; an item of a loop has none.
+fn loop_of(live: Live<'_>, at: StepRef) -> Option<&LoopState> {
+    let visit = live.state.visit(at).filter(|_| at.item.is_none());
+    visit.and_then(Visit::each)
+}
+
 /// What matters most comes first: the end is cut where there is no room.
-fn detail(live: Live<'_>, at: StepRef, visit: &Visit, now: Time) -> String {
-    let (run, step) = (&visit.run, live.plan.step(at.step));
+fn detail(live: Live<'_>, at: StepRef, run: &StepRun, now: Time) -> String {
+    let step = live.plan.step(at.step);
     let mut parts = Vec::new();
-    if let Some(each) = &visit.each {
-        let progress = Progress::of(each, run.started_at, now);
-        parts.push(match run.status {
+    if let Some(each) = loop_of(live, at) {
+        let progress = Progress::of(each, run.started_at(), now);
+        parts.push(match run.status() {
             Status::Looping => progress.live(),
             _ => progress.counts(),
         });
     }
-    match run.status {
+    match run.status() {
         Status::Waiting => parts.extend(waits(live.plan, live.state, at, now)),
         Status::Ready if run.is_backing_off() => {
-            parts.push(retries(run.visible_at, now));
+            parts.push(retries(run.visible_at(), now));
             parts.push(next_attempt_of(step, run));
         }
         Status::Held => parts.push("held for an operator".to_owned()),
         Status::Denied => parts.push("not let in by its admission rules".to_owned()),
         // The first attempt is said where there can be a second: nobody need ask how many are left.
-        Status::Running if step.retry.max_executions > 1 || run.tries > 1 => {
+        Status::Running if step.retry.max_executions > 1 || run.tries() > 1 => {
             parts.push(attempt_of(step, run));
         }
-        _ if run.tries > 1 => parts.push(attempt_of(step, run)),
+        _ if run.tries() > 1 => parts.push(attempt_of(step, run)),
         _ => {}
     }
     parts.extend(undo(live, at, run, now));
-    let last_error = run.error.as_ref();
-    if let Some(found) = last_error.filter(|_| run.status != Status::Succeeded) {
+    let last_error = run.error();
+    if let Some(found) = last_error.filter(|_| run.status() != Status::Succeeded) {
         parts.push(error(found));
     }
     parts.join(", ")
 }
 
 fn undo(live: Live<'_>, at: StepRef, run: &StepRun, now: Time) -> Option<String> {
-    let text = match run.compensation {
+    let text = match run.compensation() {
         UndoStatus::None => return None,
         UndoStatus::Due => "to be undone",
         UndoStatus::Done => "undone",
         UndoStatus::Failed => "undo failed",
         UndoStatus::NotCompensable => "cannot be undone",
         UndoStatus::Running => {
-            let undoing = live.state.undoing.as_ref();
+            let undoing = live.state.undoing();
             let Some(undoing) = undoing.filter(|it| it.current() == Some(at)) else {
                 return Some("undoing".to_owned());
             };
             let step = live.plan.step(at.step);
-            return Some(match undoing.run.is_backing_off() {
+            return Some(match undoing.run().is_backing_off() {
                 true => {
-                    let next = undo_attempt(step, undoing.run.tries + 1);
-                    let when = retries(undoing.run.visible_at, now);
+                    let next = undo_attempt(step, undoing.run().tries() + 1);
+                    let when = retries(undoing.run().visible_at(), now);
                     format!("undoing, {when}, {next}")
                 }
-                false => format!("undoing, {}", undo_attempt(step, undoing.run.tries)),
+                false => format!("undoing, {}", undo_attempt(step, undoing.run().tries())),
             });
         }
     };

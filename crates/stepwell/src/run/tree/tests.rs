@@ -1,15 +1,14 @@
-//! The tree at given sizes, at a given moment. The state is made by hand: each row is one situation.
+//! The tree at given sizes, at a given moment. The state is made by hand, in its encoded form: each row is
+//! one situation.
 
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use stepwell_dialects::{Source, load};
-use stepwell_kernel::event::{StepError, UndoResult, WaitKind};
+use stepwell_kernel::event::{StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, Plan, StepRef};
-use stepwell_kernel::state::{
-    ItemResult, LoopState, Phase, State, Status, StepRun, UndoStatus, Undoing, Visit, WaitState,
-};
+use stepwell_kernel::state::{FORMAT, ItemResult, Phase, State, Status, UndoStatus};
 use stepwell_kernel::time::Time;
 
 use super::chatter::Chatter;
@@ -39,39 +38,40 @@ pub(in crate::run) fn plan(names: &[&str]) -> Plan {
     Plan::new(net).unwrap()
 }
 
-pub(in crate::run) fn running(plan: &Plan) -> State {
-    let mut state = State::new("run_a", plan);
-    state.phase = Phase::Running;
-    state.started_at = Some(before(90_000));
-    state
+/// A run that has started, with the first visits of its first steps, as `change` leaves it.
+pub(in crate::run) fn running(
+    plan: &Plan,
+    visits: impl IntoIterator<Item = Json>,
+    change: impl FnOnce(&mut Json),
+) -> State {
+    let state = State::new("run_a", plan).encode();
+    let mut encoded: Json = serde_json::from_slice(&state).unwrap();
+    encoded["phase"] = json!(Phase::Running);
+    encoded["started_at"] = json!(before(90_000));
+    for (step, visit) in visits.into_iter().enumerate() {
+        encoded["steps"][step]["visits"] = json!([visit]);
+    }
+    change(&mut encoded);
+    State::decode(FORMAT, &serde_json::to_vec(&encoded).unwrap(), plan).unwrap()
 }
 
 fn before(millis: i64) -> Time {
     Time(NOW.0 - millis)
 }
 
-pub(in crate::run) fn visit(status: Status) -> Visit {
-    let mut run = StepRun::new(status, NOW);
-    (run.tries, run.execution) = (1, 1);
-    run.started_at = Some(before(4_200));
-    if status.is_terminal() {
-        run.ended_at = Some(before(1_000));
-    }
-    Visit {
-        run,
-        args: None,
-        each: None,
-    }
+/// The encoded form of a visit.
+pub(in crate::run) fn visit(status: Status) -> Json {
+    let ended = status.is_terminal().then(|| before(1_000));
+    json!({ "run": {
+        "status": status, "logical": 1, "execution": 1, "tries": 1, "visible_at": NOW,
+        "woken": false, "task": "READY_STEP", "params": 0, "compensation": "none",
+        "routed": false, "started_at": before(4_200), "ended_at": ended,
+    } })
 }
 
-fn waiting(kind: WaitKind, deadline: Option<Time>) -> Visit {
+fn waiting(kind: &WaitKind, deadline: Option<Time>) -> Json {
     let mut visit = visit(Status::Waiting);
-    visit.run.wait = Some(Box::new(WaitState {
-        kind,
-        deadline,
-        token_hash: None,
-        approvals: Vec::new(),
-    }));
+    visit["run"]["wait"] = json!({ "kind": kind, "deadline": deadline, "approvals": [] });
     visit
 }
 
@@ -136,15 +136,14 @@ fn situations() -> (Plan, State) {
         "undo",
         "rest",
     ]);
-    let mut state = running(&plan);
     let mut again = visit(Status::Running);
-    again.run.tries = 2;
-    again.run.error = Some(failure());
+    again["run"]["tries"] = json!(2);
+    again["run"]["error"] = json!(failure());
     let mut back = visit(Status::Ready);
-    back.run.visible_at = NOW.plus(11_500);
-    back.run.error = Some(failure());
+    back["run"]["visible_at"] = json!(NOW.plus(11_500));
+    back["run"]["error"] = json!(failure());
     let mut undone = visit(Status::Succeeded);
-    undone.run.compensation = UndoStatus::Running;
+    undone["run"]["compensation"] = json!(UndoStatus::Running);
     let event = WaitKind::Event {
         event_type: "order.paid".into(),
         rerun: false,
@@ -158,25 +157,21 @@ fn situations() -> (Plan, State) {
         visit(Status::Succeeded),
         again,
         back,
-        waiting(WaitKind::Approval, None),
-        waiting(event, Some(NOW.plus(62 * 60_000))),
-        waiting(WaitKind::Timer { rerun: false }, Some(NOW.plus(11_400_000))),
-        waiting(child, None),
+        waiting(&WaitKind::Approval, None),
+        waiting(&event, Some(NOW.plus(62 * 60_000))),
+        waiting(
+            &WaitKind::Timer { rerun: false },
+            Some(NOW.plus(11_400_000)),
+        ),
+        waiting(&child, None),
         undone,
     ];
-    for (step, visit) in state.steps.iter_mut().zip(visits) {
-        step.visits.push(visit);
-    }
     let at = StepRef::first(plan.numbers().nth(7).unwrap());
-    let mut run = StepRun::new(Status::Running, NOW);
-    run.tries = 1;
-    state.undoing = Some(Undoing {
-        todo: vec![at],
-        next: 0,
-        run,
-        results: Vec::<UndoResult>::new(),
-        halted: false,
-        interrupted: None,
+    let state = running(&plan, visits, |state| {
+        state["undoing"] = json!({
+            "todo": [at], "next": 0, "run": visit(Status::Running)["run"], "results": [],
+            "halted": false,
+        });
     });
     (plan, state)
 }
@@ -243,28 +238,24 @@ fn no_size_makes_a_line_wrap_or_the_drawing_too_high() {
 #[test]
 fn a_loop_has_a_bar_and_names_the_items_that_make_trouble() {
     let plan = plan(&["load", "report"]);
-    let mut state = running(&plan);
-    let items: Vec<serde_json::Value> = (0..120).map(|item| json!(item)).collect();
-    let mut each = LoopState::new(Arc::new(items), 4);
-    for (item, result) in each.results.iter_mut().enumerate().take(30) {
-        *result = Some(match item {
-            3 | 7 => ItemResult::Failed(failure()),
-            _ => ItemResult::Succeeded(None),
-        });
-    }
-    (each.failed, each.next) = (2, 34);
-    for item in 30..34 {
-        each.active.insert(item, visit(Status::Running).run);
-    }
-    let mut back = visit(Status::Ready).run;
-    back.tries = 2;
-    back.visible_at = NOW.plus(2_000);
-    back.error = Some(failure());
-    each.active.insert(31, back);
-    let mut visit = visit(Status::Looping);
-    visit.run.started_at = Some(before(10_000));
-    visit.each = Some(Box::new(each));
-    state.steps[0].visits.push(visit);
+    let result = |item| match item {
+        3 | 7 => Some(ItemResult::Failed(failure())),
+        0..30 => Some(ItemResult::Succeeded(None)),
+        _ => None,
+    };
+    let mut back = visit(Status::Ready)["run"].clone();
+    back["tries"] = json!(2);
+    back["visible_at"] = json!(NOW.plus(2_000));
+    back["error"] = json!(failure());
+    let busy = visit(Status::Running)["run"].clone();
+    let mut looping = visit(Status::Looping);
+    looping["run"]["started_at"] = json!(before(10_000));
+    looping["each"] = json!({
+        "items": (0..120).collect::<Vec<u32>>(), "window": 4, "next": 34, "failed": 2, "highest": 0,
+        "results": (0..120).map(result).collect::<Vec<_>>(),
+        "active": { "30": busy, "31": back, "32": busy, "33": busy },
+    });
+    let state = running(&plan, [looping], |_| {});
     View::of(&plan, &state).looks(110, 24, &expect![[r#"
         night  running  1 min 30 s
           ⠋ load        running   10 s  ████░░░░░░░░░░░░ 30/120, 2 failed, 4 running, 3/s, about 30 s left
@@ -291,21 +282,17 @@ fn a_child_stands_below_its_step() {
         plan(&["before", "pay", "after"]),
         plan(&["card", "receipt"]),
     );
-    let mut state = running(&outer);
-    state.steps[0].visits.push(visit(Status::Succeeded));
     let kind = WaitKind::Child {
         request_key: "run_a|pay|1".into(),
         input: Arc::new(json!({})),
         call: None,
     };
-    state.steps[1].visits.push(waiting(kind, None));
-    let mut below = running(&inner);
-    below.run_id = "run_b".into();
-    below.parent = Some(stepwell_kernel::event::Parent {
-        run_id: "run_a".into(),
-        step_id: "pay".into(),
+    let visits = [visit(Status::Succeeded), waiting(&kind, None)];
+    let state = running(&outer, visits, |_| {});
+    let below = running(&inner, [visit(Status::Running)], |state| {
+        state["run_id"] = json!("run_b");
+        state["parent"] = json!({ "run_id": "run_a", "step_id": "pay" });
     });
-    below.steps[0].visits.push(visit(Status::Running));
     let mut view = View::of(&outer, &state);
     view.below.push(Live {
         plan: &inner,
@@ -330,11 +317,8 @@ fn a_plan_that_is_higher_than_the_screen_folds_what_is_done() {
     let names: Vec<String> = (0..140).map(|number| format!("step-{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let plan = plan(&names);
-    let mut state = running(&plan);
-    for step in &mut state.steps[..122] {
-        step.visits.push(visit(Status::Succeeded));
-    }
-    state.steps[122].visits.push(visit(Status::Running));
+    let done = (0..122).map(|_| visit(Status::Succeeded));
+    let state = running(&plan, done.chain([visit(Status::Running)]), |_| {});
     View::of(&plan, &state).looks(
         60,
         8,
@@ -354,9 +338,8 @@ fn a_plan_that_is_higher_than_the_screen_folds_what_is_done() {
 #[test]
 fn the_last_lines_of_what_runs_stand_below() {
     let plan = plan(&["fetch", "store"]);
-    let mut state = running(&plan);
-    state.steps[0].visits.push(visit(Status::Succeeded));
-    state.steps[1].visits.push(visit(Status::Running));
+    let at_store = |status| running(&plan, [visit(Status::Succeeded), visit(status)], |_| {});
+    let state = at_store(Status::Running);
     let mut chatter = Chatter::default();
     chatter.hear("run_a", "fetch", "it is over, so nobody hears this");
     chatter.hear("run_b", "store", "of another run");
@@ -394,7 +377,7 @@ fn the_last_lines_of_what_runs_stand_below() {
           store | row 8\u{1b}[2J
     "#]],
     );
-    state.steps[1].visits[0] = visit(Status::Failed);
+    let state = at_store(Status::Failed);
     chatter.forget_ended(&[Live {
         plan: &plan,
         state: &state,

@@ -235,7 +235,7 @@ fn a_writer_that_lost_goes_on_from_the_log() {
         hand.drive();
         assert!(matches!(hand.answer(ticket), Some(Ok(_))));
         let (state, _) = hand.state_of(RUN);
-        assert!(state.seen_events.contains("theirs") && state.seen_events.contains("ours"));
+        assert!(state.seen_events().contains("theirs") && state.seen_events().contains("ours"));
         assert_eq!(lab.count(RUN, "EventReceived"), 2);
     });
 }
@@ -268,7 +268,7 @@ fn a_run_id_that_exists_is_refused_and_the_run_lives_on() {
             matches!(&again, Err(Error::Rejected(it)) if it.code.name() == "RUN_EXISTS"),
             "{again:?}"
         );
-        assert_eq!(hand.state_of(RUN).0.phase, Phase::Running);
+        assert_eq!(hand.state_of(RUN).0.phase(), Phase::Running);
         assert_eq!(lab.events(RUN), before);
     });
 }

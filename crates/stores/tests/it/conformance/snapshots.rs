@@ -39,7 +39,7 @@ fn a_run_that_is_read_from_its_snapshot_is_what_its_log_says() {
         let whole = replay(&plan, RUN, &lab.events(RUN));
         let mut hand = lab.hand(offers());
         let (state, _) = hand.state_of(RUN);
-        assert_eq!(state.freeze(), whole.freeze());
+        assert_eq!(state.encode(), whole.encode());
         // It goes on, and the chain of hashes holds: the next one is made of the last.
         let claim = hand.claim_as(RUN, "b", "w").unwrap().claim;
         hand.submit(RUN, super::completed(&claim)).unwrap();
@@ -71,7 +71,7 @@ fn a_snapshot_that_cannot_be_used_falls_back_to_the_log() {
         let run = lab.store.find(RUN).unwrap().unwrap();
         let whole = replay(&chain(&["a", "b"]), RUN, &lab.events(RUN));
         for (number, version, body) in [
-            (1, stepwell_kernel::state::FORMAT + 1, whole.freeze()),
+            (1, stepwell_kernel::state::FORMAT + 1, whole.encode()),
             (2, stepwell_kernel::state::FORMAT, b"not a state".to_vec()),
         ] {
             let stored = lab.store.load(run).unwrap().unwrap();
@@ -91,7 +91,7 @@ fn a_snapshot_that_cannot_be_used_falls_back_to_the_log() {
             assert!(after.snapshot.unwrap().seq > stored.snapshot.unwrap().seq);
             let mut hand = lab.hand(offers());
             let whole = replay(&chain(&["a", "b"]), RUN, &lab.events(RUN));
-            assert_eq!(hand.state_of(RUN).0.freeze(), whole.freeze());
+            assert_eq!(hand.state_of(RUN).0.encode(), whole.encode());
             hand.submit(
                 RUN,
                 event(&format!("t{number}"), "tick", serde_json::json!({})),

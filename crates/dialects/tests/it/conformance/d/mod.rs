@@ -296,7 +296,7 @@ fn d8_a_rejection_returns_to_executing_fails_the_gate_and_applies_its_on_failure
         path(&aborted),
         "idle queued executing blocked executing failed"
     );
-    let error = aborted.state.error.clone().unwrap();
+    let error = aborted.state.error().cloned().unwrap();
     assert_eq!(error.class, ErrorClass::Rejected);
 
     let mut rolled_back = gated("compensate");
@@ -419,7 +419,7 @@ fn compensate_beats_abort_when_both_fail() {
     sim.run_everything();
     assert_eq!(words(&sim), ("completed", Some("rollback")));
     // The first cause is still the one that is told.
-    let error = sim.state.error.clone().unwrap();
+    let error = sim.state.error().cloned().unwrap();
     assert_eq!(error.message, "b: it broke");
 }
 

@@ -42,7 +42,7 @@ fn d20_the_workflow_timeout_wins_over_the_steps_and_follows_the_failure_policy()
         let sim = timed(policy);
         assert_eq!(path(&sim), "idle queued executing failed", "{policy}");
         assert_eq!(undone(&sim), [""; 0]);
-        assert_eq!(sim.state.error.as_ref().unwrap().code, "RUN_TIMEOUT");
+        assert_eq!(sim.state.error().unwrap().code, "RUN_TIMEOUT");
         assert_eq!(word(&sim, "b"), "skipped");
     }
     let mut sim = timed("compensate");
@@ -74,7 +74,7 @@ fn d21_time_in_blocked_counts_against_the_workflow_timeout() {
     );
     sim.advance_to_next_timer().unwrap();
     assert_eq!(path(&sim), "idle queued executing blocked failed");
-    assert_eq!(sim.state.error.as_ref().unwrap().code, "RUN_TIMEOUT");
+    assert_eq!(sim.state.error().unwrap().code, "RUN_TIMEOUT");
 }
 
 // also proves: D23
@@ -139,7 +139,7 @@ fn d25_a_failed_compensation_ends_failed_and_stops_the_rest() {
     assert_eq!(words(&sim), ("failed", Some("partial")));
     assert_eq!(path(&sim), "idle queued executing compensating failed");
     assert_eq!(undone(&sim), ["b"]);
-    let outcomes: Vec<_> = sim.state.undos.iter().map(|it| it.outcome).collect();
+    let outcomes: Vec<_> = sim.state.undos().iter().map(|it| it.outcome).collect();
     assert_eq!(outcomes, [UndoOutcome::Failed, UndoOutcome::NotRun]);
     assert_eq!(sim.count("CompensationStarted"), 1);
 }
@@ -168,7 +168,7 @@ fn d26_a_compensation_that_a_crash_interrupted_runs_again_under_the_same_key() {
     sim.run_everything();
     assert_eq!(words(&sim), ("completed", Some("rollback")));
     assert_eq!(undone(&sim), ["b", "b", "a"]);
-    let executions: Vec<_> = sim.state.undos.iter().map(|it| it.executions).collect();
+    let executions: Vec<_> = sim.state.undos().iter().map(|it| it.executions).collect();
     assert_eq!(executions, [2, 1]);
 }
 

@@ -49,7 +49,7 @@ fn a_child_is_asked_for_under_one_key_an_attempt_without_a_lease() {
         started(&mut sim),
         [("run_sim|call|1|1".to_owned(), input.clone())]
     );
-    assert!(sim.ready().is_empty() && sim.step("call").lease.is_none());
+    assert!(sim.ready().is_empty() && sim.step("call").lease().is_none());
     // A crash loses the effect; the key is in the log.
     sim.crash();
     let call = sim.at("call");

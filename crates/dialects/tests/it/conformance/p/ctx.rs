@@ -169,10 +169,7 @@ fn a_dead_worker_loses_its_lease_and_the_step_run_starts_again_five_times_in_all
     keys.dedup();
     assert_eq!(keys.len(), 1);
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-    assert_eq!(
-        sim.state.error.as_ref().unwrap().class,
-        ErrorClass::LeaseLost
-    );
+    assert_eq!(sim.state.error().unwrap().class, ErrorClass::LeaseLost);
     // What a worker reports as failed is its own task policy's last word.
     let mut told = started("workflow:\n- step: a\n  tool: {kind: noop}\n");
     told.claim("a").unwrap();

@@ -134,7 +134,7 @@ fn the_final_step_does_not_run_after_a_cancel_or_a_timeout() {
     late.run("fork").unwrap();
     late.advance_to_next_timer().unwrap();
     assert_eq!(words(&late), ("failed", None));
-    assert_eq!(late.state.error.as_ref().unwrap().code, "RUN_TIMEOUT");
+    assert_eq!(late.state.error().unwrap().code, "RUN_TIMEOUT");
     assert_eq!(late.status("last"), None);
 }
 
@@ -367,7 +367,7 @@ fn p29_a_failure_is_handled_only_by_a_guard_that_looks_at_it() {
             assert_eq!(words(&sim), (word, None), "{guard} {policy}");
         }
         let failed = failed_through(guard, "");
-        let error = &failed.state.failures[0].error;
+        let error = failed.state.failures()[0].error();
         assert_eq!(error.code, "EXTERNAL");
     }
     for guard in [
@@ -404,14 +404,14 @@ workflow:
     );
     let mut sim = started(&body);
     sim.run("fork").unwrap();
-    assert_eq!(sim.state.stalled, None, "l can still run");
+    assert_eq!(sim.state.stalled(), None, "l can still run");
     sim.advance(1_000).run("l").unwrap();
     assert_eq!(words(&sim), ("running", Some("stalled")));
     let stuck = [
         "r is not admitted: its rules read ctx.go",
         "j waits for a token from r",
     ];
-    assert_eq!(sim.state.stalled.clone().unwrap(), stuck);
+    assert_eq!(sim.state.stalled().unwrap(), stuck);
     assert_eq!(next_wake(&sim.state), Some(START.plus(3_601_000)));
     sim.advance(10_000);
     sim.patch_ctx(json!({ "unrelated": 1 })).unwrap();
@@ -421,7 +421,7 @@ workflow:
     expired.run("l").unwrap();
     expired.advance_to_next_timer().unwrap();
     assert_eq!(expired.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-    let error = expired.state.error.clone().unwrap();
+    let error = expired.state.error().cloned().unwrap();
     assert_eq!(error.code, "STALL_TIMEOUT");
     assert!(stuck.iter().all(|stuck| error.message.contains(stuck)));
 

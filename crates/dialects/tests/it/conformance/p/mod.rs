@@ -39,7 +39,7 @@ pub(super) fn claimed(sim: &mut Sim, step: &str) -> Claimed {
 /// What a step's token carries.
 fn args(sim: &Sim, step: &str) -> Json {
     let visit = sim.state.visit(sim.at(step)).expect("a token came");
-    visit.args.as_deref().cloned().unwrap_or_default()
+    visit.args().map(|it| Json::clone(it)).unwrap_or_default()
 }
 
 /// Claims a step and completes it with these patches of ctx.
@@ -52,7 +52,7 @@ fn run_patching(sim: &mut Sim, step: &str, ctx: Json) {
 }
 
 fn ctx(sim: &Sim) -> Json {
-    let entries = sim.state.ctx.iter();
+    let entries = sim.state.ctx().iter();
     entries
         .map(|(key, value)| (key.clone(), Json::clone(value)))
         .collect::<serde_json::Map<_, _>>()

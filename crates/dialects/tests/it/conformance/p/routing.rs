@@ -17,7 +17,7 @@ use crate::support::{Sim, code};
 fn p3_a_start_puts_one_token_on_the_first_step() {
     let mut sim = started("workflow:\n- step: b\n- step: a\n  next: b\n");
     assert_eq!(sim.ready(), ["b"]);
-    assert_eq!(sim.state.tally.active(), 1);
+    assert_eq!(sim.state.tally().active(), 1);
     sim.run("b").unwrap();
     // b has no next: its branch, and with it the run, is over. a was never entered.
     assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
@@ -141,7 +141,7 @@ fn p6_a_denied_token_keeps_the_run_open_and_is_named_with_what_it_waits_for() {
     let mut sim = guarded(GATE);
     sim.run("a").unwrap();
     assert_eq!(sim.outcome(), None);
-    let stuck = sim.state.stalled.clone().unwrap();
+    let stuck = sim.state.stalled().unwrap();
     assert_eq!(stuck, ["b is not admitted: its rules read ctx.go"]);
     let b = sim.at("b");
     let sources = wake_sources(&sim.plan, &sim.state);
@@ -312,7 +312,7 @@ workflow:
     assert_eq!(loud.outcome(), None, "the other branch finishes first");
     loud.run("other").unwrap();
     assert_eq!(loud.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-    let error = loud.state.error.clone().unwrap();
+    let error = loud.state.error().cloned().unwrap();
     assert_eq!(error.code, "NO_NEXT_MATCHED");
     assert!(error.message.starts_with("a: "), "{error:?}");
     // A leaf is not a step whose arcs all said no.
@@ -323,6 +323,6 @@ workflow:
     fast.run("fork").unwrap();
     fast.run("a").unwrap();
     assert_eq!(fast.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-    assert_eq!(fast.state.error.clone().unwrap().code, "NO_NEXT_MATCHED");
+    assert_eq!(fast.state.error().cloned().unwrap().code, "NO_NEXT_MATCHED");
     assert_eq!(fast.status("other"), Some(Status::Cancelled));
 }

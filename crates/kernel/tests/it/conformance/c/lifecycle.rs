@@ -43,7 +43,7 @@ fn c11_a_run_without_an_approver_is_approved_when_it_starts() {
     let mut sim = Sim::new(tasks(&["a"]));
     sim.create().unwrap();
     sim.enqueue().unwrap();
-    assert!(!sim.state.approved);
+    assert!(!sim.state.approved());
     sim.start_run().unwrap();
     expect![[r#"
         RunCreated
@@ -75,7 +75,7 @@ fn a_run_with_a_start_time_does_not_start_before_it() {
     let mut sim = Sim::new(tasks(&["a"]));
     let after = sim.env.now.plus(5_000);
     sim.send(Command::CreateRun {
-        run_id: sim.state.run_id.clone(),
+        run_id: sim.state.run_id().to_owned(),
         params: json!({}),
         context: sim.context.clone(),
         parent: None,
@@ -155,7 +155,7 @@ fn c8_an_engine_retry_keeps_the_keys_and_leaves_evidence() {
     assert_eq!((first.logical, last.logical), (1, 1));
     assert_eq!((first.claim.execution, last.claim.execution), (1, 4));
     // The canonical events have the contract's key of attempt 1, whatever the execution was.
-    let run_id = sim.state.run_id.clone();
+    let run_id = sim.state.run_id().to_owned();
     for kind in ["StepStarted", "StepCompleted"] {
         let event = sim
             .events()
@@ -189,9 +189,9 @@ fn c9_only_retry_step_raises_the_logical_attempt() {
     sim.claim("a").unwrap();
     sim.expire_lease("a").unwrap();
     assert_eq!(sim.status("a"), Some(Status::Held));
-    assert_eq!((sim.step("a").logical, sim.step("a").execution), (1, 2));
+    assert_eq!((sim.step("a").logical(), sim.step("a").execution()), (1, 2));
     sim.signal("RETRY_STEP", json!({ "stepId": "a" })).unwrap();
-    assert_eq!((sim.step("a").logical, sim.step("a").execution), (2, 2));
+    assert_eq!((sim.step("a").logical(), sim.step("a").execution()), (2, 2));
     // A new logical attempt has all its executions, and the fence goes on counting.
     sim.run_failing("a", ErrorClass::Transient).unwrap();
     assert_eq!(sim.status("a"), Some(Status::Ready));

@@ -67,5 +67,5 @@ pub(crate) fn looped(name: &str, items: u32, at_a_time: u32) -> Step {
 
 /// The kinds of the armed timers, earliest first.
 fn timers(sim: &Sim) -> Vec<TimerKind> {
-    sim.state.timers.iter().map(|(_, id)| id.kind).collect()
+    sim.state.timers().iter().map(|(_, id)| id.kind).collect()
 }

@@ -29,7 +29,7 @@ fn dispatched(sim: &mut Sim) -> Vec<String> {
 fn paused(sim: &mut Sim) -> u64 {
     sim.pause().unwrap();
     sim.take_effects();
-    sim.state.seq + 1
+    sim.state.seq() + 1
 }
 
 /// A timer that is due while the run is paused does nothing yet.
@@ -37,14 +37,14 @@ fn paused(sim: &mut Sim) -> u64 {
 fn overdue(sim: &mut Sim, kind: TimerKind) {
     let (due, id) = sim
         .state
-        .timers
+        .timers()
         .iter()
         .find(|(_, id)| id.kind == kind)
         .unwrap();
     sim.env.now = sim.env.now.max(due);
-    let seq = sim.state.seq;
+    let seq = sim.state.seq();
     assert_eq!(code(sim.send(Command::FireTimer(id))), Code::RunPaused);
-    assert_eq!(sim.state.seq, seq);
+    assert_eq!(sim.state.seq(), seq);
     let wake = next_wake(&sim.state);
     assert_ne!(wake, Some(due), "a paused run is not woken for it");
 }
@@ -59,13 +59,13 @@ fn c39_pause_stops_scheduling_and_lets_work_in_flight_go_on() {
     sim.take_effects();
     sim.pause().unwrap();
     assert!(sim.state.is_draining());
-    assert_eq!(sim.state.tally.running, 1, "in flight means leased");
+    assert_eq!(sim.state.tally().running(), 1, "in flight means leased");
     assert_eq!(code(sim.claim("b")), Code::RunPaused);
     // The worker goes on and its result counts; what it makes possible is not offered.
     sim.complete_with("a", json!({ "rows": 1 })).unwrap();
     assert_eq!(sim.status("a"), Some(Status::Succeeded));
-    assert!(!sim.state.is_draining() && sim.state.pause.is_some());
-    assert_eq!(sim.state.tally.running, 0);
+    assert!(!sim.state.is_draining() && sim.state.pause().is_some());
+    assert_eq!(sim.state.tally().running(), 0);
     assert_eq!(code(sim.claim("c")), Code::RunPaused);
     assert_eq!(dispatched(&mut sim), Vec::<String>::new());
     sim.resume().unwrap();
@@ -135,10 +135,14 @@ fn c40_a_drain_that_takes_too_long_raises_an_alert_and_can_be_resumed() {
         })
         .collect();
     assert_eq!(alerts, [("PAUSE_DRAIN_TIMEOUT", Priority::P2)]);
-    assert!(sim.state.pause.is_some_and(|pause| pause.drain_timed_out));
+    assert!(
+        sim.state
+            .pause()
+            .is_some_and(|pause| pause.drain_timed_out())
+    );
     assert!(sim.state.is_draining(), "the work is still in flight");
     sim.resume().unwrap();
-    assert_eq!(sim.state.pause, None);
+    assert_eq!(sim.state.pause(), None);
 }
 
 #[test]
@@ -160,7 +164,10 @@ fn c41_a_completion_after_the_drain_timeout_is_applied() {
     .unwrap();
     assert_eq!(sim.status("a"), Some(Status::Succeeded));
     assert_eq!(
-        sim.state.ctx.get("rows").map(|rows| rows.as_ref().clone()),
+        sim.state
+            .ctx()
+            .get("rows")
+            .map(|rows| rows.as_ref().clone()),
         Some(json!(7))
     );
     sim.resume().unwrap();
@@ -341,7 +348,7 @@ fn an_attempt_that_is_overdue_ends_at_resume() {
     let seq = paused(&mut sim);
     overdue(&mut sim, TimerKind::Attempt);
     sim.resume().unwrap();
-    let error = sim.step("a").error.clone().unwrap();
+    let error = sim.step("a").error().cloned().unwrap();
     assert_eq!(
         (error.class, error.code.as_str()),
         (ErrorClass::Timeout, "TIMEOUT")
@@ -383,7 +390,7 @@ fn a_wait_that_is_overdue_ends_at_resume() {
         sim.resume().unwrap();
         assert_eq!(sim.status("a"), Some(Status::Failed));
         assert_eq!(
-            sim.step("a").error.clone().unwrap().class,
+            sim.step("a").error().cloned().unwrap().class,
             ErrorClass::Timeout
         );
     }
@@ -440,7 +447,7 @@ fn a_wait_that_runs_out_in_a_pause_is_offered_to_a_worker_after_it() {
         if wait_in_pause {
             wait(&mut sim);
         }
-        let deadline = sim.step("a").wait.as_ref().unwrap().deadline.unwrap();
+        let deadline = sim.step("a").wait().unwrap().deadline().unwrap();
         sim.advance(2_000);
         assert_eq!(code(sim.claim("a")), Code::RunPaused);
         assert_eq!(dispatched(&mut sim), Vec::<String>::new());
@@ -564,7 +571,7 @@ fn a_patch_of_a_result_in_a_pause_is_recorded_with_the_result() {
     paused(&mut sim);
     sim.complete_with("a", json!({ "go": true })).unwrap();
     assert_eq!(
-        sim.state.ctx.get("go").map(|go| go.as_ref().clone()),
+        sim.state.ctx().get("go").map(|go| go.as_ref().clone()),
         Some(json!(true))
     );
     sim.resume().unwrap();

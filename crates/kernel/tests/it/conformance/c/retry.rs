@@ -55,7 +55,7 @@ fn c49_a_held_step_that_is_retried_lets_its_dependents_run() {
     assert_eq!(sim.status("b"), Some(Status::Held));
     assert_eq!(sim.status("d"), None, "dependents stay pending");
     assert!(sim.outcome().is_none());
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     retry_step(&mut sim, "b").unwrap();
     assert_eq!(timers(&sim), [], "the hold is over");
     sim.run("b").unwrap();
@@ -84,7 +84,7 @@ fn a_hold_that_nobody_answers_fails_the_run_and_skips_dependents_just_before() {
     sim.run("c").unwrap();
     let (due, id) = sim.next_timer().unwrap();
     assert_eq!((id.kind, due), (TimerKind::Hold, sim.env.now.plus(10_000)));
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     sim.advance_to_next_timer().unwrap();
     expect![[r#"
         RunStopping
@@ -95,7 +95,7 @@ fn a_hold_that_nobody_answers_fails_the_run_and_skips_dependents_just_before() {
     assert!(
         matches!(sim.last(), Some(Body::RunFailed { error, .. }) if error.message == "b: it broke")
     );
-    assert_eq!(sim.step("d").skip, Some(SkipReason::DependencyFailed));
+    assert_eq!(sim.step("d").skip(), Some(SkipReason::DependencyFailed));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn retry_step_while_the_run_stops_or_undoes_is_refused() {
 fn c48_a_pending_step_is_skipped_and_its_dependents_go_on() {
     // Not reached, reached, backing off and never started.
     let mut sim = Sim::started(tasks(&["a", "b", "c"]));
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     skip_step(&mut sim, "b").unwrap();
     assert_eq!(sim.ready(), ["a", "c"]);
     skip_step(&mut sim, "a").unwrap();
@@ -182,7 +182,7 @@ fn c48_a_started_step_ends_as_failed_and_its_next_attempt_is_skipped() {
             _ => {}
         }
         sim.take_effects();
-        let seq = sim.state.seq + 1;
+        let seq = sim.state.seq() + 1;
         skip_step(&mut sim, "a").unwrap();
         let mut attempts = Vec::new();
         for event in sim.events().iter().filter(|event| event.seq >= seq) {
@@ -285,7 +285,7 @@ fn an_operators_skip_satisfies_every_join() {
 fn skipping_a_loop_ends_its_items() {
     let mut sim = Sim::started(chain(vec![looped("a", 3, 2), task("b")]));
     sim.claim("a[0]").unwrap();
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     skip_step(&mut sim, "a").unwrap();
     expect![[r#"
         SignalAccepted
@@ -385,8 +385,11 @@ fn a_retried_step_starts_from_nothing() {
     assert_eq!(sim.status("a"), Some(Status::Held));
     retry_step(&mut sim, "a").unwrap();
     let run = sim.step("a");
-    assert_eq!((run.status, run.logical, run.tries), (Status::Ready, 2, 0));
-    assert!(!run.has_started() && run.lease.is_none() && run.timer.is_none());
+    assert_eq!(
+        (run.status(), run.logical(), run.tries()),
+        (Status::Ready, 2, 0)
+    );
+    assert!(!run.has_started() && run.lease().is_none() && run.timer().is_none());
     // A late result of the attempt before is of an execution that is over.
     assert_eq!(code(sim.complete("a")), Code::StepNotRunning);
     sim.run("a").unwrap();

@@ -222,7 +222,7 @@ fn c46_a_signal_is_validated_then_authorised_then_recorded_then_applied() {
     for phase in PHASES {
         let mut sim = in_phase(phase);
         let ended = sim.phase().is_ended();
-        let (phase_before, pause) = (sim.phase(), sim.state.pause);
+        let (phase_before, pause) = (sim.phase(), sim.state.pause());
         let stranger = Actor {
             tenant: Some("elsewhere".into()),
             ..actor("stranger", Role::Viewer)
@@ -265,7 +265,7 @@ fn c46_a_signal_is_validated_then_authorised_then_recorded_then_applied() {
         let nothing = sim.signal_as("x", "REWIND", json!({}), None, stranger);
         assert_eq!(refused(nothing), Code::SignalNotFound, "{phase}");
         assert_eq!(
-            (sim.phase(), sim.state.pause),
+            (sim.phase(), sim.state.pause()),
             (phase_before, pause),
             "{phase}"
         );
@@ -275,7 +275,7 @@ fn c46_a_signal_is_validated_then_authorised_then_recorded_then_applied() {
 #[test]
 fn c46_status_changes_only_by_the_event_that_the_signal_causes() {
     let mut sim = in_phase("running");
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     sim.pause().unwrap();
     sim.resume().unwrap();
     sim.signal("EMERGENCY_STOP", json!({})).unwrap();
@@ -335,7 +335,7 @@ fn a_signal_of_the_runs_own_tenant_is_taken() {
         send(&mut sim, "s", SignalKind::Pause, ours),
         Ok(Reply::Done)
     );
-    assert!(sim.state.pause.is_some());
+    assert!(sim.state.pause().is_some());
 }
 
 #[test]
@@ -638,7 +638,7 @@ fn c49_retry_run_asks_for_a_new_run_and_leaves_the_old_one_alone() {
         again(&mut sim, "signal-2").unwrap(),
         Reply::RetryRun { request_key }
     );
-    assert_eq!(sim.phase(), before.phase);
+    assert_eq!(sim.phase(), before.phase());
     assert!(matches!(sim.phase(), Phase::Ended(_)));
     assert_eq!(sim.status("b"), Some(Status::Failed));
 }

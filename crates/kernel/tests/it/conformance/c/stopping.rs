@@ -69,7 +69,7 @@ fn everything_open() -> Sim {
 fn a_cancel_ends_what_is_idle_and_awaits_what_is_not() {
     let mut sim = everything_open();
     let token = sim.token("person");
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     sim.cancel().unwrap();
     expect![[r#"
         RunStopping
@@ -105,7 +105,7 @@ fn a_cancel_ends_what_is_idle_and_awaits_what_is_not() {
     assert_eq!(code(late), Code::StepNotWaiting);
     assert_eq!(code(sim.claim("ready")), Code::RunStopping);
     // Each of the three ends in its own way; the last of them ends the run.
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     sim.complete("leased").unwrap();
     sim.expire_lease("each[1]").unwrap();
     assert_eq!(sim.outcome(), None, "the child is awaited");
@@ -183,7 +183,7 @@ fn a_cancel_in_each_phase_ends_the_run_cancelled() {
         let mut sim = Sim::started(plan);
         sim.run("a").unwrap();
         sim.run("b").unwrap();
-        assert!(sim.state.stalled.is_some());
+        assert!(sim.state.stalled().is_some());
         sim
     };
     for (name, mut sim) in [("finalizing", finalizing()), ("stalled", stalled())] {
@@ -321,7 +321,7 @@ fn undoing() -> Sim {
 }
 
 fn undos(sim: &Sim) -> Vec<(String, UndoOutcome)> {
-    let results = sim.state.undos.iter();
+    let results = sim.state.undos().iter();
     results
         .map(|undo| (sim.plan.step_id(undo.step), undo.outcome))
         .collect()
@@ -418,7 +418,7 @@ fn c50_a_forced_emergency_stop_waits_for_no_worker() {
     sim.claim("a").unwrap();
     sim.claim("each[0]").unwrap();
     let late = sim.claim_on("a");
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     sim.take_effects();
     sim.signal("EMERGENCY_STOP", json!({ "forceKill": true }))
         .unwrap();
@@ -452,7 +452,7 @@ fn an_emergency_stop_beats_whatever_the_run_was_stopping_for() {
             .unwrap();
         if !force {
             assert!(matches!(
-                sim.state.stop.as_ref().map(|stop| &stop.cause),
+                sim.state.stop().map(|stop| stop.cause()),
                 Some(StopCause::Emergency { .. })
             ));
             sim.complete("one").unwrap();
@@ -490,7 +490,7 @@ fn a_forced_emergency_stop_during_undoing_gives_up_the_undo_in_flight() {
     let mut sim = undoing();
     sim.claim_undo("b").unwrap();
     sim.take_effects();
-    let seq = sim.state.seq + 1;
+    let seq = sim.state.seq() + 1;
     sim.signal("EMERGENCY_STOP", json!({ "forceKill": true }))
         .unwrap();
     expect![[r#"

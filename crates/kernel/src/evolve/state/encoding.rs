@@ -1,25 +1,25 @@
-//! A state written down, so that the log before it need not be read. It is a shortcut, never the truth:
-//! what cannot be read is left aside and the log is folded instead.
+//! A state as bytes, so that the log before it need not be read. The bytes are a shortcut, never the
+//! truth: bytes that cannot be decoded are ignored and the log is folded instead.
 
 use super::State;
 use crate::plan::Plan;
 
-/// Which program can read a frozen state. Raise it with every change of what `State` holds or of how that
-/// is written; states of another format are ignored.
+/// The number of the encoding. Raise it with every change of what `State` holds or of how that is
+/// written; bytes with another number are ignored.
 pub const FORMAT: i32 = 1;
 
 impl State {
-    /// The state as bytes that `thaw` of the same format reads back exactly.
+    /// The state as bytes that `decode` of the same format reads back exactly.
     #[must_use]
-    pub fn freeze(&self) -> Vec<u8> {
-        // Every key is a text or a number, so there is a JSON form; no bytes are never thawed.
+    pub fn encode(&self) -> Vec<u8> {
+        // Every key is a text or a number, so there is a JSON form; empty bytes are never decoded.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads a frozen state of a run of this plan. Nothing if it is of another format, cannot be read or
-    /// is of another plan's size.
+    /// Reads an encoded state of a run of this plan. `None` if the bytes have another format, cannot be
+    /// read, or belong to a plan of another size.
     #[must_use]
-    pub fn thaw(version: i32, bytes: &[u8], plan: &Plan) -> Option<State> {
+    pub fn decode(version: i32, bytes: &[u8], plan: &Plan) -> Option<State> {
         if version != FORMAT {
             return None;
         }

@@ -1,4 +1,4 @@
-//! States that were written down: the format has a number, and cannot change without it.
+//! Encoded states: the format has a number, and cannot change without it.
 
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ use stepwell_kernel::state::{Due, FORMAT, ItemResult, Phase, State, Status, Undo
 use crate::golden::{histories, plan, records};
 use crate::support::{net, task, tasks};
 
-const WHAT_TO_DO: &str = "the form of a frozen state has changed: raise FORMAT in \
-    crates/kernel/src/state/frozen.rs, run this test with UPDATE_EXPECT=1, and commit the new file of \
+const WHAT_TO_DO: &str = "the form of an encoded state has changed: raise FORMAT in \
+    crates/kernel/src/evolve/state/encoding.rs, run this test with UPDATE_EXPECT=1, and commit the new file of \
     fixtures/states beside the old one";
 
 fn file() -> PathBuf {
@@ -37,7 +37,7 @@ fn states_of_today() -> String {
             evolve(&plan, &mut state, event, &mut Vec::new());
             if index == events.len() / 2 || index + 2 == events.len() {
                 let history = folder.file_name().unwrap().to_str().unwrap();
-                let state = String::from_utf8(state.freeze()).unwrap();
+                let state = String::from_utf8(state.encode()).unwrap();
                 lines.push_str(&format!("{history} {state}\n"));
             }
         }
@@ -58,9 +58,9 @@ fn a_format_never_changes_under_its_number() {
         let (history, text) = line.split_once(' ').expect("a history and a state");
         let folder = histories().into_iter().find(|it| it.ends_with(history));
         let plan = plan(&folder.expect("the history"));
-        let state = State::thaw(FORMAT, text.as_bytes(), &plan);
+        let state = State::decode(FORMAT, text.as_bytes(), &plan);
         let state = state.unwrap_or_else(|| panic!("{history} cannot be read: {WHAT_TO_DO}"));
-        let again = String::from_utf8(state.freeze()).unwrap();
+        let again = String::from_utf8(state.encode()).unwrap();
         assert!(again == text, "{WHAT_TO_DO}\n  was {text}\n  is  {again}");
     }
 }
@@ -137,16 +137,16 @@ fn the_words_of_the_format_are_these() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_thawed() {
+fn bytes_that_do_not_fit_are_not_decoded() {
     let here = Plan::new(tasks(&["a", "b"])).unwrap();
     let state = State::new("run_1", &here);
-    let bytes = state.freeze();
-    assert_eq!(State::thaw(FORMAT, &bytes, &here), Some(state));
-    assert_eq!(State::thaw(FORMAT + 1, &bytes, &here), None);
-    assert_eq!(State::thaw(FORMAT, &bytes[1..], &here), None);
-    assert_eq!(State::thaw(FORMAT, b"", &here), None);
+    let bytes = state.encode();
+    assert_eq!(State::decode(FORMAT, &bytes, &here), Some(state));
+    assert_eq!(State::decode(FORMAT + 1, &bytes, &here), None);
+    assert_eq!(State::decode(FORMAT, &bytes[1..], &here), None);
+    assert_eq!(State::decode(FORMAT, b"", &here), None);
     let more_steps = Plan::new(tasks(&["a", "b", "c"])).unwrap();
-    assert_eq!(State::thaw(FORMAT, &bytes, &more_steps), None);
+    assert_eq!(State::decode(FORMAT, &bytes, &more_steps), None);
     let fewer_edges = Plan::new(net(vec![task("a"), task("b")], &[])).unwrap();
-    assert_eq!(State::thaw(FORMAT, &bytes, &fewer_edges), None);
+    assert_eq!(State::decode(FORMAT, &bytes, &fewer_edges), None);
 }

@@ -1,54 +1,67 @@
-//! How many step-runs are in which condition, kept up to date so that no question about the run as a
-//! whole has to look at every step.
+//! How many step-runs are in which status, kept up to date so that no question about the run as a whole
+//! has to look at every step.
 
 use serde::{Deserialize, Serialize};
 
+use super::evolved::evolved;
 use super::step_run::{Status, StepRun};
 
-/// Counts of open step-runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
-    /// The engine must act.
-    pub arrived: u32,
-    /// Tokens that may not enter.
-    pub denied: u32,
-    /// Can be claimed and have never run.
-    pub ready: u32,
-    /// Can be claimed (perhaps later) and have run before.
-    pub again: u32,
-    /// A worker has them: these are in flight.
-    pub running: u32,
-    /// Wait for a person or an event.
-    pub waits_outside: u32,
-    /// Wait for time.
-    pub waits_time: u32,
-    /// Wait for a child.
-    pub waits_child: u32,
-    /// Their items run.
-    pub looping: u32,
-    /// Wait for an operator.
-    pub held: u32,
-    /// Joins that have some of their tokens but not all.
-    pub starved: u32,
-    /// Step-runs that ended well, for the summary.
-    pub succeeded: u32,
-    /// Step-runs that failed for good.
-    pub failed: u32,
-    /// Step-runs that were skipped.
-    pub skipped: u32,
+evolved! {
+    /// Counts of step-runs by status.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Tally {
+        /// Step-runs that the engine itself must act on.
+        arrived: u32 => copy,
+        /// Tokens that may not enter.
+        denied: u32 => copy,
+        /// Step-runs that can be claimed and have never run.
+        ready: u32 => copy,
+        /// Step-runs that can be claimed (perhaps later) and have run before.
+        again: u32 => copy,
+        /// Step-runs that a worker has: these are in flight.
+        running: u32 => copy,
+        /// Step-runs that wait for a person or an event.
+        waits_outside: u32 => copy,
+        /// Step-runs that wait for time.
+        waits_time: u32 => copy,
+        /// Step-runs that wait for a child run.
+        waits_child: u32 => copy,
+        /// Step-runs whose items run.
+        looping: u32 => copy,
+        /// Failed step-runs that wait for an operator.
+        held: u32 => copy,
+        /// Joins that have some of their tokens but not all.
+        starved: u32 => copy,
+        /// Step-runs that succeeded, for the summary of the run.
+        succeeded: u32 => copy,
+        /// Step-runs that failed for good.
+        failed: u32 => copy,
+        /// Step-runs that were skipped.
+        skipped: u32 => copy,
+    }
 }
 
 impl Tally {
-    /// Counts a step-run in.
-    pub fn enter(&mut self, run: &StepRun) {
+    /// The counts of these step-runs. Joins that starve are counted apart.
+    #[must_use]
+    pub fn of<'a>(runs: impl IntoIterator<Item = &'a StepRun>) -> Tally {
+        let mut tally = Tally::default();
+        runs.into_iter().for_each(|run| tally.enter(run));
+        tally
+    }
+
+    /// Adds a step-run to the count of its status.
+    pub(in crate::evolve) fn enter(&mut self, run: &StepRun) {
         if let Some(count) = self.slot(run) {
             *count += 1;
         }
     }
 
-    /// Counts a step-run out, before it changes.
-    pub fn leave(&mut self, run: &StepRun) {
+    /// Takes a step-run out of the count of its status, before the step-run changes.
+    pub(in crate::evolve) fn leave(&mut self, run: &StepRun) {
         if let Some(count) = self.slot(run) {
+            // Every step-run was counted when it appeared, so no count goes below zero.
+            debug_assert!(*count > 0, "a step-run leaves a count of zero");
             *count = count.saturating_sub(1);
         }
     }

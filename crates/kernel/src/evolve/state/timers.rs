@@ -1,5 +1,5 @@
-//! Timers as a value: what is due when. Nothing sleeps here; the engine reads the earliest and sends
-//! `FireTimer`.
+//! Timers as a value: which timer is due when. Nothing sleeps here; the engine reads the earliest timer
+//! and sends `FireTimer`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,23 +12,23 @@ use crate::time::Time;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timers {
     armed: BTreeSet<(Time, TimerId)>,
-    /// The run's own, of which there is at most one a kind.
+    /// The timers of the run itself; there is at most one of each kind.
     own: BTreeMap<TimerKind, (Time, TimerId)>,
 }
 
 impl Timers {
     /// Arms a step-run's timer; the step-run remembers it.
-    pub fn arm(&mut self, due: Time, id: TimerId) {
+    pub(in crate::evolve) fn arm(&mut self, due: Time, id: TimerId) {
         self.armed.insert((due, id));
     }
 
     /// Disarms a step-run's timer.
-    pub fn disarm(&mut self, due: Time, id: TimerId) {
+    pub(in crate::evolve) fn disarm(&mut self, due: Time, id: TimerId) {
         self.armed.remove(&(due, id));
     }
 
-    /// Arms the run's own timer of a kind, instead of the one before.
-    pub fn arm_own(&mut self, kind: TimerKind, due: Time, armed: u64) {
+    /// Arms the run's own timer of a kind; it replaces an earlier one of this kind.
+    pub(in crate::evolve) fn arm_own(&mut self, kind: TimerKind, due: Time, armed: u64) {
         self.disarm_own(kind);
         let id = TimerId {
             kind,
@@ -40,31 +40,31 @@ impl Timers {
     }
 
     /// Disarms the run's own timer of a kind.
-    pub fn disarm_own(&mut self, kind: TimerKind) {
+    pub(in crate::evolve) fn disarm_own(&mut self, kind: TimerKind) {
         if let Some(entry) = self.own.remove(&kind) {
             self.armed.remove(&entry);
         }
     }
 
-    /// Disarms everything.
-    pub fn clear(&mut self) {
+    /// Disarms all timers.
+    pub(in crate::evolve) fn clear(&mut self) {
         self.armed.clear();
         self.own.clear();
     }
 
-    /// The run's own timer of a kind.
+    /// The run's own timer of this kind, if it is armed.
     #[must_use]
     pub fn own(&self, kind: TimerKind) -> Option<(Time, TimerId)> {
         self.own.get(&kind).copied()
     }
 
-    /// The earliest.
+    /// The timer that is due first.
     #[must_use]
     pub fn next(&self) -> Option<(Time, TimerId)> {
         self.armed.first().copied()
     }
 
-    /// All, earliest first.
+    /// All armed timers, the earliest first.
     pub fn iter(&self) -> impl Iterator<Item = (Time, TimerId)> {
         self.armed.iter().copied()
     }

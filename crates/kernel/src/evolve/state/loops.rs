@@ -1,5 +1,5 @@
-//! A loop in progress: a cursor, a window of open items, and what the closed ones came to. Its size
-//! grows with the number of items, the work per item does not.
+//! A loop in progress: a cursor, a window of open items, and the results of the closed ones. The size of
+//! a loop grows with the number of items, the work for each item does not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,62 +7,67 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::evolved::evolved;
 use super::step_run::StepRun;
 use crate::event::StepError;
 use crate::reference;
 
-/// What a closed item came to.
+/// The result of a closed item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemResult {
-    /// It succeeded with this output.
-    Succeeded(#[serde(with = "super::frozen::maybe")] Option<Arc<Json>>),
-    /// It failed.
+    /// The item succeeded with this output.
+    Succeeded(#[serde(with = "super::encoding::maybe")] Option<Arc<Json>>),
+    /// The item failed with this error.
     Failed(Arc<StepError>),
-    /// It was skipped.
+    /// An operator skipped the item.
     Skipped,
-    /// It was stopped.
+    /// The item was stopped before it ended by itself.
     Cancelled,
 }
 
-/// A loop in progress.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LoopState {
-    /// The items; none of them if they are kept elsewhere.
-    pub items: Arc<Vec<Json>>,
-    /// What stands for the list of items, if it is kept elsewhere.
-    #[serde(
-        default,
-        with = "super::frozen::maybe",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub reference: Option<Arc<Json>>,
-    /// The most that are open at a time.
-    pub window: u32,
-    /// The next item to open.
-    pub next: u32,
-    /// Open items.
-    pub active: BTreeMap<u32, StepRun>,
-    /// Closed items, by index.
-    pub results: Vec<Option<ItemResult>>,
-    /// How many failed.
-    pub failed: u32,
-    /// The highest execution of any item: a later attempt of the loop counts on from here, so that a
-    /// late result of an earlier one is never current.
-    pub highest: u32,
+evolved! {
+    /// A loop in progress.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    pub struct LoopState {
+        /// The items; empty if they are kept elsewhere.
+        items: Arc<Vec<Json>> => get,
+        /// The reference that stands for the list of items, if the list is kept elsewhere.
+        #[serde(
+            default,
+            with = "super::encoding::maybe",
+            skip_serializing_if = "Option::is_none"
+        )]
+        reference: Option<Arc<Json>> => opt(Arc<Json>),
+        /// The most items that are open at a time.
+        window: u32 => copy,
+        /// The index of the next item to open.
+        next: u32 => copy,
+        /// The open items, by index.
+        active: BTreeMap<u32, StepRun> => get,
+        /// The results of the closed items, by index.
+        results: Vec<Option<ItemResult>> => deref([Option<ItemResult>]),
+        /// How many items have failed.
+        failed: u32 => copy,
+        /// The highest execution number of any item: a later attempt of the loop counts on from here, so
+        /// that a late result of an earlier attempt is never current.
+        highest: u32 => copy,
+    }
 }
 
 impl LoopState {
     /// A loop over these items with nothing opened.
-    #[must_use]
-    pub fn new(items: Arc<Vec<Json>>, window: u32) -> LoopState {
+    pub(in crate::evolve) fn new(items: Arc<Vec<Json>>, window: u32) -> LoopState {
         let count = items.len();
         LoopState::over(items, None, count, window)
     }
 
-    /// A loop over so many items that are kept elsewhere.
-    #[must_use]
-    pub fn by_reference(reference: Arc<Json>, count: usize, window: u32) -> LoopState {
+    /// A loop over `count` items that are kept elsewhere.
+    pub(in crate::evolve) fn by_reference(
+        reference: Arc<Json>,
+        count: usize,
+        window: u32,
+    ) -> LoopState {
         LoopState::over(Arc::default(), Some(reference), count, window)
     }
 
@@ -85,7 +90,7 @@ impl LoopState {
         }
     }
 
-    /// One item, or what stands for it.
+    /// One item, or the reference that stands for it.
     #[must_use]
     pub fn item(&self, index: u32) -> Option<Json> {
         match &self.reference {
@@ -93,6 +98,12 @@ impl LoopState {
             Some(_) => None,
             None => self.items.get(index as usize).cloned(),
         }
+    }
+
+    /// The result of an item, if the item has ended.
+    #[must_use]
+    pub fn result(&self, index: u32) -> Option<&ItemResult> {
+        self.results.get(index as usize)?.as_ref()
     }
 
     /// How many items there are.
@@ -118,7 +129,13 @@ impl LoopState {
     pub fn outputs(&self) -> Vec<Json> {
         let output = |result: &Option<ItemResult>| match result {
             Some(ItemResult::Succeeded(Some(value))) => Json::clone(value),
-            _ => Json::Null,
+            Some(
+                ItemResult::Succeeded(None)
+                | ItemResult::Failed(_)
+                | ItemResult::Skipped
+                | ItemResult::Cancelled,
+            )
+            | None => Json::Null,
         };
         self.results.iter().map(output).collect()
     }
@@ -130,7 +147,8 @@ impl LoopState {
             .enumerate()
             .filter_map(|(index, result)| match result {
                 Some(ItemResult::Failed(error)) => Some((index as u32, error.as_ref())),
-                _ => None,
+                Some(ItemResult::Succeeded(_) | ItemResult::Skipped | ItemResult::Cancelled)
+                | None => None,
             })
     }
 }
