@@ -28,8 +28,6 @@ pub(super) fn net(workflow: LinearWorkflow, source: SourceRef) -> Net {
         .collect();
     let extra = json!({
         "description": workflow.description,
-        "bizKey": workflow.biz_key,
-        "leaseSeconds": workflow.defaults.lease_seconds,
         "stepTypes": types,
     });
     let last = workflow.steps.len().saturating_sub(1) as u32;
@@ -52,6 +50,10 @@ pub(super) fn net(workflow: LinearWorkflow, source: SourceRef) -> Net {
                 false => WaitTimeout::Ignore,
             },
             handler_may_retry: true,
+            event_key: workflow.biz_key,
+            lease_ms: u64::try_from(workflow.defaults.lease_seconds)
+                .ok()
+                .map(|seconds| seconds.saturating_mul(1_000)),
             ..RunPolicy::default()
         },
         library: Default::default(),

@@ -90,7 +90,7 @@ fn a_step_wins_over_the_workflow_and_the_workflow_over_the_defaults() {
         )
     };
     assert_eq!((of(0), of(1)), ((4, 2_000, 60_000), (7, 5_000, 60_000)));
-    assert_eq!(net.extra["leaseSeconds"], 9);
+    assert_eq!(net.policy.lease_ms, Some(9_000));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! appends together for one commit.
 
 use stepwell_kernel::command::{Command, Env, Reply};
-use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use super::Coordinator;
@@ -76,7 +75,8 @@ impl Coordinator {
             let claim = Command::ClaimStep {
                 target,
                 worker: self.lease.worker().to_owned(),
-                lease_until: now.plus(lease_ms(hot.plan())),
+                // What this process does itself is its session's as long as that lives, whatever this says.
+                lease_until: now.plus(hot.plan().lease_ms()),
             };
             let env = Env {
                 now,
@@ -121,12 +121,4 @@ impl Coordinator {
         }
         None
     }
-}
-
-/// How long a lease is granted for. What this process does itself is its session's as long as that
-/// lives, whatever this says.
-fn lease_ms(plan: &Plan) -> u64 {
-    let own = plan.net().extra.get("leaseSeconds");
-    let own = own.and_then(serde_json::Value::as_u64);
-    own.map_or(30_000, |seconds| seconds.saturating_mul(1_000))
 }

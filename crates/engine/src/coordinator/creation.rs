@@ -6,9 +6,8 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use stepwell_kernel::command::{Command, Env};
 use stepwell_kernel::decide::decide;
-use stepwell_kernel::expr::Template;
 use stepwell_kernel::keys;
-use stepwell_kernel::plan::{Dialect, Plan};
+use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
@@ -111,7 +110,7 @@ impl Coordinator {
         self.runs.insert(hot, self.room());
         self.decide(run, create, now);
         if let Some(hot) = self.runs.get_mut(run).filter(|hot| hot.exists()) {
-            let key = biz_key(plan, &hot.state().current_params());
+            let key = plan.event_key(&hot.state().current_params());
             hot.set_event_key(key);
             return Ok(());
         }
@@ -267,22 +266,5 @@ fn new_run(plan: &Plan, plan_no: PlanNo, request: &StartRequest, now: Time) -> N
         parent: request.parent.as_ref().map(|parent| parent.run_id.clone()),
         event_key: String::new(),
         created_at: now,
-    }
-}
-
-/// The business key of a linear run: its template, filled with the run's parameters.
-fn biz_key(plan: &Plan, params: &Arc<Json>) -> Option<String> {
-    if plan.net().dialect != Dialect::Linear {
-        return None;
-    }
-    let template = Template::parse(plan.net().extra.get("bizKey")?.as_str()?).ok()?;
-    let scope = |name: &str| match name {
-        "workload" | "params" => Some(params.clone()),
-        other => params.get(other).map(|it| Arc::new(it.clone())),
-    };
-    match template.evaluate(&scope).ok()? {
-        Json::Null => None,
-        Json::String(text) => Some(text).filter(|text| !text.is_empty()),
-        other => Some(other.to_string()),
     }
 }

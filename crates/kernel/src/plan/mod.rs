@@ -3,6 +3,7 @@
 //! `Net` is what a dialect compiles to and what is stored; `Plan` is a net that was checked and
 //! indexed. A plan never changes and knows nothing of any run.
 
+mod event_key;
 mod net;
 mod policy;
 mod reads;

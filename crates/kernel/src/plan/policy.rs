@@ -358,6 +358,13 @@ pub struct RunPolicy {
     /// request brings never is.
     #[serde(default, skip_serializing_if = "is_false")]
     pub renders_workload: bool,
+    /// A template over the parameters: what events from outside are matched by, and what no two running
+    /// runs of the plan may share (linear). Absent: the run's own id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_key: Option<String>,
+    /// How long a claim is leased for, in milliseconds; absent: [`RunPolicy::LEASE_MS`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
     /// Checks on anyone who approves the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duties: Vec<super::Duty>,
@@ -374,6 +381,8 @@ fn is_false(value: &bool) -> bool {
 impl RunPolicy {
     /// One day: a stalled run must end sometime.
     pub const STALL_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
+    /// Half a minute: how long a silent worker keeps a step.
+    pub const LEASE_MS: u64 = 30_000;
     /// Five minutes, the contract's default.
     pub const DRAIN_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 }
@@ -397,6 +406,8 @@ impl Default for RunPolicy {
             wait_timeout: WaitTimeout::Fail,
             handler_may_retry: false,
             renders_workload: false,
+            event_key: None,
+            lease_ms: None,
             duties: Vec::new(),
         }
     }
