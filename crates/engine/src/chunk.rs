@@ -11,8 +11,6 @@
 mod read;
 mod template;
 
-use std::io::Write as _;
-
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stepwell_kernel::contract::{
@@ -67,7 +65,7 @@ impl ChunkWriter {
             separator = b',';
             body.push(b'[');
             // Writing into memory does not fail.
-            let _ = write!(body, "{}", event.at.0);
+            let _ = serde_json::to_writer(&mut body, &event.at);
             body.push(b',');
             write_residual(event.body.kind(), recorded, &mut body);
             body.push(b',');
@@ -115,8 +113,10 @@ fn depth(json: &str) -> usize {
 #[must_use]
 pub fn too_deep(json: &str) -> Option<usize> {
     // Nothing is nested deeper than it has brackets, and those are counted many at a time.
-    let opens = |byte: &u8| *byte == b'[' || *byte == b'{';
-    if json.as_bytes().iter().filter(|byte| opens(byte)).count() <= MAX_DEPTH {
+    let opens = |byte: &u8| u8::from(*byte == b'[') + u8::from(*byte == b'{');
+    let parts = json.as_bytes().chunks(255);
+    let count = |part: &[u8]| usize::from(part.iter().map(opens).sum::<u8>());
+    if parts.map(count).sum::<usize>() <= MAX_DEPTH {
         return None;
     }
     Some(depth(json)).filter(|depth| *depth > MAX_DEPTH)

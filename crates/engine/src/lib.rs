@@ -20,6 +20,7 @@ pub mod engine;
 mod error;
 pub mod limits;
 pub mod mock;
+mod number_map;
 pub mod outbox;
 mod outside;
 pub mod port;

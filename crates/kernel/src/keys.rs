@@ -31,10 +31,14 @@ pub fn hex(bytes: &[u8]) -> String {
 /// Appends lower-case hex.
 pub(crate) fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.extend(bytes.iter().flat_map(|byte| {
-        let (high, low) = (byte >> 4, byte & 15);
-        [DIGITS[usize::from(high)], DIGITS[usize::from(low)]]
-    }));
+    for part in bytes.chunks(32) {
+        let mut text = [0; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(part) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        out.extend_from_slice(&text[..part.len() * 2]);
+    }
 }
 
 /// SHA-256 of a text, lower-case hex.

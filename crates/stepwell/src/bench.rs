@@ -32,6 +32,10 @@ use workload_report::WorkloadFigures;
 
 /// The maximum time to wait for the end of the runs of a workload.
 const PATIENCE: Duration = Duration::from_secs(1_800);
+/// How many events are delivered in one commit, as by a consumer of a queue.
+const EVENTS_TOGETHER: usize = 100;
+/// How long the allocator may keep memory that was freed before it gives it back to the system.
+const FREED_AFTER: Duration = Duration::from_secs(2);
 
 /// Measure the throughput of the engine on this machine
 #[derive(Debug, Args)]
@@ -303,6 +307,8 @@ impl WorkloadBench<'_> {
         let grown = engines[0].1.bytes()?.saturating_sub(bytes);
 
         stop(engines)?;
+        // What is measured next is the engine that opens the store, not what is left of the one before.
+        std::thread::sleep(FREED_AFTER);
         let opened = Instant::now();
         let load = LoadGenerator::new(chain, "x");
         let engines = self.engines(&load)?;
@@ -339,21 +345,9 @@ impl WorkloadBench<'_> {
         let open = store.list(&filter)?;
         let ended = load.ended.load(Ordering::SeqCst);
         let begin = Instant::now();
-        for run in &open {
-            let event_id = format!("wake-{}", run.run_id);
-            let deliver = Command::DeliverEvent {
-                event_id: event_id.clone(),
-                event_type: EVENT.into(),
-                payload: serde_json::Value::Null,
-            };
-            let event = OutsideEvent {
-                id: event_id,
-                event_type: EVENT.into(),
-                key: run.run_id.clone(),
-                payload: "null".into(),
-                mail: Message::from(deliver).body(),
-            };
-            store.deliver(&event, now())?;
+        for runs in open.chunks(EVENTS_TOGETHER) {
+            let events: Vec<_> = runs.iter().map(|run| wake_up(&run.run_id)).collect();
+            store.deliver_all(&events, now())?;
             if let Some((service, _)) = engines.first() {
                 service.handle().look();
             }
@@ -362,6 +356,23 @@ impl WorkloadBench<'_> {
             bail!("the runs that received an event did not end");
         }
         Ok(open.len() as f64 / begin.elapsed().as_secs_f64())
+    }
+}
+
+/// The event that a waiting run waits for.
+fn wake_up(run_id: &str) -> OutsideEvent {
+    let event_id = format!("wake-{run_id}");
+    let deliver = Command::DeliverEvent {
+        event_id: event_id.clone(),
+        event_type: EVENT.into(),
+        payload: serde_json::Value::Null,
+    };
+    OutsideEvent {
+        id: event_id,
+        event_type: EVENT.into(),
+        key: run_id.to_owned(),
+        payload: "null".into(),
+        mail: Message::from(deliver).body(),
     }
 }
 

@@ -20,6 +20,7 @@ const ALLOWED: &[&str] = &[
     "ctutils",
     "digest",
     "dyn-clone",
+    "foldhash",
     "hmac",
     "hybrid-array",
     "itoa",

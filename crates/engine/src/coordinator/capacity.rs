@@ -9,6 +9,7 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use super::{Config, HotRun, RunCache, Schedule, SessionLease};
+use crate::number_map::NumberMap;
 use crate::rows::served_by;
 use crate::store::RunNo;
 
@@ -30,7 +31,7 @@ pub(super) struct RunWork {
     /// Work that is not claimed yet: from when on, the step's order in the plan, the target.
     ready: BTreeSet<(Time, u32, Target)>,
     /// Work in flight, by execution.
-    jobs: HashMap<Target, u32>,
+    jobs: NumberMap<Target, u32>,
     /// Full queues in whose lines the run stands.
     lines: BTreeSet<String>,
     /// The run stands in the line for capacity.
@@ -137,7 +138,7 @@ impl Capacity {
     }
 
     /// A run is forgotten: its work counts no longer and it leaves all lines. Says what was in flight.
-    pub(super) fn forget(&mut self, hot: &mut HotRun) -> HashMap<Target, u32> {
+    pub(super) fn forget(&mut self, hot: &mut HotRun) -> NumberMap<Target, u32> {
         self.leave(hot);
         let (plan, work) = hot.work_mut();
         let jobs = std::mem::take(&mut work.jobs);
@@ -296,7 +297,7 @@ mod tests {
         capacity.end(&mut hot, target(0));
         assert_eq!((capacity.busy(), capacity.room_in("a", &config)), (1, 1));
         let jobs = capacity.forget(&mut hot);
-        assert_eq!(jobs, HashMap::from([(target(1), 1)]));
+        assert_eq!(jobs, NumberMap::from_iter([(target(1), 1)]));
         assert_eq!(capacity.busy(), 0);
     }
 

@@ -2,13 +2,12 @@
 //! answers of other servers are awaited, and whether the mailbox must be looked into. What a message
 //! means is in `messages` and `children`.
 
-use std::collections::HashSet;
-
 use stepwell_kernel::command::Reply;
 use stepwell_kernel::rejection::{Code, Rejection};
 
 use super::{Notices, Ticket};
 use crate::error::Error;
+use crate::number_map::NumberSet;
 use crate::store::{MessageNo, MessageState, SessionNo, Store, StoreError, StoredMessage};
 
 /// How many messages are asked for at a time.
@@ -18,7 +17,7 @@ const PAGE: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     /// Messages that a command or a draft of this server deals with; they are not read once more.
-    handling: HashSet<MessageNo>,
+    handling: NumberSet<MessageNo>,
     /// Messages to other servers whose senders wait for the answer here.
     awaited: Vec<(MessageNo, Ticket)>,
     /// The store's change counter when the mailbox was read last.

@@ -1,7 +1,7 @@
 //! Drafts that were not committed: the run is read again and its commands are decided again, or whoever
 //! asked is told why not. Nothing of a lost draft has happened.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::effect::Target;
@@ -13,6 +13,7 @@ use super::hot_run::{Leftover, Uncommitted};
 use super::request::Origin;
 use super::{Coordinator, Request, Slots, substitutes};
 use crate::error::Error;
+use crate::number_map::NumberMap;
 use crate::store::{Guard, RunNo};
 
 /// How many times a command is decided again because others were faster.
@@ -83,7 +84,7 @@ impl Coordinator {
 
     /// Work of this process goes on while its run is read again; what the log no longer wants is
     /// stopped.
-    pub(super) fn keep_jobs(&mut self, run: RunNo, jobs: HashMap<Target, u32>) {
+    pub(super) fn keep_jobs(&mut self, run: RunNo, jobs: NumberMap<Target, u32>) {
         let Some(hot) = self.runs.get_mut(run) else {
             return self
                 .invariants
@@ -246,7 +247,7 @@ impl Coordinator {
         &mut self,
         run: RunNo,
         requests: Vec<Request>,
-        jobs: HashMap<Target, u32>,
+        jobs: NumberMap<Target, u32>,
         error: Error,
     ) {
         tracing::warn!(%error, run = run.0, "a run cannot be read now; its commands wait");

@@ -61,7 +61,6 @@ mod substitutes;
 mod takeover;
 mod tick;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -71,6 +70,7 @@ use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::time::Time;
 
 use crate::error::Error;
+use crate::number_map::NumberMap;
 use crate::port::Catalog;
 use crate::store::{Guard, RunNo, SessionNo, Store, StoreError};
 
@@ -251,7 +251,9 @@ impl Coordinator {
         match self.runs.load(run, self.room()) {
             Ok(_) => self.take(run, result, now),
             // Nobody would do it again as long as this session lives.
-            Err(error @ Error::Store(_)) => self.park(run, vec![result], HashMap::new(), error),
+            Err(error @ Error::Store(_)) => {
+                self.park(run, vec![result], NumberMap::default(), error)
+            }
             Err(error) => {
                 tracing::error!(%error, run = run.0, "a result is lost: its run cannot be read");
                 self.refuse(&result, error);

@@ -1,11 +1,12 @@
 //! What waits for the store: commands for runs that cannot be read just now, and runs with a commit that
 //! was given up although it may come through yet. Nothing here is tried again; `tick` does that.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use stepwell_kernel::effect::Target;
 
 use super::Request;
+use crate::number_map::NumberMap;
 use crate::store::RunNo;
 
 /// Runs that wait for the store.
@@ -21,7 +22,7 @@ pub(super) struct Parked {
 #[derive(Debug, Default)]
 pub(super) struct ParkedRun {
     pub(super) requests: Vec<Request>,
-    pub(super) jobs: HashMap<Target, u32>,
+    pub(super) jobs: NumberMap<Target, u32>,
 }
 
 impl Parked {
@@ -31,7 +32,7 @@ impl Parked {
         &mut self,
         run: RunNo,
         requests: impl IntoIterator<Item = Request>,
-        jobs: HashMap<Target, u32>,
+        jobs: NumberMap<Target, u32>,
     ) {
         let parked = self.runs.entry(run).or_default();
         parked.requests.extend(requests);
@@ -110,7 +111,7 @@ mod tests {
     fn a_result_waits_with_its_run_and_its_work_is_over() {
         let mut parked = Parked::default();
         assert!(parked.add_result(RUN, target(), 1, request()).is_some());
-        parked.park(RUN, [request()], HashMap::from([(target(), 1)]));
+        parked.park(RUN, [request()], NumberMap::from_iter([(target(), 1)]));
         // A result of an execution that is no longer current says nothing about the one that is.
         assert!(parked.add_result(RUN, target(), 9, request()).is_none());
         assert!(parked.add_result(RUN, target(), 1, request()).is_none());
@@ -123,10 +124,10 @@ mod tests {
     #[test]
     fn what_is_put_back_comes_before_what_comes_later() {
         let mut parked = Parked::default();
-        parked.park(RUN, [request()], HashMap::new());
+        parked.park(RUN, [request()], NumberMap::default());
         let mut all = parked.take();
         parked.put_back(RUN, all.remove(&RUN).unwrap());
-        parked.park(RUN, [request()], HashMap::new());
+        parked.park(RUN, [request()], NumberMap::default());
         assert_eq!(parked.take()[&RUN].requests.len(), 2);
     }
 

@@ -9,15 +9,16 @@ use stepwell_kernel::plan::Plan;
 
 use super::HotRun;
 use crate::error::Error;
+use crate::number_map::NumberMap;
 use crate::read;
 use crate::store::{PlanNo, RunNo, SessionNo, Store, StoreError};
 
 /// Runs in memory, by number and by id, and their plans.
 pub(super) struct RunCache {
     store: Arc<dyn Store>,
-    runs: HashMap<RunNo, Cached>,
+    runs: NumberMap<RunNo, Box<Cached>>,
     ids: HashMap<Arc<str>, RunNo>,
-    plans: HashMap<PlanNo, Arc<Plan>>,
+    plans: NumberMap<PlanNo, Arc<Plan>>,
     plan_numbers: HashMap<String, PlanNo>,
     /// Counts the batches; says which run was used last.
     turn: u64,
@@ -44,9 +45,9 @@ impl RunCache {
     pub(super) fn new(store: Arc<dyn Store>) -> RunCache {
         RunCache {
             store,
-            runs: HashMap::new(),
+            runs: NumberMap::default(),
             ids: HashMap::new(),
-            plans: HashMap::new(),
+            plans: NumberMap::default(),
             plan_numbers: HashMap::new(),
             turn: 0,
             kept: 0,
@@ -103,7 +104,7 @@ impl RunCache {
                 let hot = HotRun::read(stored, plan, all)?;
                 self.ids.insert(hot.run_id().clone(), run);
                 let used = self.turn;
-                Ok(&mut entry.insert(Cached { hot, used }).hot)
+                Ok(&mut entry.insert(Box::new(Cached { hot, used })).hot)
             }
         }
     }
@@ -112,7 +113,7 @@ impl RunCache {
     pub(super) fn insert(&mut self, hot: HotRun, room: Room) -> &mut HotRun {
         self.evict(hot.run(), room);
         let used = self.turn;
-        let cached = Cached { hot, used };
+        let cached = Box::new(Cached { hot, used });
         &mut self
             .runs
             .entry(cached.hot.run())
@@ -157,10 +158,9 @@ impl RunCache {
         if self.runs.len() <= enough {
             return;
         }
-        let is_idle =
-            |(run, it): &(&RunNo, &Cached)| **run != wanted && it.hot.is_idle(room.session);
-        let idle = self.runs.iter().filter(is_idle);
-        let mut idle: Vec<(u64, RunNo)> = idle.map(|(run, it)| (it.used, *run)).collect();
+        let idle = self.runs.iter().map(|(run, it)| (it, *run));
+        let idle = idle.filter(|(it, run)| *run != wanted && it.hot.is_idle(room.session));
+        let mut idle: Vec<(u64, RunNo)> = idle.map(|(it, run)| (it.used, run)).collect();
         idle.sort_unstable();
         let extra = self.runs.len().saturating_sub(room.limit);
         for (_, run) in idle.into_iter().take(extra) {

@@ -2,7 +2,6 @@
 //! coordinator says into calls of the worker, the observer and the senders. This is the only place where
 //! notices are interpreted; `Service` runs the loop on a thread, `Engine` on the caller's.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
@@ -14,6 +13,7 @@ use super::committer::{Committer, Stats};
 use super::{Handle, Idle, Input, Observer, OnAnswer, Reporter, Setup, Worker};
 use crate::coordinator::{Assignment, Coordinator, Notice, Retry, Ticket};
 use crate::error::Error;
+use crate::number_map::NumberMap;
 use crate::port::Clock;
 use crate::store::{Batch, RunNo, StoreError};
 
@@ -50,7 +50,7 @@ pub(crate) struct ServiceLoop<W> {
     /// Without any, batches are committed on the loop's own thread.
     committers: Vec<Committer>,
     tickets: u64,
-    answers: HashMap<Ticket, OnAnswer>,
+    answers: NumberMap<Ticket, OnAnswer>,
     flushes: Vec<Sender<()>>,
     stopping: Option<Stopping>,
     backoff: Duration,
@@ -85,7 +85,7 @@ impl<W: Worker> ServiceLoop<W> {
             inputs,
             committers,
             tickets: 0,
-            answers: HashMap::new(),
+            answers: NumberMap::default(),
             flushes: Vec::new(),
             stopping: None,
             backoff: BACKOFF.0,

@@ -18,6 +18,19 @@ pub trait Inbox {
     ///
     /// Twice: the same id counts once; the second call is answered with `Again`.
     fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered>;
+
+    /// Delivers many events, in order, as `deliver` does one after the other, but in as few commits as the
+    /// store can: a commit costs more than an event. The answers are in the order of the events.
+    ///
+    /// Durable on return: all events.
+    ///
+    /// Crash before the return, or an error: events may be there from the first on; the sender delivers all
+    /// of them again.
+    ///
+    /// Twice: as for `deliver`.
+    fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>> {
+        events.iter().map(|it| self.deliver(it, now)).collect()
+    }
 }
 
 /// An event from outside that is not addressed to a run.

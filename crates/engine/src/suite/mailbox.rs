@@ -25,6 +25,7 @@ super::table![
     an_event_before_the_wait_is_not_missed,
     an_event_after_the_wait_is_not_missed,
     an_event_goes_to_who_waited_longest,
+    events_that_come_together_are_delivered_in_order,
     the_oldest_kept_event_comes_first,
     a_wait_gets_one_event,
     one_event_serves_one_wait,
@@ -242,6 +243,25 @@ fn an_event_goes_to_who_waited_longest(w: &Fixture) {
     assert_eq!(deliver("1", at(3)), Delivered::ToRun(b));
     assert_eq!(deliver("2", at(4)), Delivered::ToRun(a));
     assert_eq!(deliver("3", at(5)), Delivered::Kept);
+}
+
+fn events_that_come_together_are_delivered_in_order(w: &Fixture) {
+    let (a, b) = (keyed(w, "a", "k"), keyed(w, "b", "k"));
+    assert_eq!(w.one_at(at(1), waits(b, 1, "s")), AppendResult::Committed);
+    assert_eq!(w.one_at(at(2), waits(a, 1, "s")), AppendResult::Committed);
+    let events = ["2", "1", "2", "3"].map(|id| paid(id, "k"));
+    let delivered = w.store.deliver_all(&events, at(3)).unwrap();
+    let expected = [
+        Delivered::ToRun(b),
+        Delivered::ToRun(a),
+        Delivered::Again,
+        Delivered::Kept,
+    ];
+    assert_eq!(delivered, expected);
+    assert_eq!(w.mail_of(b), [mail_in("2")]);
+    let again = w.store.deliver_all(&events[..2], at(4)).unwrap();
+    assert_eq!(again, [Delivered::Again, Delivered::Again]);
+    assert_eq!(w.store.deliver_all(&[], at(5)), Ok(Vec::new()));
 }
 
 fn the_oldest_kept_event_comes_first(w: &Fixture) {

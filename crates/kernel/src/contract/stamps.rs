@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::FixedState;
+
 use crate::event::{Body, Event, RunContext};
 use crate::plan::{Plan, StepRef};
 use crate::state::{State, Status, StepRun};
@@ -13,7 +15,8 @@ use crate::time::Time;
 pub(super) struct Stamps {
     pub(super) context: RunContext,
     pub(super) run_started: Option<Time>,
-    open: HashMap<StepRef, Open>,
+    /// The keys are numbers of the plan, which nobody outside can choose to collide.
+    open: HashMap<StepRef, Open, FixedState>,
 }
 
 /// A logical attempt that has started and not ended.
@@ -30,7 +33,7 @@ impl Stamps {
         let mut stamps = Stamps {
             context: state.context().clone(),
             run_started: state.started_at(),
-            open: HashMap::new(),
+            open: HashMap::default(),
         };
         for (step, steps) in plan.numbers().zip(state.steps()) {
             for (place, visit) in steps.visits().iter().enumerate() {

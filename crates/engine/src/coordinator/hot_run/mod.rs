@@ -15,7 +15,7 @@ mod known_rows;
 mod read;
 mod seal;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use stepwell_kernel::command::{Command, Env, Reply};
@@ -31,6 +31,7 @@ use stepwell_kernel::time::Time;
 use super::capacity::RunWork;
 use super::request::{Decided, Request};
 use super::schedule::TimerEntry;
+use crate::number_map::NumberMap;
 use crate::store::{Append, Guard, Head, NewRun, RunNo, SessionNo};
 
 use draft::Draft;
@@ -84,7 +85,7 @@ pub(super) struct Leftover {
     pub(super) draft: Option<Uncommitted>,
     pub(super) waiting: VecDeque<Request>,
     /// Work of this process that goes on.
-    pub(super) jobs: HashMap<Target, u32>,
+    pub(super) jobs: NumberMap<Target, u32>,
 }
 
 impl HotRun {
@@ -358,7 +359,7 @@ impl HotRun {
     }
 
     /// What is left of the run once it is forgotten; `jobs` is its work in flight.
-    pub(super) fn into_leftover(self, jobs: HashMap<Target, u32>) -> Leftover {
+    pub(super) fn into_leftover(self, jobs: NumberMap<Target, u32>) -> Leftover {
         Leftover {
             run_id: self.run_id,
             plan: self.plan,
