@@ -21,7 +21,7 @@ const SHELVES: &[&str] = &[
     "/opt/homebrew/opt",
 ];
 
-/// A running cluster.
+/// A running PostgreSQL server with its own data directory.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     bin: PathBuf,

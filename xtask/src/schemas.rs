@@ -21,7 +21,7 @@ Without --check the folder is rewritten, files nobody writes any more are remove
 look at the change, and if it is meant, run `cargo xtask schemas` and commit.
 ";
 
-/// The committed folder.
+/// The folder with the committed schemas.
 const FOLDER: &str = "schemas";
 
 /// Kept although no type writes it.

@@ -1,4 +1,4 @@
-//! Sinks: where the events of runs go. Webhooks; brokers come behind the same port.
+//! Sinks that deliver the events of runs to other systems: webhooks.
 
 mod retry_after;
 mod webhook;

@@ -3,13 +3,13 @@
 //! The body is `{"runId", "firstSeq", "lastSeq", "events": [the contract's events, in order],
 //! "outbound": [{"runSeq", "index", "stepId", "event"}]}`. Beside it go these headers:
 //!
-//! - `Stepwell-Run`, `Stepwell-First-Seq`: what it is about; `Stepwell-Attempt`: from 1.
+//! - `Stepwell-Run`, `Stepwell-First-Seq`: the run and the first event; `Stepwell-Attempt`: from 1.
 //! - `Idempotency-Key`: the same for each attempt at a delivery. Deliveries come at least once.
 //! - `Stepwell-Signature`: with a secret, `t=SECONDS,v1=HEX`, where HEX is the HMAC-SHA256 of
-//!   `SECONDS.BODY` under the secret. A receiver refuses what is too old or does not match.
+//!   `SECONDS.BODY` under the secret. A receiver rejects signatures that are too old or do not match.
 //!
-//! An answer with a status of 2xx is success; what else it says is not read. Redirects are not
-//! followed: a body that is signed for one place is not sent to another.
+//! A response with a status of 2xx is success; its body is not read. Redirects are not followed: a body
+//! that is signed for one server is not sent to another.
 
 use std::fmt;
 use std::sync::Once;
@@ -25,21 +25,21 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::retry_after;
 
-/// What the address of a webhook begins with where sinks are configured.
+/// The prefix of webhook addresses in configurations.
 const SCHEME: &str = "webhook:";
 
-/// How a webhook is called.
+/// The options of a webhook.
 #[derive(Clone)]
 pub struct WebhookOptions {
-    /// What the outbox knows it by.
+    /// The name of the sink in the outbox.
     pub name: String,
-    /// What bodies are signed with.
+    /// The secret that signs bodies.
     pub secret: Option<Vec<u8>>,
     /// How long to wait for an answer.
     pub timeout: Duration,
     /// How long to wait for a connection.
     pub connect_timeout: Duration,
-    /// A proxy, like `http://proxy:3128`. The environment is not asked.
+    /// A proxy such as `http://proxy:3128`. Proxy variables of the environment are not used.
     pub proxy: Option<String>,
     /// Headers that go with each request.
     pub headers: Vec<(String, String)>,
@@ -69,12 +69,12 @@ impl fmt::Debug for WebhookOptions {
     }
 }
 
-/// Why a webhook cannot be used.
+/// The reason why a webhook cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("WEBHOOK_UNUSABLE: {0}")]
 pub struct WebhookFault(String);
 
-/// A webhook.
+/// A sink that posts each delivery to one URL.
 pub struct Webhook {
     options: WebhookOptions,
     url: Url,
@@ -97,11 +97,11 @@ impl Webhook {
         install_provider();
         let address = address.strip_prefix(SCHEME).unwrap_or(address);
         let url = Url::parse(address)
-            .map_err(|error| WebhookFault(format!("{address:?} is no address: {error}")))?;
+            .map_err(|error| WebhookFault(format!("{address:?} is not a valid URL: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
             let scheme = url.scheme();
             return Err(WebhookFault(format!(
-                "{scheme:?} is neither http nor https"
+                "the scheme {scheme:?} is not supported; use http or https"
             )));
         }
         let fault = |error: reqwest::Error| WebhookFault(chain(&error));
@@ -115,8 +115,8 @@ impl Webhook {
         if let Some(proxy) = &options.proxy {
             client = client.proxy(Proxy::all(proxy).map_err(fault)?);
         }
-        // One thread beside the caller's, so that a connection which the other side closes while
-        // nothing is sent is noticed then, and not by the next delivery.
+        // One extra thread, so that a connection that the server closes while idle is noticed before
+        // the next delivery.
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("stepwell-webhook")
@@ -181,10 +181,10 @@ impl Sink for Webhook {
     }
 }
 
-/// What an answer that is no success means.
+/// Converts an unsuccessful response into an error.
 fn refusal(response: &Response) -> SinkError {
     let status = response.status();
-    let why = format!("the answer was {status}");
+    let why = format!("the webhook answered with status {status}");
     let busy = matches!(
         status,
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
@@ -198,7 +198,7 @@ fn refusal(response: &Response) -> SinkError {
     SinkError {
         why,
         retry_after: retry_after.and_then(|it| retry_after::parse(it, SystemTime::now())),
-        // Anything else may be about this delivery alone, a status of 500 too.
+        // Any other status, also 500, may concern only this delivery.
         down: busy || gateway,
     }
 }
@@ -206,7 +206,7 @@ fn refusal(response: &Response) -> SinkError {
 /// The signature of a body, in hexadecimal.
 #[must_use]
 pub fn signature(secret: &[u8], seconds: u64, body: &[u8]) -> String {
-    // A key of any length will do.
+    // HMAC accepts keys of any length.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else {
         return String::new();
     };
@@ -219,7 +219,7 @@ pub fn signature(secret: &[u8], seconds: u64, body: &[u8]) -> String {
 fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, WebhookFault> {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
-        let fault = || WebhookFault(format!("{name:?} is no header, or its value is none"));
+        let fault = || WebhookFault(format!("the header {name:?} has an invalid name or value"));
         let known: HeaderName = name.parse().map_err(|_| fault())?;
         let mut value = HeaderValue::from_str(value).map_err(|_| fault())?;
         value.set_sensitive(true);
@@ -228,7 +228,7 @@ fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, WebhookFault> {
     Ok(headers)
 }
 
-/// A text as a header can have it: what is not visible ASCII is written as `%XX`.
+/// Encodes a text for a header: characters other than visible ASCII are written as `%XX`.
 fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -240,7 +240,7 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// An error with what caused it.
+/// The error text with all its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -252,7 +252,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The process's cryptography, unless someone has chosen one.
+/// Installs the TLS provider of the process, unless one is already installed.
 fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -14,7 +14,7 @@ pub(crate) struct DependencyCycles {
 
 /// Finds the steps that no order of execution reaches. `needs[i]` lists what step `i` depends on.
 ///
-/// Of circles that share steps at least one is found, so that mending one shows the next.
+/// Of circles that share steps at least one is found, so that fixing one shows the next.
 pub(crate) fn dependency_cycles(needs: &[Vec<usize>]) -> DependencyCycles {
     let stuck = stuck(needs);
     let mut dependency_cycles = DependencyCycles::default();

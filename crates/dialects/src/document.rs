@@ -18,7 +18,6 @@ use crate::words::{list, nearest};
 pub struct Document<'a> {
     /// The text.
     pub source: &'a Source,
-    /// What it says.
     pub root: &'a Node,
 }
 
@@ -119,7 +118,7 @@ fn language(dialect: Dialect) -> &'static Language {
     }
 }
 
-/// What became of reading a definition.
+/// The result of reading a definition.
 #[derive(Debug)]
 pub struct Loaded {
     /// The plan; absent if there was an error.

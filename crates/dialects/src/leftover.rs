@@ -36,7 +36,7 @@ pub(crate) fn report(fields: &Fields<'_>, what: &str, known: &[&'static str], p:
     }
 }
 
-/// `gcs_credential` is not a slip of `credential`: somebody means another one.
+/// `gcs_credential` is not a slip of `credential`: another field is meant.
 fn qualifies(key: &str, known: &[&str]) -> bool {
     let prefix = |word: &&str| key.strip_suffix(*word).is_some_and(|it| it.ends_with('_'));
     known.iter().any(prefix)

@@ -106,7 +106,7 @@ fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, ParseA
 }
 
 /// The parser takes NUL for the end of the text and would drop the rest
-/// without a word; the other control characters are not allowed in YAML.
+/// silently; the other control characters are not allowed in YAML.
 fn refuse_control_characters(source: &Source, problems: &mut Problems) -> Result<(), ParseAborted> {
     let bad = |b: &u8| *b < 0x20 && !matches!(b, b'\t' | b'\n' | b'\r');
     let Some(at) = source.text().bytes().position(|b| bad(&b)) else {

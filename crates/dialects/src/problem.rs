@@ -149,7 +149,7 @@ impl Problems {
     }
 
     /// Adds an error about a field that `mapping` lacks. It is left out if the field is there under
-    /// a misspelt name: that is one mistake, and the slip's message has the cure.
+    /// a misspelt name: that is one mistake, and the message of the misspelling has the solution.
     pub(crate) fn missing(
         &mut self,
         code: &'static str,
@@ -224,7 +224,7 @@ impl Problems {
                 span: Span::at(span.start),
                 // Readers may stop looking once it is full.
                 message: format!("and at least {} more", self.dropped),
-                help: Some("mend these first".to_owned()),
+                help: Some("fix these first".to_owned()),
             });
         }
         problems

@@ -45,7 +45,7 @@ pub fn value(node: &Node, p: &mut Problems) -> Option<TemplateValue> {
 }
 
 /// A condition: text, or `true` or `false`. Text without `{{` is taken as an expression only if the
-/// author says so, since `when: ready` would otherwise be true for ever.
+/// author says so, since `when: ready` would otherwise always be true.
 pub fn condition(field: &Field<'_>, p: &mut Problems) -> Option<Template> {
     if let Some(constant) = field.node.as_bool() {
         return parse(

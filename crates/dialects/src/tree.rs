@@ -32,7 +32,6 @@ pub const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
 pub struct Node {
     /// Where it stood.
     pub span: Span,
-    /// What it is.
     pub value: Value,
 }
 

@@ -48,7 +48,6 @@ impl<W: Worker> Engine<W> {
         }
     }
 
-    /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.service.coordinator().store()
     }
@@ -68,22 +67,18 @@ impl<W: Worker> Engine<W> {
         Ok(self.service.settle()?)
     }
 
-    /// The coordinator.
     pub fn coordinator(&self) -> &Coordinator {
         self.service.coordinator()
     }
 
-    /// The clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         self.service.clock()
     }
 
-    /// The time.
     pub fn now(&self) -> Time {
         self.clock().now()
     }
 
-    /// The worker.
     pub fn worker(&self) -> &W {
         self.service.worker()
     }

@@ -18,41 +18,25 @@ pub enum Error {
     /// What the kernel decided does not fit the contract's schemas: a bug, and nothing was written.
     #[error("run {run_id}: {source}")]
     Schema {
-        /// Which run.
         run_id: String,
         /// What does not fit.
         source: SchemaFault,
     },
     /// The run's log cannot be read.
     #[error("run {run_id}: {source}")]
-    Unreadable {
-        /// Which run.
-        run_id: String,
-        /// Why.
-        source: ChunkFault,
-    },
+    Unreadable { run_id: String, source: ChunkFault },
     /// There is no such run here.
     #[error("RUN_UNKNOWN: there is no run {0}")]
     UnknownRun(String),
     /// The run's plan cannot be read.
     #[error("run {run_id}: its plan cannot be read: {why}")]
-    Plan {
-        /// Which run.
-        run_id: String,
-        /// Why.
-        why: String,
-    },
+    Plan { run_id: String, why: String },
     /// Others changed the run each time before this command could be committed.
     #[error("RUN_CONTENDED: run {0} changes too fast; try again")]
     Contended(String),
     /// The database does not take a value of this command.
     #[error("VALUE_REFUSED: run {run_id}: the database refuses a value: {why}")]
-    Refused {
-        /// Which run.
-        run_id: String,
-        /// Why.
-        why: String,
-    },
+    Refused { run_id: String, why: String },
     /// Another running instance has this business key.
     #[error("BIZ_KEY_TAKEN: a running instance has the business key {0:?} already")]
     BizKeyTaken(String),
@@ -71,7 +55,7 @@ pub enum Error {
 
 impl Error {
     /// The code, for programs and for `stepwell explain`; none where something is broken that no
-    /// caller can mend.
+    /// caller can fix.
     #[must_use]
     pub fn code(&self) -> Option<&'static str> {
         match self {

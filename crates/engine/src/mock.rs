@@ -212,7 +212,7 @@ impl Mock {
             None => ManualOutcome::Succeeded,
         };
         let actor = Actor {
-            // Somebody else each time: plans may ask that for approvals and for incompatible duties.
+            // Another person each time: plans may require this for approvals and for incompatible duties.
             id: format!("mock-person-{number}"),
             role: Role::Operator,
             tenant: None,

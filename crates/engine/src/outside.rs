@@ -22,13 +22,11 @@ const TRIES: usize = 16;
 /// What an event is known by once it is in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
-    /// Its id.
     pub event_id: String,
     /// Its place in the run's log, which the store has given it.
     pub seq: u64,
     /// The key that it was recorded under.
     pub idempotency_key: String,
-    /// Its type.
     pub event_type: &'static str,
     /// When it was recorded.
     pub at: Time,
@@ -38,7 +36,7 @@ pub struct RecordedEvent {
 /// `sinks`. If one is recorded under
 /// its key already, nothing changes and that one is returned.
 ///
-/// What the event would make the native engine do (dispatch work, start children) is not done: whoever
+/// What the event would make the native engine do (dispatch work, start children) is not done: the engine that
 /// reports what happened has done it.
 pub fn record_outside(
     store: &dyn Store,
@@ -71,7 +69,7 @@ pub fn record_outside(
         let Some(mut append) = hot.seal_alone(&config, event.at)? else {
             return Err(Error::Contended(run_id.to_owned()));
         };
-        // Whoever has the run keeps it.
+        // The owner of the run keeps it.
         let owner = hot
             .head()
             .session

@@ -8,7 +8,6 @@ use stepwell_kernel::time::Time;
 
 /// Where the time comes from.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// The time.
     fn now(&self) -> Time;
 
     /// Whether time passes only by `advance_to`. An engine with such a clock never sleeps.

@@ -6,7 +6,7 @@ use stepwell_kernel::event::{Parent, RunContext};
 use stepwell_kernel::keys;
 use stepwell_kernel::time::Time;
 
-/// How deep runs may start runs: a definition that calls itself for ever ends here.
+/// How deep runs may start runs: a definition that calls itself without end is stopped here.
 pub const MAX_CHILD_DEPTH: usize = 16;
 
 /// What a run is started with.

@@ -103,7 +103,7 @@ impl Ticker {
 }
 
 impl Drop for Ticker {
-    /// A thread that nobody can reach any more must not go on for ever.
+    /// A thread without an owner must end.
     fn drop(&mut self) {
         if self.thread.is_some() {
             self.ask_to_stop(Duration::ZERO);

@@ -54,7 +54,6 @@ pub struct Claim {
     pub target: Target,
     /// Which execution: the fence.
     pub execution: u32,
-    /// By whom.
     pub worker: String,
     /// The lease's end as the store's row has it now; absent means as it was granted.
     pub lease_until: Option<Time>,
@@ -81,7 +80,6 @@ pub enum TimerKind {
 /// A timer that was armed by the event with this sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TimerId {
-    /// Which kind.
     pub kind: TimerKind,
     /// Whose; absent for the run's own.
     pub target: Option<Target>,
@@ -94,10 +92,7 @@ pub struct TimerId {
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
     /// An event; the step runs again when it comes.
-    Event {
-        /// Its type.
-        event_type: String,
-    },
+    Event { event_type: String },
     /// A person.
     Manual,
     /// Time; the step runs again when it has passed.
@@ -128,7 +123,6 @@ pub enum ManualOutcome {
 pub enum Command {
     /// Bring a run into being.
     CreateRun {
-        /// Its id.
         run_id: String,
         /// Merged over the plan's workload.
         params: Json,
@@ -144,11 +138,7 @@ pub enum Command {
     /// Put it into the queue.
     EnqueueRun,
     /// Allow it to start.
-    ApproveRun {
-        /// Who does.
-        actor: Actor,
-    },
-    /// Start it.
+    ApproveRun { actor: Actor },
     StartRun {
         /// `native`, `temporal`, `conductor` or `mock`.
         engine: String,
@@ -159,29 +149,21 @@ pub enum Command {
     },
     /// Take work.
     ClaimStep {
-        /// Whose.
         target: Target,
-        /// For whom.
         worker: String,
-        /// Until when.
         lease_until: Time,
     },
     /// Report success.
     CompleteStep {
-        /// Of what.
         claim: Claim,
-        /// With what.
         output: Json,
-        /// Patches of ctx.
         ctx: Patch,
         /// Pointers to what was made.
         artifacts: Vec<ArtifactRef>,
     },
     /// Report failure.
     FailStep {
-        /// Of what.
         claim: Claim,
-        /// Why.
         error: StepError,
         /// The handler's own word on whether to retry; absent leaves it to the class. Yes counts only
         /// where the plan leaves the choice to handlers.
@@ -193,9 +175,7 @@ pub enum Command {
     },
     /// Report that it waits.
     WaitStep {
-        /// What.
         claim: Claim,
-        /// For what.
         wait: WaitFor,
         /// For how long at most.
         timeout_ms: Option<u64>,
@@ -205,15 +185,10 @@ pub enum Command {
         memo: Option<Json>,
     },
     /// Report that it was killed as asked.
-    ConfirmKill {
-        /// What.
-        claim: Claim,
-    },
+    ConfirmKill { claim: Claim },
     /// Report that a lease has run out.
     ExpireLease {
-        /// Whose.
         target: Target,
-        /// Which execution.
         execution: u32,
         /// When it ended, as the store's row has it; absent means as it was granted.
         lease_until: Option<Time>,
@@ -224,20 +199,15 @@ pub enum Command {
     DeliverEvent {
         /// Its id: delivered twice, it counts once.
         event_id: String,
-        /// Its type.
         event_type: String,
-        /// What it says.
         payload: Json,
     },
     /// A person completes or approves.
     CompleteManually {
-        /// What.
         step: StepRef,
         /// The token they were given.
         token: String,
-        /// How.
         outcome: ManualOutcome,
-        /// Who.
         actor: Actor,
         /// What they said, and pointers to evidence.
         output: Json,
@@ -248,25 +218,16 @@ pub enum Command {
         step: StepRef,
         /// The child's key.
         request_key: String,
-        /// How.
         outcome: RunOutcome,
-        /// With what.
         output: Json,
         /// Why it failed.
         error: Option<StepError>,
     },
     /// Change ctx from outside.
-    PatchCtx {
-        /// Who.
-        actor: Actor,
-        /// How.
-        ctx: Patch,
-    },
+    PatchCtx { actor: Actor, ctx: Patch },
     /// Cancel the run; with `compensate` what was done is undone.
     CancelRun {
-        /// Who.
         actor: Actor,
-        /// Why.
         reason: Option<String>,
         /// Whether to undo.
         compensate: bool,
@@ -277,7 +238,6 @@ pub enum Command {
         signal_id: String,
         /// Its type, as `PAUSE`.
         signal: String,
-        /// What it says.
         payload: Json,
         /// Why; signals that change what was planned need one.
         reason: Option<String>,
@@ -316,7 +276,6 @@ impl Command {
 /// What the sender of a command gets back, beside the events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Reply {
-    /// It was done.
     #[default]
     Done,
     /// A run was created, or had been created by the same request.
@@ -361,7 +320,6 @@ pub enum EarlierResult {
 pub struct Claimed {
     /// The proof.
     pub claim: Claim,
-    /// The step.
     pub step: StepNo,
     /// Its id in this run.
     pub step_id: String,

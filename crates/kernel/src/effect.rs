@@ -16,7 +16,6 @@ use crate::time::Time;
 pub enum Target {
     /// The step's own work.
     Step(StepRef),
-    /// What undoes it.
     Undo(StepRef),
 }
 
@@ -49,9 +48,7 @@ pub enum RunOutcome {
     Succeeded,
     /// As much as the policy asks for.
     Partial,
-    /// It failed.
     Failed(Rollback),
-    /// It was cancelled.
     Cancelled(Rollback),
 }
 
@@ -60,7 +57,6 @@ pub enum RunOutcome {
 pub enum Effect {
     /// There is work to claim.
     Dispatch {
-        /// Whose.
         target: Target,
         /// Not to be claimed before.
         visible_at: Time,
@@ -68,28 +64,17 @@ pub enum Effect {
         task: TaskKind,
     },
     /// Work in flight is no longer wanted: reach it and stop it.
-    CancelWork {
-        /// Whose.
-        target: Target,
-        /// Which execution.
-        execution: u32,
-    },
+    CancelWork { target: Target, execution: u32 },
     /// Wake the run at this time at the latest.
     WakeAt(Time),
     /// Send an event to the outside.
     Publish(Json),
     /// A person is needed; give them this token.
-    IssueToken {
-        /// For which step.
-        step: StepRef,
-        /// Which execution.
-        execution: u32,
-    },
+    IssueToken { step: StepRef, execution: u32 },
     /// Start a child run, once per key.
     StartChild {
         /// The step that waits.
         step: StepRef,
-        /// Under this key.
         request_key: String,
         /// With these parameters.
         input: Arc<Json>,

@@ -19,7 +19,7 @@ pub const KEYS: &str = "_keys";
 /// How an address of the artifact store begins.
 pub const SCHEME: &str = "artifact:";
 
-/// Whether a value stands for another one. One without size and hash does not: whoever makes a reference
+/// Whether a value stands for another one. One without size and hash does not: code that makes a reference
 /// up must know what it stands for.
 #[must_use]
 pub fn is_reference(value: &Json) -> bool {

@@ -1,6 +1,6 @@
 //! Rejections: lawful refusals, each with a stable code. A rejected command has changed nothing.
 //!
-//! Every code has a page under `docs/errors` that says what causes it and how to mend it.
+//! Every code has a page under `docs/errors` with the cause and what to do.
 
 use std::fmt;
 

@@ -188,7 +188,7 @@ fn ctx_object(state: &State) -> Map<String, Json> {
         .collect()
 }
 
-/// As much of ctx as somebody looks at.
+/// The part of ctx that is read.
 pub(crate) fn seen_ctx(state: &State, seen: &CtxReads) -> Arc<Json> {
     let ctx = match seen {
         CtxReads::All => ctx_object(state),
@@ -203,7 +203,7 @@ pub(crate) fn seen_ctx(state: &State, seen: &CtxReads) -> Arc<Json> {
     }
 }
 
-/// What steps returned that somebody looks at, as they returned it.
+/// The outputs of steps that are read.
 pub(crate) fn seen_outputs(
     plan: &Plan,
     state: &State,

@@ -19,7 +19,7 @@ use crate::simulation::Simulation;
 const COMMITTERS: usize = 2;
 
 impl Simulation {
-    /// Does one thing.
+    /// Draws one action and performs it.
     pub(crate) fn act(&mut self) -> Result<(), String> {
         let no = self.rng.index(self.servers.len());
         match self.rng.below(1_000) {

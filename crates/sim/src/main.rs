@@ -10,7 +10,7 @@ use stepwell_sim::{NAMES, Options, simulate};
 /// Simulates the engine with faults, from seeds.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Only this seed.
+    /// Run only this seed
     #[arg(long)]
     seed: Option<u64>,
     /// These seeds, as FROM..TO.
@@ -22,10 +22,10 @@ struct Args {
     /// Go on with further seeds for so many minutes, whatever goes wrong.
     #[arg(long)]
     minutes: Option<u64>,
-    /// Only this workload.
+    /// Run only this workload
     #[arg(long, value_parser = NAMES)]
     workload: Option<String>,
-    /// Show every action.
+    /// Print every action of the simulation
     #[arg(short, long)]
     verbose: bool,
 }

@@ -1,7 +1,7 @@
 //! A small generator of pseudo-random numbers: the same seed gives the same numbers on every machine,
 //! which no generator of a library promises across its versions.
 
-/// SplitMix64.
+/// A SplitMix64 generator.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -12,7 +12,7 @@ impl Rng {
         Rng(seed ^ 0x5357_454c_4c21_0001)
     }
 
-    /// The next number.
+    /// Draws the next 64-bit number.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -26,7 +26,7 @@ impl Rng {
         self.draw().checked_rem(end).unwrap_or(0)
     }
 
-    /// A index in a list of that length.
+    /// A random index of a list of that length.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }

@@ -37,7 +37,7 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// Every one.
+    /// All kinds of sabotage.
     pub const ALL: [Sabotage; 12] = [
         Sabotage::IgnoreGuards,
         Sabotage::AcceptMoved,
@@ -54,7 +54,7 @@ impl Sabotage {
     ];
 }
 
-/// A saboteur's memory.
+/// State that some kinds of sabotage need between commits.
 #[derive(Debug, Default)]
 pub(crate) struct Saboteur {
     seen: BTreeSet<CommitId>,

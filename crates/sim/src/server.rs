@@ -55,11 +55,11 @@ pub(crate) enum PendingRequest {
         target: Target,
         name: String,
     },
-    /// Anything else.
+    /// Any other request, whose answer is not checked.
     Other,
 }
 
-/// A process.
+/// A simulated server process.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,

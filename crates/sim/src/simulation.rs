@@ -30,7 +30,7 @@ const SHOWN: usize = 50;
 pub struct Options {
     /// How many steps with faults it takes; then the faults stop.
     pub steps: u64,
-    /// Only this workload.
+    /// Run only this workload; all workloads if none.
     pub workload: Option<String>,
     /// What is broken on purpose.
     pub sabotage: Option<Sabotage>,
@@ -52,13 +52,13 @@ impl Default for Options {
 /// A simulation that went wrong.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The seed.
+    /// The seed of the simulation.
     pub seed: u64,
-    /// After which step.
+    /// The number of the step before the violation was found.
     pub step: u64,
     /// What is not as it must be.
     pub what: String,
-    /// The last actions.
+    /// The trace of the last actions.
     pub last: Vec<String>,
     /// How the simulation was made.
     pub options: Options,

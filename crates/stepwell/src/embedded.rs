@@ -43,7 +43,7 @@ pub enum Error {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The engine refused.
+    /// The engine rejected the request.
     #[error(transparent)]
     Engine(#[from] stepwell_engine::Error),
     /// Secrets cannot be had.
@@ -52,7 +52,7 @@ pub enum Error {
     /// Artifacts cannot be kept.
     #[error(transparent)]
     Artifacts(#[from] ArtifactError),
-    /// The system refused.
+    /// A thread or a file could not be created.
     #[error(transparent)]
     System(#[from] std::io::Error),
 }

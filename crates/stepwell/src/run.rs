@@ -69,92 +69,93 @@ const EMPTYING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_s
 #[command(after_help = "\
 Examples:
   stepwell run order.yaml
-  stepwell run order.yaml --resume                                     go on where it was
+  stepwell run order.yaml --resume                                     continue the latest open run
   stepwell run order.yaml --input customer.id=42 --input express=true
   stepwell run order.yaml --store postgresql://me@db/stepwell --parallel 64
   stepwell run order.yaml --events > log.jsonl
   stepwell run order.yaml --sink hook=webhook:https://example.com/events
-  stepwell run order.yaml --engine mock --virtual-time                 pretend, do not wait
-  stepwell run order.yaml --engine mock --fail charge-card=external    fails for good
-  stepwell run order.yaml --engine mock --fail charge-card@1           only the first attempt
-  stepwell run order.yaml --engine mock --fail ship~undo               its undo fails
+  stepwell run order.yaml --engine mock --virtual-time                 simulate the work, skip waiting times
+  stepwell run order.yaml --engine mock --fail charge-card=external    a step fails in every attempt
+  stepwell run order.yaml --engine mock --fail charge-card@1           a step fails in its first attempt
+  stepwell run order.yaml --engine mock --fail ship~undo               the undo of a step fails
 
-The run is kept in the store (see --store) as it goes. Ctrl-C takes no new step, waits up to 10
-seconds for those that run, gives the rest back and says how to go on; a second Ctrl-C stops at
-once. After a crash, --resume goes on with the latest run of the same definition that has not
-ended: what was completed stays so, what was in flight is executed again if its retries allow
-it. Other runs in the store are not worked on; only their messages and lost leases are seen to,
-and on SQLite their time.
+Every step of the run is recorded in the store (see --store). After Ctrl-C no new step starts, the
+command waits up to 10 seconds for running steps, and then prints the command that continues the
+run; a second Ctrl-C stops immediately. After a crash, --resume continues the latest open run of
+the same definition: completed steps stay completed, and steps in flight are executed again if
+their retry policy allows it. Other runs of the store are not executed; only their messages and
+expired leases are handled, and on SQLite their timers.
 
-Steps that name a tool (docs/tools lists them) are done here;
-STEPWELL_PYTHON names another interpreter or a virtual environment, STEPWELL_DUCKDB the duckdb
-program, STEPWELL_SECRETS where secrets come from (docs/secrets.md). A step that names none
-needs a program with a handler for its operation (docs/handlers.md), and such a definition is
-refused. What steps say is shown as they say it and kept: `stepwell runs logs RUN STEP`.
+Steps with a tool (docs/tools lists the tools) are executed by this process. STEPWELL_PYTHON sets
+the Python interpreter or virtual environment, STEPWELL_DUCKDB the program duckdb,
+STEPWELL_SECRETS the secret providers (docs/secrets.md). A step without a tool needs a program
+with a handler for its operation (docs/handlers.md); such a definition is refused here. The
+output of steps is shown and stored: `stepwell runs logs RUN STEP`.
 
-The mock engine runs the real kernel and log and pretends the work: steps succeed with an empty
-result unless --fail says otherwise, people approve, events come, after a second.
+The mock engine uses the real kernel and log and simulates the work: steps succeed with an empty
+result unless --fail makes them fail; people approve and events arrive after one second.
 
-With --sink every event goes to a webhook too, at least once and in order. When the run is over the
-sinks have 5 seconds for what is left; what stays is kept, and said (`stepwell outbox --help`).
+With --sink every event is also delivered to a webhook, at least once and in order. At the end of the
+run there are 5 seconds for pending deliveries; the rest is kept and reported (`stepwell outbox
+--help`).
 
 Classes of --fail: timeout, rate_limit, transient, transport, validation, policy, auth, conflict,
 agent, external, governance, lease_lost, expression, rejected, cancelled, unknown (the default),
-and crash: the worker dies. STEP is a name, or one visit or item of it: `fetch#2`, `load[3]`.
+and crash: the worker crashes. STEP is the name of a step, or one visit or item: `fetch#2`, `load[3]`.
 
 Exit codes: 0 the run succeeded (or partially), 1 the definition has errors or the store cannot
-be used, 2 wrong usage, 3 the run failed, 4 the run was cancelled, 5 the run did not end and cannot
-go on by itself, 130 interrupted.")]
+be used, 2 wrong usage, 3 the run failed, 4 the run was cancelled, 5 the run did not end and needs
+a person, an event or a worker, 130 interrupted.")]
 pub(crate) struct RunArgs {
-    /// The definition; `-` reads standard input
+    /// File with the definition; `-` reads standard input
     #[arg(value_name = "FILE")]
     file: String,
-    /// A parameter; VALUE is JSON if it can be read as such, dots in KEY nest
+    /// Parameter of the run; VALUE is JSON if it is valid JSON, else text; dots in KEY make nested keys
     #[arg(short, long, value_name = "KEY=VALUE")]
     input: Vec<String>,
-    /// Parameters from a YAML or JSON file; `--input` goes over them
+    /// YAML or JSON file with parameters; `--input` has priority
     #[arg(long, value_name = "FILE")]
     input_file: Option<PathBuf>,
-    /// Do not wait: jump to when something happens next, from 2026-01-01T00:00:00Z; in memory
+    /// Skip waiting times: use a virtual clock from 2026-01-01T00:00:00Z and a memory store
     #[arg(long)]
     virtual_time: bool,
-    /// Go on with the latest run of this definition that has not ended, or with that of --run-id
+    /// Continue the latest open run of this definition, or the run of --run-id
     #[arg(long, conflicts_with_all = ["virtual_time", "input", "input_file"])]
     resume: bool,
-    /// The run's id
+    /// Id of the new run
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
     #[command(flatten)]
     go: GoArgs,
 }
 
-/// Go on with a run that is in the store
+/// Continue a run of the store
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell resume run_0199f3a2-...
   stepwell resume run_0199f3a2-... --store postgresql://me@db/stepwell
-  stepwell resume run_0199f3a2-... --patch approved=true     revive a stalled run
+  stepwell resume run_0199f3a2-... --patch approved=true     continue a stalled run
 
-The definition is in the store too, so the file is not needed; only the definitions of child runs
-that are yet to start are looked for among the files around the one that the run was started from.
-On PostgreSQL a run whose process was killed can be taken over 5 seconds after that.
+The definition is in the store, so its file is not needed. The definitions of child runs that have
+not started yet are searched near the original file. On PostgreSQL a run of a killed process can
+be resumed after 5 seconds.
 
-A run that is paused stays so until `stepwell runs resume RUN`.
+A paused run stays paused until `stepwell runs resume RUN`.
 
 Exit codes: as `stepwell run`.")]
 pub(crate) struct ResumeArgs {
-    /// The run's id; `stepwell runs list --open` has them
+    /// Run id; `stepwell runs list --open` lists the open runs
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
     go: GoArgs,
 }
 
-/// How a run is driven, whether it is new or not.
+/// Options of `run` and `resume`.
 #[derive(Debug, Args)]
 struct GoArgs {
-    /// Who does the work: `native`, the tools of this process, or `mock`, which pretends it
+    /// Worker: `native` (the tools of this process) or `mock` (simulated work)
     #[arg(long, value_name = "ENGINE", default_value = "native")]
     engine: String,
     #[command(flatten)]
@@ -163,28 +164,28 @@ struct GoArgs {
     data: DataArgs,
     #[command(flatten)]
     sinks: SinkArgs,
-    /// How many steps are worked on at a time
+    /// Maximum number of concurrent steps
     #[arg(long, value_name = "N", default_value = "32")]
     parallel: NonZeroU16,
-    /// Make a step fail, or with `STEP~undo` its undo; CLASS is one of those of `run --help`
+    /// Make a step fail, or its undo with `STEP~undo`; `run --help` lists the classes
     #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
     fail: Vec<String>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
-    /// Print the log as JSON lines instead
+    /// Print the event log as JSON lines
     #[arg(long)]
     events: bool,
-    /// How long pretended work takes, in milliseconds
+    /// Duration of simulated work in milliseconds
     #[arg(long, value_name = "N", default_value_t = 0)]
     work_ms: u64,
-    /// Approve the run, where the definition asks for that
+    /// Approve the run if the definition requires an approval
     #[arg(long)]
     approve: bool,
-    /// Set a key of the run's ctx, as an operator would, once the run is stalled
+    /// Set a key of ctx as an operator when the run is stalled
     #[arg(long, value_name = "KEY=VALUE")]
     patch: Vec<String>,
-    /// Give up after this many events: simulated results can make a workflow repeat without end
+    /// Stop after this many events: simulated results can make a workflow repeat without end
     /// [default: 500000 with --engine mock, else none]
     #[arg(long, value_name = "N")]
     max_events: Option<u64>,
@@ -194,7 +195,7 @@ struct GoArgs {
 struct RunStore {
     store: Arc<dyn Store>,
     is_virtual: bool,
-    /// What is in it outlives this process.
+    /// Whether the data is kept after the end of this process.
     durable: bool,
     address: Address,
 }
@@ -370,7 +371,7 @@ fn stop(engine: &mut LocalEngine, supervised: &Result<report::End>) -> Result<()
             let seconds = PATIENCE.as_secs();
             writeln!(
                 io::stderr(),
-                "waiting up to {seconds} s until {steps}; Ctrl-C again stops at once"
+                "waiting up to {seconds} s until {steps}; press Ctrl-C again to stop immediately"
             )?;
             PATIENCE
         }
@@ -406,13 +407,15 @@ fn tail(args: &GoArgs, top: Live<'_>, below: &[Live<'_>]) -> Option<Vec<String>>
 
 fn check_usage(args: &GoArgs) -> Result<EngineKind> {
     if args.events && args.output == OutputFormat::Json {
-        return usage("--events and -o json both want standard output; choose one");
+        return usage("--events and -o json both use standard output; choose one of them");
     }
     args.sinks.check()?;
     let kind = engine_kind::kind(&args.engine)?;
     let pretends = !args.fail.is_empty() || args.work_ms > 0;
     if kind == EngineKind::Native && pretends {
-        return usage("--fail and --work-ms are about pretended work; they need --engine mock");
+        return usage(
+            "--fail and --work-ms need --engine mock, because they control simulated work",
+        );
     }
     Ok(kind)
 }

@@ -1,4 +1,4 @@
-//! How the worker of this process is made: which tools it has, and where it keeps what it makes.
+//! Creates the worker of this process: its tools, and the location of artifacts and logs.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -7,22 +7,23 @@ use stepwell_stores::Address;
 use stepwell_worker::secrets::Secrets;
 use stepwell_worker::{Crew, Handlers, WorkerResources};
 
-/// Where the data of steps are.
+/// The option for the location of artifacts.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DataArgs {
-    /// Where large results and logs are kept: a directory, s3://, gs:// or az:// [default: the
-    /// variable STEPWELL_ARTIFACTS, else `artifacts` beside the SQLite file, or below .stepwell]
+    /// Location of large results and logs: a directory, s3://, gs:// or az:// [default: the variable
+    /// STEPWELL_ARTIFACTS, else `artifacts` next to the SQLite file, or in .stepwell]
     #[arg(long, value_name = "URL")]
     artifacts: Option<String>,
 }
 
 impl DataArgs {
-    /// Opens them; nothing is made before there is something to keep.
+    /// Opens artifacts and logs; folders are created with the first write.
     pub(crate) fn open(&self, address: &Address) -> Result<Data> {
-        Data::open(address, self.artifacts.as_deref()).context("the artifacts cannot be opened")
+        Data::open(address, self.artifacts.as_deref())
+            .context("the artifact store cannot be opened")
     }
 
-    /// ` --artifacts URL` where a command that goes on needs it.
+    /// ` --artifacts URL` for commands that are shown to the user.
     pub(crate) fn flag(&self) -> String {
         match &self.artifacts {
             Some(url) => format!(" --artifacts {}", crate::store::word(url)),

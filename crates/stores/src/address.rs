@@ -21,7 +21,6 @@ pub enum OpenMode {
     Own,
     /// Reading and sending messages, beside the owner.
     Guest,
-    /// Reading.
     ReadOnly,
 }
 

@@ -13,13 +13,12 @@ use crate::sqlite::Durability;
 /// What a bare database did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bare {
-    /// Rows a second.
     pub rows_per_second: f64,
     /// The median time of a commit.
     pub commit: Duration,
 }
 
-fn trouble(error: impl std::fmt::Display) -> StoreError {
+fn bare_error(error: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Unusable, error)
 }
 
@@ -39,26 +38,26 @@ pub fn sqlite(
     batch: usize,
     time: Duration,
 ) -> Result<Bare> {
-    let mut conn = Connection::open(path).map_err(trouble)?;
+    let mut conn = Connection::open(path).map_err(bare_error)?;
     let setup = format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = {}; PRAGMA cache_size = -65536;
          CREATE TABLE bare (id INTEGER PRIMARY KEY, body BLOB NOT NULL);",
         durability.name()
     );
-    conn.execute_batch(&setup).map_err(trouble)?;
+    conn.execute_batch(&setup).map_err(bare_error)?;
     let body = vec![b'x'; row_bytes];
     let (begin, mut rows, mut commits) = (Instant::now(), 0, Vec::new());
     while begin.elapsed() < time {
         let start = Instant::now();
-        let transaction = conn.transaction().map_err(trouble)?;
+        let transaction = conn.transaction().map_err(bare_error)?;
         {
             let insert = "INSERT INTO bare (body) VALUES (?1)";
-            let mut insert = transaction.prepare_cached(insert).map_err(trouble)?;
+            let mut insert = transaction.prepare_cached(insert).map_err(bare_error)?;
             for _ in 0..batch {
-                insert.execute([&body]).map_err(trouble)?;
+                insert.execute([&body]).map_err(bare_error)?;
             }
         }
-        transaction.commit().map_err(trouble)?;
+        transaction.commit().map_err(bare_error)?;
         rows += batch as u64;
         commits.push(start.elapsed());
     }
@@ -77,12 +76,12 @@ pub fn postgres(
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(trouble)?;
+        .map_err(bare_error)?;
     runtime.block_on(async {
         let setup = "DROP TABLE IF EXISTS stepwell_bare;
              CREATE TABLE stepwell_bare (id bigserial PRIMARY KEY, body text NOT NULL)";
         let first = connect(url).await?;
-        first.batch_execute(setup).await.map_err(trouble)?;
+        first.batch_execute(setup).await.map_err(bare_error)?;
         let begin = Instant::now();
         let mut workers = tokio::task::JoinSet::new();
         for _ in 0..connections {
@@ -90,13 +89,13 @@ pub fn postgres(
             workers.spawn(async move {
                 let client = connect(&url).await?;
                 let insert = "INSERT INTO stepwell_bare (body) SELECT unnest($1::text[])";
-                let insert = client.prepare(insert).await.map_err(trouble)?;
+                let insert = client.prepare(insert).await.map_err(bare_error)?;
                 let bodies = vec!["x".repeat(row_bytes); batch];
                 let (mut rows, mut commits) = (0_u64, Vec::new());
                 while begin.elapsed() < time {
                     let start = Instant::now();
                     let sent = client.execute(&insert, &[&bodies]).await;
-                    rows += sent.map_err(trouble)?;
+                    rows += sent.map_err(bare_error)?;
                     commits.push(start.elapsed());
                 }
                 Ok::<_, StoreError>((rows, commits))
@@ -104,13 +103,13 @@ pub fn postgres(
         }
         let (mut rows, mut commits) = (0, Vec::new());
         while let Some(done) = workers.join_next().await {
-            let (some, times) = done.map_err(trouble)??;
+            let (some, times) = done.map_err(bare_error)??;
             rows += some;
             commits.extend(times);
         }
         let elapsed = begin.elapsed();
         let drop = "DROP TABLE stepwell_bare";
-        first.batch_execute(drop).await.map_err(trouble)?;
+        first.batch_execute(drop).await.map_err(bare_error)?;
         Ok(summary(rows, elapsed, commits))
     })
 }
@@ -121,19 +120,21 @@ pub fn drop_schema(url: &str, schema: &str) -> Result<()> {
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(trouble)?;
+        .map_err(bare_error)?;
     runtime.block_on(async {
         let drop = format!("DROP SCHEMA IF EXISTS \"{schema}\" CASCADE");
         connect(url)
             .await?
             .batch_execute(&drop)
             .await
-            .map_err(trouble)
+            .map_err(bare_error)
     })
 }
 
 async fn connect(url: &str) -> Result<tokio_postgres::Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.map_err(trouble)?;
+    let (client, connection) = tokio_postgres::connect(url, NoTls)
+        .await
+        .map_err(bare_error)?;
     tokio::spawn(async move {
         // The client sees a connection that broke.
         let _ = connection.await;

@@ -20,7 +20,6 @@ use crate::step_log::StepLog;
 /// What a handler is told beside its input.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The run.
     pub run_id: Arc<str>,
     /// The step-run: `charge`, `charge#2`, `ship[3]`.
     pub step_id: Arc<str>,
@@ -59,7 +58,6 @@ pub struct Job {
 pub enum Reply {
     /// It is done.
     Completed {
-        /// With this.
         output: Json,
         /// Patches of the run's ctx.
         ctx: Patch,
@@ -68,7 +66,6 @@ pub enum Reply {
     },
     /// It waits for an event; the handler runs again when that comes, or when time is over.
     Waiting {
-        /// The event's type.
         event_type: String,
         /// How long at most.
         timeout: Option<Duration>,
@@ -202,7 +199,6 @@ impl<E: std::error::Error> From<E> for Failure {
 
 /// What a handler may return: a value, or a [`Reply`], or a [`Failure`].
 pub trait IntoReply {
-    /// As a reply.
     fn into_reply(self) -> Result<Reply, Failure>;
 }
 
@@ -299,7 +295,7 @@ impl Handlers {
         self
     }
 
-    /// At most so many jobs of a queue at a time. Whoever gives the jobs keeps to it: work above the limit
+    /// At most so many jobs of a queue at a time. The engine respects it: work above the limit
     /// is not claimed.
     #[must_use]
     pub fn limit(mut self, queue: &str, jobs: usize) -> Handlers {

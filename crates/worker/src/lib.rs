@@ -1,5 +1,5 @@
 //! The worker: does the work whose claims are committed, with the built-in tools or with handlers
-//! written in Rust, and reports what became of it. It never decides what happens next in a run.
+//! written in Rust, and reports the results. It never decides what happens next in a run.
 //!
 //! ```text
 //! job ──► crew ──► pipeline ──► tool       (a step that names tools)

@@ -1,11 +1,11 @@
-//! What became of one task: what it returned, or why it failed.
+//! The result of one task: a value, or an error.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
 
-/// What became of one task.
+/// The result of one task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskOutcome {
     /// What it returned. A failed task may have something to show too, such as an error's body.
@@ -77,7 +77,6 @@ impl TaskOutcome {
         }
     }
 
-    /// It failed.
     #[must_use]
     pub fn failed(error: ToolError) -> TaskOutcome {
         TaskOutcome {

@@ -24,7 +24,6 @@ pub(crate) struct StepInputs {
 }
 
 impl StepInputs {
-    /// Of a claim.
     pub(crate) fn new(run_id: &Arc<str>, plan: &Plan, claimed: &Claimed) -> StepInputs {
         let at = claimed.claim.target.step_ref();
         let step = plan.step(claimed.step);
@@ -128,7 +127,7 @@ pub(crate) struct ScopeView<'a> {
     pub(crate) args: &'a Map<String, Json>,
     pub(crate) task: &'a str,
     pub(crate) attempt: u32,
-    /// What became of the task, once it has ended.
+    /// The result of the task, after it has ended.
     pub(crate) outcome: Option<&'a Json>,
 }
 

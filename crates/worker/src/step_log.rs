@@ -1,5 +1,5 @@
 //! What a task says while it works: lines of standard output and standard error, and notes of the
-//! pipeline. They are kept as they come, so that whoever watches sees them at once.
+//! pipeline. They are kept as they come, so that readers see them immediately.
 
 use std::fmt;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl StepLog {
         self.lines.line(&self.task, stream, text);
     }
 
-    /// Writes what the worker itself has to say.
+    /// Writes a note of the worker.
     pub fn note(&self, text: &str) {
         self.line(Stream::Note, text);
     }

@@ -121,7 +121,6 @@ impl Default for TaskLimits {
 /// What a task runs in.
 #[derive(Clone, Debug)]
 pub struct TaskContext {
-    /// The run.
     pub run_id: Arc<str>,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub step_id: Arc<str>,

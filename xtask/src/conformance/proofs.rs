@@ -3,7 +3,7 @@
 use super::tables::Number;
 use crate::source::{Function, Source};
 
-/// One test.
+/// A test that proves statements.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Proof {
     pub(super) file: String,

@@ -5,7 +5,7 @@ use super::sandbox::{FinishedRun, Sandbox};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-/// One file.
+/// A playbook of the corpus and the checks of its run.
 pub(super) struct Case {
     pub(super) file: &'static str,
     /// Over the file's workload; `{stub}` is the stub's address.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A request.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     /// By names in lower case.

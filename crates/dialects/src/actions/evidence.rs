@@ -24,7 +24,6 @@ pub struct Evidence {
     pub schema_version: u32,
     /// What the record is about.
     pub kind: EvidenceKind,
-    /// The run.
     pub run_id: String,
     /// The action; absent for records about the run itself.
     pub action_id: Option<String>,
@@ -32,7 +31,6 @@ pub struct Evidence {
     pub attempt: u32,
     /// When the attempt, the action or the run began.
     pub started_at_iso: String,
-    /// When it ended.
     pub ended_at_iso: String,
     /// What it came to.
     pub outcome: ActionOutcome,
@@ -43,7 +41,7 @@ pub struct Evidence {
     pub error_message: Option<String>,
     /// What belongs together.
     pub correlation: Correlation,
-    /// What became of each compensation; only in a summary.
+    /// The result of each compensation; only in a summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compensation: Option<CompensationSummary>,
     /// The hash of the record before; absent in the first.
@@ -67,7 +65,7 @@ pub enum EvidenceKind {
     CompensationAttempt,
     /// The run ended.
     Run,
-    /// What became of all compensations of the run.
+    /// The result of all compensations of the run.
     CompensationSummary,
 }
 
@@ -92,9 +90,7 @@ pub struct Correlation {
     pub event_seq: u64,
     /// The key that the action or compensation carried to the outside.
     pub idempotency_key: Option<String>,
-    /// The workflow.
     pub workflow_id: String,
-    /// Its version.
     pub workflow_version: String,
     /// Whose run it is.
     pub tenant_id: String,
@@ -104,7 +100,7 @@ pub struct Correlation {
     pub actor: Option<String>,
 }
 
-/// What became of a run's compensations.
+/// The results of the compensations of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CompensationSummary {
@@ -114,13 +110,12 @@ pub struct CompensationSummary {
     pub actions: Vec<Compensated>,
 }
 
-/// What became of one compensation.
+/// The result of one compensation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compensated {
-    /// The action.
     pub action_id: String,
-    /// What became of its compensation.
+    /// The result of its compensation.
     pub outcome: UndoOutcome,
     /// How often it was tried.
     pub attempts: u32,
@@ -389,7 +384,7 @@ impl EvidenceChain<'_> {
         self.push(record);
     }
 
-    /// What became of the compensations, if the run was compensated at all.
+    /// The results of the compensations, if the run was compensated.
     fn summary(
         &mut self,
         event: &Event,

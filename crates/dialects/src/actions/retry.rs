@@ -17,7 +17,6 @@ pub(super) struct RetryDefaults {
     max_ms: u64,
 }
 
-/// Of an action.
 pub(super) const ACTION: RetryDefaults = RetryDefaults {
     attempts: 3,
     initial_ms: 1000,
@@ -151,9 +150,8 @@ fn classes(field: &Field<'_>, p: &mut Problems) -> Vec<ErrorClass> {
 fn unknown(item: &Field<'_>, word: &str, p: &mut Problems) {
     if NEVER.contains(&word) {
         let message = format!("is {}, which is never retried", quote(word));
-        item.error("ERROR_CLASS_FINAL", &message, p).help(
-            "remove it: trying again cannot mend a validation failure, a denial or a conflict",
-        );
+        item.error("ERROR_CLASS_FINAL", &message, p)
+            .help("remove it: a retry cannot fix a validation failure, a denial or a conflict");
         return;
     }
     let known: Vec<&str> = WORDS.iter().map(|(known, _)| *known).collect();

@@ -134,7 +134,7 @@ impl TelemetryState {
 
 /// Whether a run that was blocked can only fail now: its wait ran out, or it was stopped, and
 /// nothing is undone. It then goes from `blocked` to `failed` without `executing` in between, which
-/// would mean that somebody answered.
+/// would mean that a person answered.
 fn is_doomed(plan: &Plan, state: &State) -> bool {
     if state.tally().someone_works() {
         return false;

@@ -116,7 +116,7 @@ fn graph(it: &DagWorkflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
             name(at)
         );
         p.error("DAG_UNREACHABLE", it.steps[at].name.span, message)
-            .help("mend the steps it depends on");
+            .help("fix the steps it depends on");
     }
 }
 
@@ -191,7 +191,7 @@ fn unused_policy(it: &DagWorkflow<'_>, p: &mut Problems) {
     }
 }
 
-/// Without any timeout a lost agent would keep the workflow open for ever.
+/// Without any timeout a lost agent would keep the workflow open without end.
 fn timeouts(it: &DagWorkflow<'_>, p: &mut Problems) {
     if it.timeout_ms.is_some() {
         return;
@@ -208,7 +208,7 @@ fn timeouts(it: &DagWorkflow<'_>, p: &mut Problems) {
         n => format!(" and {n} more steps"),
     };
     let message = format!(
-        "{}{others} may run for ever: neither step nor workflow has a `timeout`",
+        "{}{others} may run without end: neither step nor workflow has a `timeout`",
         quote(first.name.name)
     );
     p.warn("DAG_NO_TIMEOUT", first.name.span, message)

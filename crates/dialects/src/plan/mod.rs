@@ -2,7 +2,7 @@
 //! and the older shape that has these at the root.
 //!
 //! Here: from the file to the net, the contract's words for states, and references to plans. Not
-//! here: fetching anything; a reference is checked by whoever fetches, with [`reference`].
+//! here: fetching anything; a reference is checked by the caller that fetches, with [`reference`].
 
 mod capabilities;
 mod compile;

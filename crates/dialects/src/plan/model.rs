@@ -18,7 +18,7 @@ pub(super) struct Header<'n> {
     pub(super) needs_approval: bool,
     pub(super) timeout_ms: Option<u64>,
     pub(super) steps_span: Span,
-    /// Adapter, capabilities, labels: for whoever runs it.
+    /// Adapter, capabilities, labels: for the engine that runs it.
     pub(super) extra: Json,
 }
 

@@ -21,9 +21,7 @@ pub struct PlanRef {
     pub sha256: String,
     /// The version of its format.
     pub schema_version: String,
-    /// Its id.
     pub plan_id: String,
-    /// Its version.
     pub plan_version: String,
 }
 

@@ -163,7 +163,7 @@ fn workload(field: &Field<'_>, p: &mut Problems) -> Json {
             node.span,
             "this text of `workload` is no template that can be read: it stays as it is",
         )
-        .help("mend it, or write `{{ '{{' }}` for braces that are meant");
+        .help("fix it, or write `{{ '{{' }}` for braces that are meant");
     }
     field.json()
 }

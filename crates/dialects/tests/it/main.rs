@@ -70,7 +70,7 @@ fn compiled(text: &str, compile: Compile) -> (Option<Net>, Vec<Problem>) {
     (net, p.into_vec())
 }
 
-/// The net of a text that must load without a word.
+/// The net of a text that must load without problems.
 fn net(text: &str, compile: Compile) -> Net {
     let (net, problems) = compiled(text, compile);
     assert!(

@@ -21,7 +21,6 @@ pub struct Outbound {
     pub seq: u64,
     /// Which of those that were sent with it, from 0.
     pub place: usize,
-    /// The step.
     pub step_id: String,
     /// What was sent.
     pub event: Json,

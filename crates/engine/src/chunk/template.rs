@@ -11,9 +11,7 @@ use super::CODEC;
 /// The contract part that most events of a type share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkTemplate {
-    /// Of which codec.
     pub codec: i16,
-    /// Of which type.
     pub event_type: &'static str,
     /// JSON text with placeholders.
     pub json: String,

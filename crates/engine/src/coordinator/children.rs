@@ -30,7 +30,7 @@ impl Coordinator {
             return self.invariants.broken(mail.run, what);
         };
         if !self.works_on(hot.run_id()) {
-            // Whoever works on the run starts its children; the message lies there until then.
+            // The server that works on the run starts its children; the message waits until then.
             return;
         }
         let waits = hot.state().run(step).and_then(|run| run.child()) == Some(&request_key);

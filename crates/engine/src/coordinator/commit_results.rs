@@ -228,7 +228,7 @@ impl Coordinator {
         // Another server may have it by now: then it is forgotten here.
         if let Some(hot) = self.runs.get_mut(run) {
             self.schedule.set_timer(hot, &self.lease);
-            // A run that has ended needs no place in memory; whoever asks for it reads it.
+            // A run that has ended is not kept in memory; a later request reads it from the store.
             let over = hot.state().phase().is_ended() && hot.is_idle(self.lease.session());
             if over && !self.config.keeps_ended {
                 self.drop_run(run);

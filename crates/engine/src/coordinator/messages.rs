@@ -33,27 +33,17 @@ pub enum Message {
     StartChild {
         /// The step that waits.
         step: StepRef,
-        /// Under this key.
         request_key: String,
         /// With these parameters.
         input: Arc<Json>,
     },
     /// A run to itself: an operator asked for its repetition.
     #[serde(rename_all = "camelCase")]
-    Repeat {
-        /// Under this key.
-        request_key: String,
-    },
+    Repeat { request_key: String },
     /// A parent was paused; which of its pauses.
-    ParentPaused {
-        /// Which.
-        pause: u32,
-    },
+    ParentPaused { pause: u32 },
     /// A parent goes on; which of its pauses ended.
-    ParentResumed {
-        /// Which.
-        pause: u32,
-    },
+    ParentResumed { pause: u32 },
 }
 
 impl From<Command> for Message {

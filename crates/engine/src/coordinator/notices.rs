@@ -21,13 +21,9 @@ pub struct Ticket(pub u64);
 /// Work in this process whose claim is committed.
 #[derive(Clone, Debug)]
 pub struct Assignment {
-    /// The run.
     pub run: RunNo,
-    /// Its id.
     pub run_id: Arc<str>,
-    /// Its plan.
     pub plan: Arc<Plan>,
-    /// What was claimed.
     pub claimed: Claimed,
 }
 
@@ -40,16 +36,13 @@ pub enum Notice {
     Start(Box<Assignment>),
     /// This work is no longer wanted.
     Stop {
-        /// The run.
         run: RunNo,
         /// Which work.
         target: Target,
-        /// Which execution.
         execution: u32,
     },
     /// There is work that nobody here serves.
     Offer {
-        /// The run.
         run: RunNo,
         /// Which work.
         target: Target,
@@ -58,14 +51,12 @@ pub enum Notice {
     },
     /// A person must answer.
     Person {
-        /// The run.
         run: RunNo,
         /// Which step waits.
         step: StepRef,
     },
     /// A child's definition was not found.
     MissingChild {
-        /// The run.
         run: RunNo,
         /// The step that waits.
         step: StepRef,
@@ -82,7 +73,6 @@ pub enum Notice {
     Alert(RunNo, NewAlert),
     /// Events were committed.
     Changed {
-        /// The run.
         run: RunNo,
         /// Its last sequence number.
         seq: u64,

@@ -1,6 +1,6 @@
 //! What is recorded instead of a result that cannot be: because the kernel refuses it, because the
-//! database does, or because it could not be written in time. A step whose result is lost without a word
-//! would run for ever.
+//! database does, or because it could not be written in time. A step whose result is lost silently
+//! would run without end.
 
 use serde_json::Value as Json;
 use stepwell_kernel::command::{Claim, Command};

@@ -153,7 +153,7 @@ impl Coordinator {
                 return;
             }
         };
-        // Whoever has the run looks for this too. An append of ours would take the run away from it,
+        // The owner of the run looks for this too. An append of ours would take the run away from it,
         // and nobody would notice the death of the work that it does itself.
         if hot.is_owned_by_other(self.lease.session()) {
             return;

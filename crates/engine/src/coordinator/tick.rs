@@ -227,7 +227,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Where others have runs too, whoever works only on some leaves the time of the rest to them: what
+    /// If other servers share the store, a server that works only on some runs leaves the timers of the rest to them: what
     /// it woke would be ready without anyone to do it.
     fn wake_own(&mut self, now: Time) {
         let ours = self.runs.iter().filter(|hot| {
@@ -257,7 +257,7 @@ impl Coordinator {
     /// Work that others have left and that this process has room for.
     fn reserve_tasks(&mut self, now: Time) -> Result<(), StoreError> {
         let set = match &self.config.serves {
-            // Whoever serves everything does so for the runs that it is asked for.
+            // A server that serves everything does so only for the runs that it is asked for.
             Serves::Nothing | Serves::Everything => return Ok(()),
             Serves::Only(set) => set.clone(),
         };

@@ -11,7 +11,6 @@ pub struct FailRule {
     pub step: String,
     /// Its undo fails, not the step.
     pub undo: bool,
-    /// How.
     pub how: Failing,
     /// Only this execution; absent means all.
     pub attempt: Option<u32>,

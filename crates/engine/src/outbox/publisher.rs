@@ -19,7 +19,7 @@ pub const DELIVERY_FAILED: &str = "EVENT_BUS_DELIVERY_FAILED";
 
 /// How many runs' plan versions are remembered.
 const REMEMBERED: usize = 10_000;
-/// A sink may ask for a pause, but not for ever.
+/// A sink may ask for a pause, but not without a limit.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// One sink's deliveries.
@@ -32,7 +32,7 @@ pub struct Publisher {
     taken: VecDeque<Marker>,
     /// The end of the lease of what was taken.
     until: Time,
-    /// What became of a delivery and is not written yet.
+    /// The result of a delivery that is not written yet.
     verdict: Option<(Marker, Time, Verdict)>,
     /// When to look into the outbox again.
     look_at: Time,
@@ -42,7 +42,7 @@ pub struct Publisher {
     versions: HashMap<RunNo, Arc<str>>,
 }
 
-/// What became of a delivery.
+/// The result of a delivery.
 enum Verdict {
     Sent,
     Failed { at: Time, why: String },
@@ -98,7 +98,7 @@ impl Publisher {
         {
             return Ok(at);
         }
-        // What could be someone else's before the sink has answered is left to be taken again.
+        // A delivery whose lease could end before the sink answers is left to be taken again.
         if now.plus(millis(self.sink.patience())) > self.until {
             self.taken.clear();
         }
@@ -129,7 +129,7 @@ impl Publisher {
         Ok(self.down.map_or(now, |(_, at)| at))
     }
 
-    /// Writes what became of the last delivery; until then no other is made.
+    /// Writes the result of the last delivery; until then no other is made.
     fn settle(&mut self, now: Time) -> Result<(), StoreError> {
         let Some((marker, until, verdict)) = &self.verdict else {
             return Ok(());

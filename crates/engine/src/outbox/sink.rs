@@ -24,7 +24,6 @@ pub trait Sink: Send + fmt::Debug {
 /// One chunk of a run: what one commit appended to its log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
-    /// The run.
     pub run_id: String,
     /// The first event's sequence number.
     pub first_seq: u64,

@@ -36,7 +36,7 @@ pub const LAG_HIGH: &str = "PROJECTOR_LAG_HIGH";
 pub struct Config {
     /// Above this lag someone is told.
     pub high_lag: Duration,
-    /// At or below this lag all is well again, and the next time is another episode.
+    /// At or below this lag the episode is over; the next high lag is a new episode.
     pub normal_lag: Duration,
     /// How many runs are projected in a tick.
     pub batch: usize,
@@ -77,7 +77,6 @@ impl Todo {
     }
 }
 
-/// The projector.
 pub struct Projector {
     store: Arc<dyn Store>,
     config: Config,
@@ -262,7 +261,7 @@ impl Projector {
         Ok(())
     }
 
-    /// Lets go of the runs that were used least recently. What is not kept of them is read again.
+    /// Drops the runs that were used least recently. They are read again when they are needed.
     fn forget(&mut self) {
         let extra = self.runs.len().saturating_sub(self.config.cache);
         if extra == 0 {

@@ -42,7 +42,7 @@ pub(super) struct Committer {
 }
 
 /// Waits for the thread, so that the store is closed when the service has stopped. A thread that is
-/// still in a commit is not waited for, since the commit may take for ever.
+/// still in a commit is not waited for, since the commit may never return.
 impl Drop for Committer {
     fn drop(&mut self) {
         self.batches = None;

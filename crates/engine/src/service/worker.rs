@@ -123,7 +123,7 @@ pub trait Observer: Send {
     }
 
     /// Nothing is left to do for now: all commands are answered and everything that follows from them
-    /// is committed. Called once each time the engine comes to rest.
+    /// is committed. Called once each time the engine becomes idle.
     fn idle(&mut self, idle: Idle) {
         let _ = idle;
     }

@@ -20,7 +20,6 @@ pub struct Batch {
 /// One run's part of a commit: all of it or nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Append {
-    /// Which run.
     pub run: RunNo,
     /// The run's own row, with its first chunk.
     pub create: Option<Box<NewRun>>,
@@ -87,19 +86,15 @@ pub struct NewRun {
     pub run_id: String,
     /// The start request's key, unique if there is one.
     pub request_key: Option<String>,
-    /// Its plan.
     pub plan: Option<PlanNo>,
     /// Who it belongs to.
     pub tenant: String,
-    /// Project.
     pub project: String,
-    /// Environment.
     pub environment: String,
     /// The run that waits for it.
     pub parent: Option<String>,
     /// What events are matched by; the run's id if it has no key of its own.
     pub event_key: String,
-    /// When.
     pub created_at: Time,
 }
 
@@ -131,7 +126,6 @@ pub enum Guard {
     Lease {
         /// The task.
         target: String,
-        /// The worker.
         worker: String,
     },
     /// The lease of this task has ended.
@@ -154,7 +148,6 @@ pub struct Head {
     pub wake_at: Option<Time>,
     /// It waits for a slot.
     pub queued: bool,
-    /// It has ended.
     pub ended_at: Option<Time>,
     /// The slots that it holds, so that exactly these are freed.
     pub slots: Vec<String>,
@@ -167,7 +160,6 @@ pub enum TaskChange {
     Put {
         /// The step's id, with `~undo` for its undo.
         target: String,
-        /// The queue.
         queue: String,
         /// The operation.
         op: String,
@@ -178,23 +170,14 @@ pub enum TaskChange {
     },
     /// A worker has claimed it.
     Lease {
-        /// Which.
         target: String,
-        /// Who.
         worker: String,
-        /// Until when.
         until: Time,
     },
     /// It is done, or no longer wanted.
-    Delete {
-        /// Which.
-        target: String,
-    },
+    Delete { target: String },
     /// Its worker must stop: heartbeats are refused, the lease ends by itself or by the worker.
-    Stop {
-        /// Which.
-        target: String,
-    },
+    Stop { target: String },
 }
 
 impl TaskChange {
@@ -217,7 +200,6 @@ pub enum WaitChange {
     Put {
         /// The step's id.
         step: String,
-        /// The event's type.
         event_type: String,
     },
     /// It no longer does.
@@ -241,21 +223,16 @@ pub struct LinearRows {
 pub struct LinearInstance {
     /// What the run is about; unique among RUNNING instances of a type.
     pub biz_key: Option<String>,
-    /// The workflow.
     pub workflow_type: String,
-    /// Its version.
     pub workflow_version: i64,
     /// RUNNING, COMPLETED, FAILED or CANCELED.
     pub status: String,
     /// The first step that is not done.
     pub current_step_seq: u32,
-    /// Its type.
     pub current_step_type: String,
     /// When the run started.
     pub started_at: Option<Time>,
-    /// When it completed.
     pub completed_at: Option<Time>,
-    /// When it failed.
     pub failed_at: Option<Time>,
 }
 
@@ -264,7 +241,6 @@ pub struct LinearInstance {
 pub struct LinearStep {
     /// The step's place, from 0.
     pub step_seq: u32,
-    /// Its type.
     pub step_type: String,
     /// PENDING, READY, RUNNING, WAITING, DONE or DEAD.
     pub status: String,

@@ -31,7 +31,7 @@ pub trait Commits {
     fn reserve_numbers(&self, count: u32) -> Result<Range<i64>>;
 }
 
-/// What became of an append.
+/// The result of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppendResult {
     /// It is done.

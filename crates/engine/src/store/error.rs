@@ -20,7 +20,7 @@ pub enum StoreErrorKind {
     Unavailable,
     /// The answer was lost: it is not known whether the call was done. Send the same call again.
     AnswerLost,
-    /// There is no room. Nothing was done; a retry helps once somebody made room.
+    /// There is no room. Nothing was done; a retry helps after space was freed.
     Full,
     /// The store may not be written. Nothing was done.
     ReadOnly,

@@ -31,7 +31,7 @@ pub trait Mailbox {
     /// Twice: the first answer counts, because its sender may be reading it.
     fn answer(&self, mail: MessageNo, answer: &str) -> Result<()>;
 
-    /// Asks what became of a message. Reading an answer removes the message.
+    /// Asks for the answer to a message. Reading an answer removes the message.
     ///
     /// Durable on return: the removal of an answered message.
     ///
@@ -43,7 +43,7 @@ pub trait Mailbox {
     /// A number that changes when another process may have posted something; cheap to ask for. It says
     /// when to look, never what is there: a server also looks from time to time without a change.
     ///
-    /// Durable on return: reads only. Crash: nothing to recover. Twice: the same until somebody posts.
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the same until a message is posted.
     fn news(&self) -> Result<i64>;
 }
 
@@ -58,13 +58,12 @@ pub struct StoredMessage {
     pub body: String,
 }
 
-/// What became of a message.
+/// The state of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageState {
     /// Nobody has taken or answered it.
     Waiting,
     /// It was taken and nobody answers it; or its answer was read already.
     Taken,
-    /// It was answered.
     Answered(String),
 }

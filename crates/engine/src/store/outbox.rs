@@ -62,7 +62,6 @@ pub struct Marker {
     pub sink: String,
     /// Whose chunk.
     pub run: RunNo,
-    /// The run's id.
     pub run_id: String,
     /// The chunk's first sequence number.
     pub first: u64,

@@ -1,5 +1,5 @@
 //! Projections: the contract's snapshot of each run, derived from its log by the projector. They can be
-//! thrown away and made anew.
+//! deleted and created again.
 
 use stepwell_kernel::time::Time;
 

@@ -42,7 +42,6 @@ pub trait RunReader {
 pub struct StoredRun {
     /// Number in this store.
     pub run: RunNo,
-    /// The run's id.
     pub run_id: String,
     /// The plan it runs.
     pub plan: PlanNo,
@@ -103,11 +102,9 @@ pub struct RunFilter {
 pub struct RunSummary {
     /// Number in this store.
     pub run: RunNo,
-    /// The run's id.
     pub run_id: String,
     /// The plan's own id.
     pub plan_id: String,
-    /// The plan's version.
     pub plan_version: String,
     /// The tenant that the run belongs to.
     pub tenant: String,

@@ -38,7 +38,7 @@ pub trait Sessions {
     /// Twice: the second call changes nothing.
     fn close_session(&self, session: SessionNo) -> Result<()>;
 
-    /// Marks sessions whose time is over as dead, for ever, and returns the dead sessions that still own
+    /// Marks sessions whose time is over as dead, permanently, and returns the dead sessions that still own
     /// runs. Dead sessions without runs are deleted.
     ///
     /// Durable on return: the marks. From then on no append that is guarded by such a session succeeds.

@@ -59,7 +59,6 @@ pub trait Tasks {
 /// A row of `tasks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskRow {
-    /// The run.
     pub run: RunNo,
     /// The step's id, with `~undo` for its undo.
     pub target: String,

@@ -86,7 +86,7 @@ fn workers_at_once_reserve_different_tasks(w: &Fixture) {
     let all = at_once(w, |index, store| {
         let worker = format!("w{index}");
         let mut got = Vec::new();
-        // A store that gives the same one for ever must fail here, not hang.
+        // A store that always returns the same row must fail here, not hang.
         for _ in 0..ROUNDS {
             let rows = store.reserve(&serves(), &worker, at(1), at(50), 3).unwrap();
             if rows.is_empty() {

@@ -167,7 +167,6 @@ pub(super) fn linear(workflow_type: &str, biz_key: &str, status: &str) -> Box<Li
     })
 }
 
-/// An alert.
 pub(super) fn alert(code: &str) -> NewAlert {
     NewAlert {
         code: code.into(),

@@ -31,7 +31,6 @@ use crate::store::Store;
 /// A fresh, empty store.
 #[derive(Debug)]
 pub struct Fresh {
-    /// The store.
     pub store: Box<dyn Store>,
     /// A second way into the same store, as another server has it; none where one process owns it.
     pub second: Option<Box<dyn Store>>,

@@ -1,4 +1,4 @@
-//! The engine that runs by itself: how it stops, and what becomes of work in flight.
+//! The engine that runs by itself: how it stops, and how work in flight ends.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};

@@ -2,7 +2,7 @@
 //! canonical form (RFC 8785). The members of an object are written as they come and put in order
 //! when the object ends.
 //!
-//! Integers that a double cannot hold are written as they are, and `is_exact` then says no: whoever needs
+//! Integers that a double cannot hold are written as they are, and `is_exact` then says no: code that needs
 //! the canonical form of such a value makes it from a tree.
 
 use std::cmp::Ordering;

@@ -12,7 +12,6 @@ macro_rules! names {
         }
 
         impl FieldName {
-            /// All of them.
             pub const ALL: &[FieldName] = &[$(FieldName::$name,)*];
 
             /// The name itself.

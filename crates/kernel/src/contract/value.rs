@@ -19,17 +19,14 @@ use crate::time::Time;
 pub enum FieldValue<'a> {
     /// The event's own id.
     EventId,
-    /// The event's type.
     EventType,
     /// The event's idempotency key.
     IdempotencyKey,
-    /// The run's id.
     RunId,
     /// The event's sequence number.
     RunSeq,
     /// The event's own time.
     Now,
-    /// The plan's version.
     PlanVersion,
     /// The plan that the run is pinned to.
     PlanRef,
@@ -47,7 +44,6 @@ pub enum FieldValue<'a> {
     StepId(StepRef),
     /// The ids of step-runs.
     StepIds(&'a [StepRef]),
-    /// Texts.
     Texts(&'a [String]),
     /// The keys of a patch.
     Keys(&'a Patch),

@@ -139,7 +139,7 @@ impl Decider<'_> {
         (missing == 0).then_some(args)
     }
 
-    /// A cycle that never ends fails, since its log and its state would grow for ever.
+    /// A cycle that never ends fails, since its log and its state would grow without end.
     fn check_visits(&self, step: StepNo) -> Result<(), StepError> {
         if self.state.step(step).visits().len() < MAX_VISITS {
             return Ok(());

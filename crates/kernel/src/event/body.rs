@@ -180,7 +180,7 @@ pub enum Body {
         /// How far the undoing came.
         #[serde(default)]
         rollback: Rollback,
-        /// What became of each undo.
+        /// The result of each undo.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         undos: Vec<UndoResult>,
     },
@@ -195,7 +195,7 @@ pub enum Body {
         /// How far the undoing came.
         #[serde(default)]
         rollback: Rollback,
-        /// What became of each undo.
+        /// The result of each undo.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         undos: Vec<UndoResult>,
     },

@@ -293,7 +293,7 @@ pub enum StopCause {
         /// What is stuck, in words.
         stuck: Vec<String>,
     },
-    /// Somebody cancelled it.
+    /// A person cancelled the run.
     Cancel {
         /// Who.
         by: Option<String>,
@@ -330,12 +330,12 @@ pub enum Rollback {
     Incomplete,
 }
 
-/// What became of one undo.
+/// The result of one undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UndoResult {
     /// The step.
     pub step: StepRef,
-    /// What became of it.
+    /// The result.
     pub outcome: UndoOutcome,
     /// How often it was tried.
     pub executions: u32,
@@ -357,7 +357,7 @@ impl UndoResult {
     }
 }
 
-/// What became of one undo.
+/// The result of one undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoOutcome {

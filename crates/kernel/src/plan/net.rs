@@ -331,7 +331,7 @@ pub struct Gate {
 pub struct Admission {
     /// The rules in order.
     pub rules: Vec<AdmitRule>,
-    /// What becomes of a denied token.
+    /// How a denied token is treated.
     pub denied: OnDenied,
 }
 
@@ -345,7 +345,7 @@ pub struct AdmitRule {
     pub allow: bool,
 }
 
-/// What becomes of a denied token.
+/// How a denied token is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDenied {

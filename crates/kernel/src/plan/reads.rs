@@ -21,7 +21,6 @@ pub struct Reads {
 pub enum CtxReads {
     /// Whatever there is.
     All,
-    /// These.
     Keys(Vec<String>),
 }
 

@@ -10,7 +10,6 @@ use crate::plan::{Join, Plan, Route};
 /// Something to tell an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectorAlert {
-    /// Which.
     pub code: &'static str,
     /// How urgent.
     pub priority: Priority,

@@ -1,4 +1,4 @@
-//! Logs that were written once replay for ever: each folder of `fixtures/histories` has the plan, the
+//! Logs that were written once replay in every version: each folder of `fixtures/histories` has the plan, the
 //! log and how the run ended. They are never written anew; a change that breaks one breaks every
 //! log out there.
 

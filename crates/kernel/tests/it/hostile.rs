@@ -1,4 +1,4 @@
-//! Logs and plans that mean harm: nothing panics, nothing grows for ever.
+//! Logs and plans that mean harm: nothing panics, nothing grows without end.
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::decide::MAX_VISITS;

@@ -43,7 +43,7 @@ struct Args {
     /// The schema, in PostgreSQL
     #[arg(long, default_value = "stepwell")]
     schema: String,
-    /// Its name
+    /// Name of the server
     #[arg(long)]
     name: String,
     /// Where the marks go

@@ -22,7 +22,7 @@ pub(super) fn kind(name: &str) -> Result<EngineKind> {
         "native" => Ok(EngineKind::Native),
         "mock" => Ok(EngineKind::Mock),
         other => usage(format!(
-            "there is no engine {} in this build; there are `native` and `mock`",
+            "unknown engine {}; available: `native`, `mock`",
             quote(other)
         )),
     }

@@ -29,7 +29,7 @@ pub(super) fn params(file: Option<&Path>, inputs: &[String]) -> Result<Json> {
         }
         if !set(&mut params, &path, value) {
             return usage(format!(
-                "--input {}: something above {} is no mapping",
+                "--input {}: the value above {} is not a mapping",
                 quote(input),
                 quote(key)
             ));
@@ -53,7 +53,7 @@ fn pair<'t>(flag: &str, text: &'t str) -> Result<(&'t str, Json)> {
             key,
             serde_json::from_str(value).unwrap_or_else(|_| Json::from(value)),
         )),
-        _ => usage(format!("{flag} {}: write it as KEY=VALUE", quote(text))),
+        _ => usage(format!("{flag} {}: write KEY=VALUE", quote(text))),
     }
 }
 
@@ -72,7 +72,7 @@ fn from_file(path: &Path) -> Result<Map<String, Json>> {
     };
     match tree::parse(&source).map(|node| node.to_json()) {
         Ok(Json::Object(map)) => Ok(map),
-        Ok(_) => usage(format!("the input file {} is no mapping", quote(&name))),
+        Ok(_) => usage(format!("the input file {} is not a mapping", quote(&name))),
         Err(problems) => refuse(&source, &problems),
     }
 }

@@ -176,7 +176,7 @@ impl Lines {
             Body::StepWoken { by: Some(by), .. } => format!("approved by {by}"),
             Body::StepWoken {
                 event_id: Some(_), ..
-            } => "its event came".to_owned(),
+            } => "the event arrived".to_owned(),
             Body::StepHeld { until: held, .. } => {
                 format!("held for an operator, at most {}", until(*held))
             }

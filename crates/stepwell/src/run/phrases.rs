@@ -100,7 +100,7 @@ pub(crate) fn waits_for(kind: &WaitKind) -> String {
         WaitKind::Approval => "waits for approval".to_owned(),
         WaitKind::Manual => "waits for a person".to_owned(),
         WaitKind::Event { event_type, .. } => format!("waits for event {event_type}"),
-        WaitKind::Timer { .. } => "waits for time to pass".to_owned(),
+        WaitKind::Timer { .. } => "waits for a timer".to_owned(),
         WaitKind::Child { request_key, .. } => format!("waits for run {}", run_id_for(request_key)),
     }
 }
@@ -112,11 +112,11 @@ fn by_whom(duties: &[Duty], wait: &WaitState, state: &State) -> String {
         who.push(match duty {
             Duty::DistinctApprovers { count } => format!("{count} different people"),
             Duty::MakerChecker => match &state.context().triggered_by {
-                Some(maker) => format!("someone other than {maker}"),
-                None => "someone other than who started the run".to_owned(),
+                Some(maker) => format!("a person other than {maker}"),
+                None => "a person other than the starter of the run".to_owned(),
             },
             Duty::IncompatibleDuties { keys } => {
-                format!("someone who has not done {}", keys.join(" or "))
+                format!("a person who has not done {}", keys.join(" or "))
             }
         });
     }

@@ -84,7 +84,7 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
     if end == End::Interrupted && !state.phase().is_ended() && ending.go_on.is_none() {
         fact(
             "interrupted",
-            "nothing is kept: this run was only in memory",
+            "the run is lost, because its store was in memory",
         );
     }
     let cause = cause::find(top, below);
@@ -132,7 +132,7 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
         );
     }
     if let Some(go_on) = ending.go_on.as_ref().filter(|_| !state.phase().is_ended()) {
-        fact("go on with", go_on);
+        fact("continue", go_on);
     }
     text
 }

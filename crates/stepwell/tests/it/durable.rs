@@ -71,7 +71,7 @@ fn survives_an_interrupt(test_store: &TestStore) {
     process.interrupt();
     let (code, text) = process.end();
     assert_eq!(code, 130, "{text}");
-    let go_on = "go on with    stepwell resume run_stopped --engine mock --work-ms 60000";
+    let go_on = "continue      stepwell resume run_stopped --engine mock --work-ms 60000";
     assert!(text.contains(go_on), "{text}");
     // The session was given back, so that nobody waits for its end.
     let began = std::time::Instant::now();

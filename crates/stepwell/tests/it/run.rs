@@ -28,7 +28,7 @@ fn piped_output_is_one_plain_line_per_change() {
         00:06.000  deploy    success  (1.5 s)
         00:06.000  (run)     success
 
-        success  release-gate  run_15e38645f68355be467a81458029937c in 6 s of virtual time, 18 events
+        success  release-gate  run_ba19341e6fc644510e943ae0e30fe9e5 in 6 s of virtual time, 18 events
     "#]].assert_eq(&call.out);
 }
 
@@ -183,7 +183,7 @@ fn a_workflow_that_goes_round_for_ever_is_given_up() {
         json["ext"]["stuck"][0]
             .as_str()
             .unwrap()
-            .contains("gave up after 2000 events")
+            .contains("stopped after 2000 events")
     );
 }
 

@@ -51,7 +51,6 @@ impl<'a> Chunks<'a> {
     }
 }
 
-/// Heads.
 #[derive(Default)]
 pub(super) struct Heads<'a> {
     pub(super) run: Vec<i64>,
@@ -80,7 +79,7 @@ impl<'a> Heads<'a> {
     }
 }
 
-/// What becomes of one row of `tasks` in a commit, whatever was said about it in between.
+/// The final change of one row of `tasks` in a commit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TaskFate<'a> {
     pub(super) deleted: bool,

@@ -43,7 +43,7 @@ WITH won AS (
 )
 SELECT run_no, false FROM won UNION ALL SELECT run_no, true FROM keyed";
 
-/// One lock for each key and type that somebody begins to wait for; `deliver` takes the same.
+/// One lock for each key and type that a step begins to wait for; `deliver` takes the same.
 pub(super) const LOCK_WAITS: &str = "
 SELECT pg_advisory_xact_lock(x.lock) FROM (
     SELECT DISTINCT hashtextextended(COALESCE(u.event_key, r.event_key),

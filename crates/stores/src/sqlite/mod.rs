@@ -46,7 +46,6 @@ pub enum Mode {
     Own,
     /// Reading, and `post`, `answered` and `deliver`, beside the owner.
     Guest,
-    /// Reading.
     ReadOnly,
 }
 
@@ -77,7 +76,6 @@ impl Durability {
 /// How a database is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqliteOptions {
-    /// What for.
     pub mode: Mode,
     /// When a commit is on disk.
     pub durability: Durability,
@@ -89,7 +87,7 @@ pub struct SqliteOptions {
     pub checkpoint_bytes: u32,
     /// The most pages the database may have; none is SQLite's own limit.
     pub max_pages: Option<u32>,
-    /// How long to wait for someone else's write.
+    /// How long to wait for the write of another process.
     pub patience: Duration,
 }
 
@@ -247,7 +245,7 @@ impl SqliteStore {
             let ended = conn.prepare_cached("ROLLBACK")?.execute([]);
             seen.and_then(|seen| ended.map(|_| seen))
         };
-        // A connection that had trouble is closed, not kept.
+        // A connection with an error is closed, not kept.
         let seen = seen().map_err(|error| said(&self.path, &error))?;
         let mut kept = pool();
         if kept.len() < READERS_KEPT {

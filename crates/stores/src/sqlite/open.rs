@@ -51,7 +51,7 @@ fn own(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
     )?;
     let readied = prepare(&mut writer, &path, &options);
-    readied.map_err(|trouble| match trouble {
+    readied.map_err(|error| match error {
         Setup::Refused(refused) => refused,
         Setup::Sqlite(error) => said(&path, &error),
     })?;
@@ -164,7 +164,7 @@ fn prepare(
     }
     let transaction = writer.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     migrate(&transaction)?;
-    // The lock proves that whoever opened these is gone.
+    // The lock proves that the process that opened these has ended.
     transaction.execute("UPDATE sessions SET dead = 1 WHERE dead = 0", [])?;
     keep_templates(&transaction)?;
     transaction.commit()?;

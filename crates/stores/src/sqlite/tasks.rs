@@ -1,4 +1,4 @@
-//! Tasks: work for whoever serves its queue.
+//! Tasks: work for workers that serve its queue.
 
 use rusqlite::{Connection, Row, params};
 use stepwell_engine::store::{Result, RunNo, TaskChange, TaskRow, Tasks};
@@ -143,7 +143,7 @@ impl Tasks for SqliteStore {
         until: Time,
         limit: usize,
     ) -> Result<Vec<TaskRow>> {
-        // Workers ask often and mostly in vain: looking costs no write.
+        // Workers ask often and mostly find nothing: a look costs no write.
         if self.read(|conn| free(conn, serves, now, 1))?.is_empty() || limit == 0 {
             return Ok(Vec::new());
         }

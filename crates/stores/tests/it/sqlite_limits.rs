@@ -69,7 +69,7 @@ fn what_may_not_be_written_is_said_and_can_be_read() {
     allow(&place.at("file"), 0o777);
     allow(&place.at("directory"), 0o555);
     allow(&place.at("hidden"), 0o000);
-    // Nothing is forbidden to root, so the child is somebody else.
+    // Nothing is forbidden to root, so the child runs as another user.
     let program = place.at("program");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut child = Command::new(&program);

@@ -32,7 +32,6 @@ pub enum ArtifactError {
     TooLarge {
         /// What was asked for.
         uri: String,
-        /// Its size.
         size: u64,
         /// What may be read.
         limit: u64,

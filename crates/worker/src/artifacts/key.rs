@@ -9,7 +9,6 @@ const LONGEST: usize = 200;
 /// What an artifact belongs to, and its name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArtifactKey {
-    /// The run.
     pub run_id: String,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub step_id: String,

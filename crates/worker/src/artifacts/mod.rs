@@ -1,7 +1,7 @@
 //! Artifacts: what is too large for the log of events, kept in a folder or a bucket. The log has the
 //! reference: where it is, its size and its hash.
 //!
-//! Paths are relative to the store, so a store can be moved. What becomes of references in values is
+//! Paths are relative to the store, so a store can be moved. How references in values are resolved is
 //! in [`mod@shrink`]; where things are kept is in `key.rs`.
 
 mod cache;

@@ -1,4 +1,4 @@
-//! The crew: does jobs whose claims are committed, many at a time, and reports what became of each.
+//! The crew: does jobs whose claims are committed, many at a time, and reports each result.
 //!
 //! One job is one execution of one step-run. It ends with exactly one report, whatever happens to it:
 //! done, failed, waiting, or stopped as it was told. What a report leads to is decided elsewhere.
@@ -100,13 +100,12 @@ impl Crew {
         self.shared.handlers.limits().clone()
     }
 
-    /// What it has.
     #[must_use]
     pub fn resources(&self) -> &WorkerResources {
         &self.shared.resources
     }
 
-    /// Does a job and reports what became of it, once.
+    /// Does a job and reports its result, once.
     pub fn begin(
         &self,
         job: Assignment,
@@ -120,7 +119,7 @@ impl Crew {
         self.handle.spawn(async move {
             let command = shared.work(&job, cancelled).await;
             report(&job, command);
-            // Only then: whoever sees that nobody works any more has all reports.
+            // Only then: when no job is left, all reports were sent.
             shared.running().remove(&slot);
         });
     }

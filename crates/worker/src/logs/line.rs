@@ -17,14 +17,12 @@ pub struct LogLine {
     pub task: String,
     /// Where it comes from.
     pub stream: Stream,
-    /// What it says.
     pub text: String,
 }
 
 /// A line, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
-    /// The run.
     pub run_id: String,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub step_id: String,

@@ -1,6 +1,6 @@
 //! Writes the log of one execution: redacted, bounded, and never in the way of the work.
 //!
-//! Lines go into a small buffer, which whoever writes next takes to the file when it is full or 50 ms
+//! Lines go into a small buffer, which the next writer takes to the file when it is full or 50 ms
 //! old; a thread for all logs takes what is left behind. A file that cannot be written makes the log
 //! silent, not the step fail.
 

@@ -1,7 +1,7 @@
 //! Pipelines: the tasks of one step-run in order, under their own policy rules.
 //!
 //! A pipeline does not sleep for long and does not wait for other runs: it says that the step waits,
-//! and writes down how far it came. Whoever claims the step when the wait is over goes on there.
+//! and writes down how far it came. The worker that claims the step after the wait continues there.
 
 mod built_in;
 mod library;
@@ -38,7 +38,7 @@ use task::PipelineTask;
 
 pub(crate) use task::MAX_VALUE;
 
-/// Tasks that one execution may run: jumps can go round for ever.
+/// Tasks that one execution may run: jumps can repeat without end.
 const MAX_TASKS: u32 = 10_000;
 /// Waits before a retry of at least this long hold no worker.
 const LONG_BACKOFF: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ const LONG_BACKOFF: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Pipeline {
     tasks: Vec<PipelineTask>,
-    /// Somebody looks at what single tasks returned.
+    /// The results of single tasks are read.
     keeps_results: bool,
 }
 
@@ -111,7 +111,7 @@ impl PipelineContext<'_> {
             now.ran += 1;
             if now.ran > MAX_TASKS {
                 let message = format!(
-                    "{MAX_TASKS} tasks have run in one execution; a jump goes round for ever"
+                    "{MAX_TASKS} tasks have run in one execution; a jump repeats without end"
                 );
                 let error = ToolError::invalid("PIPELINE_ENDLESS", message);
                 return self.failed(error, patch(now.vars.ctx));

@@ -1,4 +1,4 @@
-//! What a task's rules and assignments see of what became of it, beyond the outcome itself: other ways
+//! What a task's rules and assignments see of its result, beyond the outcome itself: other ways
 //! to reach the same facts that real files use.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use stepwell_kernel::plan::ErrorClass;
 
 use crate::outcome::TaskOutcome;
 
-/// What became of a task, as templates see it.
+/// The result of a task, as templates see it.
 pub(super) struct OutcomeView {
     json: Json,
     /// The word of another vocabulary for the kind of its error, and all of it with that word.

@@ -120,7 +120,7 @@ impl PipelineProgress {
         })
     }
 
-    /// What became of the task that the step waited for, if that is known without doing it.
+    /// The result of the task that the step waited for, if that is known without doing it.
     pub(super) fn came_back(&mut self, payload: Option<&Json>) -> Option<TaskOutcome> {
         match self.resumed.take()? {
             WaitPurpose::Retry => None,
@@ -158,7 +158,7 @@ impl PipelineProgress {
         self.vars.prev = result.clone();
     }
 
-    /// What the step returns: what its last task returned, and where somebody looks at it, what each
+    /// What the step returns: what its last task returned, and, if it is read, what each
     /// returned.
     pub(super) fn output(&mut self, keeps_results: bool) -> Json {
         let output = std::mem::take(&mut self.output);

@@ -28,7 +28,7 @@ pub(super) struct VaultProvider {
     mount: String,
 }
 
-/// A file is read each time: whoever renews the token writes it anew.
+/// A file is read each time, because a renewed token is written to the file.
 enum VaultToken {
     Text(String),
     File(PathBuf),

@@ -91,7 +91,7 @@ struct ShellWork<'a> {
     commands: Vec<&'a str>,
     directory: PathBuf,
     env: std::collections::BTreeMap<String, String>,
-    /// What became of each command so far.
+    /// The result of each command so far.
     done: Vec<Json>,
 }
 

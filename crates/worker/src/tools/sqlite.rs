@@ -30,7 +30,7 @@ const NAP: Duration = Duration::from_millis(50);
 pub struct SqliteOptions {
     /// Where relative paths begin; the process's directory if none.
     pub directory: Option<PathBuf>,
-    /// How long a statement waits for somebody else's lock, if its deadline is not sooner.
+    /// How long a statement waits for the lock of another process, if its deadline is not sooner.
     pub busy_timeout: Duration,
 }
 
@@ -177,8 +177,8 @@ impl SqliteJob {
             };
             let done =
                 begun.and_then(|()| self.patiently(|job| job.statement(&connection, statement)));
-            let told = |trouble| {
-                let mut told = failed(trouble, &shown);
+            let told = |failure| {
+                let mut told = failed(failure, &shown);
                 let about = told
                     .details
                     .entry("sqlite")
@@ -193,7 +193,7 @@ impl SqliteJob {
         match (begin.is_some(), connection.is_autocommit()) {
             (true, _) => {
                 let committed = self.patiently(|_| execute(&connection, "COMMIT"));
-                committed.map_err(|trouble| failed(trouble, "at the commit"))?;
+                committed.map_err(|failure| failed(failure, "at the commit"))?;
             }
             (false, false) => {
                 return Err(Box::new(left_open().into()));
@@ -203,7 +203,7 @@ impl SqliteJob {
         Ok(answers)
     }
 
-    /// Does something again while somebody else holds the database.
+    /// Repeats a call while another process holds the database.
     fn patiently<T>(
         &mut self,
         mut what: impl FnMut(&mut SqliteJob) -> Result<T, SqliteFailure>,
@@ -298,7 +298,7 @@ fn transaction(task: &SqlTask) -> Option<(usize, &'static str)> {
             _ => false,
         }
     };
-    // Whoever will write takes the lock at once: to take it later fails if others wrote meanwhile.
+    // A writer takes the lock immediately: taking it later fails if other processes wrote in between.
     let begin = match task.statements.iter().all(reads) {
         true => "BEGIN",
         false => "BEGIN IMMEDIATE",
@@ -373,8 +373,8 @@ fn is_busy(error: &Error) -> bool {
     })
 }
 
-fn failed(trouble: SqliteFailure, place: &str) -> Box<TaskOutcome> {
-    let error = match trouble {
+fn failed(failure: SqliteFailure, place: &str) -> Box<TaskOutcome> {
+    let error = match failure {
         SqliteFailure::Ours(mut error) => {
             error.message = format!("{place}: {}", error.message);
             return Box::new(error.into());

@@ -18,7 +18,7 @@ use stepwell_worker::secrets::{EnvVars, Secrets};
 use stepwell_worker::step_log::Stream;
 use stepwell_worker::{Crew, Failure, Handlers, Job, WorkerResources};
 
-/// What became of a run of one step.
+/// The result of a run of one step.
 #[derive(Debug)]
 struct Ran {
     /// What the step returned.
@@ -304,16 +304,16 @@ fn p24_a_jump_can_go_back_and_to_the_task_before() {
 
 #[test]
 fn p24_a_jump_can_follow_an_error() {
-    let mend = json!([rule(
+    let repair = json!([rule(
         "outcome.status == 'error'",
-        json!({ "do": "jump", "to": "mend" })
+        json!({ "do": "jump", "to": "repair" })
     )]);
     let ran = run(json!([
-        bad("a", mend),
+        bad("a", repair),
         good("b", json!({ "x": 2 }), json!([])),
-        good("mend", json!({ "x": 3 }), json!([])),
+        good("repair", json!({ "x": 3 }), json!([])),
     ]));
-    assert_eq!((ran.code(), trail(&ran)), ("", "mend"));
+    assert_eq!((ran.code(), trail(&ran)), ("", "repair"));
 }
 
 #[test]

@@ -84,7 +84,7 @@ async fn a_lock_is_waited_for_until_the_deadline() {
     };
     let (held, ()) = tokio::join!(hold, wait);
     assert_eq!(held.error.unwrap().code, "TASK_CANCELLED");
-    // Whoever comes next finds the lock free at once.
+    // The next task finds the lock free immediately.
     let call = place.call("SET lock_timeout = '1ms'; LOCK TABLE t NOWAIT");
     ok(&tool(), &call).await;
 }

@@ -114,5 +114,5 @@ pub(crate) fn resident() -> u64 {
     kib * 1024
 }
 
-/// Held by whoever measures memory, or needs much of it: tests share one process.
+/// Held by tests that measure memory or need much of it: tests share one process.
 pub(crate) static MEMORY: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

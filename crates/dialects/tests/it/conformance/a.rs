@@ -839,7 +839,7 @@ fn a28_a_hook_is_tried_twice_and_its_failure_does_not_stop_the_others() {
     sim.claim_undo("d").unwrap();
     sim.fail_undo("d", ErrorClass::Transient).unwrap();
     assert_eq!(sim.count("UndoFailed"), 1);
-    // What cannot be mended is tried once.
+    // A final failure is tried once.
     sim.claim_undo("b").unwrap();
     sim.fail_undo("b", ErrorClass::Auth).unwrap();
     assert_eq!(sim.count("UndoFailed"), 2);

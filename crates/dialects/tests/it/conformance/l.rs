@@ -301,7 +301,7 @@ fn a_wait_that_runs_out_during_a_pause_is_offered_again_after_it() {
     waiting(&mut sim, "VALIDATE", "checked", 1_000).unwrap();
     sim.pause().unwrap();
     sim.advance(2_000);
-    // Whoever was offered it before is refused, and forgets it.
+    // A worker that got the offer before is refused, and forgets it.
     assert_eq!(code(sim.claim("VALIDATE")), Code::RunPaused);
     sim.take_effects();
     sim.resume().unwrap();

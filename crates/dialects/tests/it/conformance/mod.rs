@@ -13,7 +13,7 @@ use stepwell_kernel::plan::Plan;
 use crate::source;
 use crate::support::Sim;
 
-/// The plan of a definition that must load without a word.
+/// The plan of a definition that must load without problems.
 fn plan(text: &str) -> Plan {
     let source = source(text);
     let loaded = load(&source);

@@ -199,7 +199,7 @@ fn a_workflow_that_may_run_for_ever_is_warned_of() {
               |
               = help: add `compensation` for the steps that change something, or write `abort`
 
-            warning[DAG_NO_TIMEOUT]: `s` may run for ever: neither step nor workflow has a `timeout`
+            warning[DAG_NO_TIMEOUT]: `s` may run without end: neither step nor workflow has a `timeout`
              --> t.yaml:7:12
               |
             7 |   - {name: s, agent: a, action: b}

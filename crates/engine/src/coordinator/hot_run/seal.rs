@@ -77,7 +77,7 @@ impl HotRun {
                 draft.append.tasks.extend(withdrawn);
             }
             if foreign {
-                // Whoever has the run by now is told that it has moved: there may be work for it.
+                // The current owner gets a message that the run has changed: there may be work for it.
                 draft.send(Message::from(Command::Proceed).to(&self.run_id));
             }
         }

@@ -13,7 +13,6 @@ pub(crate) enum Shape {
     Words(&'static [&'static str]),
     /// Any text.
     Text,
-    /// A UUID.
     Uuid,
     /// `run_` and letters, digits, `_` or `-`.
     RunId,
@@ -21,7 +20,6 @@ pub(crate) enum Shape {
     Hash,
     /// RFC 3339.
     Moment,
-    /// A URI.
     Uri,
     /// `v1.2`.
     Version,

@@ -100,7 +100,7 @@ evolved! {
         run: StepRun => get,
         /// The results of the undos before it.
         results: Vec<UndoResult> => deref([UndoResult]),
-        /// Whether no further undo is started: one failed and the plan says stop, or somebody cancelled.
+        /// Whether no further undo is started: one failed and the plan says stop, or the run was cancelled.
         halted: bool => copy,
         /// Who cancelled during the undoing and why, if somebody did.
         interrupted: Option<(Option<String>, Option<String>)> => opt((Option<String>, Option<String>)),

@@ -81,7 +81,7 @@ fn a_run_that_a_worker_asked_for_is_started_once_and_its_end_goes_to_the_worker(
     assert_eq!(told.memo.as_deref(), Some(&json!({ "at": 2 })));
     let ended = json!({ "status": "succeeded", "output": "sent", "error": null });
     assert_eq!(told.payload.as_deref(), Some(&ended));
-    // The worker dies: whoever is next is told the same, and no second child is asked for.
+    // The worker crashes: the next worker gets the same, and no second child is requested.
     sim.expire_lease("a").unwrap();
     let next = claim(&mut sim, "a");
     assert_eq!(next.payload.as_deref(), Some(&ended));

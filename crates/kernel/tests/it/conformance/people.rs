@@ -152,7 +152,7 @@ fn who_approved_first_may_not_be_the_second_of_two() {
         (sim.state.seq(), sim.status("a")),
         (seq, Some(Status::Waiting))
     );
-    // One who says no ends it, whoever said yes before.
+    // One rejection ends it, also after approvals.
     let token = sim.token("a");
     sim.answer("a", ManualOutcome::Failed, "bob").unwrap();
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));

@@ -403,7 +403,7 @@ impl Hand {
             }
             self.coordinator.tick(self.now).unwrap();
         }
-        panic!("it never comes to rest");
+        panic!("it never becomes idle");
     }
 
     fn listen(&mut self) {
@@ -490,7 +490,7 @@ impl Hand {
         self.drive();
     }
 
-    /// Reports what became of work and commits nothing.
+    /// Reports the result of work and commits nothing.
     pub(crate) fn finish_later(&mut self, job: &Assignment, command: Command) {
         let claim = &job.claimed.claim;
         self.coordinator

@@ -77,7 +77,7 @@ fn reject_says_when_to_try_again_and_leaves_nothing() {
         let refused = two.trigger(&chain(&["a"]), request("run_2"));
         assert_eq!(refused, Err(busy.clone()));
         assert_eq!(lab.store.find("run_2").unwrap(), None);
-        // Also for whoever finds out only by committing.
+        // Also for a server that finds out only by committing.
         one.finish_next();
         let slow = two.hand_in_start(&chain(&["a"]), request("run_3"));
         one.trigger(&chain(&["a"]), request("run_4")).unwrap();
@@ -135,7 +135,7 @@ fn c32_many_servers_with_threads_start_each_queued_run_once_within_the_limits() 
         std::thread::scope(|scope| {
             for mut hand in hands {
                 scope.spawn(move || {
-                    // Until every run has ended, whoever ends it.
+                    // Until every run has ended.
                     let open = stepwell_engine::store::RunFilter {
                         open: true,
                         limit: 100,

@@ -1,4 +1,4 @@
-//! Values that cannot be written: whoever brought them fails, and nobody else.
+//! Values that cannot be written: only their sender fails.
 
 use serde_json::{Value as Json, json};
 use stepwell_engine::Error;

@@ -1,5 +1,5 @@
 //! The tool `duckdb`: runs SQL with the program `duckdb`, one process for each task. The engine is
-//! not linked in: it takes minutes to build, and whoever needs it has it.
+//! not linked in: it takes minutes to build, and users of DuckDB have it installed.
 
 mod output;
 mod process;

@@ -24,7 +24,7 @@ pub(super) struct DuckdbProcess {
     group: Option<Pid>,
 }
 
-/// What became of it.
+/// The result.
 pub(super) struct DuckdbExit {
     pub(super) output: String,
     pub(super) success: bool,

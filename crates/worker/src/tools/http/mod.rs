@@ -103,7 +103,7 @@ impl Http {
         let prepared = request::prepare(client, call, &cx.idempotency_key)?;
         if !verify {
             cx.log
-                .note("verify_ssl is false: whoever answers is believed to be the right one");
+                .note("verify_ssl is false: the certificate of the server is not checked");
         }
         let response = self.follow(client, prepared, cx, seen).await?;
         finish(response, cx, seen).await

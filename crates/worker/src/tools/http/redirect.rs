@@ -58,7 +58,7 @@ fn target(from: &Url, response: &Response) -> Result<Option<Url>, ToolError> {
              if that is meant, use the http address",
         )),
         (_, "http" | "https") => {
-            // Whoever sends on has no say in who we are.
+            // A redirect must not choose the credentials that are sent.
             let _ = target.set_username("");
             let _ = target.set_password(None);
             Ok(Some(target))

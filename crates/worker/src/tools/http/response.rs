@@ -72,7 +72,7 @@ impl HttpExchange {
         self.url.as_deref().unwrap_or("the address")
     }
 
-    /// Writes what became of the request.
+    /// Writes the result of the request.
     pub(super) fn note(&self, log: &StepLog, became: Result<StatusCode, &ToolError>) {
         let (method, url, took) = (&self.method, self.url(), millis(self.sent));
         log.note(&match became {

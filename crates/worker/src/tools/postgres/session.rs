@@ -55,8 +55,8 @@ impl TaskSession<'_> {
             }
             match self.statement(statement).await {
                 Ok(answer) => answers.push(answer),
-                Err(trouble) => {
-                    let failed = self.failed(trouble, number, statement);
+                Err(failure) => {
+                    let failed = self.failed(failure, number, statement);
                     return Err(match together {
                         true => failed,
                         false => in_doubt(failed),
@@ -78,11 +78,11 @@ impl TaskSession<'_> {
 
     fn failed(
         &self,
-        trouble: StatementFailure,
+        failure: StatementFailure,
         number: usize,
         statement: &SqlStatement,
     ) -> TaskOutcome {
-        match trouble {
+        match failure {
             StatementFailure::Server(error, sent) => of_statement(
                 &error,
                 &ErrorContext {

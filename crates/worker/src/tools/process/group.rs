@@ -1,7 +1,7 @@
 //! A process group that ends as one: when it is dropped, and when the worker dies.
 //!
 //! Its leader is a small shell that does nothing but hold the group's number, so that the number
-//! cannot be given to strangers while somebody may still send it a signal. The leader reads a pipe
+//! cannot be reused while a signal may still be sent to it. The leader reads a pipe
 //! whose other end is the worker's: when that closes, it kills the group.
 
 use std::io;
@@ -63,7 +63,7 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) {
-        // Once the leader is reaped, the number may be somebody else's.
+        // Once the leader is reaped, the number may belong to another process.
         if self.leader.id().is_some() {
             // It fails only if nobody is left.
             let _ = kill_process_group(self.id, signal);

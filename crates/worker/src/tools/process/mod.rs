@@ -50,7 +50,7 @@ impl ProcessOptions {
                 ToolError::invalid(
                     codes::PROCESS_CWD,
                     format!(
-                        "there is no directory `{}`; create it, or mend `cwd`",
+                        "there is no directory `{}`; create it, or correct `cwd`",
                         wanted.display()
                     ),
                 )
@@ -67,7 +67,7 @@ pub(crate) async fn while_reading<T>(
     let mut output = pin!(output);
     tokio::select! {
         done = &mut main => {
-            // Whoever left the group may write on for ever; nobody waits for that.
+            // A process that left the group may write without end; the task does not wait for it.
             drop(tokio::time::timeout(DRAIN, output).await);
             done
         }

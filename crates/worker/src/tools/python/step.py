@@ -122,7 +122,7 @@ def prepare(request):
 
 
 def writer(fd):
-    # Line by line, since somebody may be watching.
+    # Line by line, so that readers see each line immediately.
     return open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 

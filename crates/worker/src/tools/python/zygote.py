@@ -133,7 +133,7 @@ class Zygote:
                 return
             if ended is None:
                 return
-            # Before it is reaped: after that its number may be somebody else's.
+            # Before it is reaped: after that its number may belong to another process.
             end(ended.si_pid, signal.SIGKILL)
             os.waitpid(ended.si_pid, 0)
             orders = next((fd for fd, pid in self.calls.items() if pid == ended.si_pid), None)

@@ -105,7 +105,7 @@ impl Zygote {
             .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let alive = Arc::new(AtomicBool::new(true));
         let ended = Arc::clone(&alive);
-        // Whoever started it reaps it, whenever it ends.
+        // The parent process reaps it when it ends.
         tokio::spawn(async move {
             drop(child.wait().await);
             ended.store(false, Ordering::Release);

@@ -16,7 +16,7 @@ pub(crate) const PG_UNREACHABLE: &str = "PG_UNREACHABLE";
 /// Stands for a code for each state that a server tells.
 const PG_SQLSTATE: &str = "PG_SQLSTATE";
 
-/// Somebody else holds the database.
+/// Another process holds the database.
 pub(crate) const SQLITE_BUSY: &str = "SQLITE_BUSY";
 /// A row breaks a rule of its table.
 pub(crate) const SQLITE_CONSTRAINT: &str = "SQLITE_CONSTRAINT";

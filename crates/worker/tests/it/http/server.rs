@@ -39,7 +39,7 @@ pub(super) enum Answer {
     Say(Vec<u8>),
     /// Writes this and closes the connection.
     Close(Vec<u8>),
-    /// Writes the first, and then the second for ever, with a pause before each.
+    /// Writes the first, and then the second without end, with a pause before each.
     Repeat(Vec<u8>, Vec<u8>, Duration),
 }
 

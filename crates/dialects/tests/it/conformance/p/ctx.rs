@@ -155,7 +155,7 @@ fn a_step_may_stop_the_run_or_count_as_skipped_by_its_own_policy() {
     assert_eq!(words(&calm), ("success", None));
 }
 
-/// What the kernel has to say about a worker that dies in the middle of a pipeline.
+/// The kernel side of a worker that crashes in the middle of a pipeline.
 #[test]
 fn a_dead_worker_loses_its_lease_and_the_step_run_starts_again_five_times_in_all() {
     let mut sim = started("workflow:\n- step: a\n  tool: [{kind: noop}, {kind: noop}]\n");

@@ -504,7 +504,7 @@ fn a_hold_that_runs_out_in_a_pause_ends_the_run_at_resume() {
     overdue(&mut sim, TimerKind::Hold);
     sim.resume().unwrap();
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-    // Whoever retries or skips it in the pause is in time.
+    // A retry or a skip during the pause is in time.
     for signal in ["RETRY_STEP", "SKIP_STEP"] {
         let mut sim = Sim::started(chain(vec![held("a", 1_000), task("b")]));
         sim.run_failing("a", ErrorClass::Policy).unwrap();
