@@ -20,7 +20,7 @@ Usage: cargo xtask test [ARGS of cargo test]
 
 Without ARGS: `cargo test --workspace --locked`. The tests find the server in
 STEPWELL_TEST_POSTGRES: yours if it is set, else a private cluster that is removed afterwards.
-`cargo xtask postgres --help` says what that needs. Python 3 and DuckDB are found, or installed as root
+`cargo xtask postgres --help` says what that needs. Python 3, Redis and DuckDB are found, or installed as root
 on Debian; without DuckDB the tests of its tool are skipped.
 ";
 

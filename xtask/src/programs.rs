@@ -1,4 +1,4 @@
-//! Programs that tests need besides Rust: Python, and DuckDB for those of its tool.
+//! Programs that tests need besides Rust: Python, a Redis server, and DuckDB for the tests of its tool.
 
 use crate::cluster::is_root;
 use crate::postgres::apt_get;
@@ -10,10 +10,11 @@ use std::process::{Command, Stdio};
 /// What tests read the path of DuckDB from.
 const DUCKDB: &str = "STEPWELL_DUCKDB";
 
-/// Variables that name what was found. Without Python there is nothing to test with; without DuckDB the
-/// tests of its tool are skipped with a message.
+/// Variables that name what was found. Python and Redis must be there; without DuckDB the tests of its tool
+/// are skipped with a message.
 pub(crate) fn variables(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
     python()?;
+    redis()?;
     match duckdb(repo) {
         Ok(None) => Ok(Vec::new()),
         Ok(Some(path)) => Ok(vec![(DUCKDB, path)]),
@@ -40,6 +41,17 @@ fn python() -> Result<()> {
         return apt_get(&["install", "-y", "--no-install-recommends", "python3"]);
     }
     bail!("tests of the python tool need python3 (Debian: apt-get install python3)");
+}
+
+fn redis() -> Result<()> {
+    if works("redis-server", &["--version"]) {
+        return Ok(());
+    }
+    if is_root() && works("apt-get", &["--version"]) {
+        apt_get(&["update"])?;
+        return apt_get(&["install", "-y", "--no-install-recommends", "redis-server"]);
+    }
+    bail!("tests of the redis tool need redis-server (Debian: apt-get install redis-server)");
 }
 
 /// The program, if it had to be fetched; none if tests find it by themselves.

@@ -198,6 +198,39 @@ pub const KINDS: &[ToolKind] = &[
         family: None,
     },
     ToolKind {
+        name: "redis",
+        aliases: &[],
+        summary: "Commands on Redis or Valkey: in order, as a pipeline or as a transaction, streams included",
+        run_by: RunBy::Tool,
+        keys: &[
+            needed(
+                &["commands", "command"],
+                FieldShape::Any,
+                "A command as text, or a list of commands, each a text or a list of its arguments.",
+            ),
+            key(
+                &["url"],
+                FieldShape::Text,
+                "The server, such as redis://host:6379/0; otherwise `auth` says where it is.",
+            ),
+            key(
+                &["pipeline"],
+                FieldShape::Flag,
+                "Whether all commands are sent at once.",
+            ),
+            key(
+                &["transaction"],
+                FieldShape::Flag,
+                "Whether the commands are executed together, with MULTI and EXEC.",
+            ),
+        ],
+        family: Some(CodeFamily {
+            prefix: "REDIS_",
+            has: |word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase()),
+            page: "REDIS_ERROR",
+        }),
+    },
+    ToolKind {
         name: "noop",
         aliases: &[],
         summary: "Nothing; returns its arguments",

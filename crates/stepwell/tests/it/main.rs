@@ -11,6 +11,7 @@ mod hostile;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
 mod outbox;
+mod redis;
 mod run;
 mod runs;
 mod small_commands;

@@ -6,6 +6,7 @@ pub mod http;
 pub mod postgres;
 pub mod process;
 pub mod python;
+pub mod redis;
 pub mod shell;
 mod sql;
 pub mod sqlite;
@@ -25,6 +26,7 @@ pub(crate) fn all() -> Vec<(&'static str, Arc<dyn Tool>)> {
             Arc::new(postgres::Postgres::new(Default::default())),
         ),
         ("python", Arc::new(python::Python::from_env())),
+        ("redis", Arc::new(redis::Redis)),
         ("shell", Arc::new(shell::Shell::new(Default::default()))),
         ("sqlite", Arc::new(sqlite::Sqlite::new(Default::default()))),
     ]

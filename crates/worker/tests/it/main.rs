@@ -15,6 +15,7 @@ mod programs;
 mod python;
 mod python_hostile;
 mod redactor;
+mod redis;
 mod secrets;
 mod server;
 mod shell;
