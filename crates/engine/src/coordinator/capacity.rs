@@ -359,4 +359,29 @@ mod tests {
         capacity.feed(&mut cache, &mut schedule, &lease, &one, Time(9));
         assert_eq!(schedule.next_marked(), None);
     }
+
+    proptest::proptest! {
+        /// However work begins and ends, the counts are those of the work in flight.
+        #[test]
+        fn counts_are_those_of_the_work_in_flight(
+            acts in proptest::collection::vec((0_usize..3, 0_u32..3, 0_u8..4), 0..80)
+        ) {
+            let mut capacity = Capacity::default();
+            let mut runs: Vec<HotRun> = (1..4).map(|no| hot(no, &["a", "b", "c"])).collect();
+            for (run, step, act) in acts {
+                match act {
+                    0 | 1 => capacity.begin(&mut runs[run], target(step), u32::from(act)),
+                    2 => capacity.end(&mut runs[run], target(step)),
+                    _ => drop(capacity.forget(&mut runs[run])),
+                }
+                let jobs = |step| runs.iter().filter(move |it| it.work().job(target(step)).is_some());
+                for (step, queue) in ["a", "b", "c"].into_iter().enumerate() {
+                    let counted = capacity.queues.get(queue).copied().unwrap_or(0);
+                    proptest::prop_assert_eq!(counted, jobs(step as u32).count());
+                }
+                let all: usize = (0..3).map(|step| jobs(step).count()).sum();
+                proptest::prop_assert_eq!(capacity.busy(), all);
+            }
+        }
+    }
 }

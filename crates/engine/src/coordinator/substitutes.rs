@@ -87,3 +87,67 @@ fn failure(claim: &Claim, error: StepError) -> Command {
         ctx: Default::default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::fixture::target;
+    use stepwell_kernel::rejection::Code;
+
+    fn claim() -> Claim {
+        Claim {
+            target: target(0),
+            execution: 2,
+            worker: "@1".into(),
+            lease_until: None,
+        }
+    }
+
+    fn completed() -> Command {
+        Command::CompleteStep {
+            claim: claim(),
+            output: Json::Null,
+            ctx: Default::default(),
+            artifacts: Vec::new(),
+        }
+    }
+
+    /// The code and the word on trying again of a failure of the same execution.
+    fn failure(command: Option<&Command>) -> (&str, Option<bool>) {
+        match command {
+            Some(Command::FailStep {
+                claim: of,
+                error,
+                retryable,
+                ..
+            }) if *of == claim() => (&error.code, *retryable),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_result_that_comes_too_late_may_be_tried_again() {
+        let mut request = Request::own(completed());
+        too_late(&mut request);
+        let command = Some(&request.command);
+        assert_eq!(failure(command), ("WRITE_LATENCY_EXCEEDED", None));
+        let mut other = Request::own(Command::Proceed);
+        too_late(&mut other);
+        assert_eq!(other.command, Command::Proceed);
+    }
+
+    #[test]
+    fn a_result_that_is_refused_fails_its_step_for_good() {
+        let rejection = Rejection::new(Code::InvalidTransition, "no");
+        let own = instead_of(&Request::own(completed()), &rejection);
+        let code = Code::InvalidTransition.name();
+        assert_eq!(failure(own.as_ref()), (code, Some(false)));
+        let written = failure_of(&completed(), "too long");
+        assert_eq!(failure(written.as_ref()), ("VALUE_REFUSED", Some(false)));
+        // A sender is told instead.
+        let origin = Origin::Sender(crate::coordinator::Ticket(1));
+        let sent = Request::new(completed(), origin);
+        assert_eq!(instead_of(&sent, &rejection), None);
+        assert_eq!(failure_of(&Command::Proceed, "too long"), None);
+    }
+}
