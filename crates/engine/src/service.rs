@@ -27,6 +27,7 @@
 //! ```
 
 mod committer;
+mod delivery;
 mod service_loop;
 mod worker;
 
@@ -47,9 +48,13 @@ use crate::coordinator::Config;
 use crate::error::Error;
 use crate::port::{Catalog, Clock, NoCatalog};
 use crate::start::StartRequest;
-use crate::store::{AppendResult, Batch, MessageNo, RunNo, Store, StoreError, StoreErrorKind};
+use crate::store::{
+    AppendResult, Batch, Delivered, MessageNo, OutsideEvent, RunNo, Store, StoreError,
+    StoreErrorKind,
+};
 use committer::Committer;
 pub use committer::Stats;
+pub use delivery::ExternalEvent;
 pub(crate) use service_loop::ServiceLoop;
 pub use worker::{Idle, NoObserver, NoWorker, Observer, Reporter, Worker};
 
@@ -93,6 +98,9 @@ impl<W: Worker> Setup<W> {
     }
 }
 
+/// Takes what became of an event from outside.
+pub(crate) type OnDelivered = Box<dyn FnOnce(Result<Delivered, Error>) + Send>;
+
 /// Takes the answer to a command.
 pub(crate) type OnAnswer = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
@@ -113,6 +121,12 @@ pub(crate) enum Input {
     MissingChildEnded(RunNo, MessageNo, Box<Command>),
     /// From which committer, for which batch.
     Committed(usize, Box<Batch>, Result<Vec<AppendResult>, StoreError>),
+    Deliver(Box<OutsideEvent>, OnDelivered),
+    /// The events that the delivery thread took, and the store's answer.
+    Delivered(
+        Vec<(OutsideEvent, OnDelivered)>,
+        Result<Vec<Delivered>, StoreError>,
+    ),
     Look,
     Recover(String, Sender<Result<(), Error>>),
     CatchUp(String),
@@ -190,6 +204,25 @@ impl Handle {
         };
         self.inbox.send(input).map_err(|_| Error::Stopping)?;
         Ok(answered)
+    }
+
+    /// Delivers an event that is not addressed to a run: the run that has waited longest for its type and
+    /// key gets the event, or the store keeps the event until a step waits for it. The same id counts
+    /// once. Events that arrive while others are on their way to the disk share the next transaction.
+    pub fn deliver(&self, event: ExternalEvent) -> Result<Delivered, Error> {
+        let (answer, answered) = mpsc::channel();
+        self.deliver_with(event, move |delivered| drop(answer.send(delivered)))?;
+        answered.recv().unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Delivers an event; `on_delivered` is called on the engine's thread once the event is on the disk.
+    pub fn deliver_with(
+        &self,
+        event: ExternalEvent,
+        on_delivered: impl FnOnce(Result<Delivered, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let input = Input::Deliver(Box::new(event.into()), Box::new(on_delivered));
+        self.inbox.send(input).map_err(|_| Error::Stopping)
     }
 
     /// Says that something may have changed in the store: messages and queued runs are looked for.

@@ -369,9 +369,9 @@ impl Mailbox for StoreConnection {
 }
 
 impl Inbox for StoreConnection {
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+    fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>> {
         let (now, _) = self.sim_store.time(now, now);
-        self.writing()?.deliver(event, now)
+        self.writing()?.deliver_all(events, now)
     }
 }
 

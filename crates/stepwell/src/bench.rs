@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use stepwell_engine::coordinator::{Config, Message, Serves};
-use stepwell_engine::service::{Service, Setup};
-use stepwell_engine::store::{OutsideEvent, Store};
-use stepwell_kernel::command::Command;
+use stepwell_engine::coordinator::{Config, Serves};
+use stepwell_engine::service::{ExternalEvent, Service, Setup};
+use stepwell_engine::store::Store;
 use stepwell_kernel::plan::Plan;
 use stepwell_stores::sqlite::Durability;
 
@@ -32,8 +31,6 @@ use workload_report::WorkloadFigures;
 
 /// The maximum time to wait for the end of the runs of a workload.
 const PATIENCE: Duration = Duration::from_secs(1_800);
-/// How many events are delivered in one commit, as by a consumer of a queue.
-const EVENTS_TOGETHER: usize = 100;
 /// How long the allocator may keep memory that was freed before it gives it back to the system.
 const FREED_AFTER: Duration = Duration::from_secs(2);
 
@@ -345,40 +342,22 @@ impl WorkloadBench<'_> {
         let open = store.list(&filter)?;
         let ended = load.ended.load(Ordering::SeqCst);
         let begin = Instant::now();
-        for runs in open.chunks(EVENTS_TOGETHER) {
-            let events: Vec<_> = runs.iter().map(|run| wake_up(&run.run_id)).collect();
-            store.deliver_all(&events, now())?;
-            if let Some((service, _)) = engines.first() {
-                service.handle().look();
-            }
+        let (service, _) = engines.first().context("no engine runs")?;
+        for run in &open {
+            let event = ExternalEvent {
+                id: format!("wake-{}", run.run_id),
+                event_type: EVENT.into(),
+                key: run.run_id.clone(),
+                payload: serde_json::Value::Null,
+            };
+            // The answer is the run's end.
+            service.handle().deliver_with(event, drop)?;
         }
         if !load.wait_for(ended + open.len() as u64, PATIENCE) {
             bail!("the runs that received an event did not end");
         }
         Ok(open.len() as f64 / begin.elapsed().as_secs_f64())
     }
-}
-
-/// The event that a waiting run waits for.
-fn wake_up(run_id: &str) -> OutsideEvent {
-    let event_id = format!("wake-{run_id}");
-    let deliver = Command::DeliverEvent {
-        event_id: event_id.clone(),
-        event_type: EVENT.into(),
-        payload: serde_json::Value::Null,
-    };
-    OutsideEvent {
-        id: event_id,
-        event_type: EVENT.into(),
-        key: run_id.to_owned(),
-        payload: "null".into(),
-        mail: Message::from(deliver).body(),
-    }
-}
-
-fn now() -> stepwell_kernel::time::Time {
-    use stepwell_engine::port::Clock as _;
-    stepwell_engine::clock::SystemClock.now()
 }
 
 /// How many requested runs are not in the store yet; runs are numbered in their order of creation.

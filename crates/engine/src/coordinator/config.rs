@@ -88,7 +88,7 @@ impl Default for Config {
             queues: BTreeMap::new(),
             limits: Limits::default(),
             sinks: Vec::new(),
-            cache: 10_000,
+            cache: 4_096,
             keeps_ended: false,
             session_ms: 15_000,
             poll_ms: 500,

@@ -10,8 +10,17 @@ use crate::error::Error;
 use crate::number_map::NumberSet;
 use crate::store::{MessageNo, MessageState, SessionNo, Store, StoreError, StoredMessage};
 
-/// How many messages are asked for at a time.
+/// How many new messages are asked for at a time.
 const PAGE: usize = 256;
+
+/// What was read from the mailbox.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    /// Messages, oldest first; some may be in the middle of being handled.
+    pub(super) messages: Vec<StoredMessage>,
+    /// There may be more messages behind these.
+    pub(super) has_more: bool,
+}
 
 /// Messages that are being handled, and answers that are awaited.
 #[derive(Debug, Default)]
@@ -56,14 +65,18 @@ impl Inbox {
         store: &dyn Store,
         session: SessionNo,
         poll: bool,
-    ) -> Result<Vec<StoredMessage>, StoreError> {
+    ) -> Result<Page, StoreError> {
         let asked = std::mem::take(&mut self.look);
         let changes = store.news()?;
         if !asked && !poll && changes == self.changes {
-            return Ok(Vec::new());
+            return Ok(Page::default());
         }
         self.changes = changes;
-        store.mail(session, PAGE)
+        // Messages that are being handled are still there: without this they would hide those behind them.
+        let limit = PAGE.saturating_add(self.handling.len());
+        let messages = store.mail(session, limit)?;
+        let has_more = messages.len() == limit;
+        Ok(Page { messages, has_more })
     }
 
     /// A sender here waits for what another server answers to a message.
@@ -128,6 +141,25 @@ mod tests {
         assert!(inbox.must_look());
         inbox.read(&store, SessionNo(1), false).unwrap();
         assert!(!inbox.must_look(), "asked for once");
+    }
+
+    #[test]
+    fn messages_that_are_being_handled_hide_none_behind_them() {
+        let (store, runs) = store_with(1);
+        let numbers: Vec<MessageNo> = (0..PAGE + 10)
+            .map(|_| store.post(runs[0], "{}", Time(1)).unwrap())
+            .collect();
+        let mut inbox = Inbox::default();
+        let first = inbox.read(&*store, SessionNo(1), true).unwrap();
+        assert!(first.has_more);
+        assert_eq!(first.messages.len(), PAGE);
+        for message in first.messages {
+            assert!(inbox.begin(message.no));
+        }
+        let next = inbox.read(&*store, SessionNo(1), true).unwrap();
+        assert!(!next.has_more);
+        let last = next.messages.last().map(|message| message.no);
+        assert_eq!(last, numbers.last().copied());
     }
 
     #[test]

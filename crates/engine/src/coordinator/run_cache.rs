@@ -154,7 +154,8 @@ impl RunCache {
     /// knows of it.
     fn evict(&mut self, wanted: RunNo, room: Room) {
         // Where most runs are busy, looking at all of them for each new one would be too much.
-        let enough = room.limit.max(self.kept).saturating_mul(2);
+        let most = room.limit.max(self.kept);
+        let enough = most.saturating_add(most / 4);
         if self.runs.len() <= enough {
             return;
         }

@@ -244,12 +244,19 @@ impl Coordinator {
     }
 
     fn read_messages(&mut self, poll: bool, now: Time) -> Result<(), StoreError> {
-        let messages = self.inbox.read(&*self.store, self.lease.session(), poll)?;
-        for message in messages {
+        let page = self.inbox.read(&*self.store, self.lease.session(), poll)?;
+        let mut begun = false;
+        for message in page.messages {
             if !self.inbox.is_handling(message.no) {
                 self.refresh(message.run);
                 self.read_message(&message, now);
+                begun |= self.inbox.is_handling(message.no);
             }
+        }
+        // Where nothing could be begun, the same messages would come at once and again; they wait for the
+        // next poll.
+        if page.has_more && begun {
+            self.inbox.look();
         }
         Ok(())
     }

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use stepwell_kernel::time::Time;
 
 use super::committer::{Committer, Stats};
-use super::{Handle, Idle, Input, Observer, OnAnswer, Reporter, Setup, Worker};
+use super::delivery::DeliveryQueue;
+use super::{Handle, Idle, Input, Observer, OnAnswer, OnDelivered, Reporter, Setup, Worker};
 use crate::coordinator::{Assignment, Coordinator, Notice, Retry, Ticket};
 use crate::error::Error;
 use crate::number_map::NumberMap;
 use crate::port::Clock;
-use crate::store::{Batch, RunNo, StoreError};
+use crate::store::{Batch, Delivered, OutsideEvent, RunNo, StoreError};
 
 /// How long the loop sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
@@ -49,6 +50,7 @@ pub(crate) struct ServiceLoop<W> {
     inputs: Receiver<Input>,
     /// Without any, batches are committed on the loop's own thread.
     committers: Vec<Committer>,
+    deliveries: DeliveryQueue,
     tickets: u64,
     answers: NumberMap<Ticket, OnAnswer>,
     flushes: Vec<Sender<()>>,
@@ -75,6 +77,7 @@ impl<W: Worker> ServiceLoop<W> {
         committers: Vec<Committer>,
     ) -> Result<ServiceLoop<W>, StoreError> {
         let now = setup.clock.now();
+        let deliveries = DeliveryQueue::in_line(setup.store.clone(), setup.clock.clone());
         let coordinator = Coordinator::open(setup.store, setup.catalog, setup.config, now)?;
         Ok(ServiceLoop {
             coordinator,
@@ -84,6 +87,7 @@ impl<W: Worker> ServiceLoop<W> {
             reporter: Reporter::new(handle),
             inputs,
             committers,
+            deliveries,
             tickets: 0,
             answers: NumberMap::default(),
             flushes: Vec::new(),
@@ -114,6 +118,7 @@ impl<W: Worker> ServiceLoop<W> {
             reporter: self.reporter,
             inputs: self.inputs,
             committers: self.committers,
+            deliveries: self.deliveries,
             tickets: self.tickets,
             answers: self.answers,
             flushes: self.flushes,
@@ -183,6 +188,7 @@ impl<W: Worker> ServiceLoop<W> {
             }
             self.pass_on();
             self.tick_worker(now);
+            self.deliveries.send(self.reporter.handle());
             self.send_batches(true, now);
             self.prepare(now);
             self.stats
@@ -199,6 +205,7 @@ impl<W: Worker> ServiceLoop<W> {
                 taken += 1;
                 // A committer that has nothing to do gets what there is: the next batch forms meanwhile.
                 if taken % SHARE == 0 {
+                    self.deliveries.send(self.reporter.handle());
                     self.send_batches(false, now);
                     // Whatever comes in, the session is renewed in time.
                     if self.clock.now().since(now) > LONGEST_NAP.as_millis() as u64 / 5 {
@@ -246,6 +253,7 @@ impl<W: Worker> ServiceLoop<W> {
         loop {
             let now = self.clock.now();
             self.pass_on();
+            self.deliveries.send(self.reporter.handle());
             if let Some(batch) = self.coordinator.next_batch(now) {
                 self.commit_here(&batch, now)?;
             } else if let Ok(input) = self.inputs.try_recv() {
@@ -316,7 +324,8 @@ impl<W: Worker> ServiceLoop<W> {
         if nap.is_zero() {
             return None;
         }
-        let flying = self.committers.iter().any(|it| it.busy) || self.next.is_some();
+        let committing = self.committers.iter().any(|it| it.busy) || self.next.is_some();
+        let flying = committing || !self.deliveries.is_empty();
         if !flying && self.again.is_empty() && !self.coordinator.is_pressed() {
             self.rest();
         }
@@ -381,6 +390,8 @@ impl<W: Worker> ServiceLoop<W> {
                     Err(error) => self.failed(batch, &error, now),
                 }
             }
+            Input::Deliver(event, on_delivered) => self.deliveries.push(*event, on_delivered),
+            Input::Delivered(events, answer) => self.delivered(events, answer),
             Input::Look => self.coordinator.look(),
             Input::Recover(run_id, answer) => {
                 let _ = answer.send(self.recover(&run_id, now));
@@ -402,6 +413,29 @@ impl<W: Worker> ServiceLoop<W> {
             }
         }
         self.pass_on();
+    }
+
+    /// Events are in the store: their senders are told, and the runs that got them are looked after.
+    fn delivered(
+        &mut self,
+        events: Vec<(OutsideEvent, OnDelivered)>,
+        answer: Result<Vec<Delivered>, StoreError>,
+    ) {
+        self.deliveries.answered();
+        match answer {
+            Ok(delivered) => {
+                for ((_, on_delivered), delivered) in events.into_iter().zip(delivered) {
+                    on_delivered(Ok(delivered));
+                }
+                self.coordinator.look();
+            }
+            Err(error) => {
+                tracing::warn!(%error, events = events.len(), "events could not be delivered");
+                for (_, on_delivered) in events {
+                    on_delivered(Err(error.clone().into()));
+                }
+            }
+        }
     }
 
     /// Reads a run and sees to everything that it needs, unless it is this engine's already.
@@ -572,6 +606,7 @@ impl<W: Worker> ServiceLoop<W> {
         let now = Instant::now();
         let flying = !self.again.is_empty()
             || self.next.is_some()
+            || !self.deliveries.is_empty()
             || self.committers.iter().any(|committer| committer.busy);
         let idle = !flying && self.coordinator.busy() == 0;
         if !idle && now >= stopping.until && !stopping.told {

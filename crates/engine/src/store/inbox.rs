@@ -3,33 +3,29 @@
 
 use stepwell_kernel::time::Time;
 
-use super::{Result, RunNo};
+use super::{Result, RunNo, StoreError, StoreErrorKind};
 
 /// Takes events from outside.
 pub trait Inbox {
-    /// Delivers an event. It goes to the run that has waited longest for its type and key (by the time
-    /// of the batch, then run and step), as a message; or it is kept until a step waits, which gets the
-    /// oldest event (by time, then id). Delivery and wait meet under one lock, so neither misses the
-    /// other.
+    /// Delivers events in their order, in one transaction, and answers in the same order. An event goes
+    /// to the run that has waited longest for its type and key (by the time of the batch, then run and
+    /// step), as a message; or it is kept until a step waits, which gets the oldest event (by time, then
+    /// id). Delivery and wait meet under one lock, so neither misses the other.
     ///
-    /// Durable on return: the event, and the message to the run that gets it.
+    /// Durable on return: the events, and the messages to the runs that get them.
     ///
-    /// Crash before the return: the event is there as a whole or not at all; the sender delivers it again.
+    /// Crash before the return: all events are there or none is; the sender delivers them again.
     ///
-    /// Twice: the same id counts once; the second call is answered with `Again`.
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered>;
+    /// Twice: the same id counts once, also inside one call; the second event is answered with `Again`.
+    fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>>;
 
-    /// Delivers many events, in order, as `deliver` does one after the other, but in as few commits as the
-    /// store can: a commit costs more than an event. The answers are in the order of the events.
+    /// Delivers one event.
     ///
-    /// Durable on return: all events.
-    ///
-    /// Crash before the return, or an error: events may be there from the first on; the sender delivers all
-    /// of them again.
-    ///
-    /// Twice: as for `deliver`.
-    fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>> {
-        events.iter().map(|it| self.deliver(it, now)).collect()
+    /// Durable on return: the event. Crash before the return: as with `deliver_all`. Twice: counts once.
+    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        let answers = self.deliver_all(std::slice::from_ref(event), now)?;
+        let missing = || StoreError::new(StoreErrorKind::Internal, "a delivery has no answer");
+        answers.first().copied().ok_or_else(missing)
     }
 }
 

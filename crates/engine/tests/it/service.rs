@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use stepwell_engine::coordinator::{Assignment, Config, Serves};
-use stepwell_engine::service::{Reporter, Service, Setup, Worker};
-use stepwell_engine::store::{MemoryStore, RunNo, RunReader, SessionNo, Sessions};
+use stepwell_engine::service::{ExternalEvent, NoWorker, Reporter, Service, Setup, Worker};
+use stepwell_engine::store::{Delivered, MemoryStore, RunNo, RunReader, SessionNo, Sessions};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
+use stepwell_kernel::plan::{Step, WaitOn, WaitSpec, Work};
 
 use crate::{chain, plan, request, task};
 
@@ -155,4 +156,52 @@ fn a_service_that_is_dropped_stops_and_lets_go_of_its_store() {
     let plan = plan(chain(vec![task("a")]));
     let refused = handle.start(&plan, request("run_2"));
     assert_eq!(refused, Err(stepwell_engine::Error::Stopping));
+}
+
+fn paid(id: &str, key: &str) -> ExternalEvent {
+    ExternalEvent {
+        id: id.into(),
+        event_type: "paid".into(),
+        key: key.into(),
+        payload: serde_json::json!({ "amount": 5 }),
+    }
+}
+
+#[test]
+fn many_events_at_once_wake_the_runs_that_wait_for_them() {
+    let store = Arc::new(MemoryStore::default());
+    let service = Service::start(Setup::new(store.clone(), NoWorker)).unwrap();
+    let handle = service.handle();
+    let wait = Work::Wait(WaitSpec {
+        on: WaitOn::Event {
+            event_type: "paid".into(),
+        },
+        deadline_ms: None,
+    });
+    let plan = plan(chain(vec![Step::new("wait", wait)]));
+    let ids: Vec<String> = (0..600).map(|no| format!("run_{no}")).collect();
+    for id in &ids {
+        handle.start(&plan, request(id)).unwrap();
+    }
+    let (tell, told) = mpsc::channel();
+    for id in &ids {
+        let tell = tell.clone();
+        let on_delivered = move |delivered| drop(tell.send(delivered));
+        handle.deliver_with(paid(id, id), on_delivered).unwrap();
+    }
+    for _ in &ids {
+        let delivered = told.recv_timeout(LONG).unwrap().unwrap();
+        assert!(matches!(delivered, Delivered::ToRun(_)), "{delivered:?}");
+    }
+    assert_eq!(handle.deliver(paid("run_7", "run_7")), Ok(Delivered::Again));
+    assert_eq!(handle.deliver(paid("early", "later")), Ok(Delivered::Kept));
+    assert!(handle.flush(LONG).unwrap());
+    service.stop(LONG).unwrap();
+    for id in &ids {
+        let run = store.find(id).unwrap().unwrap();
+        let head = store.load(run).unwrap().unwrap().head;
+        assert_eq!(head.status, "COMPLETED", "{id}");
+    }
+    let gone = handle.deliver(paid("late", "later"));
+    assert_eq!(gone, Err(stepwell_engine::Error::Stopping));
 }

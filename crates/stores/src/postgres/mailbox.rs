@@ -5,6 +5,7 @@ use stepwell_engine::store::{
     StoredMessage,
 };
 use stepwell_kernel::time::Time;
+use tokio_postgres::Row;
 
 use super::connections::Step;
 use super::{PostgresStore, limit, reads, sql};
@@ -34,8 +35,13 @@ WITH read AS (
 )
 SELECT EXISTS (SELECT FROM mailbox WHERE mail_no = $1 AND answer IS NULL), (SELECT answer FROM read)";
 
-const LOCK_KEY: &str = "
-SELECT pg_advisory_xact_lock(hashtextextended($1, hashtextextended($2, 0)))";
+/// One lock for each key and type, in the order in which commits take them.
+const LOCK_KEYS: &str = "
+SELECT pg_advisory_xact_lock(x.lock) FROM (
+    SELECT DISTINCT hashtextextended(u.event_key, hashtextextended(u.event_type, 0)) AS lock
+    FROM unnest($1::text[], $2::text[]) AS u (event_key, event_type)
+    ORDER BY 1
+) x";
 
 const DELIVER: &str = "
 WITH waiter AS MATERIALIZED (
@@ -88,25 +94,38 @@ impl Mailbox for PostgresStore {
 }
 
 impl Inbox for PostgresStore {
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
-        let answers = self.links.transact(vec![
-            // A commit that begins to wait takes the same lock, so neither misses the other.
-            Step::new(LOCK_KEY).with(&event.key).with(&event.event_type),
-            Step::new(DELIVER)
-                .with(&event.id)
-                .with(&event.event_type)
-                .with(&event.key)
-                .with(&event.payload)
-                .with(&event.mail)
-                .with(self.given(now)),
-            Step::new(sql::NOTIFY),
-        ])?;
-        let row = reads::first(answers.get(1).map_or(&[], Vec::as_slice))?;
-        let (new, to): (bool, Option<i64>) = (row.get(0), row.get(1));
-        Ok(match (new, to) {
-            (false, _) => Delivered::Again,
-            (true, Some(run)) => Delivered::ToRun(RunNo(run)),
-            (true, None) => Delivered::Kept,
-        })
+    fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>> {
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: Vec<&String> = events.iter().map(|event| &event.key).collect();
+        let types: Vec<&String> = events.iter().map(|event| &event.event_type).collect();
+        // A commit that begins to wait takes the same locks, so neither misses the other.
+        let mut steps = vec![Step::new(LOCK_KEYS).with(keys).with(types)];
+        for event in events {
+            steps.push(
+                Step::new(DELIVER)
+                    .with(&event.id)
+                    .with(&event.event_type)
+                    .with(&event.key)
+                    .with(&event.payload)
+                    .with(&event.mail)
+                    .with(self.given(now)),
+            );
+        }
+        steps.push(Step::new(sql::NOTIFY));
+        let answers = self.links.transact(steps)?;
+        let delivered = answers.iter().skip(1).take(events.len());
+        delivered.map(|rows| delivered_to(rows)).collect()
     }
+}
+
+fn delivered_to(rows: &[Row]) -> Result<Delivered> {
+    let row = reads::first(rows)?;
+    let (new, to): (bool, Option<i64>) = (row.get(0), row.get(1));
+    Ok(match (new, to) {
+        (false, _) => Delivered::Again,
+        (true, Some(run)) => Delivered::ToRun(RunNo(run)),
+        (true, None) => Delivered::Kept,
+    })
 }

@@ -210,10 +210,6 @@ impl Mailbox for SqliteStore {
 }
 
 impl Inbox for SqliteStore {
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
-        self.send(|conn| deliver(conn, event, now))
-    }
-
     fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>> {
         self.send(|conn| events.iter().map(|it| deliver(conn, it, now)).collect())
     }

@@ -120,7 +120,7 @@ impl Mailbox for Torn {
 
 impl Inbox for Torn {
     as_it_is! { Inbox:
-        fn deliver(event: &OutsideEvent, now: Time) -> Result<Delivered>;
+        fn deliver_all(events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>>;
     }
 }
 

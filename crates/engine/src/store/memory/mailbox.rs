@@ -59,26 +59,31 @@ impl Mailbox for MemoryStore {
 }
 
 impl Inbox for MemoryStore {
-    fn deliver(&self, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+    fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>> {
         let mut tables = self.tables();
-        if tables.inbox.contains_key(&event.id) {
-            return Ok(Delivered::Again);
-        }
-        let goes_to = tables.waiting_for(event);
-        let kept = Kept {
-            event: event.clone(),
-            since: now,
-            given: goes_to.is_some(),
-        };
-        tables.inbox.insert(event.id.clone(), kept);
-        let Some((no, step)) = goes_to else {
-            return Ok(Delivered::Kept);
-        };
-        let run = tables.runs.get_mut(&no);
-        if let Some(wait) = run.and_then(|run| run.waits.get_mut(&step)) {
-            wait.given = true;
-        }
-        tables.post(no, &event.mail);
-        Ok(Delivered::ToRun(no))
+        let deliver = |event| deliver(&mut tables, event, now);
+        Ok(events.iter().map(deliver).collect())
     }
+}
+
+fn deliver(tables: &mut Tables, event: &OutsideEvent, now: Time) -> Delivered {
+    if tables.inbox.contains_key(&event.id) {
+        return Delivered::Again;
+    }
+    let goes_to = tables.waiting_for(event);
+    let kept = Kept {
+        event: event.clone(),
+        since: now,
+        given: goes_to.is_some(),
+    };
+    tables.inbox.insert(event.id.clone(), kept);
+    let Some((no, step)) = goes_to else {
+        return Delivered::Kept;
+    };
+    let run = tables.runs.get_mut(&no);
+    if let Some(wait) = run.and_then(|run| run.waits.get_mut(&step)) {
+        wait.given = true;
+    }
+    tables.post(no, &event.mail);
+    Delivered::ToRun(no)
 }
