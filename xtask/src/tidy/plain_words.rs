@@ -56,6 +56,8 @@ const CHECKED: &[&str] = &[
     "README.md",
     "SECURITY.md",
     "crates/bus/",
+    "crates/dialects/",
+    "crates/kernel/",
     "crates/sim/",
     "crates/stepwell/",
     "docs/",

@@ -9,7 +9,7 @@ use stepwell_kernel::plan::{
 use super::model::{LinearStep, LinearWorkflow, StepAction};
 
 /// What is retried. The specification leaves the choice between Retry and Dead to the handler; these
-/// are the classes of failures that trying again may mend.
+/// are the classes of failures that a retry may fix.
 const RETRYABLE: [ErrorClass; 7] = [
     ErrorClass::Timeout,
     ErrorClass::RateLimit,

@@ -186,7 +186,7 @@ impl Coordinator {
         let mut create = request.clone().into_command();
         decide(plan, &mut state, create.clone(), &env)?;
         let Some(key) = Slots::full(limits, &*self.store, plan, &state)? else {
-            // Whoever came first goes first.
+            // First come, first served.
             return Ok(self.store.queued(now, 1)?.is_empty());
         };
         Slots::when_full(limits, key, &mut create, now)?;

@@ -1,5 +1,5 @@
-//! Drafts that were not committed: the run is read again and its commands are decided again, or whoever
-//! asked is told why not. Nothing of a lost draft has happened.
+//! Drafts that were not committed: the run is read again and its commands are decided again, or the
+//! sender gets the reason. Nothing of a lost draft has happened.
 
 use std::collections::VecDeque;
 
@@ -170,7 +170,7 @@ impl Coordinator {
         }
     }
 
-    /// A value cannot be written: whoever sent it is told, and nobody else suffers.
+    /// A value cannot be written: its sender gets the error, and other requests are not affected.
     pub(super) fn refused(&mut self, run: RunNo, lost: Uncommitted, why: &str, now: Time) {
         let Some(old) = self.forget_lost(run, &lost) else {
             return;
@@ -197,7 +197,7 @@ impl Coordinator {
                 // Nobody looks for an answer, and the next time would be no better.
                 (None, Origin::Message { no, reply: false }) => unreadable.push(no),
                 // What the run itself comes to cannot be written. Deriving it again would come to
-                // the same, for ever.
+                // the same, without end.
                 (None, Origin::Coordinator) => stuck = true,
                 (None, _) => self.refuse(&request, error.clone()),
             }

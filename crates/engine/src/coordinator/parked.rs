@@ -51,7 +51,7 @@ impl Parked {
         let Some(parked) = self.runs.get_mut(&run) else {
             return Some(result);
         };
-        // The log still says that it is ours, and it would be waited for for ever.
+        // The log still says that it is ours, and it would be waited for without end.
         if parked.jobs.get(&target) == Some(&execution) {
             parked.jobs.remove(&target);
         }
@@ -80,7 +80,7 @@ impl Parked {
         some.map(|(run, after)| (*run, *after)).collect()
     }
 
-    /// It is known what became of a run's doubtful commit.
+    /// The result of a run's doubtful commit is known.
     pub(super) fn resolve(&mut self, run: RunNo) {
         self.doubtful.remove(&run);
     }

@@ -44,7 +44,7 @@ pub struct OutsideEvent {
     pub mail: String,
 }
 
-/// What became of an event from outside.
+/// The result of delivering an external event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
     /// A run that waits has it in its mailbox.

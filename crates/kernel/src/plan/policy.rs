@@ -295,7 +295,7 @@ pub enum Unhandled {
     Stop,
 }
 
-/// What becomes of a handler's wait for an event when its deadline passes.
+/// How a handler's wait for an event ends when its deadline passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitTimeout {
@@ -348,7 +348,7 @@ pub struct RunPolicy {
     pub undo_mode: UndoMode,
     /// Steps that were never reached are skipped in the log just before the run fails.
     pub skip_unreached: bool,
-    /// What becomes of a handler's wait for an event when its deadline passes.
+    /// How a handler's wait for an event ends when its deadline passes.
     pub wait_timeout: WaitTimeout,
     /// A handler's word that an error may be retried counts for every class (linear). Elsewhere a
     /// handler can only say no: some classes must never be retried.

@@ -102,7 +102,7 @@ evolved! {
         results: Vec<UndoResult> => deref([UndoResult]),
         /// Whether no further undo is started: one failed and the plan says stop, or the run was cancelled.
         halted: bool => copy,
-        /// Who cancelled during the undoing and why, if somebody did.
+        /// The person who cancelled during the undoing and the reason, if there was a cancel.
         interrupted: Option<(Option<String>, Option<String>)> => opt((Option<String>, Option<String>)),
     }
 }
