@@ -26,14 +26,13 @@ impl Document<'_> {
     #[must_use]
     pub fn source_ref(&self) -> SourceRef {
         let name = self.source.name();
-        let digest = Sha256::digest(self.source.text().as_bytes());
         SourceRef {
             uri: if has_scheme(name) {
                 name.to_owned()
             } else {
                 format!("file:{name}")
             },
-            sha256: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            sha256: stepwell_kernel::keys::hex(&Sha256::digest(self.source.text().as_bytes())),
         }
     }
 }

@@ -6,7 +6,31 @@
 //!            └───► handler                 (a step that names a queue and an operation)
 //! ```
 //!
-//! `secrets`, `artifacts` and `logs` are what every task may need; `resources` puts them together.
+//! A tool returns a [`outcome::TaskOutcome`]. The pipeline, or the handler's reply, becomes the kernel's
+//! `Command` that completes, fails or suspends the step, and that command is what the [`Crew`] reports.
+//!
+//! [`secrets`], [`artifacts`] and [`logs`] are what every task may need; [`WorkerResources`] puts them
+//! together with the tools. The table of tools is in the dialects; [`tools`] has one module for each.
+//!
+//! A handler is an async function for a queue and an operation:
+//!
+//! ```
+//! use stepwell_worker::{Failure, Handlers, Job, Output};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Charge {
+//!     amount: u64,
+//! }
+//!
+//! let handlers = Handlers::new()
+//!     .on("billing", "charge", |job: Job, input: Charge| async move {
+//!         job.log.note(&format!("charging {}", input.amount));
+//!         Ok::<_, Failure>(Output(input.amount))
+//!     })
+//!     .limit("billing", 4);
+//! assert_eq!(handlers.serves().count(), 1);
+//! assert_eq!(handlers.limits()["billing"], 4);
+//! ```
 
 pub mod artifacts;
 pub mod crew;

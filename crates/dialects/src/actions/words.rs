@@ -25,7 +25,19 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
     match state.phase() {
         Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("Compensated"),
         Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("PartiallyCompensated"),
-        _ => None,
+        Phase::Void
+        | Phase::Created
+        | Phase::Queued
+        | Phase::Running
+        | Phase::Finalizing
+        | Phase::Stopping
+        | Phase::Compensating
+        | Phase::Ended(
+            RunOutcome::Succeeded
+            | RunOutcome::Partial
+            | RunOutcome::Failed(Rollback::None)
+            | RunOutcome::Cancelled(_),
+        ) => None,
     }
 }
 

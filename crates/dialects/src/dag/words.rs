@@ -33,7 +33,13 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
         Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("partial"),
         Phase::Ended(RunOutcome::Cancelled(_)) => Some("cancelled"),
         Phase::Ended(_) => None,
-        _ => state.pause().map(|_| "paused"),
+        Phase::Void
+        | Phase::Created
+        | Phase::Queued
+        | Phase::Running
+        | Phase::Finalizing
+        | Phase::Stopping
+        | Phase::Compensating => state.pause().map(|_| "paused"),
     }
 }
 

@@ -68,8 +68,7 @@ impl PlanRef {
     /// # Errors
     /// `PLAN_REF_MISMATCH` if their hash is another.
     pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), Problem> {
-        let digest = Sha256::digest(bytes);
-        let found: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let found = stepwell_kernel::keys::hex(&Sha256::digest(bytes));
         if found.eq_ignore_ascii_case(&self.sha256) {
             return Ok(());
         }

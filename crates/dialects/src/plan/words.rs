@@ -30,7 +30,17 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
         Phase::Compensating => Some("stepwell/COMPENSATING"),
         Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("stepwell/ROLLED_BACK"),
         Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("stepwell/PARTIAL_ROLLBACK"),
-        _ => None,
+        Phase::Void
+        | Phase::Created
+        | Phase::Queued
+        | Phase::Running
+        | Phase::Finalizing
+        | Phase::Ended(
+            RunOutcome::Succeeded
+            | RunOutcome::Partial
+            | RunOutcome::Failed(Rollback::None)
+            | RunOutcome::Cancelled(_),
+        ) => None,
     }
 }
 

@@ -29,7 +29,12 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
         Phase::Running if state.is_blocked() => Some("waiting"),
         Phase::Finalizing => Some("final_step"),
         Phase::Stopping => Some("stopping"),
-        _ => None,
+        Phase::Void
+        | Phase::Created
+        | Phase::Queued
+        | Phase::Running
+        | Phase::Compensating
+        | Phase::Ended(_) => None,
     }
 }
 

@@ -357,10 +357,7 @@ fn to_json(value: ValueRef<'_>) -> Json {
             Json::Number,
         ),
         ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned().into(),
-        ValueRef::Blob(bytes) => {
-            let hex = bytes.iter().map(|byte| format!("{byte:02x}"));
-            format!("\\x{}", hex.collect::<String>()).into()
-        }
+        ValueRef::Blob(bytes) => format!("\\x{}", stepwell_kernel::keys::hex(bytes)).into(),
     }
 }
 
