@@ -10,7 +10,7 @@ use crate::sqlite::{Mode, SqliteOptions, SqliteStore};
 
 /// The forms of an address, for people.
 pub const FORMS: &str = "sqlite:PATH (or only PATH), \
-     postgresql://USER:PASSWORD@HOST:PORT/DATABASE[?schema=NAME], or memory:";
+     postgresql://USER:PASSWORD@HOST:PORT/DATABASE[?schema=NAME&sslmode=…], or memory:";
 
 /// What a process wants with a store. PostgreSQL serves any number of processes, so there all of them
 /// are the same; memory is always its own process's.

@@ -37,8 +37,14 @@ const LAYERS: &[Layer] = &[
         bare: true,
     },
     Layer {
+        name: "stepwell-pg",
+        sees: &[],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
         name: "stepwell-stores",
-        sees: &["stepwell-kernel", "stepwell-engine"],
+        sees: &["stepwell-kernel", "stepwell-engine", "stepwell-pg"],
         tests_see: &["stepwell-dialects", "stepwell-bus"],
         bare: false,
     },
@@ -51,7 +57,12 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "stepwell-worker",
         // The dialects' table of tools is the worker's dispatch.
-        sees: &["stepwell-kernel", "stepwell-dialects", "stepwell-engine"],
+        sees: &[
+            "stepwell-kernel",
+            "stepwell-dialects",
+            "stepwell-engine",
+            "stepwell-pg",
+        ],
         tests_see: &["stepwell-stores"],
         bare: false,
     },

@@ -11,6 +11,8 @@ mod hostile;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
 mod outbox;
+#[cfg(unix)]
+mod postgres_access;
 mod redis;
 mod run;
 mod runs;

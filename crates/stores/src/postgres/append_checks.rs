@@ -7,8 +7,9 @@ use tokio_postgres::Row;
 
 use super::columns::{Chunks, Heads};
 use super::commit::Part;
-use super::connections::{Link, Step};
-use super::errors::Fault;
+use super::connection::Connection;
+use super::errors::DbError;
+use super::query::Query;
 use super::{refusals, sql};
 
 /// Which statement a list of rows answers.
@@ -80,7 +81,7 @@ impl<'p, 'a> Probe<'p, 'a> {
     }
 
     /// What is asked, in the order in which commits lock rows.
-    pub(super) fn asks(&self) -> Vec<(Ask, Step<'a>)> {
+    pub(super) fn asks(&self) -> Vec<(Ask, Query<'a>)> {
         let mut asks = Vec::new();
         let puts = puts(self.wave);
         if !puts.is_empty() {
@@ -89,12 +90,12 @@ impl<'p, 'a> Probe<'p, 'a> {
         asks.extend(self.create().map(|step| (Ask::Created, step)));
         let sessions = self.sessions();
         if !sessions.is_empty() {
-            let step = Step::new(sql::SESSIONS).with(sessions).with(self.given);
+            let step = Query::new(sql::SESSIONS).with(sessions).with(self.given);
             asks.push((Ask::Sessions, step));
         }
         let (runs, targets): (Vec<i64>, Vec<&str>) = self.targets().into_iter().unzip();
         if !runs.is_empty() {
-            let step = Step::new(sql::LEASES).with(runs).with(targets);
+            let step = Query::new(sql::LEASES).with(runs).with(targets);
             asks.push((Ask::Leases, step.with(self.given)));
         }
         asks.extend(self.chunks().map(|step| (Ask::Chunks, step)));
@@ -107,7 +108,7 @@ impl<'p, 'a> Probe<'p, 'a> {
         });
         let (mail, runs): (Vec<i64>, Vec<i64>) = taken.unzip();
         if !mail.is_empty() {
-            asks.push((Ask::Mail, Step::new(sql::TAKE_MAIL).with(mail).with(runs)));
+            asks.push((Ask::Mail, Query::new(sql::TAKE_MAIL).with(mail).with(runs)));
         }
         if !puts.is_empty() {
             asks.push((Ask::Kept, wait_step(sql::KEPT_EVENTS, &puts)));
@@ -121,14 +122,14 @@ impl<'p, 'a> Probe<'p, 'a> {
             let keys: Vec<&str> = keys.into_iter().collect();
             asks.push((
                 Ask::MakeSlots,
-                Step::new(sql::MAKE_SLOTS).with(keys.clone()),
+                Query::new(sql::MAKE_SLOTS).with(keys.clone()),
             ));
-            asks.push((Ask::Slots, Step::new(sql::LOCK_SLOTS).with(keys)));
+            asks.push((Ask::Slots, Query::new(sql::LOCK_SLOTS).with(keys)));
         }
         asks
     }
 
-    fn create(&self) -> Option<Step<'a>> {
+    fn create(&self) -> Option<Query<'a>> {
         let new: Vec<_> = self
             .hopeful()
             .filter_map(|it| Some((it.run.0, it.create.as_deref()?)))
@@ -138,7 +139,7 @@ impl<'p, 'a> Probe<'p, 'a> {
         }
         let all = || new.iter().map(|(_, it)| *it);
         Some(
-            Step::new(sql::CREATE)
+            Query::new(sql::CREATE)
                 .with(new.iter().map(|(run, _)| *run).collect::<Vec<_>>())
                 .with(all().map(|it| it.created_at.0).collect::<Vec<_>>())
                 .with(all().map(|it| it.plan.map(|it| it.0)).collect::<Vec<_>>())
@@ -179,7 +180,7 @@ impl<'p, 'a> Probe<'p, 'a> {
         targets.collect()
     }
 
-    fn chunks(&self) -> Option<Step<'a>> {
+    fn chunks(&self) -> Option<Query<'a>> {
         let mut chunks = Chunks::with_room(self.wave.len());
         self.hopeful().for_each(|append| chunks.push(append, false));
         if chunks.run.is_empty() {
@@ -187,10 +188,10 @@ impl<'p, 'a> Probe<'p, 'a> {
         }
         let id = self.batch.id;
         let step = if self.counting {
-            Step::new(sql::APPEND_COUNTING)
+            Query::new(sql::APPEND_COUNTING)
         } else {
             let nobody: Option<i64> = None;
-            Step::new(sql::APPEND).with(nobody).with(self.given)
+            Query::new(sql::APPEND).with(nobody).with(self.given)
         };
         let step = step.with(id.session).with(id.number);
         let step = step.with(chunks.run).with(chunks.after).with(chunks.last);
@@ -202,7 +203,7 @@ impl<'p, 'a> Probe<'p, 'a> {
         Some(step.with(chunks.key_run).with(chunks.key))
     }
 
-    fn heads(&self) -> Option<Step<'a>> {
+    fn heads(&self) -> Option<Query<'a>> {
         let mut heads = Heads::default();
         for append in self.hopeful().filter(|it| it.chunk.is_some()) {
             if append.head.is_some() || append.create.is_some() {
@@ -212,7 +213,7 @@ impl<'p, 'a> Probe<'p, 'a> {
         (!heads.run.is_empty()).then(|| self.head_step(sql::HEADS, heads))
     }
 
-    fn heads_alone(&self) -> Option<Step<'a>> {
+    fn heads_alone(&self) -> Option<Query<'a>> {
         let mut heads = Heads::default();
         let (mut versions, mut after) = (Vec::new(), Vec::new());
         for append in self.hopeful().filter(|it| it.chunk.is_none()) {
@@ -227,16 +228,16 @@ impl<'p, 'a> Probe<'p, 'a> {
         })
     }
 
-    fn head_step(&self, sql: &'static str, heads: Heads<'a>) -> Step<'a> {
+    fn head_step(&self, sql: &'static str, heads: Heads<'a>) -> Query<'a> {
         let id = self.batch.id;
-        let step = Step::new(sql).with(id.session).with(id.number);
+        let step = Query::new(sql).with(id.session).with(id.number);
         let step = step.with(heads.run).with(heads.session).with(heads.wake_at);
         let step = step.with(heads.ended_at).with(heads.queued);
         let step = step.with(heads.status).with(heads.substatus);
         step.with(heads.slots)
     }
 
-    fn biz_keys(&self) -> Option<Step<'a>> {
+    fn biz_keys(&self) -> Option<Query<'a>> {
         let (mut runs, mut types, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         for append in self.hopeful() {
             let row = append.linear.as_ref().and_then(|it| it.instance.as_ref());
@@ -247,17 +248,17 @@ impl<'p, 'a> Probe<'p, 'a> {
                 keys.push(key);
             }
         }
-        let step = Step::new(sql::BIZ_KEYS_TAKEN);
+        let step = Query::new(sql::BIZ_KEYS_TAKEN);
         (!runs.is_empty()).then(|| step.with(runs).with(types).with(keys))
     }
 
     /// Who lost by these answers, or what follows for the rest.
     pub(super) async fn judge(
         &self,
-        link: &Link,
+        connection: &Connection,
         answers: HashMap<Ask, Vec<Row>>,
-    ) -> Result<Found, Fault> {
-        let lost = refusals::lost(self, link, &answers).await?;
+    ) -> Result<Found, DbError> {
+        let lost = refusals::lost(self, connection, &answers).await?;
         if !lost.is_empty() {
             return Ok(Found {
                 lost,
@@ -301,8 +302,8 @@ pub(super) fn puts<'a>(wave: &[Part<'a>]) -> Vec<Put<'a>> {
     puts.collect()
 }
 
-fn wait_step<'a>(sql: &'static str, puts: &[Put<'a>]) -> Step<'a> {
-    Step::new(sql)
+fn wait_step<'a>(sql: &'static str, puts: &[Put<'a>]) -> Query<'a> {
+    Query::new(sql)
         .with(puts.iter().map(|it| it.run).collect::<Vec<_>>())
         .with(puts.iter().map(|it| it.event_key).collect::<Vec<_>>())
         .with(puts.iter().map(|it| it.event_type).collect::<Vec<_>>())

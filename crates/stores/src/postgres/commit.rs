@@ -11,8 +11,9 @@ use stepwell_engine::store::{
 use super::PostgresStore;
 use super::append_checks::Probe;
 use super::columns::{Chunks, out_of_range};
-use super::connections::{Link, Loan, Step, may_try, pause};
-use super::errors::Fault;
+use super::connections::{PooledConnection, may_try, pause};
+use super::errors::DbError;
+use super::query::Query;
 use super::{row_changes, sql};
 
 /// An append and its place in the batch.
@@ -28,12 +29,12 @@ enum Tried {
 
 /// Why a try broke, and whether its COMMIT was on its way.
 struct Broke {
-    fault: Fault,
+    fault: DbError,
     committing: bool,
 }
 
-impl From<Fault> for Broke {
-    fn from(fault: Fault) -> Broke {
+impl From<DbError> for Broke {
+    fn from(fault: DbError) -> Broke {
         Broke {
             fault,
             committing: false,
@@ -89,32 +90,33 @@ impl PostgresStore {
         let given = self.given(batch.now);
         let mut tries = 0;
         loop {
-            let answer = self.links.get()?.wait(async |link| {
-                link.query(
-                    sql::APPEND,
-                    &[
-                        &session,
-                        &given,
-                        &batch.id.session,
-                        &batch.id.number,
-                        &chunks.run,
-                        &chunks.after,
-                        &chunks.last,
-                        &chunks.codec,
-                        &chunks.body,
-                        &chunks.digests,
-                        &chunks.guarded,
-                        &chunks.key_run,
-                        &chunks.key,
-                    ],
-                )
-                .await
+            let answer = self.connections.get()?.wait(async |connection| {
+                connection
+                    .query_alone(
+                        sql::APPEND,
+                        &[
+                            &session,
+                            &given,
+                            &batch.id.session,
+                            &batch.id.number,
+                            &chunks.run,
+                            &chunks.after,
+                            &chunks.last,
+                            &chunks.codec,
+                            &chunks.body,
+                            &chunks.digests,
+                            &chunks.guarded,
+                            &chunks.key_run,
+                            &chunks.key,
+                        ],
+                    )
+                    .await
             });
             tries += 1;
             match answer {
                 Ok(rows) => return Ok(Some(rows.iter().map(|row| row.get(0)).collect())),
-                Err(Fault::Taken(_) | Fault::Value(_)) => return Ok(None),
-                Err(Fault::Conflict(_)) if may_try(tries) => pause(tries),
+                Err(DbError::Duplicate(_) | DbError::InvalidValue(_)) => return Ok(None),
+                Err(DbError::Conflict(_)) if may_try(tries) => pause(tries),
                 Err(fault) => return Err(fault.of_write()),
             }
         }
@@ -144,9 +146,11 @@ impl PostgresStore {
                     tries += 1;
                     match broke.fault {
                         // A key exists, or another commit took a key between our look and our row.
-                        Fault::Taken(_) if !counting => counting = true,
-                        Fault::Taken(_) | Fault::Conflict(_) if may_try(tries) => pause(tries),
-                        Fault::Value(_) => {
+                        DbError::Duplicate(_) if !counting => counting = true,
+                        DbError::Duplicate(_) | DbError::Conflict(_) if may_try(tries) => {
+                            pause(tries)
+                        }
+                        DbError::InvalidValue(_) => {
                             let bad = self.refused(batch, &parts)?;
                             if bad.is_empty() && !may_try(tries) {
                                 return Err(broke.fault.of_read());
@@ -170,7 +174,7 @@ impl PostgresStore {
     fn refused(&self, batch: &Batch, parts: &[Part<'_>]) -> Result<Vec<(usize, AppendResult)>> {
         match self.try_all(batch, parts, true, false) {
             Err(Broke {
-                fault: Fault::Value(said),
+                fault: DbError::InvalidValue(said),
                 ..
             }) => {
                 if let [(place, _)] = parts {
@@ -182,7 +186,7 @@ impl PostgresStore {
                 Ok(bad)
             }
             Err(Broke {
-                fault: fault @ (Fault::Lost(_) | Fault::Other(_)),
+                fault: fault @ (DbError::ConnectionLost(_) | DbError::Other(_)),
                 ..
             }) => Err(fault.of_read()),
             _ => Ok(Vec::new()),
@@ -196,26 +200,26 @@ impl PostgresStore {
         counting: bool,
         keep: bool,
     ) -> std::result::Result<Tried, Broke> {
-        let mut loan = match self.links.get() {
-            Ok(loan) => loan,
-            Err(error) => return Err(Fault::Other(error).into()),
+        let mut connection = match self.connections.get() {
+            Ok(connection) => connection,
+            Err(error) => return Err(DbError::Other(error).into()),
         };
-        let tried = self.try_on(&mut loan, batch, parts, counting, keep);
+        let tried = self.try_on(&mut connection, batch, parts, counting, keep);
         let unfinished = match &tried {
             Ok(Tried::Won) => !keep,
             Ok(Tried::Lost(_)) => true,
-            Err(broke) => !matches!(broke.fault, Fault::Lost(_)),
+            Err(broke) => !matches!(broke.fault, DbError::ConnectionLost(_)),
         };
         if unfinished {
             // If even this fails the connection is thrown away, and the server rolls back.
-            let _ = loan.wait(async |link| link.script("ROLLBACK").await);
+            let _ = connection.wait(async |connection| connection.script("ROLLBACK").await);
         }
         tried
     }
 
     fn try_on(
         &self,
-        loan: &mut Loan<'_>,
+        connection: &mut PooledConnection<'_>,
         batch: &Batch,
         parts: &[Part<'_>],
         counting: bool,
@@ -228,15 +232,19 @@ impl PostgresStore {
         for (index, wave) in waves.into_iter().enumerate() {
             let probe = Probe::new(batch, given, wave, counting);
             let (asks, mut steps): (Vec<_>, Vec<_>) = probe.asks().into_iter().unzip();
-            if index == 0 {
-                steps.insert(0, Step::new("BEGIN"));
-            }
-            let mut rows = loan.wait(async |link| link.pipeline(&steps).await)?;
-            if index == 0 {
-                rows.remove(0);
-            }
-            let answers = asks.into_iter().zip(rows).collect();
-            let found = loan.wait(async |link: &Link| probe.judge(link, answers).await)?;
+            let mut begin = match index {
+                0 => self.connections.begin("BEGIN"),
+                _ => Vec::new(),
+            };
+            let before = begin.len();
+            begin.append(&mut steps);
+            let rows = connection.wait(async |connection| connection.pipeline(&begin).await)?;
+            let answers = asks
+                .into_iter()
+                .zip(rows.into_iter().skip(before))
+                .collect();
+            let found =
+                connection.wait(async |connection| probe.judge(connection, answers).await)?;
             if !found.lost.is_empty() {
                 return Ok(Tried::Lost(found.lost));
             }
@@ -246,10 +254,10 @@ impl PostgresStore {
             if index == last {
                 steps.extend(row_changes::mail(parts, gifts));
                 if keep {
-                    steps.push(Step::new("COMMIT"));
+                    steps.push(Query::new("COMMIT"));
                 }
             }
-            let done = loan.wait(async |link| link.pipeline(&steps).await);
+            let done = connection.wait(async |connection| connection.pipeline(&steps).await);
             done.map_err(|fault| Broke { fault, committing })?;
         }
         Ok(Tried::Won)

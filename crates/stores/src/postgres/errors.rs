@@ -5,41 +5,41 @@ use tokio_postgres::error::{Error, SqlState};
 
 /// Why a statement failed.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum DbError {
     /// The connection is gone; whether the last statement was done is not known.
-    Lost(String),
+    ConnectionLost(String),
     /// Two transactions were in each other's way; the same again will do.
     Conflict(String),
     /// A row with this key is there already.
-    Taken(String),
+    Duplicate(String),
     /// The database refuses a value.
-    Value(String),
+    InvalidValue(String),
     /// Anything else. Nothing was done.
     Other(StoreError),
 }
 
-impl Fault {
-    pub(super) fn of(error: &Error) -> Fault {
+impl DbError {
+    pub(super) fn of(error: &Error) -> DbError {
         let said = describe(error);
         let Some(db) = error.as_db_error() else {
             // Encoding happens before anything is sent.
             return if error.to_string().starts_with("error serializing parameter") {
-                Fault::Value(said)
+                DbError::InvalidValue(said)
             } else {
-                Fault::Lost(said)
+                DbError::ConnectionLost(said)
             };
         };
         let code = db.code();
         if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED
         {
-            return Fault::Conflict(said);
+            return DbError::Conflict(said);
         }
         if *code == SqlState::UNIQUE_VIOLATION {
-            return Fault::Taken(db.constraint().unwrap_or_default().to_owned());
+            return DbError::Duplicate(db.constraint().unwrap_or_default().to_owned());
         }
         let kind = match code.code() {
             // The server ends the connection, perhaps after the commit and before its answer.
-            "57P01" | "57P02" | "57P05" | "25P03" => return Fault::Lost(said),
+            "57P01" | "57P02" | "57P05" | "25P03" => return DbError::ConnectionLost(said),
             "57P03" | "57014" | "55P03" | "53200" | "53300" | "53400" => {
                 StoreErrorKind::Unavailable
             }
@@ -48,20 +48,20 @@ impl Fault {
             "42501" | "3D000" | "3F000" => StoreErrorKind::Unusable,
             "XX001" | "XX002" => StoreErrorKind::Corrupt,
             code => match code.get(..2) {
-                Some("08") => return Fault::Lost(said),
-                Some("22" | "23" | "54") => return Fault::Value(said),
+                Some("08") => return DbError::ConnectionLost(said),
+                Some("22" | "23" | "54") => return DbError::InvalidValue(said),
                 Some("28") => StoreErrorKind::Unusable,
                 Some("53" | "58") => StoreErrorKind::Unavailable,
                 _ => StoreErrorKind::Internal,
             },
         };
-        Fault::Other(StoreError::new(kind, said))
+        DbError::Other(StoreError::new(kind, said))
     }
 
     /// For a statement that changes something: what is not known must be said so.
     pub(super) fn of_write(self) -> StoreError {
         match self {
-            Fault::Lost(said) => StoreError::new(
+            DbError::ConnectionLost(said) => StoreError::new(
                 StoreErrorKind::AnswerLost,
                 format!("the connection to PostgreSQL broke before it answered: {said}"),
             ),
@@ -72,20 +72,20 @@ impl Fault {
     /// For a statement that changes nothing, or that was certainly not committed.
     pub(super) fn of_read(self) -> StoreError {
         match self {
-            Fault::Lost(said) => StoreError::new(
+            DbError::ConnectionLost(said) => StoreError::new(
                 StoreErrorKind::Unavailable,
                 format!("the connection to PostgreSQL broke: {said}"),
             ),
-            Fault::Conflict(said) => StoreError::new(StoreErrorKind::Unavailable, said),
-            Fault::Taken(name) => StoreError::new(
+            DbError::Conflict(said) => StoreError::new(StoreErrorKind::Unavailable, said),
+            DbError::Duplicate(name) => StoreError::new(
                 StoreErrorKind::Internal,
                 format!("a row of {name} is there already"),
             ),
-            Fault::Value(said) => StoreError::new(
+            DbError::InvalidValue(said) => StoreError::new(
                 StoreErrorKind::Internal,
                 format!("PostgreSQL refuses a value: {said}"),
             ),
-            Fault::Other(error) => error,
+            DbError::Other(error) => error,
         }
     }
 }

@@ -7,7 +7,7 @@ use stepwell_engine::store::{
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
-use super::connections::Step;
+use super::query::Query;
 use super::{PostgresStore, limit, reads, sql};
 
 /// A message to a run that is not there gets a number and is not kept.
@@ -63,22 +63,22 @@ SELECT EXISTS (SELECT FROM kept), (SELECT run_no FROM waiter)";
 
 impl Mailbox for PostgresStore {
     fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MessageNo> {
-        let rows = self.links.tell(POST, &[&to.0, &body])?;
+        let rows = self.connections.write(POST, &[&to.0, &body])?;
         Ok(MessageNo(reads::first(&rows)?.get(0)))
     }
 
     fn mail(&self, session: SessionNo, most: usize) -> Result<Vec<StoredMessage>> {
-        let rows = self.links.ask(MAIL, &[&session.0, &limit(most)])?;
+        let rows = self.connections.read(MAIL, &[&session.0, &limit(most)])?;
         Ok(rows.iter().map(reads::letter).collect())
     }
 
     fn answer(&self, mail: MessageNo, answer: &str) -> Result<()> {
-        self.links.tell(ANSWER, &[&mail.0, &answer])?;
+        self.connections.write(ANSWER, &[&mail.0, &answer])?;
         Ok(())
     }
 
     fn take_answer(&self, mail: MessageNo) -> Result<MessageState> {
-        let rows = self.links.tell(TAKE_ANSWER, &[&mail.0])?;
+        let rows = self.connections.write(TAKE_ANSWER, &[&mail.0])?;
         let row = reads::first(&rows)?;
         let (waits, answer): (bool, Option<String>) = (row.get(0), row.get(1));
         Ok(match (waits, answer) {
@@ -89,7 +89,7 @@ impl Mailbox for PostgresStore {
     }
 
     fn news(&self) -> Result<i64> {
-        Ok(self.links.news())
+        self.connections.news()
     }
 }
 
@@ -101,10 +101,10 @@ impl Inbox for PostgresStore {
         let keys: Vec<&String> = events.iter().map(|event| &event.key).collect();
         let types: Vec<&String> = events.iter().map(|event| &event.event_type).collect();
         // A commit that begins to wait takes the same locks, so neither misses the other.
-        let mut steps = vec![Step::new(LOCK_KEYS).with(keys).with(types)];
+        let mut steps = vec![Query::new(LOCK_KEYS).with(keys).with(types)];
         for event in events {
             steps.push(
-                Step::new(DELIVER)
+                Query::new(DELIVER)
                     .with(&event.id)
                     .with(&event.event_type)
                     .with(&event.key)
@@ -113,8 +113,8 @@ impl Inbox for PostgresStore {
                     .with(self.given(now)),
             );
         }
-        steps.push(Step::new(sql::NOTIFY));
-        let answers = self.links.transact(steps)?;
+        steps.push(Query::new(sql::NOTIFY));
+        let answers = self.connections.transact(steps)?;
         let delivered = answers.iter().skip(1).take(events.len());
         delivered.map(|rows| delivered_to(rows)).collect()
     }

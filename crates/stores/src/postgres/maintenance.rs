@@ -3,7 +3,7 @@
 
 use stepwell_engine::store::{Health, Maintenance, Result, StoreError, StoreErrorKind};
 
-use super::errors::Fault;
+use super::errors::DbError;
 use super::{PostgresStore, broken, limit, migrate, reads};
 
 const COUNTS: &str = "
@@ -48,8 +48,9 @@ WHERE h.ended_at IS NULL AND h.session_no IS NULL AND h.wake_at IS NULL AND NOT 
   AND NOT EXISTS (SELECT FROM waits w WHERE w.run_no = h.run_no)
   AND NOT EXISTS (SELECT FROM mailbox m WHERE m.run_no = h.run_no AND m.answer IS NULL) ORDER BY r.run_no LIMIT $1";
 
+const AT_ONCE: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
 const FREELY: &str = "
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on;
 SET LOCAL enable_bitmapscan = on; SET LOCAL statement_timeout = 0";
 
@@ -64,15 +65,15 @@ WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace";
 
 impl Maintenance for PostgresStore {
     fn secret(&self) -> Result<[u8; 32]> {
-        let mut known = self.links.ask(SECRET, &[])?;
+        let mut known = self.connections.read(SECRET, &[])?;
         if known.is_empty() {
             // Version 4 UUIDs come from the system's random source, 122 bits each.
             let mut fresh = Vec::with_capacity(32);
             for _ in 0..2 {
                 fresh.extend_from_slice(uuid::Uuid::new_v4().as_bytes());
             }
-            self.links.tell(MAKE_SECRET, &[&fresh])?;
-            known = self.links.ask(SECRET, &[])?;
+            self.connections.write(MAKE_SECRET, &[&fresh])?;
+            known = self.connections.read(SECRET, &[])?;
         }
         let secret: Vec<u8> = reads::first(&known)?.get(0);
         let wrong = |_| StoreError::new(StoreErrorKind::Corrupt, "the secret has not 32 bytes");
@@ -85,7 +86,7 @@ impl Maintenance for PostgresStore {
 
     /// Of the tables and their indexes.
     fn bytes(&self) -> Result<u64> {
-        let rows = self.links.ask(BYTES, &[])?;
+        let rows = self.connections.read(BYTES, &[])?;
         let bytes: Option<i64> = rows.first().and_then(|row| row.get(0));
         Ok(bytes.and_then(|it| u64::try_from(it).ok()).unwrap_or(0))
     }
@@ -94,29 +95,30 @@ impl Maintenance for PostgresStore {
 impl PostgresStore {
     /// `RunReader::asleep`. Not part of `check`, which knows nothing of what runs are for.
     pub(super) fn runs_nothing_wakes(&self, most: usize) -> Result<Vec<String>> {
-        let rows = self.links.ask(ASLEEP, &[&limit(most)])?;
+        let rows = self.connections.read(ASLEEP, &[&limit(most)])?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     fn look_for_damage(&self) -> Result<Health> {
-        let mut loan = self.links.get()?;
-        let found = loan.wait_long(async |link| {
-            link.script(FREELY).await?;
-            let counts = link.query(COUNTS, &[]).await;
+        let mut connection = self.connections.get()?;
+        let found = connection.wait_long(async |connection| {
+            connection.begin(AT_ONCE).await?;
+            connection.script(FREELY).await?;
+            let counts = connection.query(COUNTS, &[]).await;
             let mut problems = Vec::new();
             for sql in [GAPS, KEYS, HEADLESS, EMPTY, AHEAD] {
-                match link.query(sql, &[]).await {
+                match connection.query(sql, &[]).await {
                     Ok(rows) => problems.extend(rows.iter().map(|row| row.get::<_, String>(0))),
                     Err(fault) => {
-                        link.script("ROLLBACK").await?;
+                        connection.script("ROLLBACK").await?;
                         return Err(fault);
                     }
                 }
             }
-            link.script("ROLLBACK").await?;
+            connection.script("ROLLBACK").await?;
             Ok((counts?, problems))
         });
-        let (counts, problems) = found.map_err(Fault::of_read)?;
+        let (counts, problems) = found.map_err(DbError::of_read)?;
         let row = counts
             .first()
             .ok_or_else(|| broken("nothing was counted"))?;

@@ -3,8 +3,10 @@
 use stepwell_engine::chunk::templates;
 use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 
-use super::connections::{Link, Links, quoted};
-use super::errors::Fault;
+use super::access::quoted;
+use super::connection::Connection;
+use super::connections::Connections;
+use super::errors::DbError;
 
 /// All migrations, in order; the number of the last is the version of the schema.
 const MIGRATIONS: &[&str] = &[
@@ -33,30 +35,32 @@ const MIGRATIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations (
 );";
 
 /// Brings the schema to this program's version, or says why not.
-pub(super) fn migrate(links: &Links, schema: &str) -> Result<()> {
-    let mut loan = links.get()?;
-    let done = loan.wait(async |link| {
-        link.script("BEGIN").await?;
-        let done = inside(link, schema).await;
+pub(super) fn migrate(connections: &Connections) -> Result<()> {
+    let schema = connections.schema();
+    let mut connection = connections.get()?;
+    let done = connection.wait(async |connection| {
+        connection.begin("BEGIN").await?;
+        let done = inside(connection, schema).await;
         let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        link.script(end).await?;
+        connection.script(end).await?;
         done
     });
-    done.map_err(Fault::of_read)
+    done.map_err(DbError::of_read)
 }
 
-async fn inside(link: &Link, schema: &str) -> std::result::Result<(), Fault> {
-    link.query(LOCK, &[&schema]).await?;
-    let there = link.query(HAS_SCHEMA, &[&schema]).await?;
+async fn inside(connection: &Connection, schema: &str) -> std::result::Result<(), DbError> {
+    connection.query(LOCK, &[&schema]).await?;
+    let there = connection.query(HAS_SCHEMA, &[&schema]).await?;
     if !there.first().is_some_and(|row| row.get(0)) {
-        link.script(&format!("CREATE SCHEMA {}", quoted(schema)))
+        connection
+            .script(&format!("CREATE SCHEMA {}", quoted(schema)))
             .await?;
     }
-    link.script(MIGRATIONS_TABLE).await?;
-    let kept = link.query(KEPT_VERSION, &[]).await?;
+    connection.script(MIGRATIONS_TABLE).await?;
+    let kept = connection.query(KEPT_VERSION, &[]).await?;
     let kept: i32 = kept.first().map_or(0, |row| row.get(0));
     if kept > VERSION {
-        return Err(Fault::Other(StoreError::new(
+        return Err(DbError::Other(StoreError::new(
             StoreErrorKind::Newer,
             format!(
                 "the schema {schema} has version {kept}, and this program knows {VERSION}: a newer \
@@ -66,20 +70,21 @@ async fn inside(link: &Link, schema: &str) -> std::result::Result<(), Fault> {
     }
     let known = usize::try_from(kept).unwrap_or(0);
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(known) {
-        link.script(sql).await?;
+        connection.script(sql).await?;
         let version = i32::try_from(index + 1).unwrap_or(VERSION);
-        link.query(APPLIED, &[&version]).await?;
+        connection.query(APPLIED, &[&version]).await?;
     }
-    keep_templates(link).await
+    keep_templates(connection).await
 }
 
 /// The view of events reads them. Templates never change, so those that are there stay.
-async fn keep_templates(link: &Link) -> std::result::Result<(), Fault> {
+async fn keep_templates(connection: &Connection) -> std::result::Result<(), DbError> {
     let all = templates();
     let codecs: Vec<i16> = all.iter().map(|it| it.codec).collect();
     let types: Vec<&str> = all.iter().map(|it| it.event_type).collect();
     let texts: Vec<&str> = all.iter().map(|it| it.json.as_str()).collect();
-    link.query(KEEP_TEMPLATES, &[&codecs, &types, &texts])
+    connection
+        .query(KEEP_TEMPLATES, &[&codecs, &types, &texts])
         .await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! PostgreSQL, for many servers on one database.
 //!
-//! `connections` keeps connections, `errors` says what an error of the database means for the port,
-//! `block_on` lets a thread wait for an answer, `migrate` makes the tables. `commit` appends (`columns`
+//! `access` reads the address, `connection` and `connections` keep a pool, `query` is a statement with its
+//! values, `errors` says what an error of the database means for the port, `migrate` makes the tables. `commit` appends (`columns`
 //! turns appends into arrays, `append_checks` asks whether each append may be written, `refusals` says
 //! why one may not, `row_changes` writes the rows that follow, all with the statements of `sql`);
 //! `reads`, `sessions`, `tasks`, `mailbox`, `outbox` and `maintenance` implement the other traits of the port.
@@ -9,16 +9,18 @@
 //! All calls block the caller's thread and never need its runtime: the connections' tasks live on a
 //! runtime of the store's own, and the caller only parks until they answer.
 
+mod access;
 mod append_checks;
-mod block_on;
 mod columns;
 mod commit;
+mod connection;
 mod connections;
 mod errors;
 mod mailbox;
 mod maintenance;
 mod migrate;
 mod outbox;
+mod query;
 mod reads;
 mod refusals;
 mod row_changes;
@@ -32,9 +34,9 @@ use std::time::Duration;
 
 use stepwell_engine::store::{Capabilities, Result, Store, StoreError, StoreErrorKind};
 use stepwell_kernel::time::Time;
-use tokio_postgres::types::ToSql;
 
-use connections::Links;
+use connections::Connections;
+use query::Values;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -66,20 +68,22 @@ impl Default for PostgresOptions {
 /// A store on a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStore {
-    links: Links,
+    connections: Connections,
     given_time: bool,
 }
 
 impl PostgresStore {
     /// Connects, makes or migrates the tables, and begins to listen for news.
     ///
-    /// `url` is `postgresql://user:password@host:port/database` or the `key=value` form.
+    /// `url` is `postgresql://user:password@host:port/database?name=value` or the `name=value` form, with
+    /// the parameters that libpq documents and three of the store's own: `schema`, `pool_mode` and
+    /// `prepared_statements`. What it does not say comes from a service file and the `PG*` variables.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<PostgresStore> {
-        let links = Links::open(url, &options)?;
-        migrate::migrate(&links, &options.schema)?;
-        links.listen()?;
+        let connections = Connections::open(url, &options)?;
+        migrate::migrate(&connections)?;
+        connections.listen()?;
         Ok(PostgresStore {
-            links,
+            connections,
             given_time: options.given_time,
         })
     }
@@ -104,9 +108,6 @@ impl Store for PostgresStore {
         }
     }
 }
-
-/// Values of a statement.
-type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A number of the port as the tables have it. What is larger than any row is after all of them.
 fn seq(value: u64) -> i32 {

@@ -6,7 +6,7 @@ use stepwell_engine::store::{
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
-use super::connections::Step;
+use super::query::Query;
 use super::{PostgresStore, limit, row_changes, seq, unsigned};
 
 /// Only a run's oldest marker is looked at: one that is not due, or that someone has, holds up those
@@ -87,7 +87,7 @@ impl Outbox for PostgresStore {
         until: Time,
         most: usize,
     ) -> Result<Vec<Marker>> {
-        let rows = self.links.tell(
+        let rows = self.connections.write(
             TAKE,
             &[
                 &sink,
@@ -103,7 +103,7 @@ impl Outbox for PostgresStore {
 
     fn sent(&self, marker: &Marker) -> Result<()> {
         let values: super::Values<'_> = &[&marker.sink, &marker.run.0, &seq(marker.first)];
-        self.links.tell(SENT, values)?;
+        self.connections.write(SENT, values)?;
         Ok(())
     }
 
@@ -111,27 +111,27 @@ impl Outbox for PostgresStore {
         let why = readable(why);
         let first = seq(marker.first);
         let values: super::Values<'_> = &[&marker.sink, &marker.run.0, &first, &at.0, &why];
-        self.links.tell(FAILED, values)?;
+        self.connections.write(FAILED, values)?;
         Ok(())
     }
 
     fn backlog(&self, sink: &str) -> Result<(u64, Option<Time>)> {
-        let rows = self.links.ask(BACKLOG, &[&sink])?;
+        let rows = self.connections.read(BACKLOG, &[&sink])?;
         let row = super::reads::first(&rows)?;
         let (count, since): (i64, Option<i64>) = (row.get(0), row.get(1));
         Ok((u64::try_from(count).unwrap_or(0), since.map(Time)))
     }
 
     fn waiting_sinks(&self) -> Result<Vec<String>> {
-        let rows = self.links.ask(WAITING_SINKS, &[])?;
+        let rows = self.connections.read(WAITING_SINKS, &[])?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }
 
 impl DeadLetters for PostgresStore {
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()> {
-        self.links.transact(vec![
-            Step::new(BURY)
+        self.connections.transact(vec![
+            Query::new(BURY)
                 .with(&marker.sink)
                 .with(marker.run.0)
                 .with(seq(marker.first))
@@ -145,7 +145,7 @@ impl DeadLetters for PostgresStore {
     }
 
     fn dead_letters(&self, most: usize) -> Result<Vec<DeadLetter>> {
-        let rows = self.links.ask(DEAD_LETTERS, &[&limit(most)])?;
+        let rows = self.connections.read(DEAD_LETTERS, &[&limit(most)])?;
         let letter = |row: &Row| DeadLetter {
             no: row.get(5),
             marker: marker(row),
@@ -156,13 +156,13 @@ impl DeadLetters for PostgresStore {
     }
 
     fn redrive(&self, letter: i64) -> Result<bool> {
-        Ok(!self.links.tell(REDRIVE, &[&letter])?.is_empty())
+        Ok(!self.connections.write(REDRIVE, &[&letter])?.is_empty())
     }
 }
 
 impl Alerts for PostgresStore {
     fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
-        self.links.tell(
+        self.connections.write(
             ALERT,
             &[
                 &run.map(|it| it.0),
@@ -176,7 +176,7 @@ impl Alerts for PostgresStore {
     }
 
     fn alerts(&self, most: usize) -> Result<Vec<AlertRow>> {
-        let rows = self.links.ask(ALERTS, &[&limit(most)])?;
+        let rows = self.connections.read(ALERTS, &[&limit(most)])?;
         Ok(rows.iter().map(alert).collect())
     }
 }
@@ -184,12 +184,12 @@ impl Alerts for PostgresStore {
 impl Projections for PostgresStore {
     fn put_projection(&self, run: RunNo, at: u64, snapshot: &str, now: Time) -> Result<()> {
         let values: super::Values<'_> = &[&run.0, &self.given(now), &seq(at), &snapshot];
-        self.links.tell(PUT_PROJECTION, values)?;
+        self.connections.write(PUT_PROJECTION, values)?;
         Ok(())
     }
 
     fn projection(&self, run: RunNo) -> Result<Option<(u64, String)>> {
-        let rows = self.links.ask(PROJECTION, &[&run.0])?;
+        let rows = self.connections.read(PROJECTION, &[&run.0])?;
         Ok(rows.first().map(|row| (unsigned(row.get(0)), row.get(1))))
     }
 }

@@ -11,7 +11,7 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
-use super::connections::Step;
+use super::query::Query;
 use super::{PostgresStore, broken, limit, seq, tasks, unsigned};
 
 /// A sequence hands out one number at a time; a block of them needs the lock.
@@ -78,7 +78,9 @@ impl Commits for PostgresStore {
         if count == 0 {
             return Ok(1..1);
         }
-        let rows = self.links.tell(RESERVE_NUMBERS, &[&i64::from(count)])?;
+        let rows = self
+            .connections
+            .write(RESERVE_NUMBERS, &[&i64::from(count)])?;
         let last: i64 = first(&rows)?.get(0);
         Ok(last + 1 - i64::from(count)..last + 1)
     }
@@ -86,26 +88,26 @@ impl Commits for PostgresStore {
 
 impl Plans for PostgresStore {
     fn put_plan(&self, plan: &Plan) -> Result<PlanNo> {
-        let known = self.links.ask(FIND_PLAN, &[&plan.hash()])?;
+        let known = self.connections.read(FIND_PLAN, &[&plan.hash()])?;
         if let Some(row) = known.first() {
             return Ok(PlanNo(row.get(0)));
         }
         let net = plan.net();
         let text = serde_json::to_string(net)
             .map_err(|error| StoreError::new(StoreErrorKind::Internal, error))?;
-        let made = self.links.tell(
+        let made = self.connections.write(
             PUT_PLAN,
             &[&net.plan_id, &net.plan_version, &plan.hash(), &text],
         )?;
         if let Some(row) = made.first() {
             return Ok(PlanNo(row.get(0)));
         }
-        let known = self.links.ask(FIND_PLAN, &[&plan.hash()])?;
+        let known = self.connections.read(FIND_PLAN, &[&plan.hash()])?;
         Ok(PlanNo(first(&known)?.get(0)))
     }
 
     fn plan(&self, no: PlanNo) -> Result<Option<PlanRow>> {
-        let rows = self.links.ask(PLAN, &[&no.0])?;
+        let rows = self.connections.read(PLAN, &[&no.0])?;
         Ok(rows.first().map(|row| PlanRow {
             no,
             plan_id: row.get(0),
@@ -122,15 +124,14 @@ impl RunReader for PostgresStore {
         if run_id.contains('\0') {
             return Ok(None);
         }
-        let rows = self.links.ask(FIND, &[&run_id])?;
+        let rows = self.connections.read(FIND, &[&run_id])?;
         Ok(rows.first().map(|row| RunNo(row.get(0))))
     }
 
     fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
-        // One picture of the run, whoever writes meanwhile.
-        let of_run = |sql| Step::new(sql).with(run.0);
-        let answers = self.links.transact(vec![
-            Step::new("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"),
+        // The run as it was at one moment, whoever writes meanwhile.
+        let of_run = |sql| Query::new(sql).with(run.0);
+        let answers = self.connections.read_at_once(vec![
             of_run(RUN),
             of_run(RUN_CHUNKS),
             of_run(RUN_TASKS),
@@ -143,7 +144,7 @@ impl RunReader for PostgresStore {
             }
             _ => error,
         })?;
-        let [_, rows, chunks, tasks, mail, waits] = &answers[..] else {
+        let [rows, chunks, tasks, mail, waits] = &answers[..] else {
             return Err(broken("a run was read in the wrong number of parts"));
         };
         let Some(row) = rows.first() else {
@@ -171,12 +172,12 @@ impl RunReader for PostgresStore {
 
     fn chunks(&self, run: RunNo, after: u64, most: usize) -> Result<Vec<StoredChunk>> {
         let values: super::Values<'_> = &[&run.0, &seq(after), &limit(most)];
-        let rows = self.links.ask(CHUNKS, values)?;
+        let rows = self.connections.read(CHUNKS, values)?;
         Ok(rows.iter().map(chunk).collect())
     }
 
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
-        let rows = self.links.ask(
+        let rows = self.connections.read(
             LIST,
             &[
                 &filter.before.map_or(i64::MAX, |it| it.0),

@@ -8,8 +8,8 @@ use tokio_postgres::Row;
 
 use super::append_checks::{Ask, Found, Probe, may_win};
 use super::commit::Part;
-use super::connections::Link;
-use super::errors::Fault;
+use super::connection::Connection;
+use super::errors::DbError;
 use super::sql;
 
 type Answers = HashMap<Ask, Vec<Row>>;
@@ -126,9 +126,9 @@ impl Facts {
 /// Everyone who lost by anything but slots.
 pub(super) async fn lost(
     probe: &Probe<'_, '_>,
-    link: &Link,
+    connection: &Connection,
     answers: &Answers,
-) -> Result<Vec<(usize, AppendResult)>, Fault> {
+) -> Result<Vec<(usize, AppendResult)>, DbError> {
     let facts = Facts::of(answers);
     let batch = probe.batch();
     let mut lost = Vec::new();
@@ -145,25 +145,25 @@ pub(super) async fn lost(
         }
     }
     if !starts.is_empty() {
-        lost.extend(not_created(link, batch, &starts).await?);
+        lost.extend(not_created(connection, batch, &starts).await?);
     }
     if !others.is_empty() {
-        lost.extend(not_there(link, batch, &others).await?);
+        lost.extend(not_there(connection, batch, &others).await?);
     }
     Ok(lost)
 }
 
 async fn not_created(
-    link: &Link,
+    connection: &Connection,
     batch: &Batch,
     starts: &[(usize, &Append, &NewRun)],
-) -> Result<Vec<(usize, AppendResult)>, Fault> {
+) -> Result<Vec<(usize, AppendResult)>, DbError> {
     let all = || starts.iter().map(|(_, _, new)| *new);
     let runs: Vec<i64> = starts.iter().map(|(_, it, _)| it.run.0).collect();
     let ids: Vec<&str> = all().map(|it| it.run_id.as_str()).collect();
     let keys: Vec<Option<&str>> = all().map(|it| it.request_key.as_deref()).collect();
     let plans: Vec<Option<i64>> = all().map(|it| it.plan.map(|it| it.0)).collect();
-    let rows = link
+    let rows = connection
         .query(sql::WHY_NOT_CREATED, &[&runs, &ids, &keys, &plans])
         .await?;
     let rows: HashMap<i64, &Row> = rows.iter().map(|row| (row.get(0), row)).collect();
@@ -202,14 +202,16 @@ async fn not_created(
 }
 
 async fn not_there(
-    link: &Link,
+    connection: &Connection,
     batch: &Batch,
     others: &[Part<'_>],
-) -> Result<Vec<(usize, AppendResult)>, Fault> {
+) -> Result<Vec<(usize, AppendResult)>, DbError> {
     let runs: Vec<i64> = others.iter().map(|(_, it)| it.run.0).collect();
     let first = |it: &Append| it.chunk.as_ref().map(|it| super::seq(it.first));
     let firsts: Vec<Option<i32>> = others.iter().map(|(_, it)| first(it)).collect();
-    let rows = link.query(sql::WHO_WAS_THERE, &[&runs, &firsts]).await?;
+    let rows = connection
+        .query(sql::WHO_WAS_THERE, &[&runs, &firsts])
+        .await?;
     let ours = rows.iter().filter(|row| {
         let commit: (Option<i64>, Option<i64>) = (row.get(1), row.get(2));
         commit == (Some(batch.id.session), Some(batch.id.number))

@@ -9,7 +9,7 @@ use stepwell_kernel::time::Time;
 use super::append_checks::{Found, Put, puts};
 use super::columns::task_fates;
 use super::commit::Part;
-use super::connections::Step;
+use super::query::Query;
 use super::sql;
 
 /// The statements, in the order in which every commit writes its tables.
@@ -18,7 +18,7 @@ pub(super) fn steps<'a>(
     given: Option<i64>,
     wave: &[Part<'a>],
     found: &Found,
-) -> Vec<Step<'a>> {
+) -> Vec<Query<'a>> {
     let appends: Vec<&'a Append> = wave.iter().map(|(_, it)| *it).collect();
     let mut steps = tasks(batch, given, &appends);
     steps.extend(waits(given, &appends, &puts(wave), found));
@@ -32,27 +32,27 @@ pub(super) fn steps<'a>(
             .iter()
             .map(|(key, taken)| (key.clone(), super::seq(u64::from(*taken))))
             .unzip();
-        steps.push(Step::new(sql::SET_SLOTS).with(keys).with(taken));
+        steps.push(Query::new(sql::SET_SLOTS).with(keys).with(taken));
     }
     steps
 }
 
 /// Mail comes last: it may be for a run that a later part of the batch creates.
-pub(super) fn mail<'a>(parts: &[Part<'a>], gifts: bool) -> Vec<Step<'a>> {
+pub(super) fn mail<'a>(parts: &[Part<'a>], gifts: bool) -> Vec<Query<'a>> {
     let mail = parts.iter().flat_map(|(_, it)| &it.mail);
     let (to, body): (Vec<&'a str>, Vec<&'a str>) =
         mail.map(|it| (it.to.as_str(), it.body.as_str())).unzip();
     let mut steps = Vec::new();
     if !to.is_empty() || gifts {
-        steps.push(Step::new(sql::NOTIFY));
+        steps.push(Query::new(sql::NOTIFY));
     }
     if !to.is_empty() {
-        steps.push(Step::new(sql::POST_BY_ID).with(to).with(body));
+        steps.push(Query::new(sql::POST_BY_ID).with(to).with(body));
     }
     steps
 }
 
-fn tasks<'a>(batch: &'a Batch, given: Option<i64>, appends: &[&'a Append]) -> Vec<Step<'a>> {
+fn tasks<'a>(batch: &'a Batch, given: Option<i64>, appends: &[&'a Append]) -> Vec<Query<'a>> {
     let (mut gone_run, mut gone) = (Vec::new(), Vec::new());
     let (mut run, mut target, mut queue, mut op) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut priority, mut visible, mut stopping) = (Vec::new(), Vec::new(), Vec::new());
@@ -86,16 +86,16 @@ fn tasks<'a>(batch: &'a Batch, given: Option<i64>, appends: &[&'a Append]) -> Ve
     let now = batch.now.0;
     let mut steps = Vec::new();
     if !gone.is_empty() {
-        steps.push(Step::new(sql::DELETE_TASKS).with(gone_run).with(gone));
+        steps.push(Query::new(sql::DELETE_TASKS).with(gone_run).with(gone));
     }
     if !run.is_empty() {
-        let step = Step::new(sql::PUT_TASKS).with(given).with(now);
+        let step = Query::new(sql::PUT_TASKS).with(given).with(now);
         let step = step.with(run).with(target).with(queue).with(op);
         let step = step.with(priority).with(visible).with(worker);
         steps.push(step.with(until).with(stopping));
     }
     if !old.is_empty() {
-        let step = Step::new(sql::CHANGE_TASKS).with(given).with(now);
+        let step = Query::new(sql::CHANGE_TASKS).with(given).with(now);
         let step = step.with(old_run).with(old).with(old_worker);
         steps.push(step.with(old_until).with(old_stop));
     }
@@ -107,7 +107,7 @@ fn waits<'a>(
     appends: &[&'a Append],
     puts: &[Put<'a>],
     found: &Found,
-) -> Vec<Step<'a>> {
+) -> Vec<Query<'a>> {
     // What a commit says last about a step counts; each begin of a wait still gets its event.
     let mut last: BTreeMap<(i64, &'a str), Option<usize>> = BTreeMap::new();
     let mut place = 0;
@@ -128,7 +128,7 @@ fn waits<'a>(
     let gone = last.iter().filter(|(_, put)| put.is_none());
     let (run, step): (Vec<i64>, Vec<&str>) = gone.map(|(key, _)| *key).unzip();
     if !run.is_empty() {
-        steps.push(Step::new(sql::DELETE_WAITS).with(run).with(step));
+        steps.push(Query::new(sql::DELETE_WAITS).with(run).with(step));
     }
     let mut kept: Vec<usize> = last.values().filter_map(|it| *it).collect();
     kept.sort_unstable();
@@ -136,7 +136,7 @@ fn waits<'a>(
         let kept_puts = || kept.iter().map(|place| &puts[*place]);
         let given = kept.iter().map(|it| found.gifts.contains_key(it));
         steps.push(
-            Step::new(sql::PUT_WAITS)
+            Query::new(sql::PUT_WAITS)
                 .with(now)
                 .with(kept_puts().map(|it| it.run).collect::<Vec<_>>())
                 .with(given.collect::<Vec<_>>())
@@ -148,11 +148,11 @@ fn waits<'a>(
     gifts.sort_unstable_by_key(|(place, _)| **place);
     if !gifts.is_empty() {
         let events = gifts.iter().map(|(_, (event, _))| event.clone());
-        steps.push(Step::new(sql::GIVE_EVENTS).with(events.collect::<Vec<_>>()));
+        steps.push(Query::new(sql::GIVE_EVENTS).with(events.collect::<Vec<_>>()));
         let runs = gifts.iter().map(|(place, _)| puts[**place].run);
         let mail = gifts.iter().map(|(_, (_, mail))| mail.clone());
         steps.push(
-            Step::new(sql::POST_BY_NUMBER)
+            Query::new(sql::POST_BY_NUMBER)
                 .with(runs.collect::<Vec<_>>())
                 .with(mail.collect::<Vec<_>>()),
         );
@@ -164,7 +164,7 @@ fn millis(time: Option<Time>) -> Option<i64> {
     time.map(|it| it.0)
 }
 
-fn linear<'a>(appends: &[&'a Append]) -> Vec<Step<'a>> {
+fn linear<'a>(appends: &[&'a Append]) -> Vec<Query<'a>> {
     let mut instances: Vec<(i64, &'a LinearInstance)> = Vec::new();
     let mut rows: Vec<(i64, &'a LinearStep)> = Vec::new();
     for append in appends {
@@ -183,7 +183,7 @@ fn linear<'a>(appends: &[&'a Append]) -> Vec<Step<'a>> {
         let runs = instances.iter().map(|(run, _)| *run);
         let current = all().map(|it| i64::from(it.current_step_seq));
         steps.push(
-            Step::new(sql::INSTANCES)
+            Query::new(sql::INSTANCES)
                 .with(runs.collect::<Vec<_>>())
                 .with(all().map(|it| it.workflow_version).collect::<Vec<_>>())
                 .with(all().map(|it| millis(it.started_at)).collect::<Vec<_>>())
@@ -201,7 +201,7 @@ fn linear<'a>(appends: &[&'a Append]) -> Vec<Step<'a>> {
         let runs = rows.iter().map(|(run, _)| *run);
         let waiting = all().map(|it| it.waiting_event_type.as_deref());
         steps.push(
-            Step::new(sql::STEPS)
+            Query::new(sql::STEPS)
                 .with(runs.collect::<Vec<_>>())
                 .with(all().map(|it| millis(it.next_run_at)).collect::<Vec<_>>())
                 .with(all().map(|it| millis(it.deadline_at)).collect::<Vec<_>>())
@@ -223,7 +223,7 @@ fn linear<'a>(appends: &[&'a Append]) -> Vec<Step<'a>> {
     steps
 }
 
-fn markers<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Step<'a>> {
+fn markers<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Query<'a>> {
     let (mut sinks, mut runs, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     for append in appends {
         let Some(chunk) = &append.chunk else {
@@ -235,17 +235,17 @@ fn markers<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Step<'a>> {
             firsts.push(super::seq(chunk.first));
         }
     }
-    let step = Step::new(sql::MARK).with(given);
+    let step = Query::new(sql::MARK).with(given);
     (!sinks.is_empty()).then(|| step.with(sinks).with(runs).with(firsts))
 }
 
-fn snapshots<'a>(appends: &[&'a Append]) -> Option<Step<'a>> {
+fn snapshots<'a>(appends: &[&'a Append]) -> Option<Query<'a>> {
     let all: Vec<_> = appends
         .iter()
         .filter_map(|it| Some((it.run.0, it.snapshot.as_ref()?)))
         .collect();
     let step = || {
-        Step::new(sql::SNAPSHOTS)
+        Query::new(sql::SNAPSHOTS)
             .with(all.iter().map(|(run, _)| *run).collect::<Vec<_>>())
             .with(
                 all.iter()
@@ -262,7 +262,7 @@ fn snapshots<'a>(appends: &[&'a Append]) -> Option<Step<'a>> {
     (!all.is_empty()).then(step)
 }
 
-fn alerts<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Step<'a>> {
+fn alerts<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Query<'a>> {
     let (mut runs, mut ranks) = (Vec::new(), Vec::new());
     let (mut codes, mut messages) = (Vec::new(), Vec::new());
     for append in appends {
@@ -273,7 +273,7 @@ fn alerts<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Step<'a>> {
             messages.push(alert.message.as_str());
         }
     }
-    let step = Step::new(sql::ALERTS).with(given);
+    let step = Query::new(sql::ALERTS).with(given);
     let some = !runs.is_empty();
     some.then(|| step.with(runs).with(ranks).with(codes).with(messages))
 }

@@ -3,7 +3,7 @@
 use stepwell_engine::store::{Result, RunNo, SessionNo, Sessions, Slots, WakeQueue};
 use stepwell_kernel::time::Time;
 
-use super::connections::Step;
+use super::query::Query;
 use super::{PostgresStore, limit, reads};
 
 const OPEN: &str = "
@@ -53,32 +53,34 @@ const SLOTS_TAKEN: &str = "SELECT taken FROM slots WHERE key = $1";
 impl Sessions for PostgresStore {
     fn open_session(&self, name: &str, now: Time, until: Time) -> Result<SessionNo> {
         let values: super::Values<'_> = &[&name, &self.given(now), &now.0, &until.0];
-        let rows = self.links.tell(OPEN, values)?;
+        let rows = self.connections.write(OPEN, values)?;
         Ok(SessionNo(reads::first(&rows)?.get(0)))
     }
 
     fn renew_session(&self, session: SessionNo, now: Time, until: Time) -> Result<bool> {
         let values: super::Values<'_> = &[&session.0, &self.given(now), &now.0, &until.0];
-        Ok(!self.links.tell(RENEW, values)?.is_empty())
+        Ok(!self.connections.write(RENEW, values)?.is_empty())
     }
 
     fn close_session(&self, session: SessionNo) -> Result<()> {
-        self.links.tell(CLOSE, &[&session.0])?;
+        self.connections.write(CLOSE, &[&session.0])?;
         Ok(())
     }
 
     fn dead_sessions(&self, now: Time) -> Result<Vec<SessionNo>> {
-        let answers = self.links.transact(vec![
-            Step::new(MARK_DEAD).with(self.given(now)),
-            Step::new(FORGET),
-            Step::new(DEAD),
+        let answers = self.connections.transact(vec![
+            Query::new(MARK_DEAD).with(self.given(now)),
+            Query::new(FORGET),
+            Query::new(DEAD),
         ])?;
         let dead = answers.iter().flatten();
         Ok(dead.map(|row| SessionNo(row.get(0))).collect())
     }
 
     fn runs_of(&self, session: SessionNo, most: usize) -> Result<Vec<RunNo>> {
-        let rows = self.links.ask(RUNS_OF, &[&session.0, &limit(most)])?;
+        let rows = self
+            .connections
+            .read(RUNS_OF, &[&session.0, &limit(most)])?;
         Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())
     }
 }
@@ -86,24 +88,26 @@ impl Sessions for PostgresStore {
 impl WakeQueue for PostgresStore {
     fn due(&self, now: Time, until: Time, most: usize) -> Result<Vec<RunNo>> {
         let values: super::Values<'_> = &[&self.given(now), &now.0, &until.0, &limit(most)];
-        let rows = self.links.tell(DUE, values)?;
+        let rows = self.connections.write(DUE, values)?;
         Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())
     }
 
     fn next_due(&self) -> Result<Option<Time>> {
-        let rows = self.links.ask(NEXT_DUE, &[])?;
+        let rows = self.connections.read(NEXT_DUE, &[])?;
         Ok(rows.first().map(|row| Time(row.get(0))))
     }
 }
 
 impl Slots for PostgresStore {
     fn queued(&self, now: Time, most: usize) -> Result<Vec<RunNo>> {
-        let rows = self.links.ask(QUEUED, &[&self.given(now), &limit(most)])?;
+        let rows = self
+            .connections
+            .read(QUEUED, &[&self.given(now), &limit(most)])?;
         Ok(rows.iter().map(|row| RunNo(row.get(0))).collect())
     }
 
     fn slots_taken(&self, key: &str) -> Result<u32> {
-        let rows = self.links.ask(SLOTS_TAKEN, &[&key])?;
+        let rows = self.connections.read(SLOTS_TAKEN, &[&key])?;
         let taken: i32 = rows.first().map_or(0, |row| row.get(0));
         Ok(u32::try_from(taken).unwrap_or(0))
     }

@@ -107,7 +107,7 @@ fn step(row: &Row) -> LinearStep {
 
 impl PostgresStore {
     fn all(&self, sql: &'static str) -> Result<Vec<Row>> {
-        self.links.ask(sql, &[])
+        self.connections.read(sql, &[])
     }
 
     fn draw_runs(&self, dump: &mut StoreDump) -> Result<()> {

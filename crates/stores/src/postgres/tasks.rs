@@ -51,7 +51,7 @@ impl Tasks for PostgresStore {
         most: usize,
     ) -> Result<Vec<TaskRow>> {
         let (queues, ops) = distinct(serves);
-        let rows = self.links.tell(
+        let rows = self.connections.write(
             RESERVE,
             &[
                 &queues,
@@ -81,17 +81,19 @@ impl Tasks for PostgresStore {
     ) -> Result<bool> {
         let values: super::Values<'_> =
             &[&run.0, &target, &worker, &self.given(now), &now.0, &until.0];
-        Ok(!self.links.tell(HEARTBEAT, values)?.is_empty())
+        Ok(!self.connections.write(HEARTBEAT, values)?.is_empty())
     }
 
     fn expired(&self, now: Time, most: usize) -> Result<Vec<TaskRow>> {
-        let rows = self.links.ask(EXPIRED, &[&self.given(now), &limit(most)])?;
+        let rows = self
+            .connections
+            .read(EXPIRED, &[&self.given(now), &limit(most)])?;
         Ok(rows.iter().map(task).collect())
     }
 
     fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {
         let (queues, ops) = distinct(serves);
-        let rows = self.links.ask(NEXT_VISIBLE, &[&queues, &ops])?;
+        let rows = self.connections.read(NEXT_VISIBLE, &[&queues, &ops])?;
         let next: Option<i64> = rows.first().and_then(|row| row.get(0));
         Ok(next.map(Time))
     }

@@ -101,6 +101,8 @@ impl Run {
 
 #[derive(Debug)]
 struct Session {
+    /// Only shown.
+    #[cfg(feature = "suite")]
     name: String,
     until: Time,
     dead: bool,

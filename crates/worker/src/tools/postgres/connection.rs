@@ -1,16 +1,15 @@
 //! One connection to a server: making it, readying it for a task, cleaning up behind one, and
 //! stopping what it does.
 
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use futures_util::StreamExt as _;
+use stepwell_pg::{CancelHandle, ConnectError, Messages};
 use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, Client, Error, NoTls};
+use tokio_postgres::{AsyncMessage, Client, Error};
 
 use super::address::Address;
-use super::tls::Tls;
 use crate::step_log::StepLog;
 
 /// Sees to it that values look the same whatever the server's settings are.
@@ -28,6 +27,7 @@ const CANCEL: Duration = Duration::from_secs(5);
 /// A connection. Without it nothing that it began goes on.
 pub(super) struct Connection {
     pub(super) client: Client,
+    cancel: CancelHandle,
     address: Address,
     log: LogSlot,
     driver: JoinHandle<()>,
@@ -44,24 +44,23 @@ impl Drop for Connection {
 
 impl Connection {
     /// Makes one.
-    pub(super) async fn open(address: &Address, within: Duration) -> Result<Connection, Error> {
-        let config = address.within(within);
+    pub(super) async fn open(
+        address: &Address,
+        within: Duration,
+    ) -> Result<Connection, ConnectError> {
+        let connected = address
+            .connector
+            .clone()
+            .with_timeout(within)
+            .connect()
+            .await?;
         let log = LogSlot::default();
-        let (client, driver) = match &address.tls {
-            Tls::Off => {
-                let (client, connection) = config.connect(NoTls).await?;
-                (client, drive(connection, Arc::clone(&log)))
-            }
-            Tls::On { connect, .. } => {
-                let (client, connection) = config.connect(connect.clone()).await?;
-                (client, drive(connection, Arc::clone(&log)))
-            }
-        };
         Ok(Connection {
-            client,
+            client: connected.client,
+            cancel: connected.cancel,
             address: address.clone(),
+            driver: drive(connected.messages, Arc::clone(&log)),
             log,
-            driver,
         })
     }
 
@@ -96,12 +95,8 @@ impl Connection {
 
     /// Asks the server to stop what this connection does.
     pub(super) async fn cancel(&self) {
-        let token = self.client.cancel_token();
         // If the server cannot be asked, it notices when the connection is closed.
-        let _ = match &self.address.tls {
-            Tls::Off => token.cancel_query(NoTls).await,
-            Tls::On { connect, .. } => token.cancel_query(connect.clone()).await,
-        };
+        let _ = self.cancel.cancel().await;
     }
 
     fn set_log(&self, log: Option<StepLog>) {
@@ -110,13 +105,9 @@ impl Connection {
 }
 
 /// Moves bytes between the socket and the client, and notices into the log.
-fn drive<S, T>(mut connection: tokio_postgres::Connection<S, T>, log: LogSlot) -> JoinHandle<()>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+fn drive(mut messages: Messages, log: LogSlot) -> JoinHandle<()> {
     tokio::spawn(async move {
-        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        while let Some(Ok(message)) = messages.next().await {
             let AsyncMessage::Notice(notice) = message else {
                 continue;
             };

@@ -11,6 +11,7 @@ use crate::outcome::{TaskOutcome, ToolError};
 use crate::tools::sql::codes;
 use crate::tools::sql::params::{Params, Rewritten};
 use crate::tools::sql::{SqlStatement, details};
+use stepwell_pg::ConnectError;
 
 /// What a statement has to do with an error.
 pub(super) struct ErrorContext<'a> {
@@ -64,8 +65,12 @@ pub(super) fn in_doubt(mut failed: TaskOutcome) -> TaskOutcome {
 /// A connection that could not be made.
 pub(super) fn of_connecting(why: &Unconnected, place: &str) -> TaskOutcome {
     let error = match why {
-        Unconnected::Error(error) => error,
-        Unconnected::Slow(time) => {
+        Unconnected::Connecting(ConnectError::Driver(error)) => error,
+        Unconnected::Connecting(error @ ConnectError::WrongKind(_)) => {
+            let message = format!("cannot connect to {place}: {error}");
+            return TaskOutcome::failed(unreachable(message));
+        }
+        Unconnected::Connecting(ConnectError::Timeout(time)) | Unconnected::Slow(time) => {
             let message = format!("{place} does not answer within {time:?}");
             return TaskOutcome::failed(unreachable(message));
         }

@@ -6,7 +6,6 @@ mod connection;
 mod error;
 mod pool;
 mod session;
-mod tls;
 mod values;
 
 use std::fmt;

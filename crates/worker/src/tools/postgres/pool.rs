@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stepwell_pg::ConnectError;
 use tokio::time::Instant;
-use tokio_postgres::Error;
 
 use super::address::Address;
 use super::connection::Connection;
@@ -21,7 +21,7 @@ const PROMPT: Duration = Duration::from_secs(2);
 
 /// Why there is no connection.
 pub(super) enum Unconnected {
-    Error(Error),
+    Connecting(ConnectError),
     Slow(Duration),
 }
 
@@ -54,7 +54,7 @@ impl Pool {
             Ok(connection)
         });
         match made.await {
-            Ok(made) => made.map_err(Unconnected::Error),
+            Ok(made) => made.map_err(Unconnected::Connecting),
             Err(_) => Err(Unconnected::Slow(within)),
         }
     }
