@@ -28,6 +28,8 @@
 
 mod committer;
 mod delivery;
+mod in_line;
+mod notices;
 mod service_loop;
 mod worker;
 
@@ -104,6 +106,9 @@ pub(crate) type OnDelivered = Box<dyn FnOnce(Result<Delivered, Error>) + Send>;
 /// Takes the answer to a command.
 pub(crate) type OnAnswer = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
+/// Is called when the engine is at rest.
+pub(crate) type OnRest = Box<dyn FnOnce() + Send>;
+
 pub(crate) enum Input {
     Submit(String, Box<Command>, OnAnswer),
     Start {
@@ -130,7 +135,7 @@ pub(crate) enum Input {
     Look,
     Recover(String, Sender<Result<(), Error>>),
     CatchUp(String),
-    Flush(Sender<()>),
+    Flush(OnRest),
     Advance(Time),
     Stop(Duration, Sender<Result<(), StoreError>>),
 }
@@ -249,13 +254,21 @@ impl Handle {
     /// Returns `false` if the engine is not at rest after `patience`, as when the store is down.
     pub fn flush(&self, patience: Duration) -> Result<bool, Error> {
         let (answer, answered) = mpsc::channel();
-        let input = Input::Flush(answer);
-        self.inbox.send(input).map_err(|_| Error::Stopping)?;
+        self.flush_with(move || {
+            let _ = answer.send(());
+        })?;
         match answered.recv_timeout(patience) {
             Ok(()) => Ok(true),
             Err(RecvTimeoutError::Timeout) => Ok(false),
             Err(RecvTimeoutError::Disconnected) => Err(Error::Stopping),
         }
+    }
+
+    /// Calls `on_rest` on the engine's thread once the engine is at rest, right after the observer was told
+    /// so.
+    pub fn flush_with(&self, on_rest: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let input = Input::Flush(Box::new(on_rest));
+        self.inbox.send(input).map_err(|_| Error::Stopping)
     }
 
     /// Moves an engine's virtual clock to `time` and lets everything happen that is due then. The

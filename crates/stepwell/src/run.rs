@@ -301,6 +301,7 @@ fn finish(
         patch: input::patch(&args.patch)?,
         stop: interrupted,
         outbox: outlet.as_ref().map(SinkPublishers::notify),
+        ready: false,
         idle: None,
         failing: None,
     };

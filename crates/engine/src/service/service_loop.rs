@@ -1,6 +1,6 @@
-//! The loop around the coordinator: takes inputs, ticks, carries batches to the store, and turns what the
-//! coordinator says into calls of the worker, the observer and the senders. This is the only place where
-//! notices are interpreted; `Service` runs the loop on a thread, `Engine` on the caller's.
+//! The loop around the coordinator: takes inputs, ticks, and carries batches to the store. `Service` runs
+//! the loop on a thread, `Engine` on the caller's (`in_line`); `notices` turns what the coordinator says
+//! into calls of the worker, the observer and the senders.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,14 @@ use stepwell_kernel::time::Time;
 
 use super::committer::{Committer, Stats};
 use super::delivery::DeliveryQueue;
-use super::{Handle, Idle, Input, Observer, OnAnswer, OnDelivered, Reporter, Setup, Worker};
-use crate::coordinator::{Assignment, Coordinator, Notice, Retry, Ticket};
+use super::{
+    Handle, Idle, Input, Observer, OnAnswer, OnDelivered, OnRest, Reporter, Setup, Worker,
+};
+use crate::coordinator::{Coordinator, Retry, Ticket};
 use crate::error::Error;
 use crate::number_map::NumberMap;
 use crate::port::Clock;
-use crate::store::{Batch, Delivered, OutsideEvent, RunNo, StoreError};
+use crate::store::{Batch, Delivered, OutsideEvent, StoreError};
 
 /// How long the loop sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
@@ -26,47 +28,42 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_
 const MAX_INPUTS: usize = 8_192;
 /// How many inputs are taken before an idle committer is given a batch.
 const SHARE: usize = 64;
-/// How many things are done at one instant of virtual time before the driver may look.
-const MAX_ACTIONS: usize = 256;
-/// How often a batch is sent on the caller's thread before the caller is told that the store failed.
-const TRIES: u32 = 3;
-
 /// A stop that was asked for.
-struct Stopping {
+pub(super) struct Stopping {
     /// How long work in flight may take.
-    until: Instant,
+    pub(super) until: Instant,
     /// The worker was told to stop.
-    told: bool,
-    answer: Sender<Result<(), StoreError>>,
+    pub(super) told: bool,
+    pub(super) answer: Sender<Result<(), StoreError>>,
 }
 
 /// The loop and what it needs.
 pub(crate) struct ServiceLoop<W> {
-    coordinator: Coordinator,
-    clock: Arc<dyn Clock>,
-    worker: W,
-    observer: Box<dyn Observer>,
-    reporter: Reporter,
-    inputs: Receiver<Input>,
+    pub(super) coordinator: Coordinator,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) worker: W,
+    pub(super) observer: Box<dyn Observer>,
+    pub(super) reporter: Reporter,
+    pub(super) inputs: Receiver<Input>,
     /// Without any, batches are committed on the loop's own thread.
-    committers: Vec<Committer>,
-    deliveries: DeliveryQueue,
-    tickets: u64,
-    answers: NumberMap<Ticket, OnAnswer>,
-    flushes: Vec<Sender<()>>,
-    stopping: Option<Stopping>,
-    backoff: Duration,
+    pub(super) committers: Vec<Committer>,
+    pub(super) deliveries: DeliveryQueue,
+    pub(super) tickets: u64,
+    pub(super) answers: NumberMap<Ticket, OnAnswer>,
+    pub(super) flushes: Vec<OnRest>,
+    pub(super) stopping: Option<Stopping>,
+    pub(super) backoff: Duration,
     /// Batches that the store did not take, with when to send them again.
-    again: Vec<(Time, Box<Batch>)>,
+    pub(super) again: Vec<(Time, Box<Batch>)>,
     /// The next batch, formed while the committers are busy.
-    next: Option<Box<Batch>>,
+    pub(super) next: Option<Box<Batch>>,
     /// A batch that is committed on this thread.
-    alone: Option<Box<Batch>>,
+    pub(super) alone: Option<Box<Batch>>,
     /// Something has happened since the observer was last told that the loop is at rest.
-    moved: bool,
+    pub(super) moved: bool,
     /// How many commits had events in them.
-    changes: u64,
-    stats: Arc<Stats>,
+    pub(super) changes: u64,
+    pub(super) stats: Arc<Stats>,
 }
 
 impl<W: Worker> ServiceLoop<W> {
@@ -100,44 +97,6 @@ impl<W: Worker> ServiceLoop<W> {
             changes: 0,
             stats: Arc::new(Stats::default()),
         })
-    }
-
-    /// A loop without a thread, for its owner to turn.
-    pub(crate) fn in_line(setup: Setup<W>) -> Result<ServiceLoop<W>, StoreError> {
-        let (inbox, inputs) = std::sync::mpsc::channel();
-        ServiceLoop::new(setup, Handle::new(inbox), inputs, Vec::new())
-    }
-
-    /// The same loop with another worker, which is told of the runs that are in memory.
-    pub(crate) fn with_worker<V: Worker>(self, worker: V) -> ServiceLoop<V> {
-        let mut changed = ServiceLoop {
-            coordinator: self.coordinator,
-            clock: self.clock,
-            worker,
-            observer: self.observer,
-            reporter: self.reporter,
-            inputs: self.inputs,
-            committers: self.committers,
-            deliveries: self.deliveries,
-            tickets: self.tickets,
-            answers: self.answers,
-            flushes: self.flushes,
-            stopping: self.stopping,
-            backoff: self.backoff,
-            again: self.again,
-            next: self.next,
-            alone: self.alone,
-            moved: true,
-            changes: self.changes,
-            stats: self.stats,
-        };
-        let all = changed.coordinator.all_hot();
-        let mut runs: Vec<RunNo> = all.map(|hot| hot.run()).collect();
-        runs.sort_unstable();
-        for run in runs {
-            changed.introduce(run);
-        }
-        changed
     }
 
     pub(crate) fn coordinator(&self) -> &Coordinator {
@@ -220,89 +179,7 @@ impl<W: Worker> ServiceLoop<W> {
         }
     }
 
-    /// Time passes only when the driver says so, and everything happens on this thread: the same inputs
-    /// give the same log.
-    fn run_virtual(mut self) {
-        loop {
-            if let Err(error) = self.settle() {
-                self.observer.store_failed(&error);
-            }
-            let in_flight = self.coordinator.busy();
-            self.stats.in_flight.store(in_flight, Ordering::SeqCst);
-            if self.is_done() {
-                return;
-            }
-            self.rest();
-            let input = match &self.stopping {
-                None => self.inputs.recv().ok(),
-                Some(stopping) => {
-                    let left = stopping.until.saturating_duration_since(Instant::now());
-                    self.inputs.recv_timeout(left).ok()
-                }
-            };
-            if let Some(input) = input {
-                let now = self.clock.now();
-                self.take(input, now);
-            }
-        }
-    }
-
-    /// Takes what is there and commits what follows until nothing follows any more, all at the present
-    /// time.
-    pub(crate) fn settle(&mut self) -> Result<(), StoreError> {
-        loop {
-            let now = self.clock.now();
-            self.pass_on();
-            self.deliveries.send(self.reporter.handle());
-            if let Some(batch) = self.coordinator.next_batch(now) {
-                self.commit_here(&batch, now)?;
-            } else if let Ok(input) = self.inputs.try_recv() {
-                self.take(input, now);
-            } else if self.coordinator.is_pressed() {
-                self.coordinator.tick(now)?;
-            } else {
-                self.pass_on();
-                return Ok(());
-            }
-        }
-    }
-
-    /// Does one thing that is due now, and what follows from it. Says whether there was one.
-    pub(crate) fn act(&mut self) -> Result<bool, StoreError> {
-        self.settle()?;
-        let before = self.changes;
-        let now = self.clock.now();
-        if self.tick_worker(now) {
-            self.settle()?;
-            return Ok(true);
-        }
-        self.coordinator.tick(now)?;
-        self.settle()?;
-        Ok(self.changes != before)
-    }
-
-    /// When something happens next by itself, at a later time than now.
-    pub(crate) fn next_due(&self) -> Option<Time> {
-        let now = self.clock.now();
-        let due = self.coordinator.next_due().into_iter();
-        due.chain(self.worker.next_due())
-            .filter(|due| *due > now)
-            .min()
-    }
-
-    fn advance(&mut self, time: Time) {
-        self.clock.advance_to(time);
-        self.moved = true;
-        for _ in 0..MAX_ACTIONS {
-            match self.act() {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => return self.observer.store_failed(&error),
-            }
-        }
-    }
-
-    fn tick_worker(&mut self, now: Time) -> bool {
+    pub(super) fn tick_worker(&mut self, now: Time) -> bool {
         let is_due = self.worker.next_due().is_some_and(|due| due <= now);
         if is_due {
             self.worker.tick(now, &self.reporter);
@@ -333,10 +210,7 @@ impl<W: Worker> ServiceLoop<W> {
     }
 
     /// Nothing is left to do for now.
-    fn rest(&mut self) {
-        for flush in self.flushes.drain(..) {
-            let _ = flush.send(());
-        }
+    pub(super) fn rest(&mut self) {
         if std::mem::take(&mut self.moved) {
             let worker_due = self.worker.next_due();
             let now = self.clock.now();
@@ -346,6 +220,9 @@ impl<W: Worker> ServiceLoop<W> {
                 next_due: self.next_due(),
                 has_more: self.clock.is_virtual() && worker_due.is_some_and(|due| due <= now),
             });
+        }
+        for on_rest in std::mem::take(&mut self.flushes) {
+            on_rest();
         }
     }
 
@@ -401,7 +278,7 @@ impl<W: Worker> ServiceLoop<W> {
                     tracing::warn!(%error, run = run_id, "a run could not be read again yet");
                 }
             }
-            Input::Flush(answer) => self.flushes.push(answer),
+            Input::Flush(on_rest) => self.flushes.push(on_rest),
             Input::Advance(time) => self.advance(time),
             Input::Stop(grace, answer) => {
                 self.coordinator.stop();
@@ -462,14 +339,6 @@ impl<W: Worker> ServiceLoop<W> {
         }
     }
 
-    /// Tells the worker of a run that was in the log before the worker was there.
-    fn introduce(&mut self, run: RunNo) {
-        if let Some(hot) = self.coordinator.hot(run) {
-            let seq = hot.state().seq();
-            self.tell(&Notice::Changed { run, seq });
-        }
-    }
-
     fn failed(&mut self, batch: Box<Batch>, error: &StoreError, now: Time) {
         tracing::warn!(%error, appends = batch.appends.len(), "a commit failed");
         self.observer.store_failed(error);
@@ -478,30 +347,6 @@ impl<W: Worker> ServiceLoop<W> {
             self.again.push((at, batch));
             self.backoff = (self.backoff * 2).min(BACKOFF.1);
         }
-    }
-
-    /// Commits a batch on this thread; an error means that the batch was given up.
-    fn commit_here(&mut self, batch: &Batch, now: Time) -> Result<(), StoreError> {
-        for tries in 1.. {
-            match self.coordinator.store().commit(batch) {
-                Ok(results) => {
-                    self.stats.count(batch);
-                    self.coordinator.committed(batch, results, now);
-                    break;
-                }
-                Err(error) if tries >= TRIES => {
-                    self.coordinator.abandon(batch, &error);
-                    self.pass_on();
-                    return Err(error);
-                }
-                Err(error) => {
-                    if self.coordinator.failed(batch, &error, now) == Retry::Never {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Gives idle committers something to do; `quiet` if nothing else waits to be taken.
@@ -542,64 +387,9 @@ impl<W: Worker> ServiceLoop<W> {
         }
     }
 
-    /// Passes on what the coordinator has to say: answers to their senders, work to the worker, and
-    /// everything else to the worker and the observer.
-    pub(crate) fn pass_on(&mut self) {
-        let notices: Vec<Notice> = self.coordinator.notices().collect();
-        for notice in notices {
-            self.moved = true;
-            match notice {
-                Notice::Answer(ticket, answer) => {
-                    if let Some(on_answer) = self.answers.remove(&ticket) {
-                        on_answer(answer);
-                    }
-                    continue;
-                }
-                Notice::Start(assignment) => {
-                    self.begin(*assignment);
-                    continue;
-                }
-                Notice::Stop {
-                    run,
-                    target,
-                    execution,
-                } => self.worker.stop(run, target, execution),
-                Notice::Changed { .. } => self.changes += 1,
-                Notice::Alert(run, ref alert) => {
-                    tracing::warn!(run = run.0, code = alert.code, priority = ?alert.priority, "{}", alert.message);
-                }
-                Notice::Offer { .. }
-                | Notice::Person { .. }
-                | Notice::MissingChild { .. }
-                | Notice::Published(..)
-                | Notice::Ended(..) => {}
-            }
-            self.tell(&notice);
-        }
-    }
-
-    fn tell(&mut self, notice: &Notice) {
-        if self.is_for_worker(notice) {
-            self.worker.notice(notice, &self.reporter);
-        }
-        self.observer.notice(notice);
-    }
-
-    /// A worker hears nothing of runs that this engine does not work on.
-    fn is_for_worker(&self, notice: &Notice) -> bool {
-        let run = match notice {
-            Notice::Changed { run, .. }
-            | Notice::Person { run, .. }
-            | Notice::MissingChild { run, .. } => *run,
-            _ => return true,
-        };
-        let hot = self.coordinator.hot(run);
-        hot.is_some_and(|hot| self.coordinator.works_on(hot.run_id()))
-    }
-
     /// Whether a stop that was asked for is done. Runs are given back only when their work has ended, or
     /// has had its time to: another server begins with them at once.
-    fn is_done(&mut self) -> bool {
+    pub(super) fn is_done(&mut self) -> bool {
         let Some(stopping) = &mut self.stopping else {
             return false;
         };
@@ -621,17 +411,6 @@ impl<W: Worker> ServiceLoop<W> {
             let _ = stopping.answer.send(closed);
         }
         true
-    }
-
-    /// Hands out work. A claim that was on its way to the store when all work was told to stop is told
-    /// so too.
-    fn begin(&mut self, assignment: Assignment) {
-        let claim = &assignment.claimed.claim;
-        let (run, target, execution) = (assignment.run, claim.target, claim.execution);
-        self.worker.start(assignment, &self.reporter);
-        if self.stopping.as_ref().is_some_and(|it| it.told) {
-            self.worker.stop(run, target, execution);
-        }
     }
 
     fn ticket(&mut self, on_answer: OnAnswer) -> Ticket {

@@ -11,6 +11,7 @@ mod refused;
 mod service;
 mod slots;
 mod stores;
+mod virtual_time;
 
 use std::sync::Arc;
 

@@ -23,7 +23,18 @@ impl Definition {
     /// Reads and loads a file; `-` is standard input.
     #[must_use]
     pub fn open(path: &str) -> Definition {
-        match read(path) {
+        Definition::load(read(path))
+    }
+
+    /// Loads a definition from its text; `name` stands for the file in messages.
+    #[must_use]
+    pub fn from_text(name: &str, text: &str) -> Definition {
+        let source = Source::from_bytes(name, text.as_bytes());
+        Definition::load(source.map_err(|problem| (name.to_owned(), problem)))
+    }
+
+    fn load(source: Result<Source, (String, Problem)>) -> Definition {
+        match source {
             Ok(source) => {
                 let loaded = load(&source);
                 Definition { source, loaded }

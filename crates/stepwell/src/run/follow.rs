@@ -226,3 +226,125 @@ impl Follower {
         self.runs.insert(run_id, followed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use stepwell::files::Definition;
+    use stepwell_engine::clock::VirtualClock;
+    use stepwell_engine::coordinator::{Config, Notice};
+    use stepwell_engine::mock::Mock;
+    use stepwell_engine::port::Catalog;
+    use stepwell_engine::service::{Observer, Setup};
+    use stepwell_engine::store::MemoryStore;
+    use stepwell_engine::{Engine, StartRequest};
+    use stepwell_kernel::plan::Plan;
+    use stepwell_kernel::time::Time;
+
+    use super::*;
+
+    const HEAD: &str = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata:\n  name: ";
+
+    fn plan(text: &str) -> Arc<Plan> {
+        let definition = Definition::from_text("t.yaml", &format!("{HEAD}{text}"));
+        Arc::new(definition.into_plan().unwrap())
+    }
+
+    struct OneDefinition(Arc<Plan>);
+
+    impl Catalog for OneDefinition {
+        fn find(&self, _: &Plan, _: &str) -> Option<Arc<Plan>> {
+            Some(self.0.clone())
+        }
+    }
+
+    type Commits = Arc<Mutex<Vec<(RunNo, u64)>>>;
+
+    struct Record(Commits);
+
+    impl Observer for Record {
+        fn notice(&mut self, notice: &Notice) {
+            if let Notice::Changed { run, seq } = notice {
+                self.0.lock().unwrap().push((*run, *seq));
+            }
+        }
+    }
+
+    /// A parent that waits for a child, and another run, all ended; with the commits in their order.
+    fn ended() -> (Arc<MemoryStore>, Vec<(RunNo, u64)>) {
+        let store = Arc::new(MemoryStore::default());
+        let clock = Arc::new(VirtualClock::at(Time(0)));
+        let mut mock = Mock::new(store.clone(), clock.clone()).unwrap();
+        mock.work_ms = 10;
+        let leaf = plan("leaf\nworkflow:\n  - step: one\n    tool:\n      kind: noop\n");
+        let parent = plan(
+            "parent\nworkflow:\n  - step: call\n    tool:\n      kind: playbook\n      path: leaf\n",
+        );
+        let commits = Commits::default();
+        let config = Config {
+            poll_ms: 0,
+            session_ms: 1_000_000,
+            ..Config::default()
+        };
+        let mut engine = Engine::new(Setup {
+            catalog: Box::new(OneDefinition(leaf.clone())),
+            config: Mock::configure(config),
+            clock,
+            observer: Box::new(Record(commits.clone())),
+            ..Setup::new(store.clone(), mock)
+        })
+        .unwrap();
+        for (plan, run_id) in [(parent, "run_parent"), (leaf, "run_other")] {
+            let request = StartRequest {
+                run_id: run_id.into(),
+                ..StartRequest::default()
+            };
+            engine.trigger(&plan, request).unwrap();
+        }
+        engine.run_to_end().unwrap();
+        let commits = commits.lock().unwrap().clone();
+        (store, commits)
+    }
+
+    #[derive(Default)]
+    struct Told(Vec<String>);
+
+    impl EventSink for Told {
+        fn before(&mut self, run: &Followed, event: &Event) -> Result<()> {
+            assert_eq!(run.state.seq() + 1, event.seq, "in order, none twice");
+            Ok(())
+        }
+
+        fn after(&mut self, run: &mut Followed, event: &Event) -> Result<()> {
+            self.0.push(format!("{}{}", run.prefix, event.body.kind()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_childs_events_are_told_between_its_start_and_its_end_however_they_are_read() {
+        let (store, commits) = ended();
+        let mut by_commit = Told::default();
+        let mut follower = Follower::new(store.clone(), "run_parent").unwrap();
+        for (run, seq) in commits {
+            follower.follow(run, seq, &mut by_commit).unwrap();
+        }
+        assert!(follower.all().all(|run| run.state.phase().is_ended()));
+        assert_eq!(follower.all().count(), 2, "the other run is not followed");
+        let at = |kind: &str| by_commit.0.iter().position(|told| told == kind).unwrap();
+        assert!(
+            at("StepWaiting") < at("call/RunCreated"),
+            "{by_commit:?}",
+            by_commit = by_commit.0
+        );
+        assert!(at("call/RunCompleted") < at("StepCompleted"));
+
+        let mut at_once = Told::default();
+        let mut follower = Follower::new(store, "run_parent").unwrap();
+        follower.follow_all(&mut at_once).unwrap();
+        assert_eq!(at_once.0, by_commit.0);
+        follower.follow_all(&mut at_once).unwrap();
+        assert_eq!(at_once.0.len(), by_commit.0.len(), "nothing is new");
+    }
+}

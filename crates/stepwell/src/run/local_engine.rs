@@ -34,6 +34,8 @@ pub(super) enum Update {
     Idle(Idle),
     /// The store failed.
     StoreFailed(StoreError),
+    /// Everything that was asked of the engine before `LocalEngine::when_ready` is done.
+    Ready,
 }
 
 /// A running engine and what is heard from it.
@@ -42,6 +44,7 @@ pub(super) struct LocalEngine {
     pub(super) handle: Handle,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) updates: Receiver<Update>,
+    sender: Sender<Update>,
     /// What the steps of this process say.
     said: Option<broadcast::Receiver<Arc<LogEntry>>>,
     notes: Notes,
@@ -109,7 +112,7 @@ impl LocalEngine {
             catalog: Box::new(Files::default()),
             config,
             clock: clock.clone(),
-            observer: Box::new(SendUpdates(send)),
+            observer: Box::new(SendUpdates(send.clone())),
             ..Setup::new(place.store.clone(), worker)
         })?;
         Ok(LocalEngine {
@@ -117,9 +120,17 @@ impl LocalEngine {
             service: Some(service),
             clock,
             updates,
+            sender: send,
             said,
             notes,
         })
+    }
+
+    /// Sends `Update::Ready` once everything that was asked of the engine so far is done.
+    pub(super) fn when_ready(&self) -> Result<()> {
+        let sender = self.sender.clone();
+        let ready = move || drop(sender.send(Update::Ready));
+        Ok(self.handle.flush_with(ready)?)
     }
 
     /// Whether people and events are real, and may come at any time.

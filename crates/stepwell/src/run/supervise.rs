@@ -40,6 +40,8 @@ pub(super) struct Supervisor<'a> {
     pub(super) stop: Arc<AtomicBool>,
     /// Publishes what was committed.
     pub(super) outbox: Option<Notify>,
+    /// The engine has done what it was asked to do first: what it waits for counts from now on.
+    pub(super) ready: bool,
     /// What the engine waits for, if it is at rest and everything before is shown.
     pub(super) idle: Option<Idle>,
     /// Since when the store fails.
@@ -63,6 +65,7 @@ pub(crate) fn interrupts() -> Result<Arc<AtomicBool>> {
 impl Supervisor<'_> {
     pub(super) fn run(mut self) -> Result<End> {
         self.follower.follow_all(self.view)?;
+        self.engine.when_ready()?;
         let mut looked = Instant::now();
         while !self.follower.root()?.state.phase().is_ended() {
             if self.stop.load(Ordering::SeqCst) {
@@ -102,6 +105,7 @@ impl Supervisor<'_> {
                 }
                 Update::Idle(idle) => (self.idle, self.failing) = (Some(idle), None),
                 Update::StoreFailed(error) => self.store_failed(error)?,
+                Update::Ready => self.ready = true,
             }
         }
         if changed && let Some(outbox) = &self.outbox {
@@ -130,17 +134,17 @@ impl Supervisor<'_> {
 
     /// Does what this command has to do so that the run goes on. Says whether the run can.
     fn goes_on(&mut self) -> Result<bool> {
-        let root = self.follower.root()?;
         let is_virtual = self.engine.clock.is_virtual();
+        let idle = self.idle.filter(|_| self.ready);
         // At one instant of virtual time more may happen until the engine is at rest.
-        if is_virtual && self.idle.is_none() {
+        if is_virtual && idle.is_none() {
             return Ok(true);
         }
-        if root.state.stalled().is_some() {
+        if self.follower.root()?.state.stalled().is_some() {
             // Only someone who changes ctx can revive it.
             return self.revive();
         }
-        let Some(idle) = self.idle else {
+        let Some(idle) = idle else {
             return Ok(true);
         };
         if is_virtual {

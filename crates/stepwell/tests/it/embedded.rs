@@ -170,3 +170,20 @@ fn a_queues_limit_holds_and_another_queue_goes_on() {
     assert_eq!(MOST.load(Ordering::SeqCst), 1);
     stepwell.stop().unwrap();
 }
+
+#[test]
+fn a_definition_with_errors_is_refused_in_the_words_of_the_command() {
+    let test_store = TestStore::sqlite("embedded-refused");
+    let stepwell = Stepwell::at(&test_store.url).open().unwrap();
+    let broken = scratch("embedded/broken.yaml", b"kind: Playbook\n");
+    for file in [broken.as_str(), "examples/no-such-file.yaml"] {
+        let refused = stepwell.start(file, json!({})).unwrap_err();
+        let stepwell::Error::Definition(error) = &refused else {
+            panic!("{refused:?}");
+        };
+        assert!(!error.problems().is_empty());
+        let told = crate::stepwell(&["plan", file]).err;
+        assert!(told.contains(&refused.to_string()), "{refused}\n{told}");
+    }
+    stepwell.stop().unwrap();
+}
