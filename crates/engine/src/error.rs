@@ -1,6 +1,7 @@
 //! Why a command did not go through.
 
 use stepwell_kernel::contract::SchemaFault;
+use stepwell_kernel::evolve::IllegalEvent;
 use stepwell_kernel::rejection::Rejection;
 
 use crate::chunk::ChunkFault;
@@ -25,6 +26,12 @@ pub enum Error {
     /// The run's log cannot be read.
     #[error("run {run_id}: {source}")]
     Unreadable { run_id: String, source: ChunkFault },
+    /// The run's log has an event that cannot follow those before it: the run is not served.
+    #[error("LOG_INVALID: run {run_id}: {source}")]
+    LogInvalid {
+        run_id: String,
+        source: IllegalEvent,
+    },
     /// There is no such run here.
     #[error("RUN_UNKNOWN: there is no run {0}")]
     UnknownRun(String),
@@ -61,6 +68,7 @@ impl Error {
         match self {
             Error::Rejected(rejection) => Some(rejection.code.name()),
             Error::Store(error) => Some(error.kind.code()),
+            Error::LogInvalid { .. } => Some("LOG_INVALID"),
             Error::UnknownRun(_) => Some("RUN_UNKNOWN"),
             Error::Contended(_) => Some("RUN_CONTENDED"),
             Error::Refused { .. } => Some("VALUE_REFUSED"),

@@ -61,7 +61,16 @@ pub fn record_outside(
             body: body.clone(),
         };
         let key = event.key(plan);
-        hot.record(event.clone());
+        if let Err(source) = hot.record(event.clone()) {
+            // A report that came before cannot follow a second time: the first one counts.
+            return match first_under(store, plan, run_id, &key)? {
+                Some(first) => Ok(first),
+                None => Err(Error::LogInvalid {
+                    run_id: run_id.to_owned(),
+                    source,
+                }),
+            };
+        }
         let config = Config {
             sinks: sinks.to_vec(),
             ..Config::default()
@@ -93,10 +102,8 @@ pub fn record_outside(
                 return Ok(recorded(plan, run_id, &event));
             }
             Some(AppendResult::KeyExists) => {
-                let events = read::events(store, run_id, 0)?;
-                let first = events.iter().find(|it| it.key(plan) == key);
-                if let Some(first) = first {
-                    return Ok(recorded(plan, run_id, first));
+                if let Some(first) = first_under(store, plan, run_id, &key)? {
+                    return Ok(first);
                 }
             }
             Some(AppendResult::Refused(why)) => {
@@ -109,6 +116,18 @@ pub fn record_outside(
         }
     }
     Err(Error::Contended(run_id.to_owned()))
+}
+
+/// The event that is recorded under a key.
+fn first_under(
+    store: &dyn Store,
+    plan: &Plan,
+    run_id: &str,
+    key: &keys::EventKey,
+) -> Result<Option<RecordedEvent>, Error> {
+    let events = read::events(store, run_id, 0)?;
+    let first = events.iter().find(|it| it.key(plan) == *key);
+    Ok(first.map(|first| recorded(plan, run_id, first)))
 }
 
 fn recorded(plan: &Plan, run_id: &str, event: &Event) -> RecordedEvent {

@@ -50,16 +50,20 @@ impl LoggedRun {
         events_of(store, self.run, self.state.run_id(), after)
     }
 
-    /// Folds the next event of the run.
-    pub fn fold(&mut self, event: &Event) {
-        evolve(&self.plan, &mut self.state, event, &mut Vec::new());
+    /// Folds the next event of the run. An event that cannot follow means that the log is damaged.
+    pub fn fold(&mut self, event: &Event) -> Result<(), Error> {
+        let folded = evolve(&self.plan, &mut self.state, event, &mut Vec::new());
+        folded.map_err(|source| Error::LogInvalid {
+            run_id: self.state.run_id().to_owned(),
+            source,
+        })
     }
 
     /// Reads and folds the events that were committed since the run was last read, and returns them.
     pub fn catch_up(&mut self, store: &dyn Store) -> Result<Vec<Event>, Error> {
         let unread = self.events_after(store, self.state.seq())?;
         for event in &unread {
-            self.fold(event);
+            self.fold(event)?;
         }
         Ok(unread)
     }

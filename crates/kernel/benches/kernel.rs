@@ -195,7 +195,7 @@ fn hydrate(criterion: &mut Criterion) {
     group.bench_function(BenchmarkId::new("events", events.len()), |bencher| {
         bencher.iter_batched(
             || (),
-            |()| replay(&plan, RUN, black_box(&events)),
+            |()| replay(&plan, RUN, None, black_box(&events)),
             BatchSize::LargeInput,
         );
     });

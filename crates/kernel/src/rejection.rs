@@ -118,6 +118,8 @@ codes! {
     SignalRateLimited = "SIGNAL_RATE_LIMITED",
     /// Too many events are kept for this run.
     InboxFull = "INBOX_FULL",
+    /// The log and the rules do not fit: an event that must follow cannot. The run is not served.
+    LogInvalid = "LOG_INVALID",
     /// There is nothing left to do.
     NothingToDo = "NOTHING_TO_DO",
 }

@@ -248,8 +248,8 @@ impl ObservedRun {
             return Err(format!("event {seq} ({kind}): the hash chain is broken"));
         }
         self.lawful(event)?;
-        evolve(&self.plan, &mut self.state, event, &mut Vec::new());
-        Ok(())
+        let folded = evolve(&self.plan, &mut self.state, event, &mut Vec::new());
+        folded.map_err(|illegal| illegal.to_string())
     }
 
     /// What may not follow from the state before it.

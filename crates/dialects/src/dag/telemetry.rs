@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use stepwell_kernel::event::Event;
-use stepwell_kernel::evolve::evolve;
+use stepwell_kernel::evolve::{IllegalEvent, evolve};
 use stepwell_kernel::plan::{ErrorClass, OnFailure, Plan, StepRef};
 use stepwell_kernel::state::{Due, Phase, State};
 use stepwell_kernel::time::Time;
@@ -39,18 +39,22 @@ pub struct Telemetry {
     pub substatus: Option<&'static str>,
 }
 
-/// The telemetry of a run's log, in the order of the log; of one entry the step's change first.
-#[must_use]
-pub fn telemetry(plan: &Plan, run_id: &str, events: &[Event]) -> Vec<Telemetry> {
+/// The telemetry of a run's log, in the order of the log; of one entry the step's change first. An event
+/// that cannot follow those before it is an error.
+pub fn telemetry(
+    plan: &Plan,
+    run_id: &str,
+    events: &[Event],
+) -> Result<Vec<Telemetry>, IllegalEvent> {
     let mut state = State::new(run_id, plan);
     let mut seen = TelemetryState::new(plan);
     let mut effects = Vec::new();
     for event in events {
-        evolve(plan, &mut state, event, &mut effects);
+        evolve(plan, &mut state, event, &mut effects)?;
         effects.clear();
         seen.look(plan, &state, event);
     }
-    seen.emitted
+    Ok(seen.emitted)
 }
 
 /// A run's word and what qualifies it.

@@ -3,17 +3,21 @@
 //! alert with the code `ENGINE_INVARIANT` is written, so that the bug is seen. Lawful situations are never
 //! reported here: they are branches with a comment.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
 use super::Notices;
 use super::notices::Notice;
+use crate::error::Error;
 use crate::store::{NewAlert, RunNo, Store, StoreError};
 
 /// The alert for a state that cannot be.
 pub const ENGINE_INVARIANT: &str = "ENGINE_INVARIANT";
+
+/// The alert for a run whose log has an event that cannot follow those before it.
+pub(super) const LOG_INVALID: &str = "LOG_INVALID";
 
 /// Alerts that wait for the store, at most; a bug that repeats must not fill the memory.
 const MAX_WAITING: usize = 64;
@@ -22,6 +26,8 @@ const MAX_WAITING: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Invariants {
     waiting: VecDeque<(RunNo, NewAlert)>,
+    /// Runs whose log is invalid and was reported: a run that is not served is looked at again and again.
+    invalid: BTreeSet<RunNo>,
 }
 
 impl Invariants {
@@ -37,6 +43,20 @@ impl Invariants {
             };
             self.waiting.push_back((run, alert));
         }
+    }
+
+    /// Reports a run whose log cannot be folded, once. The run is not served.
+    pub(super) fn log_invalid(&mut self, run: RunNo, error: &Error) {
+        if self.waiting.len() >= MAX_WAITING || !self.invalid.insert(run) {
+            return;
+        }
+        tracing::error!(run = run.0, code = LOG_INVALID, "{error}");
+        let alert = NewAlert {
+            code: LOG_INVALID.to_owned(),
+            priority: Priority::P1,
+            message: format!("{error}; the run is not served until its log is repaired"),
+        };
+        self.waiting.push_back((run, alert));
     }
 
     /// Whether an alert waits for the store.

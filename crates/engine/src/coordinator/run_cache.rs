@@ -24,6 +24,8 @@ pub(super) struct RunCache {
     turn: u64,
     /// How many runs were left in memory when some were forgotten last.
     kept: usize,
+    /// Runs whose log could not be folded, to be reported.
+    invalid: Vec<(RunNo, Error)>,
 }
 
 struct Cached {
@@ -51,6 +53,7 @@ impl RunCache {
             plan_numbers: HashMap::new(),
             turn: 0,
             kept: 0,
+            invalid: Vec::new(),
         }
     }
 
@@ -101,7 +104,12 @@ impl RunCache {
                     }
                 };
                 let all = || Ok(store.chunks(run, 0, usize::MAX)?);
-                let hot = HotRun::read(stored, plan, all)?;
+                let read = HotRun::read(stored, plan, all);
+                let hot = read.inspect_err(|error| {
+                    if matches!(error, Error::LogInvalid { .. }) {
+                        self.invalid.push((run, error.clone()));
+                    }
+                })?;
                 self.ids.insert(hot.run_id().clone(), run);
                 let used = self.turn;
                 Ok(&mut entry.insert(Box::new(Cached { hot, used })).hot)
@@ -120,6 +128,11 @@ impl RunCache {
             .insert_entry(cached)
             .into_mut()
             .hot
+    }
+
+    /// Runs whose log could not be folded since the last call.
+    pub(super) fn take_invalid(&mut self) -> Vec<(RunNo, Error)> {
+        std::mem::take(&mut self.invalid)
     }
 
     /// Takes a run out of memory.

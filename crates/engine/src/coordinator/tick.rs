@@ -64,6 +64,9 @@ impl Coordinator {
 
     /// Does what is due. On `Err` the store was not there; what could not be done is done later.
     pub fn tick(&mut self, now: Time) -> Result<(), StoreError> {
+        for (run, error) in self.runs.take_invalid() {
+            self.invariants.log_invalid(run, &error);
+        }
         self.invariants
             .write(&*self.store, &mut self.notices, now)?;
         self.lease

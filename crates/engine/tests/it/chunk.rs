@@ -169,7 +169,7 @@ fn a_happy_step_is_small() {
                 && matches!(pair[1].body, Body::StepStarted { lease: Some(_), .. })
         })
         .expect("a happy step");
-    let state = replay(&plan, run_id, &events[..at]);
+    let state = replay(&plan, run_id, None, &events[..at]).unwrap();
     let mut recorder = Recorder::resume(&plan, &state, records[at - 1].hash.as_str());
     let chunk = ChunkWriter::default().write(&mut recorder, &plan, &events[at..at + 2]);
     let chunk = chunk.expect("they fit");

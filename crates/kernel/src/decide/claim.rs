@@ -1,5 +1,13 @@
 //! Claims: a worker takes a step or an undo. The claim and its event are one commit, so nothing is
 //! ever worked on that is not in the log.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | Running or Finalizing, a step-run is Ready, `ClaimStep` | `StepStarted` for the first execution of a logical attempt, else `StepExecutionStarted` | `INVALID_ID`, `LEASE_LOST`, `STEP_NOT_ELIGIBLE` before its time |
+//! | Running or Finalizing, a wait ran out that a worker answers, `ClaimStep` | `StepExecutionStarted` | `STEP_NOT_ELIGIBLE` before its deadline |
+//! | Compensating, an undo is Ready, `ClaimStep` | `UndoStarted` | `STEP_NOT_ELIGIBLE` once the undoing is halted |
+//! | any other state, `ClaimStep` | – | `RUN_TERMINAL`, `RUN_STOPPING`, `RUN_NOT_RUNNING`, `RUN_PAUSED`, `STEP_NOT_ELIGIBLE`, `STEP_TERMINAL` |
+//! | a result of any kind (used by `report.rs`) | – | `STEP_NOT_RUNNING`, `STALE_EXECUTION`, `LEASE_LOST` |
 
 use super::{Decider, Handled, reject, terminal};
 use crate::command::{Claim, Claimed, Reply};

@@ -1,5 +1,10 @@
 //! Compensation: what was done is undone, in reverse order of completion, one at a time. The step that
 //! failed is never among it.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | Stopping with compensation, nothing is in flight, steps had effects | `CompensationStarted` | – |
+//! | Compensating, nothing is left to undo | the end of the run, by `stop.rs` | – |
 
 use super::Decider;
 use crate::event::{Body, Rollback, UndoOutcome, UndoResult};

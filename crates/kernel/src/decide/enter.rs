@@ -1,5 +1,13 @@
 //! What the engine itself does when a token reaches a step: open a gate, begin a wait, start a child,
 //! start or end a loop. No worker is involved.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | a token has reached a step with a gate | `StepWaiting` | – |
+//! | a token has reached a wait or a child run | `StepStarted`, `StepWaiting`; `StepWoken` if the event has come before | – |
+//! | a token has reached a loop | `StepStarted`; a list that cannot be evaluated fails the step | – |
+//! | all items of a loop have ended | the step succeeds or fails, by `report.rs` and `failure.rs` | – |
+//! | Stopping, an entry is due | the step ends, by `stop.rs` | – |
 
 use std::sync::Arc;
 
@@ -20,7 +28,7 @@ impl Decider<'_> {
     pub(super) fn enter(&mut self, at: StepRef) {
         let step = self.plan.step(at.step);
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         let looping = run.status() == Status::Looping;
         if self.state.phase() == Phase::Stopping {
@@ -64,7 +72,9 @@ impl Decider<'_> {
                 }
             }
             // A worker does these; they are dispatched when the token arrives.
-            (_, Work::Task { .. } | Work::Pipeline { .. }) => {}
+            (_, Work::Task { .. } | Work::Pipeline { .. }) => {
+                self.invalid("the engine is to act on a step that a worker does");
+            }
         }
     }
 
@@ -87,8 +97,10 @@ impl Decider<'_> {
         }
     }
 
+    /// Starts a step without a worker, if it has not started, and says which execution that is.
     fn start_by_engine(&mut self, at: StepRef) -> u32 {
         let Some(run) = self.state.run(at) else {
+            self.missing(at);
             return 0;
         };
         let (logical, execution) = (run.logical(), run.execution() + 1);
@@ -114,7 +126,7 @@ impl Decider<'_> {
 
     fn start_wait(&mut self, at: StepRef, spec: &WaitSpec) {
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         if run.has_started()
             && let Some(payload) = run.payload().cloned()
@@ -172,7 +184,7 @@ impl Decider<'_> {
         memo: Option<Json>,
     ) {
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         let logical = run.logical();
         let token_hash = match wait {
@@ -188,7 +200,11 @@ impl Decider<'_> {
                 .iter()
                 .find(|kept| kept.event_type() == *event_type)
                 .cloned(),
-            _ => None,
+            WaitKind::Gate
+            | WaitKind::Approval
+            | WaitKind::Manual
+            | WaitKind::Timer { .. }
+            | WaitKind::Child { .. } => None,
         };
         self.emit(Body::StepWaiting {
             step: at,
@@ -216,7 +232,7 @@ impl Decider<'_> {
         match self.loop_start(at, each, &boundary) {
             Ok(start) => {
                 let Some(run) = self.state.run(at) else {
-                    return;
+                    return self.missing(at);
                 };
                 let (logical, execution) = (run.logical(), run.execution() + 1);
                 self.emit(Body::StepStarted {
@@ -314,9 +330,11 @@ impl Decider<'_> {
 
     /// All items of a loop have ended.
     fn end_loop(&mut self, at: StepRef) {
-        let Some(each) = self.state.visit(at).and_then(|visit| visit.each()) else {
-            return;
+        let visit = self.state.visit(at);
+        let Some((run, each)) = visit.and_then(|it| Some((it.run(), it.each()?))) else {
+            return self.missing(at);
         };
+        let execution = run.execution();
         let fails = self
             .plan
             .step(at.step)
@@ -327,7 +345,6 @@ impl Decider<'_> {
             .errors()
             .next()
             .map(|(item, error)| (item, error.clone()));
-        let execution = self.state.run(at).map_or(0, |run| run.execution());
         match first.filter(|_| fails) {
             Some((item, error)) => {
                 let message = format!("item {item} failed: {}", error.message);

@@ -1,5 +1,15 @@
 //! Failures: retry or not, and what a failure for good leads to. Every language's rule is a value of
 //! `RetryPolicy` and `OnFailure`; this is the only code that reads them.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | an execution failed and another is allowed | `StepExecutionFailed`, or `UndoExecutionFailed` for an undo | – |
+//! | an execution failed and none is allowed | `StepFailed`, or `UndoFailed` for an undo | – |
+//! | Stopping without compensation, and this failure asks for it | `RunStopping` with compensation | – |
+//! | a failure is due, `onFailure` stops | `RunStopping`, by `stop.rs` | – |
+//! | a failure is due, `onFailure` skips | `StepSkipped` | – |
+//! | a failure is due, `onFailure` holds | `StepHeld` | – |
+//! | a failure is due, `onFailure` routes, or only the final step is left | `StepRouted` | – |
 
 use crate::effect::Target;
 use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
@@ -21,7 +31,7 @@ impl Decider<'_> {
         delay_ms: Option<u64>,
     ) {
         let Some(run) = self.state.target(target) else {
-            return;
+            return self.missing(target.step_ref());
         };
         let logical = run.logical();
         let retry_at = self.retries_at(target, error.class, retryable, delay_ms);
@@ -112,7 +122,7 @@ impl Decider<'_> {
         by: Option<String>,
     ) {
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         let logical = run.logical();
         self.emit(Body::StepFailed {
@@ -177,7 +187,7 @@ impl Decider<'_> {
     /// What a failure for good leads to.
     pub(super) fn react(&mut self, at: StepRef) {
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         let logical = run.logical();
         let error = run.error().cloned();

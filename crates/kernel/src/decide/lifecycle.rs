@@ -3,6 +3,18 @@
 //! ```text
 //! Void ─► Created ─► (Queued) ─► Running        approval may come before or after the queue
 //! ```
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | no run, `CreateRun` | `RunCreated` | `INVALID_ID` |
+//! | any other state, `CreateRun` | – | `RUN_EXISTS` |
+//! | Created, `EnqueueRun` | `RunQueued` | – |
+//! | any other state, `EnqueueRun` | – | `RUN_TERMINAL`, `INVALID_TRANSITION` |
+//! | Created or Queued and not approved, `ApproveRun` | `RunApproved` | `AUTHZ_DENIED`, and what `people.rs` says about tenant and duties |
+//! | any other state, `ApproveRun` | – | `RUN_TERMINAL`, `INVALID_TRANSITION` |
+//! | Created or Queued, `StartRun` | `RunApproved` if no approval is needed, `RunStarted` | `INVALID_TRANSITION` before its time or its queue, `RUN_NOT_APPROVED` |
+//! | Created or Queued, `StartRun` with another definition's hash | `RunFailed` | – |
+//! | any other state, `StartRun` | – | `RUN_TERMINAL`, `INVALID_TRANSITION` |
 
 use std::sync::Arc;
 

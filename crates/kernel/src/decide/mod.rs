@@ -4,6 +4,14 @@
 //! at once, and `settle` then draws every consequence until nothing more follows by itself: due
 //! failures, routes, entries, stopping, undoing, quiescence. A decision that grows too long ends with
 //! `Effect::Proceed` and goes on in the next one, so that no plan can make the kernel spin.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | no run, any command but the first | – | `RUN_UNKNOWN` |
+//! | a run exists, the first command again | – | `RUN_EXISTS` |
+//! | not ended, `Proceed` | whatever follows by itself | `NOTHING_TO_DO` |
+//! | Ended, `Proceed` | – | `RUN_TERMINAL` |
+//! | the state does not fit its rules, any command | – | `LOG_INVALID` |
 
 mod claim;
 mod compensate;
@@ -23,7 +31,7 @@ use crate::command::{Command, Env, Reply};
 use crate::effect::Effect;
 use crate::event::{Body, Event};
 use crate::evolve::evolve;
-use crate::plan::Plan;
+use crate::plan::{Plan, StepRef};
 use crate::rejection::{Code, Rejection};
 use crate::state::{Phase, State};
 use crate::time::Time;
@@ -54,6 +62,10 @@ pub struct Decision {
 }
 
 /// Decides a command. On `Ok` the state has the decision's events folded in; on `Err` it is as it was.
+///
+/// One rejection is not lawful: `LOG_INVALID` says that the state does not fit its own rules, so that an
+/// event that must follow cannot. The state may then have a part of the decision folded in: throw it away,
+/// and do not serve the run until its log has been looked at.
 pub fn decide(
     plan: &Plan,
     state: &mut State,
@@ -69,11 +81,18 @@ pub fn decide(
         now,
         decision: Decision::default(),
         ctx_changed: false,
+        fault: None,
     };
-    let reply = decider.handle(command)?;
-    decider.settle();
+    let handled = decider.handle(command);
+    if handled.is_ok() {
+        decider.settle();
+    }
+    if let Some(fault) = decider.fault {
+        debug_assert!(false, "{fault}");
+        return Err(fault);
+    }
     let mut decision = decider.decision;
-    decision.reply = reply;
+    decision.reply = handled?;
     sort_dispatches(plan, &mut decision.effects);
     let wake = next_wake(state);
     if wake != wake_before {
@@ -103,6 +122,8 @@ struct Decider<'a> {
     decision: Decision,
     /// ctx has changed in this decision, so denied tokens are looked at again.
     ctx_changed: bool,
+    /// The state does not fit its own rules: the decision is void.
+    fault: Option<Rejection>,
 }
 
 type Handled = Result<Reply, Rejection>;
@@ -192,8 +213,25 @@ impl Decider<'_> {
         }
     }
 
+    /// The state does not fit its own rules. The first fault counts; nothing is emitted after it.
+    #[cold]
+    fn invalid(&mut self, what: impl Into<String>) {
+        let fault = || Rejection::new(Code::LogInvalid, what);
+        self.fault.get_or_insert_with(fault);
+    }
+
+    /// The state names a step-run that it does not have.
+    #[cold]
+    fn missing(&mut self, at: StepRef) {
+        let id = self.plan.step_id(at);
+        self.invalid(format!("the state has no step-run {id}, which it names"));
+    }
+
     /// Records an event and folds it in.
     fn emit(&mut self, body: Body) {
+        if self.fault.is_some() {
+            return;
+        }
         self.ctx_changed |= match &body {
             Body::StepCompleted { ctx, routing, .. } => {
                 !ctx.is_empty()
@@ -215,8 +253,10 @@ impl Decider<'_> {
             at: self.now,
             body,
         };
-        evolve(self.plan, self.state, &event, &mut self.decision.effects);
-        self.decision.events.push(event);
+        match evolve(self.plan, self.state, &event, &mut self.decision.effects) {
+            Ok(()) => self.decision.events.push(event),
+            Err(illegal) => self.invalid(illegal.to_string()),
+        }
     }
 
     fn proceed(&mut self) -> Handled {

@@ -1,4 +1,13 @@
 //! Messages from outside: events, the ends of children, patches of ctx.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | a step-run waits for this type, `DeliverEvent` | `StepWoken` | – |
+//! | no step-run waits for this type, `DeliverEvent` | `EventReceived` | `INBOX_FULL` |
+//! | Ended or malformed, `DeliverEvent` | – | `RUN_TERMINAL`, `INVALID_ID` |
+//! | a step-run waits for this child, `ChildEnded` | `StepWoken` where a worker asked for the child, else the step succeeds, fails or ends | `STEP_UNKNOWN`, `STEP_NOT_WAITING` |
+//! | Running or Finalizing, `PatchCtx` | `CtxPatched` | `AUTHZ_DENIED`, `NOTHING_TO_DO` for an empty patch |
+//! | any other state, `PatchCtx` | – | `RUN_TERMINAL`, `RUN_NOT_RUNNING` |
 
 use std::sync::Arc;
 

@@ -1,4 +1,10 @@
 //! People: approvals, manual completion, and the checks on who may give them.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | a step-run waits for a person, `CompleteManually` with success | `StepApproved` while more people are needed, `StepWoken` at a gate, else the step succeeds | `TOKEN_MISMATCH`, `AUTHZ_DENIED`, `AUTHZ_TENANT_FORBIDDEN`, `SOD_DENIED` |
+//! | a step-run waits for a person, `CompleteManually` with failure | the step fails without a retry | the same |
+//! | any other state, `CompleteManually` | – | `RUN_TERMINAL`, `STEP_UNKNOWN`, `STEP_NOT_WAITING` |
 
 use std::sync::Arc;
 

@@ -1,5 +1,15 @@
 //! Results: what a worker says about work it claimed. A result whose execution is not current, whose
 //! lease is lost or whose step has ended changes nothing.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | a lease is held, `CompleteStep` | `StepCompleted`; a wait for a person where a person must complete it; `UndoCompleted` for an undo | what `claim.rs` says about a result |
+//! | a lease is held, `FailStep` | `CtxPatched` before a failure for good, then what `failure.rs` says | what `claim.rs` says about a result |
+//! | a lease is held, `WaitStep` | what `enter.rs` says about a wait; the step ends where the run stops | `INVALID_TRANSITION` for an undo or a wait without an end, `NOT_MANUAL`, `INVALID_ID` |
+//! | a lease is held, `ConfirmKill` | the step ends where the run stops, else what `failure.rs` says | what `claim.rs` says about a result |
+//! | a lease has run out, `ExpireLease` | the step ends where the run stops, else what `failure.rs` says | `LEASE_ALIVE` |
+//! | any other state, `ExpireLease` | – | `STEP_NOT_RUNNING`, `STALE_EXECUTION` |
+//! | the step has ended with this execution, any result again | nothing: the first answer is repeated | – |
 
 use std::sync::Arc;
 
@@ -69,7 +79,7 @@ impl Decider<'_> {
         by: Option<String>,
     ) {
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         let logical = run.logical();
         let step = self.plan.step(at.step);

@@ -1,5 +1,10 @@
 //! Routing and admission: guards, arguments and patches are evaluated here, once, and their results
 //! go into the event.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | a step has ended and its guards are due | the edges, arguments and patches that an event of another file carries | – |
+//! | a token asks to enter | allowed, denied or discarded | – |
 
 use std::sync::Arc;
 

@@ -7,6 +7,16 @@
 //! moving        entries, routes and failures that are due; tokens that may enter now; quiescence:
 //!               nothing left ─► final step or end, only stuck tokens left ─► stalled
 //! ```
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | moving, an entry, a route or a failure is due | what `enter.rs`, `failure.rs` and `route.rs` say; `StepRouted` for a late route | – |
+//! | moving, ctx has changed, denied tokens may enter now | `TokensAdmitted` | – |
+//! | moving, only stuck tokens are left | `RunStalled` | – |
+//! | Running, nothing is left, the plan has a final step | `RunFinalizing` | – |
+//! | moving, nothing is left | `RunCompleted` or `RunFailed` | – |
+//! | Stopping or Compensating | what `stop.rs` and `compensate.rs` say | – |
+//! | paused | nothing | – |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,7 +62,8 @@ impl Decider<'_> {
                 Phase::Running | Phase::Finalizing if self.state.pause().is_none() => {
                     self.settle_moving()
                 }
-                _ => return,
+                Phase::Running | Phase::Finalizing => return,
+                Phase::Void | Phase::Created | Phase::Queued | Phase::Ended(_) => return,
             }
             if self.state.seq() == before {
                 return;

@@ -1,5 +1,19 @@
 //! The signals of the contract: validated, then authorised, then recorded, then applied. A refused
 //! signal is recorded too; it changes nothing else.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | any state, `Signal` that is refused | `SignalRejected`, where the run has not ended | `INVALID_ID`, `SIGNAL_RATE_LIMITED`, `SIGNAL_NOT_FOUND`, `AUTHZ_DENIED`, `AUTHZ_REASON_REQUIRED` |
+//! | Running or Finalizing, PAUSE | `SignalAccepted`, `RunPaused` | `RUN_PAUSED` |
+//! | paused, RESUME | `SignalAccepted`, `RunResumed`, then what was held back | `RUN_NOT_PAUSED` |
+//! | a step-run is Failed or Held, RETRY_STEP | `SignalAccepted`, `StepRetried` | `STEP_UNKNOWN`, `STEP_TERMINAL`, `STEP_NOT_TERMINAL` |
+//! | a step-run has not ended, SKIP_STEP | `SignalAccepted`, `StepFailed` if it had started, `StepSkipped` | `STEP_UNKNOWN`, `STEP_TERMINAL`, `STEP_NOT_ELIGIBLE` |
+//! | not stopping, UPDATE_PARAMS, INJECT_OVERRIDE or UPDATE_TARGET | `SignalAccepted`, then `ParamsUpdated`, `OverrideInjected` or `TargetUpdated` | `RUN_STOPPING`, `RUN_NOT_RUNNING` |
+//! | not ended, CANCEL | `SignalAccepted`, then what `stop.rs` says | – |
+//! | not ended, EMERGENCY_STOP | `SignalAccepted`, `RunStopping`; with forceKill also `StepFailed` or `UndoFailed` | – |
+//! | not ended, ESCALATE_ALERT | `SignalAccepted` | – |
+//! | not ended, RETRY_RUN | – | `RUN_NOT_TERMINAL` |
+//! | Ended, any signal but RETRY_RUN | – | `RUN_TERMINAL` |
 
 use std::sync::Arc;
 
@@ -282,7 +296,10 @@ impl Decider<'_> {
             }
             (SignalKind::Cancel, _) => self.begin_cancel(by, reason, false),
             (SignalKind::RetryStep, Some(at)) => {
-                let logical = self.state.run(at).map_or(1, |run| run.logical()) + 1;
+                let Some(run) = self.state.run(at) else {
+                    return self.missing(at);
+                };
+                let logical = run.logical() + 1;
                 self.emit(Body::StepRetried { step: at, logical });
             }
             (SignalKind::SkipStep, Some(at)) => self.skip(at),
@@ -322,7 +339,16 @@ impl Decider<'_> {
                     .unwrap_or(false);
                 self.emergency(by, reason.unwrap_or_default(), force);
             }
-            _ => {}
+            // Telling an operator is all there is to it: the fold of SignalAccepted raises the alert.
+            (SignalKind::EscalateAlert, _) => {}
+            (
+                SignalKind::RetryRun
+                | SignalKind::RetryStep
+                | SignalKind::SkipStep
+                | SignalKind::InjectOverride
+                | SignalKind::UpdateTarget,
+                _,
+            ) => self.invalid("a signal was accepted that the run's state does not allow"),
         }
     }
 

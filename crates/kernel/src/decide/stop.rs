@@ -1,5 +1,14 @@
 //! Stopping: a failure that ends the run, a cancel or a timeout never jumps to the end. Open steps are
 //! ended one by one, work in flight ends by its result, a kill or its lease, children are awaited.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | Created or Queued, `CancelRun` | `RunCancelled` | `AUTHZ_DENIED` |
+//! | Running or Finalizing, `CancelRun` | `RunStopping` | `AUTHZ_DENIED` |
+//! | Compensating, `CancelRun` | `CompensationInterrupted` | `AUTHZ_DENIED` |
+//! | any other state, `CancelRun` | – | `RUN_TERMINAL`, `RUN_STOPPING` |
+//! | Stopping, a step-run that nobody works on | `StepFailed` if it had started, else `StepSkipped` | – |
+//! | Stopping, nothing is in flight | `StepSkipped` for steps that were never reached, then undoing, or `RunFailed` or `RunCancelled` | – |
 
 use super::{Decider, Handled, reject, terminal};
 use crate::command::{Actor, Reply, Role};
@@ -19,7 +28,12 @@ impl Decider<'_> {
         match self.state.phase() {
             Phase::Ended(_) => return terminal(),
             Phase::Stopping => return reject(Code::RunStopping, "the run is stopping already"),
-            _ => {}
+            Phase::Void
+            | Phase::Created
+            | Phase::Queued
+            | Phase::Running
+            | Phase::Finalizing
+            | Phase::Compensating => {}
         }
         self.check_tenant(actor)?;
         if actor.role < Role::Operator {
@@ -80,7 +94,7 @@ impl Decider<'_> {
     /// Ends a step that is still open: one that had started has failed, one that had not is skipped.
     pub(super) fn cancel_step(&mut self, at: StepRef, why: &str) {
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         let (logical, execution) = (run.logical(), run.execution());
         if run.has_started() {
@@ -133,7 +147,7 @@ impl Decider<'_> {
     /// No lease is left: what was done is undone, or the run ends.
     fn end_stopped(&mut self) {
         let Some(stop) = self.state.stop().cloned() else {
-            return;
+            return self.invalid("the run stops without a cause");
         };
         if stop.compensate() && self.state.undoing().is_none() && self.begin_compensation() {
             return;
@@ -144,7 +158,7 @@ impl Decider<'_> {
     /// The terminal event of a run that was stopped, after the steps that were never reached.
     pub(super) fn end_run(&mut self) {
         let Some(stop) = self.state.stop().cloned() else {
-            return;
+            return self.invalid("the run stops without a cause");
         };
         let (rollback, undos) = self.rollback();
         let interrupted = self
@@ -155,7 +169,12 @@ impl Decider<'_> {
             (_, Some((by, reason))) => Some((by, reason)),
             (StopCause::Cancel { by, reason }, None) => Some((by.clone(), reason.clone())),
             (StopCause::Emergency { by, reason }, None) => Some((by.clone(), Some(reason.clone()))),
-            _ => None,
+            (
+                StopCause::StepFailed { .. }
+                | StopCause::RunTimeout
+                | StopCause::StallTimeout { .. },
+                None,
+            ) => None,
         };
         if self.plan.policy().skip_unreached && self.skip_unreached(cancelled.is_some()) {
             return;

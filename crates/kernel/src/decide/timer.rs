@@ -1,5 +1,13 @@
 //! Timers: what happens when one is due. A timer that was disarmed or armed anew is refused, so it
 //! does no harm that the engine may fire one twice or late.
+//!
+//! | state and command | what follows | refused with |
+//! |---|---|---|
+//! | the timer is armed and due, `FireTimer` | by its kind: `StepWoken` or a success after a wait for time, `PauseDrainTimedOut`, a failed execution, a stop | – |
+//! | the timer is armed and not due, `FireTimer` | – | `TIMER_NOT_DUE` |
+//! | the timer is not armed, `FireTimer` | – | `TIMER_STALE` |
+//! | paused, and not the drain timer, `FireTimer` | – | `RUN_PAUSED` |
+//! | Ended, `FireTimer` | – | `RUN_TERMINAL` |
 
 use std::sync::Arc;
 
@@ -68,7 +76,10 @@ impl Decider<'_> {
                     Target::Undo(_) => step.undo.as_ref().and_then(|undo| undo.timeout_ms),
                 };
                 let message = format!("took longer than {} ms", limit.unwrap_or_default());
-                let execution = self.state.target(target).map_or(0, |run| run.execution());
+                let Some(run) = self.state.target(target) else {
+                    return self.missing(at);
+                };
+                let execution = run.execution();
                 self.execution_failed(target, execution, timeout(message), None, None);
             }
             (TimerKind::Wait, Some(Target::Step(at))) => self.wait_over(at),
@@ -80,7 +91,10 @@ impl Decider<'_> {
                 self.stop(StopCause::RunTimeout, compensate);
             }
             (TimerKind::Drain, _) => {
-                let ordinal = self.state.pause().map_or(0, |pause| pause.ordinal());
+                let Some(pause) = self.state.pause() else {
+                    return self.invalid("a drain timer is armed and the run is not paused");
+                };
+                let ordinal = pause.ordinal();
                 let in_flight = self.state.tally().running();
                 self.emit(Body::PauseDrainTimedOut { ordinal, in_flight });
             }
@@ -89,18 +103,20 @@ impl Decider<'_> {
                 self.stop(StopCause::StallTimeout { stuck }, false);
             }
             (TimerKind::Wait | TimerKind::Hold, Some(Target::Undo(_)) | None)
-            | (TimerKind::Attempt, None) => {}
+            | (TimerKind::Attempt, None) => {
+                self.invalid("a timer is armed for a target that cannot have one");
+            }
         }
     }
 
     /// A wait's deadline: the time it waited for has come, or what it waited for has not.
     fn wait_over(&mut self, at: StepRef) {
         let Some(run) = self.state.run(at) else {
-            return;
+            return self.missing(at);
         };
         let execution = run.execution();
         let Some(wait) = run.wait() else {
-            return;
+            return self.invalid("a step-run has the timer of a wait and does not wait");
         };
         match wait.kind() {
             WaitKind::Timer { rerun: true } => {

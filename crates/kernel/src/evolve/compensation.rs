@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Fold;
+use super::lawful::Why;
+use super::{Fold, MISPLACED, outcome_events, run_events, step_events};
 use crate::command::{TimerId, TimerKind};
 use crate::effect::{Effect, Target};
 use crate::event::{Body, StepError, TaskKind, UndoOutcome, UndoResult};
@@ -10,7 +11,7 @@ use crate::plan::{ErrorClass, StepRef, UndoMode};
 use crate::state::{Phase, Status, StepRun, UndoStatus, Undoing};
 
 impl Fold<'_> {
-    pub(super) fn apply_compensation(&mut self, body: &Body) {
+    pub(super) fn apply_compensation(&mut self, body: &Body) -> Result<(), Why> {
         match body {
             Body::CompensationStarted {
                 undo,
@@ -22,10 +23,10 @@ impl Fold<'_> {
                     .map(|step| UndoResult::untried(*step, UndoOutcome::NotCompensable))
                     .collect();
                 for at in not_compensable {
-                    self.change(*at, |run| run.compensation = UndoStatus::NotCompensable);
+                    self.change(*at, |run| run.compensation = UndoStatus::NotCompensable)?;
                 }
                 for at in undo {
-                    self.change(*at, |run| run.compensation = UndoStatus::Due);
+                    self.change(*at, |run| run.compensation = UndoStatus::Due)?;
                 }
                 self.state.undoing = Some(Undoing {
                     todo: undo.clone(),
@@ -35,13 +36,13 @@ impl Fold<'_> {
                     halted: false,
                     interrupted: None,
                 });
-                self.dispatch_undo();
+                self.dispatch_undo()
             }
             Body::CompensationInterrupted { by, reason } => {
-                if let Some(undoing) = &mut self.state.undoing {
-                    undoing.halted = true;
-                    undoing.interrupted = Some((by.clone(), reason.clone()));
-                }
+                let undoing = self.undoing()?;
+                undoing.halted = true;
+                undoing.interrupted = Some((by.clone(), reason.clone()));
+                Ok(())
             }
             Body::UndoStarted {
                 step,
@@ -66,15 +67,14 @@ impl Fold<'_> {
                     self.state.timers.arm(due, id);
                 }
                 let now = self.at;
-                self.undo_run(|run| {
-                    run.status = Status::Running;
-                    run.execution = *execution;
-                    run.tries += 1;
-                    run.lease = Some(lease.clone());
-                    run.started_at.get_or_insert(now);
-                    run.timer = timer;
-                });
-                self.change(*step, |run| run.compensation = UndoStatus::Running);
+                let run = &mut self.undoing()?.run;
+                run.status = Status::Running;
+                run.execution = *execution;
+                run.tries += 1;
+                run.lease = Some(lease.clone());
+                run.started_at.get_or_insert(now);
+                run.timer = timer;
+                self.change(*step, |run| run.compensation = UndoStatus::Running)
             }
             Body::UndoExecutionFailed {
                 step,
@@ -82,52 +82,53 @@ impl Fold<'_> {
                 error,
                 retry_at,
             } => {
-                self.undo_ends(*step, *execution, Some(error));
-                self.undo_run(|run| {
-                    run.status = Status::Ready;
-                    run.visible_at = *retry_at;
-                });
-                self.dispatch_undo();
+                self.undo_ends(*step, *execution, Some(error))?;
+                let run = &mut self.undoing()?.run;
+                run.status = Status::Ready;
+                run.visible_at = *retry_at;
+                self.dispatch_undo()
             }
             Body::UndoCompleted { step, execution } => {
-                self.undo_ends(*step, *execution, None);
-                self.next_undo(*step, UndoOutcome::Done, UndoStatus::Done);
+                self.undo_ends(*step, *execution, None)?;
+                self.next_undo(*step, UndoOutcome::Done, UndoStatus::Done)
             }
             Body::UndoFailed {
                 step,
                 execution,
                 error,
             } => {
-                self.undo_ends(*step, *execution, Some(error));
-                if self.plan.policy().undo_mode == UndoMode::Stop
-                    && let Some(undoing) = &mut self.state.undoing
-                {
-                    undoing.halted = true;
+                self.undo_ends(*step, *execution, Some(error))?;
+                if self.plan.policy().undo_mode == UndoMode::Stop {
+                    self.undoing()?.halted = true;
                 }
-                self.next_undo(*step, UndoOutcome::Failed, UndoStatus::Failed);
+                self.next_undo(*step, UndoOutcome::Failed, UndoStatus::Failed)
             }
-            _ => {}
+            run_events!() | step_events!() | outcome_events!() => Err(MISPLACED),
         }
     }
 
-    fn undo_run(&mut self, f: impl FnOnce(&mut StepRun)) {
-        if let Some(undoing) = &mut self.state.undoing {
-            f(&mut undoing.run);
-        }
+    fn undoing(&mut self) -> Result<&mut Undoing, Why> {
+        self.state
+            .undoing
+            .as_mut()
+            .ok_or(super::lawful::NOT_UNDOING)
     }
 
     /// An execution of an undo ends: its timer and lease end with it.
-    fn undo_ends(&mut self, at: StepRef, execution: u32, error: Option<&StepError>) {
-        let Some(undoing) = &mut self.state.undoing else {
-            return;
-        };
-        let run = &mut undoing.run;
-        if let Some((due, id)) = run.timer.take() {
-            self.state.timers.disarm(due, id);
-        }
+    fn undo_ends(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        error: Option<&StepError>,
+    ) -> Result<(), Why> {
+        let run = &mut self.undoing()?.run;
+        let timer = run.timer.take();
         let had_lease = run.lease.take().is_some();
         run.execution = execution;
         run.error = error.cloned().map(Arc::new);
+        if let Some((due, id)) = timer {
+            self.state.timers.disarm(due, id);
+        }
         let unwanted =
             |error: &StepError| matches!(error.class, ErrorClass::Timeout | ErrorClass::Cancelled);
         if had_lease && error.is_some_and(unwanted) {
@@ -136,39 +137,40 @@ impl Fold<'_> {
                 execution,
             });
         }
+        Ok(())
     }
 
-    fn next_undo(&mut self, at: StepRef, outcome: UndoOutcome, mark: UndoStatus) {
-        self.change(at, |run| run.compensation = mark);
+    fn next_undo(
+        &mut self,
+        at: StepRef,
+        outcome: UndoOutcome,
+        mark: UndoStatus,
+    ) -> Result<(), Why> {
+        self.change(at, |run| run.compensation = mark)?;
         let now = self.at;
-        if let Some(undoing) = &mut self.state.undoing {
-            undoing.results.push(UndoResult {
-                step: at,
-                outcome,
-                executions: undoing.run.tries,
-                error: undoing.run.error.as_deref().cloned(),
-            });
-            undoing.next += 1;
-            undoing.run = StepRun::new(Status::Ready, now);
-        }
-        self.dispatch_undo();
+        let undoing = self.undoing()?;
+        undoing.results.push(UndoResult {
+            step: at,
+            outcome,
+            executions: undoing.run.tries,
+            error: undoing.run.error.as_deref().cloned(),
+        });
+        undoing.next += 1;
+        undoing.run = StepRun::new(Status::Ready, now);
+        self.dispatch_undo()
     }
 
-    fn dispatch_undo(&mut self) {
-        let Some(undoing) = self
-            .state
-            .undoing
-            .as_ref()
-            .filter(|undoing| !undoing.halted)
-        else {
-            return;
-        };
-        if let Some(at) = undoing.current() {
+    /// Offers the next undo to workers, unless no further undo is started or none is left.
+    fn dispatch_undo(&mut self) -> Result<(), Why> {
+        let undoing = self.undoing()?;
+        if let Some(at) = undoing.current().filter(|_| !undoing.halted) {
+            let visible_at = undoing.run.visible_at;
             self.effects.push(Effect::Dispatch {
                 target: Target::Undo(at),
-                visible_at: undoing.run.visible_at,
+                visible_at,
                 task: TaskKind::ReadyStep,
             });
         }
+        Ok(())
     }
 }

@@ -1,9 +1,11 @@
-//! `evolve`: one event changes the state. Total, and the only code that changes a `State`.
+//! `evolve`: one event changes the state. This is the only code that can change a `State`.
 //!
-//! Nothing is decided or evaluated here: what an event needs is in it. An event that names a step
-//! the state does not have changes nothing, so a hostile log cannot panic a reader.
+//! Nothing is decided or evaluated here: what an event needs is in it. An event that cannot follow the
+//! state is an [`IllegalEvent`] and changes nothing, so a hostile log cannot panic a reader and a damaged
+//! log is never taken for a whole one. [`replay`] is the one way to fold a run out of its events.
 
 mod compensation;
+mod lawful;
 mod outcome;
 mod run;
 pub mod state;
@@ -15,75 +17,91 @@ use std::sync::Arc;
 
 use crate::command::{TimerId, TimerKind};
 use crate::effect::{Effect, Target};
-use crate::event::{Body, Event, Patch, StopCause, TaskKind, WaitKind};
+use crate::event::{Body, Event, Patch, TaskKind, WaitKind};
 use crate::plan::{Plan, StepRef, WaitTimeout};
-use crate::state::{Due, State, StepRun};
+use crate::state::{Due, State, StepRun, StepState, Visit};
 use crate::time::Time;
 
+use lawful::{NO_STEP_RUN, Why};
 pub(crate) use run::open_runs;
 pub(crate) use tokens::merge_args;
 
-/// Folds one event into the state and says what must be done once it is committed.
-pub fn evolve(plan: &Plan, state: &mut State, event: &Event, effects: &mut Vec<Effect>) {
-    state.seq = event.seq;
-    state.last_at = event.at;
-    if !fits(plan, &event.body) {
-        return;
+/// An event that cannot follow the state it is folded into: the log is damaged, or a rule is broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("event {seq} ({kind}{}) cannot follow the events before it: {why}", .step.as_ref().map_or_else(String::new, |step| format!(" of {step}")))]
+pub struct IllegalEvent {
+    /// The event's sequence number.
+    pub seq: u64,
+    /// The event's type.
+    pub kind: &'static str,
+    /// The id of the step-run that the event is about.
+    pub step: Option<String>,
+    /// Why the event cannot follow.
+    pub why: &'static str,
+}
+
+impl IllegalEvent {
+    #[cold]
+    fn new(plan: &Plan, event: &Event, why: Why) -> IllegalEvent {
+        let known = |at: &StepRef| (at.step.0 as usize) < plan.len();
+        let step = event.body.step().filter(known);
+        IllegalEvent {
+            seq: event.seq,
+            kind: event.body.kind(),
+            step: step.map(|at| plan.step_id(at)),
+            why,
+        }
     }
-    Fold {
+}
+
+/// Folds one event into the state, and adds the effects that must follow once the event is committed.
+/// On `Err` the event cannot follow the state, and the state is as it was.
+pub fn evolve(
+    plan: &Plan,
+    state: &mut State,
+    event: &Event,
+    effects: &mut Vec<Effect>,
+) -> Result<(), IllegalEvent> {
+    let illegal = |why| IllegalEvent::new(plan, event, why);
+    lawful::check(plan, state, event).map_err(illegal)?;
+    let mut fold = Fold {
         plan,
         state,
         effects,
         seq: event.seq,
         at: event.at,
-    }
-    .apply(&event.body);
+    };
+    fold.apply(&event.body).map_err(illegal)?;
+    state.seq = event.seq;
+    state.last_at = event.at;
     if state.pause.is_some() && state.tally.running == 0 {
         state.timers.disarm_own(TimerKind::Drain);
     }
+    Ok(())
 }
 
-/// Whether every step that an event names is one of the plan's.
-fn fits(plan: &Plan, body: &Body) -> bool {
-    let known = |at: &StepRef| (at.step.0 as usize) < plan.len();
-    match body {
-        Body::TokensAdmitted { tokens } => tokens.iter().all(known),
-        Body::CompensationStarted {
-            undo,
-            not_compensable,
-        } => undo.iter().chain(not_compensable).all(known),
-        Body::RunStopping {
-            cause: StopCause::StepFailed { step },
-            ..
-        } => known(step),
-        _ => body.step().is_none_or(|at| known(&at)),
-    }
-}
-
-/// Folds a whole log.
-#[must_use]
-pub fn replay(plan: &Plan, run_id: &str, events: &[Event]) -> State {
-    let mut state = State::new(run_id, plan);
+/// Folds a run out of its events: from the state before the first event, or from a decoded snapshot.
+/// Events that the snapshot has already are passed over.
+pub fn replay<'e>(
+    plan: &Plan,
+    run_id: &str,
+    snapshot: Option<State>,
+    events: impl IntoIterator<Item = &'e Event>,
+) -> Result<State, IllegalEvent> {
+    let mut state = snapshot.unwrap_or_else(|| State::new(run_id, plan));
+    let known = state.seq;
     let mut effects = Vec::new();
-    for event in events {
-        evolve(plan, &mut state, event, &mut effects);
+    for event in events.into_iter().filter(|event| event.seq > known) {
+        evolve(plan, &mut state, event, &mut effects)?;
         effects.clear();
     }
-    state
+    Ok(state)
 }
 
-struct Fold<'a> {
-    plan: &'a Plan,
-    state: &'a mut State,
-    effects: &'a mut Vec<Effect>,
-    seq: u64,
-    at: Time,
-}
-
-impl Fold<'_> {
-    fn apply(&mut self, body: &Body) {
-        match body {
-            Body::RunCreated { .. }
+/// The events about the run as a whole, as a pattern.
+macro_rules! run_events {
+    () => {
+        Body::RunCreated { .. }
             | Body::RunQueued {}
             | Body::RunApproved { .. }
             | Body::RunStarted { .. }
@@ -102,26 +120,67 @@ impl Fold<'_> {
             | Body::ParamsUpdated { .. }
             | Body::OverrideInjected { .. }
             | Body::TargetUpdated { .. }
-            | Body::EventReceived { .. } => self.apply_run(body),
-            Body::StepStarted { .. }
+            | Body::EventReceived { .. }
+    };
+}
+
+/// The events of a step-run that do not end it, as a pattern.
+macro_rules! step_events {
+    () => {
+        Body::StepStarted { .. }
             | Body::StepExecutionStarted { .. }
             | Body::StepExecutionFailed { .. }
             | Body::StepWaiting { .. }
             | Body::StepApproved { .. }
             | Body::StepWoken { .. }
             | Body::StepHeld { .. }
-            | Body::StepRetried { .. } => self.apply_step(body),
-            Body::StepCompleted { .. }
+            | Body::StepRetried { .. }
+    };
+}
+
+/// The events that end a step-run or move its tokens, as a pattern.
+macro_rules! outcome_events {
+    () => {
+        Body::StepCompleted { .. }
             | Body::StepFailed { .. }
             | Body::StepSkipped { .. }
             | Body::StepRouted { .. }
-            | Body::TokensAdmitted { .. } => self.apply_outcome(body),
-            Body::CompensationStarted { .. }
+            | Body::TokensAdmitted { .. }
+    };
+}
+
+/// The events about the undoing of a run, as a pattern.
+macro_rules! undo_events {
+    () => {
+        Body::CompensationStarted { .. }
             | Body::CompensationInterrupted { .. }
             | Body::UndoStarted { .. }
             | Body::UndoExecutionFailed { .. }
             | Body::UndoCompleted { .. }
-            | Body::UndoFailed { .. } => self.apply_compensation(body),
+            | Body::UndoFailed { .. }
+    };
+}
+
+use {outcome_events, run_events, step_events, undo_events};
+
+/// The reason for an event that was given to the wrong part of the fold; `Fold::apply` does not.
+const MISPLACED: Why = "it was folded in the wrong place";
+
+struct Fold<'a> {
+    plan: &'a Plan,
+    state: &'a mut State,
+    effects: &'a mut Vec<Effect>,
+    seq: u64,
+    at: Time,
+}
+
+impl Fold<'_> {
+    fn apply(&mut self, body: &Body) -> Result<(), Why> {
+        match body {
+            run_events!() => self.apply_run(body),
+            step_events!() => self.apply_step(body),
+            outcome_events!() => self.apply_outcome(body),
+            undo_events!() => self.apply_compensation(body),
         }
     }
 
@@ -131,17 +190,16 @@ impl Fold<'_> {
         }
     }
 
-    /// Changes a step-run and keeps the tally right. Returns nothing if there is no such step-run.
-    fn change<T>(&mut self, at: StepRef, f: impl FnOnce(&mut StepRun) -> T) -> Option<T> {
+    /// Changes a step-run and keeps the tally right.
+    fn change<T>(&mut self, at: StepRef, f: impl FnOnce(&mut StepRun) -> T) -> Result<T, Why> {
         let state = &mut *self.state;
-        let visit = state
-            .steps
-            .get_mut(at.step.0 as usize)?
-            .visits
-            .get_mut((at.visit as usize).checked_sub(1)?)?;
+        let visit = visit_of(&mut state.steps, at).ok_or(NO_STEP_RUN)?;
         let run = match at.item {
             None => &mut visit.run,
-            Some(item) => visit.each.as_mut()?.active.get_mut(&item)?,
+            Some(item) => {
+                let each = visit.each.as_mut().ok_or(NO_STEP_RUN)?;
+                each.active.get_mut(&item).ok_or(NO_STEP_RUN)?
+            }
         };
         state.tally.leave(run);
         let heard = run.listens_for().map(str::to_owned);
@@ -151,13 +209,13 @@ impl Fold<'_> {
         match (was_open, !run.status.is_terminal()) {
             (true, false) => drop(state.open.remove(&at)),
             (false, true) => drop(state.open.insert(at)),
-            _ => {}
+            (true, true) | (false, false) => {}
         }
         if run.listens_for() != heard.as_deref() {
             let hears = run.listens_for().map(str::to_owned);
             self.listen(at, heard, hears);
         }
-        Some(result)
+        Ok(result)
     }
 
     fn listen(&mut self, at: StepRef, before: Option<String>, after: Option<String>) {
@@ -176,22 +234,23 @@ impl Fold<'_> {
     }
 
     /// Arms a step-run's one timer, instead of the one before.
-    fn arm(&mut self, at: StepRef, kind: TimerKind, due: Time) {
-        self.disarm(at);
+    fn arm(&mut self, at: StepRef, kind: TimerKind, due: Time) -> Result<(), Why> {
+        self.disarm(at)?;
         let id = TimerId {
             kind,
             target: Some(Target::Step(at)),
             armed: self.seq,
         };
-        if self.change(at, |run| run.timer = Some((due, id))).is_some() {
-            self.state.timers.arm(due, id);
-        }
+        self.change(at, |run| run.timer = Some((due, id)))?;
+        self.state.timers.arm(due, id);
+        Ok(())
     }
 
-    fn disarm(&mut self, at: StepRef) {
-        if let Some(Some((due, id))) = self.change(at, |run| run.timer.take()) {
+    fn disarm(&mut self, at: StepRef) -> Result<(), Why> {
+        if let Some((due, id)) = self.change(at, |run| run.timer.take())? {
             self.state.timers.disarm(due, id);
         }
+        Ok(())
     }
 
     /// A due item has been answered.
@@ -206,10 +265,10 @@ impl Fold<'_> {
         }
     }
 
-    fn dispatch(&mut self, at: StepRef) {
-        if let Some(run) = self.state.run(at) {
-            self.offer(at, run.visible_at, run.task);
-        }
+    fn dispatch(&mut self, at: StepRef) -> Result<(), Why> {
+        let run = self.state.run(at).ok_or(NO_STEP_RUN)?;
+        self.offer(at, run.visible_at, run.task);
+        Ok(())
     }
 
     /// Offers work to workers. A paused run offers nothing; its resume makes up for it.
@@ -226,6 +285,12 @@ impl Fold<'_> {
     fn params_version(&self) -> u32 {
         (self.state.params.len() as u32).saturating_sub(1)
     }
+}
+
+/// The visit that a reference names, to be changed.
+fn visit_of(steps: &mut [StepState], at: StepRef) -> Option<&mut Visit> {
+    let visits = &mut steps.get_mut(at.step.0 as usize)?.visits;
+    visits.get_mut((at.visit as usize).checked_sub(1)?)
 }
 
 /// When a worker is to be told that a wait ran out; absent for waits that no worker answers.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Fold;
+use super::lawful::{NO_STEP_RUN, Why};
+use super::{Fold, MISPLACED, run_events, step_events, undo_events, visit_of};
 use crate::command::ManualOutcome;
 use crate::effect::{Effect, Priority, Target};
 use crate::event::{Body, SkipReason, StepError};
@@ -10,7 +11,7 @@ use crate::plan::{ErrorClass, Route, SideEffect, StepRef};
 use crate::state::{Due, ItemResult, Status, StepRun, Visit};
 
 impl Fold<'_> {
-    pub(super) fn apply_outcome(&mut self, body: &Body) {
+    pub(super) fn apply_outcome(&mut self, body: &Body) -> Result<(), Why> {
         match body {
             Body::StepCompleted {
                 step,
@@ -29,7 +30,7 @@ impl Fold<'_> {
                     if by.is_some() {
                         run.remember_answer(ManualOutcome::Succeeded);
                     }
-                });
+                })?;
                 if let Some(by) = by {
                     self.state.acted.push((step.step, by.clone()));
                 }
@@ -39,10 +40,16 @@ impl Fold<'_> {
                 }
                 self.remember_mark(*step);
                 match (self.plan.step(step.step).route, routing) {
-                    _ if !self.state.phase.is_moving() => {}
+                    // A run that stops moves no tokens.
+                    _ if !self.state.phase.is_moving() => Ok(()),
                     (Route::Edges, _) => self.mark_all(step.step),
-                    (_, Some(routing)) => self.apply_routing(*step, routing, false),
-                    (_, None) => self.state.due.push(Due::Route(*step)),
+                    (Route::Exclusive | Route::Inclusive, Some(routing)) => {
+                        self.apply_routing(*step, routing, false)
+                    }
+                    (Route::Exclusive | Route::Inclusive, None) => {
+                        self.state.due.push(Due::Route(*step));
+                        Ok(())
+                    }
                 }
             }
             Body::StepFailed {
@@ -52,9 +59,7 @@ impl Fold<'_> {
                 cancelled,
                 by,
                 ..
-            } => {
-                self.failed(*step, *execution, error, *cancelled, by.as_ref());
-            }
+            } => self.failed(*step, *execution, error, *cancelled, by.as_ref()),
             Body::StepSkipped {
                 step,
                 logical,
@@ -63,28 +68,32 @@ impl Fold<'_> {
             Body::StepRouted { step, routing } => {
                 self.settle(Due::Route(*step));
                 self.settle(Due::Failure(*step));
-                let failed = self
-                    .state
-                    .run(*step)
-                    .is_some_and(|run| run.status == Status::Failed);
+                let run = self.state.run(*step).ok_or(NO_STEP_RUN)?;
+                let failed = run.status == Status::Failed;
                 if failed && !routing.taken.is_empty() {
-                    self.change(*step, |run| run.routed = true);
+                    self.change(*step, |run| run.routed = true)?;
                 }
-                self.apply_routing(*step, routing, failed);
+                self.apply_routing(*step, routing, failed)
             }
             Body::TokensAdmitted { tokens } => {
                 for token in tokens {
                     self.state.denied.remove(*token);
-                    self.enter(*token);
+                    self.enter(*token)?;
                 }
+                Ok(())
             }
-            _ => {}
+            run_events!() | step_events!() | undo_events!() => Err(MISPLACED),
         }
     }
 
     /// A step-run ends: its timer, lease and wait end with it.
-    fn end(&mut self, at: StepRef, status: Status, set: impl FnOnce(&mut StepRun)) {
-        self.disarm(at);
+    fn end(
+        &mut self,
+        at: StepRef,
+        status: Status,
+        set: impl FnOnce(&mut StepRun),
+    ) -> Result<(), Why> {
+        self.disarm(at)?;
         self.settle(Due::Enter(at));
         let now = self.at;
         self.change(at, |run| {
@@ -93,7 +102,7 @@ impl Fold<'_> {
             run.lease = None;
             set(run);
             run.wait = None;
-        });
+        })
     }
 
     fn failed(
@@ -103,8 +112,9 @@ impl Fold<'_> {
         error: &StepError,
         cancelled: bool,
         by: Option<&String>,
-    ) {
-        let had_lease = self.state.run(at).is_some_and(|run| run.lease.is_some());
+    ) -> Result<(), Why> {
+        let run = self.state.run(at).ok_or(NO_STEP_RUN)?;
+        let had_lease = run.lease.is_some();
         let unwanted = cancelled || error.class == ErrorClass::Timeout;
         if had_lease && unwanted {
             self.effects.push(Effect::CancelWork {
@@ -135,16 +145,18 @@ impl Fold<'_> {
             if by.is_some() {
                 run.remember_answer(outcome);
             }
-        });
+        })?;
         if let Some(by) = by {
             self.state.acted.push((at.step, by.clone()));
         }
         match at.item {
             Some(item) => self.close_item(at, item),
             None if !cancelled && self.state.phase.is_moving() => {
-                self.state.due.push(Due::Failure(at))
+                self.state.due.push(Due::Failure(at));
+                Ok(())
             }
-            None => {}
+            // A step that was stopped, or fails while the run stops, leads to nothing more.
+            None => Ok(()),
         }
     }
 
@@ -163,7 +175,7 @@ impl Fold<'_> {
         }
     }
 
-    fn skipped(&mut self, at: StepRef, logical: u32, reason: SkipReason) {
+    fn skipped(&mut self, at: StepRef, logical: u32, reason: SkipReason) -> Result<(), Why> {
         let satisfies = matches!(reason, SkipReason::OnFailure | SkipReason::Operator);
         let status = if reason == SkipReason::Cancelled {
             Status::Cancelled
@@ -173,34 +185,37 @@ impl Fold<'_> {
         self.settle(Due::Failure(at));
         self.state.denied.remove(at);
         if self.state.run(at).is_none() && at.item.is_none() {
-            self.skip_unreached(at);
+            self.skip_unreached(at)?;
         }
         self.end(at, status, |run| {
             run.logical = logical;
             run.skip = Some(reason);
-        });
+        })?;
         if let Some(item) = at.item {
             return self.close_item(at, item);
         }
         if !satisfies || !self.state.phase.is_moving() {
-            return;
+            // Its dependents do not go on.
+            return Ok(());
         }
         self.revive();
         match self.plan.step(at.step).route {
             Route::Edges => self.mark_all(at.step),
-            Route::Exclusive | Route::Inclusive => self.state.due.push(Due::Route(at)),
+            Route::Exclusive | Route::Inclusive => {
+                self.state.due.push(Due::Route(at));
+                Ok(())
+            }
         }
     }
 
     /// A step that no token had reached: it gets a visit to be skipped in, and later tokens are absorbed.
-    fn skip_unreached(&mut self, at: StepRef) {
+    fn skip_unreached(&mut self, at: StepRef) -> Result<(), Why> {
         let plan = self.plan;
         let incoming = plan.incoming(at.step);
-        let Some(step) = self.state.steps.get_mut(at.step.0 as usize) else {
-            return;
-        };
+        let step = self.state.steps.get_mut(at.step.0 as usize);
+        let step = step.ok_or(NO_STEP_RUN)?;
         if step.visits.len() + 1 != at.visit as usize {
-            return;
+            return Err(NO_STEP_RUN);
         }
         step.absorbed = true;
         if step.missing > 0 && step.missing < incoming.len() as u32 {
@@ -218,36 +233,34 @@ impl Fold<'_> {
             args: None,
             each: None,
         });
+        Ok(())
     }
 
     /// An item of a loop has ended: it leaves the window and the next one is opened.
-    fn close_item(&mut self, at: StepRef, item: u32) {
-        let visit = self
-            .state
-            .steps
-            .get_mut(at.step.0 as usize)
-            .and_then(|step| step.visits.get_mut((at.visit as usize).wrapping_sub(1)));
-        let Some(each) = visit.and_then(|visit| visit.each.as_mut()) else {
-            return;
-        };
-        let Some(run) = each.active.remove(&item) else {
-            return;
-        };
+    fn close_item(&mut self, at: StepRef, item: u32) -> Result<(), Why> {
+        let visit = visit_of(&mut self.state.steps, at).ok_or(NO_STEP_RUN)?;
+        let each = visit.each.as_mut().ok_or(NO_STEP_RUN)?;
+        let run = each.active.remove(&item).ok_or(NO_STEP_RUN)?;
         each.highest = each.highest.max(run.execution);
         let result = match run.status {
             Status::Succeeded => ItemResult::Succeeded(run.output),
             Status::Skipped => ItemResult::Skipped,
             Status::Cancelled => ItemResult::Cancelled,
-            _ => {
+            Status::Failed => {
                 each.failed += 1;
-                let unknown = || Arc::new(StepError::new(ErrorClass::Unknown, "UNKNOWN", "failed"));
-                ItemResult::Failed(run.error.unwrap_or_else(unknown))
+                ItemResult::Failed(run.error.ok_or("the item failed without an error")?)
             }
+            Status::Arrived
+            | Status::Denied
+            | Status::Ready
+            | Status::Running
+            | Status::Waiting
+            | Status::Looping
+            | Status::Held => return Err("the item has not ended"),
         };
-        if let Some(slot) = each.results.get_mut(item as usize) {
-            *slot = Some(result);
-        }
-        self.advance_loop(at.visit_ref());
+        let slot = each.results.get_mut(item as usize).ok_or(NO_STEP_RUN)?;
+        *slot = Some(result);
+        self.advance_loop(at.visit_ref())
     }
 
     /// Remembers, in completion order, what left a mark on the world.

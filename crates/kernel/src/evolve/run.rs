@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Fold, claimable_deadline};
+use super::lawful::{NO_STEP_RUN, Why};
+use super::{Fold, MISPLACED, claimable_deadline, outcome_events, step_events, undo_events};
 use crate::command::TimerKind;
 use crate::effect::{Effect, Priority, RunOutcome, Target};
 use crate::event::{AdmissionVerdict, Body, StopCause, SuccessKind, TaskKind};
@@ -13,7 +14,7 @@ use crate::state::{Due, KeptEvent, Pause, Phase, State, Status, StopState};
 const SIGNAL_TIMES: usize = 64;
 
 impl Fold<'_> {
-    pub(super) fn apply_run(&mut self, body: &Body) {
+    pub(super) fn apply_run(&mut self, body: &Body) -> Result<(), Why> {
         match body {
             Body::RunCreated {
                 params,
@@ -48,7 +49,7 @@ impl Fold<'_> {
                         .timers
                         .arm_own(TimerKind::Run, *deadline, self.seq);
                 }
-                self.place_entry(*entry);
+                self.place_entry(*entry)?;
             }
             Body::RunPaused {
                 ordinal,
@@ -70,12 +71,11 @@ impl Fold<'_> {
                 self.state.pause = None;
                 self.state.timers.disarm_own(TimerKind::Drain);
                 self.effects.push(Effect::ResumeChildren);
-                self.offer_everything();
+                self.offer_everything()?;
             }
             Body::PauseDrainTimedOut { in_flight, .. } => {
-                if let Some(pause) = &mut self.state.pause {
-                    pause.drain_timed_out = true;
-                }
+                let pause = self.state.pause.as_mut();
+                pause.ok_or("this pause is not in force")?.drain_timed_out = true;
                 self.state.timers.disarm_own(TimerKind::Drain);
                 self.alert(
                     "PAUSE_DRAIN_TIMEOUT",
@@ -96,10 +96,10 @@ impl Fold<'_> {
                 let last = self.plan.policy().final_step;
                 let skipped = |no: &StepNo| self.state.steps[no.0 as usize].absorbed;
                 if let Some(step) = last.filter(|no| !skipped(no)) {
-                    self.visit(step, Some(summary.clone()), *entry);
+                    self.visit(step, Some(summary.clone()), *entry)?;
                 }
             }
-            Body::RunStopping { cause, compensate } => self.stopping(cause, *compensate),
+            Body::RunStopping { cause, compensate } => self.stopping(cause, *compensate)?,
             Body::RunCompleted { success } => self.ended(match success {
                 SuccessKind::Full => RunOutcome::Succeeded,
                 SuccessKind::Partial => RunOutcome::Partial,
@@ -159,26 +159,27 @@ impl Fold<'_> {
                     payload: Arc::clone(payload),
                 });
             }
-            _ => {}
+            step_events!() | outcome_events!() | undo_events!() => return Err(MISPLACED),
         }
+        Ok(())
     }
 
-    /// What a pause held back from the workers.
-    fn offer_everything(&mut self) {
+    /// Offers to workers what a pause held back.
+    fn offer_everything(&mut self) -> Result<(), Why> {
         let offered = |status| matches!(status, Status::Ready | Status::Waiting);
         for at in open_runs(self.state, offered) {
-            let Some(run) = self.state.run(at) else {
-                continue;
-            };
+            let run = self.state.run(at).ok_or(NO_STEP_RUN)?;
             match claimable_deadline(self.plan, run) {
                 Some(deadline) => self.offer(at, deadline, TaskKind::WaitingTimeout),
-                None if run.status == Status::Ready => self.dispatch(at),
+                None if run.status == Status::Ready => self.dispatch(at)?,
+                // It waits for something that no worker answers.
                 None => {}
             }
         }
+        Ok(())
     }
 
-    fn place_entry(&mut self, verdict: AdmissionVerdict) {
+    fn place_entry(&mut self, verdict: AdmissionVerdict) -> Result<(), Why> {
         let plan = self.plan;
         match plan.policy().entry {
             EntryPoint::Step(step) => self.visit(step, None, verdict),
@@ -188,22 +189,23 @@ impl Fold<'_> {
                     .filter(|no| plan.incoming(*no).is_empty())
                     .collect();
                 roots.retain(|no| plan.policy().final_step != Some(*no));
-                for root in roots {
-                    self.visit(root, None, AdmissionVerdict::Allowed);
-                }
+                roots
+                    .into_iter()
+                    .try_for_each(|root| self.visit(root, None, AdmissionVerdict::Allowed))
             }
         }
     }
 
     /// Nothing fires any more. Work in flight is asked to stop, children are cancelled; the events that
     /// end each open step follow.
-    fn stopping(&mut self, cause: &StopCause, compensate: bool) {
+    fn stopping(&mut self, cause: &StopCause, compensate: bool) -> Result<(), Why> {
         self.state.stop = Some(StopState {
             cause: cause.clone(),
             compensate,
         });
         if self.state.phase == Phase::Stopping {
-            return;
+            // Only the cause or the mode has changed.
+            return Ok(());
         }
         self.state.phase = Phase::Stopping;
         self.state.pause = None;
@@ -222,9 +224,7 @@ impl Fold<'_> {
         for at in open_runs(self.state, |status| {
             matches!(status, Status::Running | Status::Waiting | Status::Held)
         }) {
-            let Some(run) = self.state.run(at) else {
-                continue;
-            };
+            let run = self.state.run(at).ok_or(NO_STEP_RUN)?;
             if let Some(request_key) = run.child().map(str::to_owned) {
                 self.effects.push(Effect::CancelChild {
                     step: at,
@@ -241,8 +241,9 @@ impl Fold<'_> {
                 if run.status == Status::Held {
                     run.status = Status::Failed;
                 }
-            });
+            })?;
         }
+        Ok(())
     }
 
     fn ended(&mut self, outcome: RunOutcome) {

@@ -1,16 +1,19 @@
 //! Step events that do not end a step: claims, retries, waits, wake-ups.
 
-use super::Fold;
-use super::at_path;
+use super::lawful::{NO_STEP_RUN, Why};
+use super::{Fold, MISPLACED, at_path, outcome_events, run_events, undo_events, visit_of};
 use crate::command::{ManualOutcome, TimerKind};
 use crate::effect::{Effect, Target};
 use crate::event::{Body, Lease, LoopItems, LoopStart, StepError, TaskKind, WaitKind};
 use crate::plan::{ErrorClass, StepRef, WaitTimeout};
-use crate::state::{Due, LoopState, Status, WaitState};
+use crate::state::{Due, LoopState, Status, StepRun, WaitState};
 use crate::time::Time;
 
+/// The reason for an event that ends a wait of a step-run that does not wait.
+const NOT_WAITING: Why = "the step-run does not wait";
+
 impl Fold<'_> {
-    pub(super) fn apply_step(&mut self, body: &Body) {
+    pub(super) fn apply_step(&mut self, body: &Body) -> Result<(), Why> {
         match body {
             Body::StepStarted {
                 step,
@@ -19,7 +22,7 @@ impl Fold<'_> {
                 lease,
                 each,
             } => {
-                self.started(*step, *logical, *execution, lease.as_ref(), each.as_ref());
+                self.started(*step, *logical, *execution, lease.as_ref(), each.as_ref())?;
             }
             Body::StepExecutionStarted {
                 step,
@@ -28,7 +31,7 @@ impl Fold<'_> {
                 task,
                 ..
             } => {
-                self.executing(*step, *execution, lease, *task);
+                self.executing(*step, *execution, lease, *task)?;
             }
             Body::StepExecutionFailed {
                 step,
@@ -37,7 +40,7 @@ impl Fold<'_> {
                 retry_at,
                 ..
             } => {
-                self.execution_failed(*step, *execution, error, *retry_at);
+                self.execution_failed(*step, *execution, error, *retry_at)?;
             }
             Body::StepWaiting {
                 step,
@@ -49,19 +52,20 @@ impl Fold<'_> {
                 memo,
                 ..
             } => {
-                self.waiting(*step, *execution, wait, *deadline, token_hash.clone());
+                self.waiting(*step, *execution, wait, *deadline, token_hash.clone())?;
                 let memo = memo.clone();
-                self.change(*step, |run| run.memo = memo);
+                self.change(*step, |run| run.memo = memo)?;
                 self.effects
                     .extend(outbound.iter().cloned().map(Effect::Publish));
             }
             Body::StepApproved { step, by, .. } => {
                 self.state.acted.push((step.step, by.clone()));
-                self.change(*step, |run| {
-                    if let Some(wait) = &mut run.wait {
-                        wait.approvals.push(by.clone());
-                    }
-                });
+                let approve = |run: &mut StepRun| {
+                    let wait = run.wait.as_mut().ok_or(NOT_WAITING)?;
+                    wait.approvals.push(by.clone());
+                    Ok::<(), Why>(())
+                };
+                self.change(*step, approve)??;
             }
             Body::StepWoken {
                 step,
@@ -78,17 +82,17 @@ impl Fold<'_> {
                     self.state.acted.push((step.step, by.clone()));
                 }
                 let payload = payload.clone();
-                self.woken(*step, |run| run.payload = payload);
+                self.woken(*step, |run| run.payload = payload)?;
             }
             Body::StepHeld { step, until } => {
                 self.settle(Due::Failure(*step));
-                self.change(*step, |run| run.status = Status::Held);
-                self.arm(*step, TimerKind::Hold, *until);
+                self.change(*step, |run| run.status = Status::Held)?;
+                self.arm(*step, TimerKind::Hold, *until)?;
             }
             Body::StepRetried { step, logical } => {
                 self.settle(Due::Failure(*step));
                 self.settle(Due::Route(*step));
-                self.disarm(*step);
+                self.disarm(*step)?;
                 let params = self.params_version();
                 self.change(*step, |run| {
                     run.logical = *logical;
@@ -99,25 +103,17 @@ impl Fold<'_> {
                     run.payload = None;
                     run.memo = None;
                     run.params = params;
-                });
+                })?;
                 self.state.failures.retain(|failure| failure.step != *step);
-                if let Some(visit) = self.visit_mut(*step)
-                    && let Some(each) = visit.each.take()
-                {
+                let visit = visit_of(&mut self.state.steps, *step).ok_or(NO_STEP_RUN)?;
+                if let Some(each) = visit.each.take() {
                     visit.run.execution = visit.run.execution.max(each.highest);
                 }
-                self.enter(*step);
+                self.enter(*step)?;
             }
-            _ => {}
+            run_events!() | outcome_events!() | undo_events!() => return Err(MISPLACED),
         }
-    }
-
-    fn visit_mut(&mut self, at: StepRef) -> Option<&mut crate::state::Visit> {
-        self.state
-            .steps
-            .get_mut(at.step.0 as usize)?
-            .visits
-            .get_mut((at.visit as usize).checked_sub(1)?)
+        Ok(())
     }
 
     fn started(
@@ -127,7 +123,9 @@ impl Fold<'_> {
         execution: u32,
         lease: Option<&Lease>,
         each: Option<&LoopStart>,
-    ) {
+    ) -> Result<(), Why> {
+        // Before anything changes: the items may not be where the event says.
+        let begun = each.map(|each| self.begun(each)).transpose()?;
         let now = self.at;
         let params = self.params_version();
         let overrides = self.state.overrides.get(&at.step).cloned();
@@ -144,39 +142,56 @@ impl Fold<'_> {
                 (None, Some(_)) => Status::Looping,
                 (None, None) => Status::Arrived,
             };
-        });
+        })?;
         if lease.is_some() {
-            self.arm_attempt(at);
+            self.arm_attempt(at)?;
         }
-        if let Some(each) = each {
+        if let Some(begun) = begun {
             self.settle(Due::Enter(at));
-            let window = each.window.max(1);
-            let begun = match &each.items {
-                LoopItems::Inline(items) => LoopState::new(items.clone(), window),
-                LoopItems::Reference(list) => {
-                    LoopState::by_reference(list.clone(), each.count as usize, window)
-                }
-                LoopItems::Path(path) => {
-                    let value = at_path(self.plan, self.state, path);
-                    let list = value.as_deref().and_then(|value| value.as_array().cloned());
-                    LoopState::new(std::sync::Arc::new(list.unwrap_or_default()), window)
-                }
-            };
-            if let Some(visit) = self.visit_mut(at) {
-                visit.each = Some(Box::new(begun));
+            let visit = visit_of(&mut self.state.steps, at).ok_or(NO_STEP_RUN)?;
+            visit.each = Some(Box::new(begun));
+            self.advance_loop(at)?;
+        }
+        Ok(())
+    }
+
+    /// The loop that an event starts.
+    fn begun(&self, each: &LoopStart) -> Result<LoopState, Why> {
+        let window = each.window.max(1);
+        let begun = match &each.items {
+            LoopItems::Inline(items) => LoopState::new(items.clone(), window),
+            LoopItems::Reference(list) => {
+                LoopState::by_reference(list.clone(), each.count as usize, window)
             }
-            self.advance_loop(at);
+            LoopItems::Path(path) => {
+                let value = at_path(self.plan, self.state, path);
+                let list = value.as_deref().and_then(|value| value.as_array().cloned());
+                let list = list.ok_or("there is no list at the path of the loop's items")?;
+                LoopState::new(std::sync::Arc::new(list), window)
+            }
+        };
+        if begun.count() == each.count {
+            Ok(begun)
+        } else {
+            Err("the loop has another number of items")
         }
     }
 
-    fn arm_attempt(&mut self, at: StepRef) {
-        if let Some(timeout) = self.plan.step(at.step).timeout_ms {
-            self.arm(at, TimerKind::Attempt, self.at.plus(timeout));
+    fn arm_attempt(&mut self, at: StepRef) -> Result<(), Why> {
+        match self.plan.step(at.step).timeout_ms {
+            Some(timeout) => self.arm(at, TimerKind::Attempt, self.at.plus(timeout)),
+            None => Ok(()),
         }
     }
 
-    fn executing(&mut self, at: StepRef, execution: u32, lease: &Lease, task: TaskKind) {
-        self.disarm(at);
+    fn executing(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        lease: &Lease,
+        task: TaskKind,
+    ) -> Result<(), Why> {
+        self.disarm(at)?;
         self.change(at, |run| {
             run.execution = execution;
             // A claim that answers a wait is not a new try of the work.
@@ -189,12 +204,18 @@ impl Fold<'_> {
             run.wait = None;
             run.lease = Some(lease.clone());
             run.status = Status::Running;
-        });
-        self.arm_attempt(at);
+        })?;
+        self.arm_attempt(at)
     }
 
-    fn execution_failed(&mut self, at: StepRef, execution: u32, error: &StepError, retry_at: Time) {
-        self.disarm(at);
+    fn execution_failed(
+        &mut self,
+        at: StepRef,
+        execution: u32,
+        error: &StepError,
+        retry_at: Time,
+    ) -> Result<(), Why> {
+        self.disarm(at)?;
         let lost = error.class == ErrorClass::LeaseLost;
         let had_lease = self.change(at, |run| {
             run.status = Status::Ready;
@@ -207,14 +228,14 @@ impl Fold<'_> {
                 run.memo = None;
             }
             run.lease.take().is_some()
-        });
-        if had_lease == Some(true) && error.class == ErrorClass::Timeout {
+        })?;
+        if had_lease && error.class == ErrorClass::Timeout {
             self.effects.push(Effect::CancelWork {
                 target: Target::Step(at),
                 execution,
             });
         }
-        self.dispatch(at);
+        self.dispatch(at)
     }
 
     fn waiting(
@@ -224,8 +245,8 @@ impl Fold<'_> {
         wait: &WaitKind,
         deadline: Option<Time>,
         token_hash: Option<String>,
-    ) {
-        self.disarm(at);
+    ) -> Result<(), Why> {
+        self.disarm(at)?;
         self.settle(Due::Enter(at));
         let needs_token = token_hash.is_some();
         self.change(at, |run| {
@@ -241,7 +262,7 @@ impl Fold<'_> {
                 token_hash,
                 approvals: Vec::new(),
             }));
-        });
+        })?;
         let handlers = matches!(wait, WaitKind::Event { rerun: true, .. });
         if let Some(deadline) = deadline {
             match self.plan.policy().wait_timeout {
@@ -249,7 +270,9 @@ impl Fold<'_> {
                     self.offer(at, deadline, TaskKind::WaitingTimeout)
                 }
                 WaitTimeout::Ignore if handlers => {}
-                _ => self.arm(at, TimerKind::Wait, deadline),
+                WaitTimeout::Claim | WaitTimeout::Ignore | WaitTimeout::Fail => {
+                    self.arm(at, TimerKind::Wait, deadline)?;
+                }
             }
         }
         if needs_token {
@@ -268,29 +291,29 @@ impl Fold<'_> {
                 input: input.clone(),
             });
         }
+        Ok(())
     }
 
     /// The wait is over: the step is entered again, or may be claimed again.
-    fn woken(&mut self, at: StepRef, set: impl FnOnce(&mut crate::state::StepRun)) {
-        self.disarm(at);
+    fn woken(&mut self, at: StepRef, set: impl FnOnce(&mut StepRun)) -> Result<(), Why> {
+        self.disarm(at)?;
         let now = self.at;
         let kind = self.change(at, |run| {
             set(run);
             run.remember_answer(ManualOutcome::Succeeded);
             run.wait.take().map(|wait| wait.kind)
-        });
-        match kind.flatten() {
-            Some(kind) if kind.reruns() => {
+        })?;
+        match kind.ok_or(NOT_WAITING)?.reruns() {
+            true => {
                 self.change(at, |run| {
                     run.status = Status::Ready;
                     run.woken = true;
                     run.visible_at = now;
-                });
+                })?;
                 self.revive();
-                self.dispatch(at);
+                self.dispatch(at)
             }
-            Some(_) => self.enter(at),
-            None => {}
+            false => self.enter(at),
         }
     }
 }

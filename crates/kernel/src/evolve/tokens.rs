@@ -4,22 +4,27 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::Fold;
+use super::lawful::{NO_STEP_RUN, Why};
+use super::{Fold, visit_of};
 use crate::event::{AdmissionVerdict, Routing};
 use crate::plan::{EdgeNo, Join, OnLoopFailure, StepNo, StepRef, Work};
 use crate::state::{Due, Status, StepRun, UnhandledFailure, Visit};
 
 impl Fold<'_> {
     /// A token on every outgoing edge.
-    pub(super) fn mark_all(&mut self, from: StepNo) {
+    pub(super) fn mark_all(&mut self, from: StepNo) -> Result<(), Why> {
         let plan = self.plan;
-        for edge in plan.outgoing(from) {
-            self.arrive(*edge, None, AdmissionVerdict::Allowed);
-        }
+        let mut edges = plan.outgoing(from).iter();
+        edges.try_for_each(|edge| self.arrive(*edge, None, AdmissionVerdict::Allowed))
     }
 
     /// Tokens where the routing says.
-    pub(super) fn apply_routing(&mut self, at: StepRef, routing: &Routing, failed: bool) {
+    pub(super) fn apply_routing(
+        &mut self,
+        at: StepRef,
+        routing: &Routing,
+        failed: bool,
+    ) -> Result<(), Why> {
         self.patch_ctx(&routing.set);
         if let Some(error) = &routing.error {
             self.state.failures.push(UnhandledFailure {
@@ -27,29 +32,25 @@ impl Fold<'_> {
                 error: error.clone(),
             });
         } else if failed && !routing.handled {
-            let error = self.state.run(at).and_then(|run| run.error.clone());
-            if let Some(error) = error {
-                self.state.failures.push(UnhandledFailure {
-                    step: at,
-                    error: error.as_ref().clone(),
-                });
-            }
+            let run = self.state.run(at).ok_or(NO_STEP_RUN)?;
+            let error = run.error.as_deref().cloned();
+            self.state.failures.push(UnhandledFailure {
+                step: at,
+                error: error.ok_or("the step-run failed without an error")?,
+            });
         }
-        for taken in &routing.taken {
-            self.arrive(taken.edge, taken.args.clone(), taken.verdict);
-        }
+        let mut taken = routing.taken.iter();
+        taken.try_for_each(|it| self.arrive(it.edge, it.args.clone(), it.verdict))
     }
 
-    fn arrive(&mut self, edge: EdgeNo, args: Option<Arc<Json>>, verdict: AdmissionVerdict) {
-        let Some(target) = self
-            .plan
-            .net()
-            .edges
-            .get(edge.0 as usize)
-            .map(|edge| edge.to)
-        else {
-            return;
-        };
+    fn arrive(
+        &mut self,
+        edge: EdgeNo,
+        args: Option<Arc<Json>>,
+        verdict: AdmissionVerdict,
+    ) -> Result<(), Why> {
+        let found = self.plan.net().edges.get(edge.0 as usize);
+        let target = found.ok_or("the plan has no such edge")?.to;
         match self.plan.step(target).join {
             Join::Each => self.visit(target, args, verdict),
             Join::All => self.mark(edge, target, args, verdict),
@@ -64,11 +65,12 @@ impl Fold<'_> {
         target: StepNo,
         args: Option<Arc<Json>>,
         verdict: AdmissionVerdict,
-    ) {
+    ) -> Result<(), Why> {
         let plan = self.plan;
         let step = &mut self.state.steps[target.0 as usize];
         if step.absorbed {
-            return;
+            // An operator skipped the step ahead: its tokens are absorbed.
+            return Ok(());
         }
         if let Some(args) = args {
             step.joined_args = Some(merge_args(step.joined_args.take(), args));
@@ -77,14 +79,16 @@ impl Fold<'_> {
         let count = &mut self.state.marks[edge.0 as usize];
         *count += 1;
         if *count > 1 {
-            return;
+            // The edge had a token already: this one waits for the next round.
+            return Ok(());
         }
         if step.missing == incoming.len() as u32 {
             self.state.tally.starved += 1;
         }
         step.missing = step.missing.saturating_sub(1);
         if step.missing > 0 {
-            return;
+            // The join waits for its other tokens.
+            return Ok(());
         }
         // Fire: take one token from every edge; what is left over waits for the next round.
         let mut missing = 0;
@@ -98,7 +102,7 @@ impl Fold<'_> {
         if missing == incoming.len() as u32 {
             self.state.tally.starved = self.state.tally.starved.saturating_sub(1);
         }
-        self.visit(target, args, verdict);
+        self.visit(target, args, verdict)
     }
 
     /// A token has reached a step.
@@ -107,7 +111,7 @@ impl Fold<'_> {
         step: StepNo,
         args: Option<Arc<Json>>,
         verdict: AdmissionVerdict,
-    ) {
+    ) -> Result<(), Why> {
         let status = match verdict {
             AdmissionVerdict::Allowed => Status::Arrived,
             AdmissionVerdict::Denied => Status::Denied,
@@ -140,16 +144,20 @@ impl Fold<'_> {
         }
         match verdict {
             AdmissionVerdict::Allowed => self.enter(at),
-            AdmissionVerdict::Denied => self.state.denied.push(at),
-            AdmissionVerdict::Discarded => {}
+            AdmissionVerdict::Denied => {
+                self.state.denied.push(at);
+                Ok(())
+            }
+            AdmissionVerdict::Discarded => Ok(()),
         }
     }
 
     /// A token that may enter: either a worker can claim it or the engine itself must act.
-    pub(super) fn enter(&mut self, at: StepRef) {
+    pub(super) fn enter(&mut self, at: StepRef) -> Result<(), Why> {
         self.revive();
         let step = self.plan.step(at.step);
-        let gated = step.gate.is_some() && self.state.run(at).is_some_and(|run| !run.is_answered());
+        let run = self.state.run(at).ok_or(NO_STEP_RUN)?;
+        let gated = step.gate.is_some() && !run.is_answered();
         let engine_acts = match at.item {
             None => gated || step.each.is_some() || !is_claimable(&step.work),
             Some(_) => !is_claimable(&step.work),
@@ -162,16 +170,17 @@ impl Fold<'_> {
                 Status::Ready
             };
             run.visible_at = now;
-        });
+        })?;
         if engine_acts {
             self.state.due.push(Due::Enter(at));
+            Ok(())
         } else {
-            self.dispatch(at);
+            self.dispatch(at)
         }
     }
 
     /// Opens items of a loop while its window allows, or says that the loop is over.
-    pub(super) fn advance_loop(&mut self, at: StepRef) {
+    pub(super) fn advance_loop(&mut self, at: StepRef) -> Result<(), Why> {
         let stop_on_failure = self
             .plan
             .step(at.step)
@@ -180,28 +189,21 @@ impl Fold<'_> {
             .is_some_and(|each| each.on_failure == OnLoopFailure::Fail);
         let moving = self.state.phase.is_moving();
         // A loop that was ended from outside opens nothing and is not told that it is over.
-        let looping = self
-            .state
-            .run(at)
-            .filter(|run| run.status == Status::Looping);
-        let Some((logical, execution)) = looping.map(|run| (run.logical, run.execution)) else {
-            return;
-        };
+        let run = self.state.run(at).ok_or(NO_STEP_RUN)?;
+        if run.status != Status::Looping {
+            return Ok(());
+        }
+        let (logical, execution) = (run.logical, run.execution);
         loop {
-            let Some(each) = self.state.steps[at.step.0 as usize]
-                .visits
-                .get_mut((at.visit as usize).wrapping_sub(1))
-                .and_then(|visit| visit.each.as_mut())
-            else {
-                return;
-            };
+            let visit = visit_of(&mut self.state.steps, at).ok_or(NO_STEP_RUN)?;
+            let each = visit.each.as_mut().ok_or("the step-run has no loop")?;
             let draining = !moving || (stop_on_failure && each.failed > 0);
             if each.is_over(draining) {
                 self.state.due.push(Due::Enter(at));
-                return;
+                return Ok(());
             }
             if !each.can_open(draining) {
-                return;
+                return Ok(());
             }
             let item = each.next;
             each.next += 1;
@@ -212,7 +214,7 @@ impl Fold<'_> {
             self.state.tally.enter(&run);
             each.active.insert(item, run);
             self.state.open.insert(at.with_item(item));
-            self.enter(at.with_item(item));
+            self.enter(at.with_item(item))?;
         }
     }
 }

@@ -443,7 +443,7 @@ proptest! {
         let sim = play(&moves);
         let all = records(&sim.plan, sim.events());
         let cut = cut.index(all.len());
-        let state = replay(&sim.plan, RUN_ID, &sim.events()[..cut]);
+        let state = replay(&sim.plan, RUN_ID, None, &sim.events()[..cut]).unwrap();
         let head = all[..cut].last().map_or(stepwell_kernel::chain::GENESIS, |it| &it.hash);
         let mut recorder = Recorder::resume(&sim.plan, &state, head);
         let rest = recorder.record_all(&sim.plan, &sim.events()[cut..]).unwrap();

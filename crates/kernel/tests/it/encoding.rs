@@ -34,7 +34,7 @@ fn states_of_today() -> String {
         let run_id = records[0].contract["runId"].as_str().unwrap();
         let mut state = State::new(run_id, &plan);
         for (index, event) in events.iter().enumerate() {
-            evolve(&plan, &mut state, event, &mut Vec::new());
+            evolve(&plan, &mut state, event, &mut Vec::new()).unwrap();
             if index == events.len() / 2 || index + 2 == events.len() {
                 let history = folder.file_name().unwrap().to_str().unwrap();
                 let state = String::from_utf8(state.encode()).unwrap();

@@ -95,7 +95,7 @@ fn recorded_histories_replay_to_the_same_end() {
             .as_str()
             .expect("a run id")
             .to_owned();
-        let state = replay(&plan, &run_id, &events);
+        let state = replay(&plan, &run_id, None, &events).unwrap();
         expect_test::expect_file![folder.join("end.txt")].assert_eq(&tree(&plan, &state));
     }
 }

@@ -6,6 +6,7 @@ mod support;
 mod chain;
 mod conformance;
 mod contract;
+mod decide_tables;
 mod driver;
 mod encoding;
 mod expr;

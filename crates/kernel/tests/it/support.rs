@@ -239,7 +239,7 @@ impl Sim {
 
     #[track_caller]
     fn check(&self, command: &Command) {
-        let folded = replay(&self.plan, self.state.run_id(), &self.events);
+        let folded = replay(&self.plan, self.state.run_id(), None, &self.events).unwrap();
         assert_eq!(
             folded, self.state,
             "the log does not fold to the state after {command:?}"
@@ -591,7 +591,7 @@ impl Sim {
 
     /// What a crash leaves: the log. Goes on with the state that it folds to.
     pub(crate) fn crash(&mut self) {
-        self.state = replay(&self.plan, self.state.run_id(), &self.events);
+        self.state = replay(&self.plan, self.state.run_id(), None, &self.events).unwrap();
         self.effects.clear();
     }
 

@@ -170,7 +170,7 @@ impl Follower {
                 break;
             };
             sink.before(run, &event)?;
-            run.logged.fold(&event);
+            run.logged.fold(&event)?;
             sink.after(run, &event)?;
             if let Some((child, step)) = child_id(&event).zip(event.body.step()) {
                 let prefix = format!("{}{}/", run.prefix, run.plan.step_id(step));

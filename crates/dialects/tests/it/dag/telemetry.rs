@@ -23,7 +23,7 @@ fn log(bodies: Vec<Body>) -> Vec<Event> {
 }
 
 fn check(plan: &Plan, bodies: Vec<Body>, expected: Expect) {
-    let emitted = telemetry(plan, "run_1", &log(bodies));
+    let emitted = telemetry(plan, "run_1", &log(bodies)).expect("a log");
     assert!(emitted.iter().all(|it| it.correlation_id == "run_1"));
     let lines: Vec<String> = emitted
         .iter()

@@ -23,6 +23,7 @@ use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::{decide, next_wake};
 use stepwell_kernel::effect::{Effect, RunOutcome, Target};
 use stepwell_kernel::event::Event;
+use stepwell_kernel::evolve::{IllegalEvent, evolve};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::state::{Phase, State};
@@ -239,10 +240,11 @@ impl HotRun {
         (&self.plan, &mut self.rows, draft)
     }
 
-    /// Folds an event that was decided elsewhere.
-    pub(crate) fn record(&mut self, event: Event) {
-        stepwell_kernel::evolve::evolve(&self.plan, &mut self.state, &event, &mut Vec::new());
+    /// Folds an event that was decided elsewhere, if it can follow.
+    pub(crate) fn record(&mut self, event: Event) -> Result<(), IllegalEvent> {
+        evolve(&self.plan, &mut self.state, &event, &mut Vec::new())?;
         self.absorb(vec![event]);
+        Ok(())
     }
 
     /// The draft for the next commit; a new one if nothing is decided yet.

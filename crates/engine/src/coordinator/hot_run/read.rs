@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stepwell_kernel::chain::GENESIS;
 use stepwell_kernel::contract::Recorder;
-use stepwell_kernel::evolve::evolve;
+use stepwell_kernel::evolve::replay;
 use stepwell_kernel::keys::hex;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
@@ -27,15 +27,15 @@ impl HotRun {
             let state = State::decode(frozen.version, &frozen.body, &hot.plan)?;
             (state.seq() == frozen.seq && state.run_id() == stored.run_id).then_some(state)
         });
-        let chunks = match (&stored.snapshot, thawed) {
+        let chunks = match (&stored.snapshot, &thawed) {
             (None, _) => stored.chunks,
-            (Some(frozen), Some(state)) => {
-                hot.state = state;
+            (Some(frozen), Some(_)) => {
                 hot.snapshot_bytes = frozen.body.len();
                 stored.chunks
             }
             (Some(_), None) => all()?,
         };
+        let mut state = thawed;
         let mut tail = GENESIS.to_owned();
         for chunk in &chunks {
             let fault = |source| Error::Unreadable {
@@ -43,15 +43,18 @@ impl HotRun {
                 source,
             };
             let events = chunk::decode(chunk.first, chunk.codec, &chunk.body).map_err(fault)?;
-            let known = hot.state.seq();
-            for event in events.iter().filter(|event| event.seq > known) {
-                evolve(&hot.plan, &mut hot.state, event, &mut Vec::new());
-            }
+            let illegal = |source| Error::LogInvalid {
+                run_id: stored.run_id.clone(),
+                source,
+            };
+            let folded = replay(&hot.plan, &stored.run_id, state.take(), &events);
+            state = Some(folded.map_err(illegal)?);
             hot.log_bytes += chunk.body.len();
             if let Some(hash) = chunk.digests.last_chunk::<32>() {
                 tail = hex(hash);
             }
         }
+        hot.state = state.unwrap_or(hot.state);
         hot.recorder = Recorder::resume(&hot.plan, &hot.state, tail);
         hot.committed = hot.state.seq();
         hot.head = stored.head;

@@ -129,7 +129,7 @@ impl World {
 
     fn check(&self) {
         assert_eq!(
-            replay(&self.plan, RUN, &self.log),
+            replay(&self.plan, RUN, None, &self.log).unwrap(),
             self.state,
             "folding the log gives the state"
         );
@@ -262,6 +262,20 @@ impl World {
         serde_json::from_value(tally).unwrap()
     }
 
+    /// An event from elsewhere in the log either can follow too, or changes nothing.
+    fn misplace(&self, state: &State, event: &Event) {
+        let other = (event.seq as usize * 7) % self.log.len();
+        let wrong = Event {
+            body: self.log[other].body.clone(),
+            ..event.clone()
+        };
+        let (mut after, mut effects) = (state.clone(), Vec::new());
+        if evolve(&self.plan, &mut after, &wrong, &mut effects).is_err() {
+            assert_eq!(after, *state, "{wrong:?}");
+            assert!(effects.is_empty(), "{wrong:?}");
+        }
+    }
+
     /// Every token that arrived was produced by an event, and every one produced has arrived.
     pub(super) fn check_tokens(&self) {
         let mut produced: BTreeMap<EdgeNo, u32> = BTreeMap::new();
@@ -390,7 +404,7 @@ impl World {
             .history
             .get(cut)
             .map_or(self.log.len(), |(_, _, at)| *at);
-        let mut state = replay(&self.plan, RUN, &self.log[..from]);
+        let mut state = replay(&self.plan, RUN, None, &self.log[..from]).unwrap();
         let mut log = self.log[..from].to_vec();
         for (command, now, _) in self.history.iter().skip(cut) {
             let env = Env {
@@ -406,7 +420,8 @@ impl World {
         let mut effects = Vec::new();
         let mut stepwise = State::new(RUN, &self.plan);
         for event in &log {
-            evolve(&self.plan, &mut stepwise, event, &mut effects);
+            self.misplace(&stepwise, event);
+            evolve(&self.plan, &mut stepwise, event, &mut effects).unwrap();
         }
         assert_eq!(stepwise, self.state);
     }
@@ -423,7 +438,7 @@ impl World {
             let expected = recorder.record(&self.plan, event).expect("it fits");
             let record = resumed.record(&self.plan, event).expect("it fits");
             assert_eq!(record, expected, "recording goes on where it stopped");
-            evolve(&self.plan, &mut state, event, &mut Vec::new());
+            evolve(&self.plan, &mut state, event, &mut Vec::new()).unwrap();
         }
         let decoded = State::decode(FORMAT, &state.encode(), &self.plan);
         assert_eq!(decoded.as_ref(), Some(&self.state));

@@ -43,7 +43,7 @@ fn append(lab: &Lab, plan: &Plan, after: u64, events: &[(u64, &str)], number: i6
             body: received(id, "y"),
         })
         .collect();
-    let state = replay(plan, RUN, &lab.events(RUN));
+    let state = replay(plan, RUN, None, &lab.events(RUN)).unwrap();
     let mut recorder = Recorder::resume(plan, &state, "00".repeat(32));
     let chunk = ChunkWriter::default().write(&mut recorder, plan, &events);
     let mut append = Append::new(run, after);

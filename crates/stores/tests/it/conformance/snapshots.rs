@@ -36,7 +36,7 @@ fn a_run_that_is_read_from_its_snapshot_is_what_its_log_says() {
         assert!(frozen.seq > 5);
         assert!(stored.chunks[0].first > 1, "not everything is read");
         let plan = chain(&["a", "b"]);
-        let whole = replay(&plan, RUN, &lab.events(RUN));
+        let whole = replay(&plan, RUN, None, &lab.events(RUN)).unwrap();
         let mut hand = lab.hand(offers());
         let (state, _) = hand.state_of(RUN);
         assert_eq!(state.encode(), whole.encode());
@@ -69,7 +69,7 @@ fn a_snapshot_that_cannot_be_used_falls_back_to_the_log() {
     each_store(|lab| {
         long(lab);
         let run = lab.store.find(RUN).unwrap().unwrap();
-        let whole = replay(&chain(&["a", "b"]), RUN, &lab.events(RUN));
+        let whole = replay(&chain(&["a", "b"]), RUN, None, &lab.events(RUN)).unwrap();
         for (number, version, body) in [
             (1, stepwell_kernel::state::FORMAT + 1, whole.encode()),
             (2, stepwell_kernel::state::FORMAT, b"not a state".to_vec()),
@@ -90,7 +90,7 @@ fn a_snapshot_that_cannot_be_used_falls_back_to_the_log() {
             let after = lab.store.load(run).unwrap().unwrap();
             assert!(after.snapshot.unwrap().seq > stored.snapshot.unwrap().seq);
             let mut hand = lab.hand(offers());
-            let whole = replay(&chain(&["a", "b"]), RUN, &lab.events(RUN));
+            let whole = replay(&chain(&["a", "b"]), RUN, None, &lab.events(RUN)).unwrap();
             assert_eq!(hand.state_of(RUN).0.encode(), whole.encode());
             hand.submit(
                 RUN,

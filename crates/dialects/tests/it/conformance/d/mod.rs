@@ -48,7 +48,7 @@ fn started(spec: &str) -> Sim {
 }
 
 fn emitted(sim: &Sim) -> Vec<Telemetry> {
-    telemetry(&sim.plan, RUN_ID, sim.events())
+    telemetry(&sim.plan, RUN_ID, sim.events()).expect("a log")
 }
 
 /// The run's states in order, every change of them checked against the table.
