@@ -1,4 +1,5 @@
-//! Programs that tests need besides Rust: Python, a Redis server, and DuckDB for the tests of its tool.
+//! Programs that tests need besides Rust: Python, a Redis server, pgbouncer, and DuckDB for the tests of its
+//! tool.
 
 use crate::cluster::is_root;
 use crate::postgres::apt_get;
@@ -10,11 +11,10 @@ use std::process::{Command, Stdio};
 /// What tests read the path of DuckDB from.
 const DUCKDB: &str = "STEPWELL_DUCKDB";
 
-/// Variables that name what was found. Python and Redis must be there; without DuckDB the tests of its tool
+/// Variables that name what was found. The `PROGRAMS` must be there; without DuckDB the tests of its tool
 /// are skipped with a message.
 pub(crate) fn variables(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
-    python()?;
-    redis()?;
+    install()?;
     match duckdb(repo) {
         Ok(None) => Ok(Vec::new()),
         Ok(Some(path)) => Ok(vec![(DUCKDB, path)]),
@@ -32,26 +32,32 @@ fn works(program: impl AsRef<Path>, args: &[&str]) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
-fn python() -> Result<()> {
-    if works("python3", &["--version"]) {
-        return Ok(());
-    }
-    if is_root() && works("apt-get", &["--version"]) {
-        apt_get(&["update"])?;
-        return apt_get(&["install", "-y", "--no-install-recommends", "python3"]);
-    }
-    bail!("tests of the python tool need python3 (Debian: apt-get install python3)");
-}
+/// Programs that tests start, the Debian package of each, and which tests need it.
+const PROGRAMS: [(&str, &str, &str); 3] = [
+    ("python3", "python3", "the python tool"),
+    ("redis-server", "redis-server", "the redis tool"),
+    (
+        "pgbouncer",
+        "pgbouncer",
+        "the PostgreSQL store behind a pooler",
+    ),
+];
 
-fn redis() -> Result<()> {
-    if works("redis-server", &["--version"]) {
+/// Installs the programs that are missing, where that is possible.
+fn install() -> Result<()> {
+    let missing = PROGRAMS.iter();
+    let missing = missing.filter(|(program, _, _)| !works(program, &["--version"]));
+    let missing: Vec<_> = missing.collect();
+    let Some((program, package, tests)) = missing.first() else {
         return Ok(());
-    }
+    };
     if is_root() && works("apt-get", &["--version"]) {
         apt_get(&["update"])?;
-        return apt_get(&["install", "-y", "--no-install-recommends", "redis-server"]);
+        let mut args = vec!["install", "-y", "--no-install-recommends"];
+        args.extend(missing.iter().map(|(_, package, _)| *package));
+        return apt_get(&args);
     }
-    bail!("tests of the redis tool need redis-server (Debian: apt-get install redis-server)");
+    bail!("tests of {tests} need {program} (Debian: apt-get install {package})");
 }
 
 /// The program, if it had to be fetched; none if tests find it by themselves.
