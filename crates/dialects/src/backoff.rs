@@ -17,50 +17,53 @@ pub(crate) const INITIAL_MS: u64 = 1_000;
 /// The longest wait where a file does not say.
 pub(crate) const MAX_MS: u64 = 60_000;
 
-/// Every kind of wait.
-const KINDS: [BackoffKind; 4] = [
-    BackoffKind::None,
-    BackoffKind::Constant,
-    BackoffKind::Linear,
-    BackoffKind::Exponential,
-];
+/// Older words for kinds of wait. The kinds and their names are the kernel's table.
+const OTHER_WORDS: [(&str, BackoffKind); 1] = [("fixed", BackoffKind::Constant)];
 
-/// The words for a kind of wait; the first is its name in normalised tasks. A new kind is a line here and
-/// in [`KINDS`].
-const fn words_of(kind: BackoffKind) -> &'static [&'static str] {
-    match kind {
-        BackoffKind::None => &["none"],
-        BackoffKind::Constant => &["constant", "fixed"],
-        BackoffKind::Linear => &["linear"],
-        BackoffKind::Exponential => &["exponential"],
-    }
+/// Whether a language offers waits with jitter. The specification of `dag` has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Jitter {
+    Offered,
+    NotOffered,
 }
 
-/// The name of a kind of wait in normalised tasks.
-#[must_use]
-pub fn name(kind: BackoffKind) -> &'static str {
-    words_of(kind)[0]
+/// All words of a kind of wait, its name first.
+fn words_of(kind: BackoffKind) -> impl Iterator<Item = &'static str> {
+    let others = OTHER_WORDS.into_iter().filter(move |(_, it)| *it == kind);
+    [kind.name()]
+        .into_iter()
+        .chain(others.map(|(word, _)| word))
 }
 
 /// The kind of wait of a task's rule.
 #[must_use]
 pub fn of_task(word: &str) -> Option<BackoffKind> {
-    KINDS.into_iter().find(|it| words_of(*it).contains(&word))
+    let other = || OTHER_WORDS.into_iter().find(|(it, _)| *it == word);
+    BackoffKind::from_name(word).or_else(|| Some(other()?.1))
 }
 
 /// The words that a task's rule may use.
 pub(crate) fn task_words() -> Vec<&'static str> {
-    KINDS.into_iter().flat_map(words_of).copied().collect()
+    let kinds = BackoffKind::ALL.iter().copied();
+    kinds.flat_map(words_of).collect()
 }
 
 /// The words that a step's retry policy may use. A step without a wait has no policy.
-pub(crate) fn step_words() -> Vec<&'static str> {
-    let kinds = KINDS.into_iter().filter(|it| *it != BackoffKind::None);
-    kinds.flat_map(words_of).copied().collect()
+pub(crate) fn step_words(jitter: Jitter) -> Vec<&'static str> {
+    let kinds = step_kinds(jitter);
+    kinds.flat_map(words_of).collect()
 }
 
-fn of_step(word: &str) -> Option<BackoffKind> {
-    of_task(word).filter(|it| *it != BackoffKind::None)
+fn step_kinds(jitter: Jitter) -> impl Iterator<Item = BackoffKind> {
+    let kinds = BackoffKind::ALL.iter().copied();
+    kinds.filter(move |it| {
+        *it != BackoffKind::None && (jitter == Jitter::Offered || !it.has_jitter())
+    })
+}
+
+fn of_step(word: &str, jitter: Jitter) -> Option<BackoffKind> {
+    let kind = of_task(word)?;
+    step_kinds(jitter).find(|it| *it == kind)
 }
 
 /// The wait where a file says nothing.
@@ -74,7 +77,7 @@ pub(crate) fn default() -> Backoff {
 }
 
 /// Reads the three fields.
-pub(crate) fn read(f: &mut Fields<'_>, p: &mut Problems) -> Backoff {
+pub(crate) fn read(f: &mut Fields<'_>, jitter: Jitter, p: &mut Problems) -> Backoff {
     let strategy = f.opt("backoff", p);
     let initial = f.opt("initialDelay", p);
     let cap = f.opt("maxDelay", p);
@@ -85,7 +88,8 @@ pub(crate) fn read(f: &mut Fields<'_>, p: &mut Problems) -> Backoff {
         .as_ref()
         .and_then(|field| field.duration(DurationRule::TEXT.or_zero(), p));
 
-    let (kind, fixed_ms) = strategy.map_or((BackoffKind::Exponential, None), |s| shape(&s, p));
+    let (kind, fixed_ms) =
+        strategy.map_or((BackoffKind::Exponential, None), |s| shape(&s, jitter, p));
     if let (Some(_), Some(initial)) = (fixed_ms, &initial) {
         p.error(
             "FIELD_CONFLICT",
@@ -114,7 +118,7 @@ pub(crate) fn read(f: &mut Fields<'_>, p: &mut Problems) -> Backoff {
 }
 
 /// A strategy, or a duration that is the same each time.
-fn shape(field: &Field<'_>, p: &mut Problems) -> (BackoffKind, Option<u64>) {
+fn shape(field: &Field<'_>, jitter: Jitter, p: &mut Problems) -> (BackoffKind, Option<u64>) {
     let default = (BackoffKind::Exponential, None);
     if field.node.as_str().is_none() {
         // A number is meant as a duration, and lacks its unit.
@@ -124,7 +128,7 @@ fn shape(field: &Field<'_>, p: &mut Problems) -> (BackoffKind, Option<u64>) {
     let Some(text) = field.text(p) else {
         return default;
     };
-    if let Some(kind) = of_step(text) {
+    if let Some(kind) = of_step(text, jitter) {
         return (kind, None);
     }
     if parse_text(text).is_some() || text.trim_start().starts_with('-') {
@@ -132,11 +136,7 @@ fn shape(field: &Field<'_>, p: &mut Problems) -> (BackoffKind, Option<u64>) {
         return (BackoffKind::Constant, millis);
     }
     // A message names each kind once.
-    let names: Vec<&str> = KINDS
-        .into_iter()
-        .map(name)
-        .filter(|it| of_step(it).is_some())
-        .collect();
+    let names: Vec<&str> = step_kinds(jitter).map(BackoffKind::name).collect();
     let near = words::nearest(text, &names);
     let message = format!(
         "must be {} or a duration such as `30s`, but is {}",
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn a_kinds_name_is_the_one_that_the_kernel_writes() {
-        for kind in KINDS {
-            assert_eq!(serde_json::json!(kind), name(kind));
-            assert_eq!(of_task(name(kind)), Some(kind));
+        for kind in BackoffKind::ALL {
+            assert_eq!(serde_json::json!(kind), kind.name());
+            assert_eq!(of_task(kind.name()), Some(*kind));
         }
     }
 }

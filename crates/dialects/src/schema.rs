@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::backoff;
+use crate::backoff::{self, Jitter};
 use crate::tools::kinds::{FieldShape, FieldSpec};
 use crate::tools::table::{COMMON, KINDS};
 use crate::tools::{MAX_TASKS, RuleAction, kind_names};
@@ -64,7 +64,7 @@ fn shared() -> BTreeMap<&'static str, Json> {
     BTreeMap::from([
         ("name", name()),
         ("duration", duration()),
-        ("backoff", step_backoff()),
+        ("backoff", step_backoff(Jitter::NotOffered)),
         ("tool", tool()),
         ("task", task()),
         ("rule", rule()),
@@ -98,12 +98,12 @@ fn duration() -> Json {
 }
 
 /// The backoff of a step's retry policy.
-fn step_backoff() -> Json {
+pub(crate) fn step_backoff(jitter: Jitter) -> Json {
     json!({
         "title": "Backoff",
         "description": "A strategy, or a duration that is waited each time.",
         "default": "exponential",
-        "anyOf": [{ "enum": backoff::step_words() }, { "$ref": "#/$defs/duration" }],
+        "anyOf": [{ "enum": backoff::step_words(jitter) }, { "$ref": "#/$defs/duration" }],
     })
 }
 

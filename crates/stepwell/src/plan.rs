@@ -6,8 +6,8 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use stepwell_kernel::plan::{
-    BackoffKind, Completion, EntryPoint, Join, LoopMode, MaxInFlight, OnFailure, OnLoopFailure,
-    Plan, RetryPolicy, Route, Step, UndoMode, WaitOn, Work,
+    Completion, EntryPoint, Join, LoopMode, MaxInFlight, OnFailure, OnLoopFailure, Plan,
+    RetryPolicy, Route, Step, UndoMode, WaitOn, Work,
 };
 
 use crate::definition::{self, Definition};
@@ -262,15 +262,8 @@ fn retry(retry: &RetryPolicy) -> String {
     if retry.max_executions <= 1 {
         return "-".to_owned();
     }
-    let backoff = &retry.backoff;
-    let pace = match backoff.kind {
-        BackoffKind::None => String::new(),
-        BackoffKind::Constant => format!(", every {}", duration(backoff.initial_ms)),
-        BackoffKind::Linear => format!(", +{}", duration(backoff.initial_ms)),
-        BackoffKind::Exponential => {
-            format!(", {} ×{}", duration(backoff.initial_ms), backoff.multiplier)
-        }
-    };
+    let pace = retry.backoff.words(duration);
+    let pace = pace.map_or_else(String::new, |pace| format!(", {pace}"));
     format!("{} attempts{pace}", retry.max_executions)
 }
 

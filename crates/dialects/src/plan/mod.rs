@@ -19,6 +19,7 @@ pub(crate) use secrets::is_reference;
 use serde_json::Value as Json;
 use stepwell_kernel::plan::Net;
 
+use crate::backoff::Jitter;
 use crate::document::Document;
 use crate::problem::Problems;
 use crate::reader::Fields;
@@ -28,7 +29,8 @@ use crate::tree::Node;
 /// The JSON Schema of the file format, for editors.
 #[must_use]
 pub fn schema() -> Json {
-    schema::complete(include_str!("schema.json"), &[])
+    let backoff = schema::step_backoff(Jitter::Offered);
+    schema::complete(include_str!("schema.json"), &[("backoff", backoff)])
 }
 
 pub use capabilities::KNOWN as CAPABILITIES;

@@ -9,11 +9,12 @@ use stepwell_kernel::plan::{
 
 use super::model::{PlanStep, StepMention};
 use super::{header, secrets};
+use crate::backoff::{self, Jitter};
 use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::words::quote;
-use crate::{backoff, template, tools, undo};
+use crate::{template, tools, undo};
 
 /// Executions where a `retryPolicy` does not say how many.
 const MAX_ATTEMPTS: u32 = 3;
@@ -121,7 +122,7 @@ fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
     let attempts = f.opt("maxAttempts", p).map_or(Some(MAX_ATTEMPTS), |it| {
         it.int(1..=1_000, p).and_then(|n| u32::try_from(n).ok())
     });
-    let backoff = backoff::read(&mut f, p);
+    let backoff = backoff::read(&mut f, Jitter::Offered, p);
     f.finish_as("INVALID_STEP_SCHEMA", p);
     match attempts? {
         1 => Some(RetryPolicy::once()),

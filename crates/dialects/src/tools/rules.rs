@@ -199,7 +199,7 @@ fn retry(f: &mut Fields<'_>, action: RuleAction, out: &mut Map<String, Json>, p:
             .one_of(&backoff::task_words(), p)
             .and_then(backoff::of_task)
     });
-    out.extend(kind.map(|kind| ("backoff".to_owned(), json!(backoff::name(kind)))));
+    out.extend(kind.map(|kind| ("backoff".to_owned(), json!(kind.name()))));
     match delay {
         None => {
             out.insert("delay_ms".to_owned(), json!(1000));

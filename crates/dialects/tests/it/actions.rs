@@ -144,7 +144,9 @@ fn a14_max_attempts_outside_one_to_ten_is_refused() {
 fn the_wait_before_a_retry_grows_by_the_factor_up_to_the_cap() {
     let retry =
         only("retryPolicy: {initialBackoffMs: 100, backoffMultiplier: 3, maxBackoffMs: 1000}");
-    let waits: Vec<u64> = (1..=4).map(|n| retry.retry.backoff.delay_ms(n)).collect();
+    let waits: Vec<u64> = (1..=4)
+        .map(|n| retry.retry.backoff.delay_ms(n, || 0))
+        .collect();
     assert_eq!(waits, [100, 300, 900, 1000]);
 }
 

@@ -75,7 +75,9 @@ fn steps_form_a_chain_in_the_order_of_the_file() {
 fn a_step_wins_over_the_workflow_and_the_workflow_over_the_defaults() {
     let retry = only("").retry;
     assert_eq!(retry.max_executions, 10);
-    let waits: Vec<u64> = [1, 2, 3, 9, 10].map(|n| retry.backoff.delay_ms(n)).to_vec();
+    let waits: Vec<u64> = [1, 2, 3, 9, 10]
+        .map(|n| retry.backoff.delay_ms(n, || 0))
+        .to_vec();
     assert_eq!(waits, [1_000, 2_000, 4_000, 256_000, 300_000]);
     let text = "workflowType: w\nworkflowVersion: 1\n\
         defaults: {maxAttempts: 4, leaseSeconds: 9, backoff: {initial: 2s, max: 60}}\n\

@@ -56,7 +56,13 @@ impl FromStr for FailRule {
         let (step, how) = match rest.split_once('=') {
             Some((step, "crash")) => (step, Failing::Crash),
             Some((step, class)) => {
-                let known = || ErrorClass::ALL.map(ErrorClass::name).join(", ");
+                let known = || {
+                    ErrorClass::ALL
+                        .iter()
+                        .map(|it| it.name())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                };
                 let class = ErrorClass::from_name(class).ok_or_else(|| {
                     bad(format!(
                         "there is no class {class:?}; there are {} and crash",

@@ -13,7 +13,10 @@
 
 use crate::effect::Target;
 use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
-use crate::plan::{ErrorClass, Loop, OnFailure, OnLoopFailure, RetryPolicy, StepRef, Unhandled};
+use crate::keys;
+use crate::plan::{
+    Backoff, ErrorClass, Loop, OnFailure, OnLoopFailure, RetryPolicy, StepRef, Unhandled,
+};
 use crate::state::{Phase, StepRun};
 use crate::time::Time;
 
@@ -82,14 +85,14 @@ impl Decider<'_> {
         };
         retry
             .filter(|_| !stopping)
-            .and_then(|retry| self.retry_at(retry, run, class, retryable, delay_ms))
+            .and_then(|retry| self.retry_at(retry, (target, run), class, retryable, delay_ms))
     }
 
     /// By the rules of its retry policy.
     fn retry_at(
         &self,
         retry: &RetryPolicy,
-        run: &StepRun,
+        (target, run): (Target, &StepRun),
         class: ErrorClass,
         retryable: Option<bool>,
         delay_ms: Option<u64>,
@@ -108,10 +111,22 @@ impl Decider<'_> {
             if lost {
                 0
             } else {
-                retry.backoff.delay_ms(run.tries())
+                let seed = || self.jitter_seed(target, run.logical());
+                retry.backoff.delay_ms(run.tries(), seed)
             }
         });
         Some(self.now.plus(delay))
+    }
+
+    /// What the jitter of a wait follows from: the same for every decision about the same retry, and another
+    /// for every run, step-run and logical attempt. The kernel draws no random numbers.
+    fn jitter_seed(&self, target: Target, logical: u32) -> u64 {
+        let step_id = self.plan.step_id(target.step_ref());
+        let key = match target {
+            Target::Step(_) => keys::step_key(self.state.run_id(), &step_id, logical),
+            Target::Undo(_) => keys::undo_key(self.state.run_id(), &step_id),
+        };
+        Backoff::seed(&key)
     }
 
     pub(super) fn fail_for_good(

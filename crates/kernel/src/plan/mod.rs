@@ -3,7 +3,9 @@
 //! `Net` is what a dialect compiles to and what is stored; `Plan` is a net that was checked and
 //! indexed. A plan never changes and knows nothing of any run.
 
+mod backoff;
 mod event_key;
+mod named;
 mod net;
 mod policy;
 mod reads;
@@ -16,6 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use backoff::{Backoff, BackoffKind};
 pub use net::{
     Admission, AdmitRule, ChildSpec, Dialect, Edge, EdgeNo, Gate, Join, Loop, LoopMode,
     MaxInFlight, Net, OnDenied, Route, SourceRef, Step, StepNo, Undo, WaitOn, WaitSpec, Work,
@@ -23,8 +26,8 @@ pub use net::{
 pub use reads::{CtxReads, Reads};
 
 pub use policy::{
-    Backoff, BackoffKind, Completion, Duty, EntryPoint, ErrorClass, FinalFailure, OnFailure,
-    OnLoopFailure, RetryPolicy, RunPolicy, SideEffect, UndoMode, Unhandled, WaitTimeout,
+    Completion, Duty, EntryPoint, ErrorClass, FinalFailure, OnFailure, OnLoopFailure, RetryPolicy,
+    RunPolicy, SideEffect, UndoMode, Unhandled, WaitTimeout,
 };
 
 /// One firing of a step: which step, which visit (1 is the first), and which item of a loop.

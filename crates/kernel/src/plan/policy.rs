@@ -6,98 +6,45 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::backoff::Backoff;
+use super::named::named;
 use super::net::StepNo;
 
-/// What kind of failure it was. Retry rules speak of classes, never of messages.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum ErrorClass {
-    /// It took too long.
-    Timeout,
-    /// The other side asked to slow down.
-    RateLimit,
-    /// The other side has a passing problem (5xx).
-    Transient,
-    /// The other side was not reached.
-    Transport,
-    /// The input or output is wrong.
-    Validation,
-    /// A rule forbids it.
-    Policy,
-    /// The caller may not do it.
-    Auth,
-    /// The state of the business forbids it.
-    Conflict,
-    /// The agent returned rubbish or crashed.
-    Agent,
-    /// A third party failed.
-    External,
-    /// Governance blocked it; someone must be told.
-    Governance,
-    /// The worker's lease ran out.
-    LeaseLost,
-    /// An expression could not be evaluated.
-    Expression,
-    /// A person said no.
-    Rejected,
-    /// It was cancelled.
-    Cancelled,
-    /// Nobody said.
-    Unknown,
-}
-
-impl ErrorClass {
-    /// Every class.
-    pub const ALL: [ErrorClass; 16] = [
-        ErrorClass::Timeout,
-        ErrorClass::RateLimit,
-        ErrorClass::Transient,
-        ErrorClass::Transport,
-        ErrorClass::Validation,
-        ErrorClass::Policy,
-        ErrorClass::Auth,
-        ErrorClass::Conflict,
-        ErrorClass::Agent,
-        ErrorClass::External,
-        ErrorClass::Governance,
-        ErrorClass::LeaseLost,
-        ErrorClass::Expression,
-        ErrorClass::Rejected,
-        ErrorClass::Cancelled,
-        ErrorClass::Unknown,
-    ];
-
-    /// The class's name in files and events.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ErrorClass::Timeout => "timeout",
-            ErrorClass::RateLimit => "rate_limit",
-            ErrorClass::Transient => "transient",
-            ErrorClass::Transport => "transport",
-            ErrorClass::Validation => "validation",
-            ErrorClass::Policy => "policy",
-            ErrorClass::Auth => "auth",
-            ErrorClass::Conflict => "conflict",
-            ErrorClass::Agent => "agent",
-            ErrorClass::External => "external",
-            ErrorClass::Governance => "governance",
-            ErrorClass::LeaseLost => "lease_lost",
-            ErrorClass::Expression => "expression",
-            ErrorClass::Rejected => "rejected",
-            ErrorClass::Cancelled => "cancelled",
-            ErrorClass::Unknown => "unknown",
-        }
-    }
-
-    /// The class of that name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<ErrorClass> {
-        ErrorClass::ALL
-            .into_iter()
-            .find(|class| class.name() == name)
+named! {
+    /// What kind of failure it was. Retry rules speak of classes, never of messages.
+    ErrorClass {
+        /// The work took too long.
+        Timeout = "timeout",
+        /// The other side asked to slow down.
+        RateLimit = "rate_limit",
+        /// The other side has a passing problem (5xx).
+        Transient = "transient",
+        /// The other side was not reached.
+        Transport = "transport",
+        /// The input or output is wrong.
+        Validation = "validation",
+        /// A rule forbids the work.
+        Policy = "policy",
+        /// The caller may not do the work.
+        Auth = "auth",
+        /// The state of the business forbids the work.
+        Conflict = "conflict",
+        /// The agent returned something unusable or crashed.
+        Agent = "agent",
+        /// A third party failed.
+        External = "external",
+        /// Governance blocked the work; someone must be told.
+        Governance = "governance",
+        /// The worker's lease ran out.
+        LeaseLost = "lease_lost",
+        /// An expression could not be evaluated.
+        Expression = "expression",
+        /// A person said no.
+        Rejected = "rejected",
+        /// The work was cancelled.
+        Cancelled = "cancelled",
+        /// The class of the failure is not known.
+        Unknown = "unknown",
     }
 }
 
@@ -127,63 +74,6 @@ impl RetryPolicy {
     #[must_use]
     pub fn covers(&self, class: ErrorClass) -> bool {
         class == ErrorClass::LeaseLost || self.classes.contains(&class)
-    }
-}
-
-/// The wait before a retry. There is no jitter: the kernel is deterministic.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Backoff {
-    /// The shape.
-    pub kind: BackoffKind,
-    /// Before the first retry, in milliseconds.
-    pub initial_ms: u64,
-    /// The factor of `exponential`.
-    pub multiplier: f64,
-    /// No wait is longer, in milliseconds.
-    pub max_ms: u64,
-}
-
-/// The shape of a backoff.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BackoffKind {
-    /// At once.
-    None,
-    /// d, d, d.
-    Constant,
-    /// d, 2d, 3d.
-    Linear,
-    /// d, d·m, d·m².
-    Exponential,
-}
-
-impl Backoff {
-    /// No wait.
-    #[must_use]
-    pub fn none() -> Backoff {
-        Backoff {
-            kind: BackoffKind::None,
-            initial_ms: 0,
-            multiplier: 1.0,
-            max_ms: 0,
-        }
-    }
-
-    /// The wait before retry `n` (the first is 1), in milliseconds. Never overflows: the cap wins.
-    #[must_use]
-    pub fn delay_ms(&self, n: u32) -> u64 {
-        let n = n.max(1);
-        let wanted = match self.kind {
-            BackoffKind::None => return 0,
-            BackoffKind::Constant => self.initial_ms,
-            BackoffKind::Linear => self.initial_ms.saturating_mul(u64::from(n)),
-            BackoffKind::Exponential => {
-                let factor = self.multiplier.max(1.0).powf(f64::from(n - 1));
-                // `as` saturates, which is what the cap below wants.
-                (self.initial_ms as f64 * factor) as u64
-            }
-        };
-        wanted.min(self.max_ms)
     }
 }
 

@@ -117,7 +117,7 @@ impl PipelineContext<'_> {
             None => task::duration(&rule.delay.evaluate(view)?).unwrap_or(Duration::from_secs(1)),
         };
         let asked = outcome.error.as_ref().and_then(|error| error.retry_after);
-        let own = rule.wait(delay, view.attempt);
+        let own = rule.wait(delay, view.attempt, &self.cx.idempotency_key);
         Ok(Some(own.max(asked.unwrap_or_default())))
     }
 }

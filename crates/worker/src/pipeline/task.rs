@@ -167,8 +167,8 @@ impl PipelineTask {
 }
 
 impl TaskRule {
-    /// The wait after `attempt` attempts.
-    pub(crate) fn wait(&self, delay: Duration, attempt: u32) -> Duration {
+    /// The wait after `attempt` attempts. The jitter of a backoff that has one follows from `key`.
+    pub(crate) fn wait(&self, delay: Duration, attempt: u32, key: &str) -> Duration {
         /// No single wait is longer: a slip in a file must not stop a run for years.
         const LONGEST: Duration = Duration::from_secs(24 * 3600);
         let backoff = Backoff {
@@ -177,7 +177,7 @@ impl TaskRule {
             multiplier: 2.0,
             max_ms: millis(LONGEST),
         };
-        Duration::from_millis(backoff.delay_ms(attempt))
+        Duration::from_millis(backoff.delay_ms(attempt, || Backoff::seed(key)))
     }
 
     fn read(json: &Json) -> Result<TaskRule, ToolError> {
@@ -316,7 +316,8 @@ mod tests {
     fn waits_grow_as_their_rule_says() {
         let after = |word: &str, attempt: u32| {
             let rule = TaskRule::read(&json!({"do": "retry", "backoff": word})).unwrap();
-            rule.wait(Duration::from_secs(2), attempt).as_secs()
+            rule.wait(Duration::from_secs(2), attempt, "run|step")
+                .as_secs()
         };
         let first = |word: &str| [1, 2, 3].map(|n| after(word, n));
         assert_eq!(first("none"), [0, 0, 0]);

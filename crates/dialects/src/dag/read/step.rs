@@ -6,12 +6,13 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{ErrorClass, RetryPolicy, WaitOn, WaitSpec, Work};
 
 use super::mention;
+use crate::backoff::{self, Jitter};
 use crate::dag::model::{DagOnFailure, DagStep, StepMention};
 use crate::duration::DurationRule;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::words::quote;
-use crate::{backoff, template, tools};
+use crate::{template, tools};
 
 /// Retries where a `retryPolicy` does not say how many.
 const MAX_RETRIES: u32 = 3;
@@ -165,7 +166,7 @@ fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
     let retries = f.opt("maxRetries", p).map_or(Some(MAX_RETRIES), |it| {
         it.int(0..=1_000, p).and_then(|n| u32::try_from(n).ok())
     });
-    let backoff = backoff::read(&mut f, p);
+    let backoff = backoff::read(&mut f, Jitter::NotOffered, p);
     let mut classes = TRANSIENT.to_vec();
     if let Some(field) = f.opt("retryOn", p) {
         for item in field.list_or_one() {

@@ -850,7 +850,9 @@ fn a28_a_hook_is_tried_twice_and_its_failure_does_not_stop_the_others() {
     );
     assert_eq!(run_substatus(&sim.state), Some("PartiallyCompensated"));
     let undo = sim.plan.net().steps[0].undo.clone().unwrap();
-    let waits: Vec<u64> = (1..=5).map(|n| undo.retry.backoff.delay_ms(n)).collect();
+    let waits: Vec<u64> = (1..=5)
+        .map(|n| undo.retry.backoff.delay_ms(n, || 0))
+        .collect();
     assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 10_000]);
 }
 

@@ -163,7 +163,9 @@ fn three_retries_are_four_executions() {
 fn d19_delays_follow_the_strategy_and_the_cap() {
     let delays = |fields: &str| {
         let backoff = step(&format!("retryPolicy: {{{fields}}}")).retry.backoff;
-        (1..=4).map(|n| backoff.delay_ms(n)).collect::<Vec<_>>()
+        (1..=4)
+            .map(|n| backoff.delay_ms(n, || 0))
+            .collect::<Vec<_>>()
     };
     assert_eq!(delays("backoff: constant, initialDelay: 5s"), [5_000; 4]);
     assert_eq!(

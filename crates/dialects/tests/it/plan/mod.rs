@@ -149,7 +149,7 @@ fn a_kind_is_an_operation_and_noop_is_nothing() {
 fn attempts_are_total_and_classes_are_those_that_may_pass() {
     let retry = step("retryPolicy: {maxAttempts: 3, backoff: 5s}").retry;
     assert_eq!(
-        (retry.max_executions, retry.backoff.delay_ms(2)),
+        (retry.max_executions, retry.backoff.delay_ms(2, || 0)),
         (3, 5_000)
     );
     assert!(retry.covers(ErrorClass::Timeout) && retry.covers(ErrorClass::Unknown));

@@ -205,7 +205,7 @@ fn a_workers_yes_counts_only_where_the_plan_leaves_it_the_choice() {
         .unwrap();
         sim.status("a") == Some(Status::Ready)
     };
-    for class in ErrorClass::ALL {
+    for &class in ErrorClass::ALL {
         let covered = matches!(class, ErrorClass::Transient | ErrorClass::LeaseLost);
         for choice in [false, true] {
             assert_eq!(fail(class, None, choice), covered, "{class:?}");

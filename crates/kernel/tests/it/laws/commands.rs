@@ -172,7 +172,7 @@ pub(super) fn lawful(
 
 fn result(state: &State, target: Target, until: Time, now: Time, dice: &mut Dice) -> Command {
     let claim = claim_of(state, target);
-    let class = *dice.pick(&ErrorClass::ALL).expect("classes");
+    let class = *dice.pick(ErrorClass::ALL).expect("classes");
     match dice.roll(1 << 20) % 12 {
         0..=5 => Command::CompleteStep {
             claim: Claim {
