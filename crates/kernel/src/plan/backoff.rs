@@ -32,6 +32,8 @@ named! {
         Linear = "linear",
         /// The wait is multiplied: d, d·m, d·m².
         Exponential = "exponential",
+        /// The wait is drawn between d and three times the wait before it (decorrelated jitter).
+        Decorrelated = "decorrelated",
     }
 }
 
@@ -45,6 +47,7 @@ impl BackoffKind {
             | BackoffKind::Constant
             | BackoffKind::Linear
             | BackoffKind::Exponential => false,
+            BackoffKind::Decorrelated => true,
         }
     }
 }
@@ -65,8 +68,6 @@ impl Backoff {
     /// asked for only by a kind with jitter.
     #[must_use]
     pub fn delay_ms(&self, n: u32, seed: impl FnOnce() -> u64) -> u64 {
-        // No kind has jitter yet.
-        let _seed = seed;
         let n = n.max(1);
         let wanted = match self.kind {
             BackoffKind::None => return 0,
@@ -77,8 +78,20 @@ impl Backoff {
                 // `as` saturates, which is what the cap below wants.
                 (self.initial_ms as f64 * factor) as u64
             }
+            BackoffKind::Decorrelated => self.decorrelated(n, seed()),
         };
         wanted.min(self.max_ms)
+    }
+
+    /// min(cap, a number between the first wait and three times the wait before), drawn `n` times.
+    fn decorrelated(&self, n: u32, seed: u64) -> u64 {
+        let mut wait = self.initial_ms;
+        for draw in 1..=u64::from(n) {
+            let most = wait.saturating_mul(3).min(self.max_ms);
+            let span = most.saturating_sub(self.initial_ms).saturating_add(1);
+            wait = self.initial_ms + mixed(seed.wrapping_add(draw)) % span;
+        }
+        wait
     }
 
     /// The seed of the jitter of everything that is retried under this key.
@@ -98,6 +111,60 @@ impl Backoff {
             BackoffKind::Constant => Some(format!("every {initial}")),
             BackoffKind::Linear => Some(format!("+{initial}")),
             BackoffKind::Exponential => Some(format!("{initial} ×{}", self.multiplier)),
+            BackoffKind::Decorrelated => Some(format!("{initial} with jitter")),
+        }
+    }
+}
+
+/// A number that differs in all its bits from those of the numbers beside it (SplitMix64).
+fn mixed(number: u64) -> u64 {
+    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decorrelated(initial_ms: u64, max_ms: u64) -> Backoff {
+        Backoff {
+            kind: BackoffKind::Decorrelated,
+            initial_ms,
+            multiplier: 2.0,
+            max_ms,
+        }
+    }
+
+    #[test]
+    fn decorrelated_waits_stay_between_the_first_wait_and_three_times_the_wait_before() {
+        let backoff = decorrelated(1_000, 60_000);
+        for key in 0..500 {
+            let seed = Backoff::seed(&format!("run_{key}|a|1"));
+            let mut before = 1_000;
+            for n in 1..=12 {
+                let wait = backoff.delay_ms(n, || seed);
+                assert!((1_000..=60_000.min(before * 3)).contains(&wait), "{wait}");
+                assert_eq!(wait, backoff.delay_ms(n, || seed), "the same each time");
+                before = wait;
+            }
+        }
+    }
+
+    #[test]
+    fn step_runs_that_fail_together_are_not_retried_together() {
+        let backoff = decorrelated(1_000, 60_000);
+        let wait = |key: u32| backoff.delay_ms(3, || Backoff::seed(&format!("run_{key}|a|1")));
+        let waits: std::collections::BTreeSet<u64> = (0..100).map(wait).collect();
+        assert!(waits.len() > 90, "{waits:?}");
+    }
+
+    #[test]
+    fn no_value_makes_a_decorrelated_wait_overflow() {
+        for (initial, max) in [(0, 0), (0, u64::MAX), (u64::MAX, u64::MAX), (5, 1)] {
+            let wait = decorrelated(initial, max).delay_ms(40, || u64::MAX);
+            assert!(wait <= max, "{initial} {max}: {wait}");
         }
     }
 }

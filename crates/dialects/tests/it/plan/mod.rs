@@ -158,6 +158,25 @@ fn attempts_are_total_and_classes_are_those_that_may_pass() {
 }
 
 #[test]
+fn a_plan_may_wait_with_jitter_and_a_dag_may_not() {
+    let retry = step("retryPolicy: {maxAttempts: 9, backoff: decorrelated, maxDelay: 20s}").retry;
+    assert_eq!(retry.backoff.kind.name(), "decorrelated");
+    let waits = |seed| (1..9).map(|n| retry.backoff.delay_ms(n, || seed)).collect();
+    let (one, other): (Vec<u64>, Vec<u64>) = (waits(1), waits(2));
+    assert_ne!(one, other);
+    assert!(
+        one.iter().all(|wait| (1_000..=20_000).contains(wait)),
+        "{one:?}"
+    );
+    let offers = |schema: serde_json::Value| {
+        let backoff = schema["$defs"]["backoff"].to_string();
+        backoff.contains("decorrelated")
+    };
+    assert!(offers(stepwell_dialects::plan::schema()));
+    assert!(!offers(stepwell_dialects::dag::schema()));
+}
+
+#[test]
 fn failure_fails_the_run_or_holds_it() {
     assert_eq!(
         step("kind: x").on_failure,
