@@ -6,6 +6,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use stepwell_kernel::contract::check_event;
 use stepwell_kernel::event::{Body, Event};
 use stepwell_kernel::keys;
 use stepwell_kernel::plan::Plan;
@@ -60,6 +61,11 @@ pub fn record_outside(
             at: now.max(hot.state().last_at()),
             body: body.clone(),
         };
+        // Before anything else: an event that does not fit its schema is refused as such (statement C43).
+        check_event(&event).map_err(|source| Error::Schema {
+            run_id: run_id.to_owned(),
+            source,
+        })?;
         let key = event.key(plan);
         if let Err(source) = hot.record(event.clone()) {
             // A report that came before cannot follow a second time: the first one counts.

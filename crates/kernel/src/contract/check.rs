@@ -19,7 +19,7 @@ pub struct SchemaFault(pub String);
 
 /// Whether an event can be written: of what the schemas ask, types do not say that these numbers are at
 /// least one.
-pub(super) fn check_event(event: &Event) -> Result<(), SchemaFault> {
+pub fn check_event(event: &Event) -> Result<(), SchemaFault> {
     if event.seq == 0 {
         return fault("runSeq does not fit: 0");
     }

@@ -22,7 +22,7 @@ mod view;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-pub use check::{SCHEMA_VALIDATION_FAILED, SchemaFault, check_envelope};
+pub use check::{SCHEMA_VALIDATION_FAILED, SchemaFault, check_envelope, check_event};
 pub use name::FieldName;
 pub use recorder::{RecordBuffers, Recorded, Recorder};
 pub use schema::schemas;
