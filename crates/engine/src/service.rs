@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Everything runs on this loop: `stepwell run`, the engine inside a program, the bench. With a virtual
-//! clock the loop never sleeps: whoever started it moves the time ([`Handle::advance_to`]), and commits
+//! clock the loop never sleeps: the owner of the service moves the time ([`Handle::advance_to`]), and commits
 //! happen on the loop's own thread, so the same commands give the same log. [`crate::Engine`] is the same
 //! loop without a thread of its own.
 //!
@@ -100,7 +100,7 @@ impl<W: Worker> Setup<W> {
     }
 }
 
-/// Takes what became of an event from outside.
+/// Takes the result of the delivery of an event from outside.
 pub(crate) type OnDelivered = Box<dyn FnOnce(Result<Delivered, Error>) + Send>;
 
 /// Takes the answer to a command.
@@ -273,7 +273,7 @@ impl Handle {
 
     /// Moves an engine's virtual clock to `time` and lets everything happen that is due then. The
     /// observer is told when the engine is at rest again. Where very much is due at one time the engine
-    /// stops in between with [`Idle::has_more`], so that a workflow that goes round for ever in no time
+    /// stops in between with [`Idle::has_more`], so that a workflow that loops without end in no time
     /// can be stopped.
     pub fn advance_to(&self, time: Time) {
         self.send(Input::Advance(time));

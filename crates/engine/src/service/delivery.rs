@@ -59,7 +59,7 @@ pub(super) struct DeliveryQueue {
 }
 
 /// Waits for the thread, so that the store is closed when the service has stopped. A thread that is
-/// still in a transaction is not waited for, since the transaction may take for ever.
+/// still in a transaction is not waited for, since the transaction may take without end.
 impl Drop for DeliveryQueue {
     fn drop(&mut self) {
         if let Some((events, thread)) = self.thread.take() {

@@ -7,7 +7,7 @@ use crate::coordinator::{Assignment, Notice};
 use crate::store::RunNo;
 
 impl<W: Worker> ServiceLoop<W> {
-    /// Passes on what the coordinator has to say: answers to their senders, work to the worker, and
+    /// Passes on the notices of the coordinator: answers to their senders, work to the worker, and
     /// everything else to the worker and the observer.
     pub(crate) fn pass_on(&mut self) {
         let notices: Vec<Notice> = self.coordinator.notices().collect();

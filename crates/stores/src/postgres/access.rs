@@ -76,7 +76,7 @@ impl Access {
         })
     }
 
-    /// The channel on which somebody tells that a message was posted.
+    /// The channel of the notifications that a message was posted.
     pub(super) fn channel(&self) -> String {
         quoted(&format!("stepwell/{}", self.schema))
     }

@@ -19,7 +19,7 @@ use super::{row_changes, sql};
 /// An append and its place in the batch.
 pub(super) type Part<'a> = (usize, &'a Append);
 
-/// What became of a try.
+/// The result of a try.
 enum Tried {
     /// All of it is committed.
     Won,
@@ -211,7 +211,7 @@ impl PostgresStore {
             Err(broke) => !matches!(broke.fault, DbError::ConnectionLost(_)),
         };
         if unfinished {
-            // If even this fails the connection is thrown away, and the server rolls back.
+            // If even this fails the connection is closed, and the server rolls back.
             let _ = connection.wait(async |connection| connection.script("ROLLBACK").await);
         }
         tried
@@ -264,7 +264,7 @@ impl PostgresStore {
     }
 }
 
-/// Nothing but a chunk, by whoever has the run.
+/// Nothing but a chunk, by the owner of the run.
 fn is_plain(append: &Append) -> bool {
     let Some(chunk) = &append.chunk else {
         return false;

@@ -17,7 +17,7 @@ use super::access::Access;
 use super::errors::{DbError, describe};
 use super::query::{Param, Query, Values};
 
-/// What became of a statement.
+/// The result of a statement.
 pub(super) type DbResult<T> = std::result::Result<T, DbError>;
 
 /// One connection with its prepared statements.

@@ -149,7 +149,7 @@ impl Connections {
     }
 
     /// Waits on this thread, with the timers and sockets of the store's own runtime; also inside
-    /// somebody else's runtime.
+    /// the runtime of the caller.
     fn block_on<T>(&self, future: impl Future<Output = T>) -> std::result::Result<T, DbError> {
         let Some(runtime) = &self.runtime else {
             return Err(DbError::Other(super::broken("the store is closed")));
@@ -178,7 +178,7 @@ impl Connections {
         })
     }
 
-    /// Keeps one connection that hears when somebody posts something.
+    /// Keeps one connection that hears when a process posts a message.
     pub(super) fn listen(&self) -> Result<()> {
         let (Some(runtime), true) = (&self.runtime, self.access.keeps_session) else {
             return Ok(());
@@ -211,7 +211,7 @@ impl Connections {
         Ok(())
     }
 
-    /// A number that changes when somebody posts something. Where nobody can listen it is asked for, not
+    /// A number that changes when a process posts a message. Where nobody can listen it is asked for, not
     /// all the time.
     pub(super) fn news(&self) -> Result<i64> {
         if !self.access.keeps_session && self.is_time_to_ask() {

@@ -129,7 +129,7 @@ impl RunReader for PostgresStore {
     }
 
     fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
-        // The run as it was at one moment, whoever writes meanwhile.
+        // The run as it was at one moment, whatever is written meanwhile.
         let of_run = |sql| Query::new(sql).with(run.0);
         let answers = self.connections.read_at_once(vec![
             of_run(RUN),

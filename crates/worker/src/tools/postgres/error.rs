@@ -40,7 +40,7 @@ pub(super) fn of_statement(error: &Error, place: &ErrorContext<'_>) -> TaskOutco
     TaskOutcome::failed(error).with("pg", Json::Object(told))
 }
 
-/// A commit that failed. If its answer is lost, nobody knows what became of it.
+/// A commit that failed. If its answer is lost, its result is not known.
 pub(super) fn of_commit(error: &Error) -> TaskOutcome {
     match error.as_db_error() {
         Some(server) => {
