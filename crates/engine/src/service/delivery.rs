@@ -72,8 +72,8 @@ impl Drop for DeliveryQueue {
 }
 
 impl DeliveryQueue {
-    /// A queue whose events the loop delivers itself.
-    pub(super) fn in_line(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DeliveryQueue {
+    /// An empty queue without a thread.
+    pub(super) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DeliveryQueue {
         DeliveryQueue {
             waiting: Vec::new(),
             store,
@@ -109,8 +109,8 @@ impl DeliveryQueue {
         }
         match &self.thread {
             Some((thread, _)) => {
-                self.busy = true;
-                let _ = thread.send(events);
+                // A thread that is gone has dropped the senders, who are told that the engine stops.
+                self.busy = thread.send(events).is_ok();
             }
             None => {
                 let answer = deliver(&*self.store, &*self.clock, &events);

@@ -74,7 +74,7 @@ impl<W: Worker> ServiceLoop<W> {
         committers: Vec<Committer>,
     ) -> Result<ServiceLoop<W>, StoreError> {
         let now = setup.clock.now();
-        let deliveries = DeliveryQueue::in_line(setup.store.clone(), setup.clock.clone());
+        let deliveries = DeliveryQueue::new(setup.store.clone(), setup.clock.clone());
         let coordinator = Coordinator::open(setup.store, setup.catalog, setup.config, now)?;
         Ok(ServiceLoop {
             coordinator,
