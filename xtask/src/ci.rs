@@ -4,7 +4,7 @@
 //! cargo-machete). Each step is printed before it runs, as the command that repeats it alone.
 
 use crate::repo::Repo;
-use crate::{Task, conformance, corpus, deps, playbooks, postgres, schemas, tidy};
+use crate::{Task, conformance, corpus, deps, mutants, playbooks, postgres, schemas, tidy};
 use anyhow::{Result, bail};
 use std::io::Write as _;
 use std::time::Instant;
@@ -69,6 +69,10 @@ const STEPS: &[Step] = &[
     Step {
         name: "conformance",
         work: Work::Task(conformance::run, &["--check"]),
+    },
+    Step {
+        name: "mutants",
+        work: Work::Task(mutants::run, &["--check"]),
     },
     Step {
         name: "benches",

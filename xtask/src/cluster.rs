@@ -75,7 +75,7 @@ impl Cluster {
         }
     }
 
-    /// Its address, as the superuser.
+    /// The address of the server for the superuser.
     pub(crate) fn url(&self) -> String {
         format!("postgresql://postgres@127.0.0.1:{}/postgres", self.port)
     }
@@ -84,6 +84,26 @@ impl Cluster {
     #[allow(dead_code, reason = "the fault tests stop servers, xtask does not")]
     pub(crate) fn halt(&self) -> Result<()> {
         self.run("pg_ctl", &["stop", "-s", "-w", "-m", "immediate"])
+    }
+
+    /// Stops the server as an administrator does: connections are ended with a word.
+    #[allow(dead_code, reason = "the fault tests stop servers, xtask does not")]
+    pub(crate) fn stop_fast(&self) -> Result<()> {
+        self.run("pg_ctl", &["stop", "-s", "-w", "-m", "fast"])
+    }
+
+    /// The port of the server on the loopback address.
+    #[allow(dead_code, reason = "the fault tests put a proxy before servers")]
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A program of PostgreSQL, as the user of the server: `psql`.
+    #[allow(dead_code, reason = "the fault tests ask the server themselves")]
+    pub(crate) fn program(&self, name: &str) -> Command {
+        let mut command = as_user(self.user.as_deref(), &self.bin.join(name));
+        command.current_dir(&self.home);
+        command
     }
 
     /// Kills the server's first process, and lets the others find out by themselves.

@@ -1,16 +1,19 @@
-//! `cargo xtask conformance`: docs/conformance.md, generated from the tests that prove it.
+//! `cargo xtask conformance`: docs/conformance.md, generated from the tests and the scenarios that prove it.
 //!
-//! Three inputs: the numbered statements, the tests named after them, and the list of those that
-//! need a part that does not exist yet. Every statement is in exactly one of the last two.
+//! Inputs: the numbered statements; the tests named after them (*rule*), and the list of those that need a part that
+//! does not exist yet; the scenarios of the conformance kit that name them (*seen from outside*), and the list of
+//! those that cannot be seen, with the reason. A statement is proven by a test and a scenario together.
 
 mod proofs;
 mod render;
+mod scenarios;
 mod tables;
 
 use crate::repo::Repo;
 use crate::wants_check;
 use anyhow::{Context, Result, bail};
 use proofs::Proof;
+use scenarios::SeenBy;
 use std::collections::BTreeMap;
 use std::fs;
 use tables::{Later, Number, Statement};
@@ -27,18 +30,24 @@ proves C12. One that proves more says so in a comment right above it:
     #[test]
     fn c14_retry_leaves_the_old_attempt() { ... }
 
-Tests are looked for in crates/*/src, crates/*/tests and xtask.
-docs/conformance/statements.tsv  the statements: number, section, text
-docs/conformance/later.tsv       those that wait for a part: number, needs, reason
-                                 (needs: a store, a server, an engine, a worker)
+Tests are looked for in crates/*/src, crates/*/tests and xtask. A scenario of the conformance kit
+(conformance/**/*.yaml) shows from outside what it names: `statements: [C12, C15]`. A statement
+counts as proven with both. A scenario with `known` shows what is wrong, so it does not count.
 
---check fails when a statement has neither a test nor a line in later.tsv, when it has both,
-when a test names no statement or is no test, or when docs/conformance.md is not what would
-be written. Without --check the file is written and the same findings are printed.
+docs/conformance/statements.tsv  the statements: number, section, text
+docs/conformance/later.tsv       those without a test: number, needs, reason
+docs/conformance/unseen.tsv      those without a scenario: number, needs, reason
+                                 (needs: a store, a server, an engine, a worker, a program, a door)
+
+--check fails when a statement has neither a test nor a line in later.tsv, neither a scenario nor a
+line in unseen.tsv, when it has both of a pair, when a test or a scenario names no statement, when a
+test is no test, or when docs/conformance.md is not what would be written. Without --check the file
+is written and the same findings are printed.
 ";
 
 const STATEMENTS: &str = "docs/conformance/statements.tsv";
 const LATER: &str = "docs/conformance/later.tsv";
+const UNSEEN: &str = "docs/conformance/unseen.tsv";
 const OUTPUT: &str = "docs/conformance.md";
 
 /// Everything the page is made of.
@@ -47,14 +56,36 @@ struct Facts {
     statements: Vec<Statement>,
     later: BTreeMap<Number, Later>,
     proofs: BTreeMap<Number, Vec<Proof>>,
+    unseen: BTreeMap<Number, Later>,
+    seen: BTreeMap<Number, Vec<SeenBy>>,
 }
 
 impl Facts {
+    /// Whether a scenario shows the statement, and none says that it is wrong.
+    fn is_seen(&self, number: Number) -> bool {
+        let seen = self.seen.get(&number);
+        seen.is_some_and(|it| !it.is_empty() && it.iter().all(|it| !it.is_known))
+    }
+
+    /// Whether the statement has a test and a scenario.
+    fn is_proven(&self, number: Number) -> bool {
+        self.proofs.contains_key(&number) && self.is_seen(number)
+    }
+
     fn missing(&self) -> Vec<Number> {
         self.statements
             .iter()
             .map(|statement| statement.number)
             .filter(|number| !self.later.contains_key(number) && !self.proofs.contains_key(number))
+            .collect()
+    }
+
+    /// Statements with neither a scenario nor a reason why there is none.
+    fn unshown(&self) -> Vec<Number> {
+        self.statements
+            .iter()
+            .map(|statement| statement.number)
+            .filter(|number| !self.unseen.contains_key(number) && !self.seen.contains_key(number))
             .collect()
     }
 
@@ -70,6 +101,23 @@ impl Facts {
                     "{LATER}: {number} has a test ({} in {}); remove the line",
                     proof.test, proof.file
                 ));
+            }
+        }
+        for number in self.unseen.keys() {
+            if !known(number) {
+                lines.push(format!("{UNSEEN}: {number} is no statement"));
+            } else if let Some(by) = self.seen.get(number).and_then(|it| it.first()) {
+                lines.push(format!(
+                    "{UNSEEN}: {number} has a scenario ({}); remove the line",
+                    by.file
+                ));
+            }
+        }
+        for (number, seen) in &self.seen {
+            if !known(number) {
+                for by in seen {
+                    lines.push(format!("{}: {number} is no statement", by.file));
+                }
             }
         }
         for (number, proofs) in &self.proofs {
@@ -107,10 +155,31 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
         list.sort();
         list.dedup();
     }
+    let unseen = tables::later(&repo.read(UNSEEN)?).context(UNSEEN)?;
+    let mut seen: BTreeMap<Number, Vec<SeenBy>> = BTreeMap::new();
+    for path in repo.files()? {
+        if !scenarios::is_scenario(&path) {
+            continue;
+        }
+        match scenarios::find(&path, &repo.read(&path)?) {
+            Ok(found) => {
+                for (number, by) in found {
+                    seen.entry(number).or_default().push(by);
+                }
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    for list in seen.values_mut() {
+        list.sort();
+        list.dedup();
+    }
     let facts = Facts {
         statements,
         later,
         proofs,
+        unseen,
+        seen,
     };
     problems.extend(facts.contradictions());
     let page = render::page(&facts);
@@ -129,11 +198,16 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 }
 
 fn report(facts: &Facts, problems: &[String], check: bool) -> Result<()> {
+    let count = |holds: &dyn Fn(Number) -> bool| {
+        let numbers = facts.statements.iter().map(|it| it.number);
+        numbers.filter(|it| holds(*it)).count()
+    };
     println!(
-        "conformance: {} statements, {} proven, {} later",
+        "conformance: {} statements, {} with a test, {} seen from outside, {} proven",
         facts.statements.len(),
-        facts.proofs.len(),
-        facts.later.len()
+        count(&|it| facts.proofs.contains_key(&it)),
+        count(&|it| facts.is_seen(it)),
+        count(&|it| facts.is_proven(it)),
     );
     for problem in problems {
         println!("conformance: {problem}");
@@ -142,10 +216,15 @@ fn report(facts: &Facts, problems: &[String], check: bool) -> Result<()> {
     if !missing.is_empty() {
         println!("missing: {}", render::numbers(&missing));
     }
-    if check && (!problems.is_empty() || !missing.is_empty()) {
+    let unshown = facts.unshown();
+    if !unshown.is_empty() {
+        println!("without a scenario: {}", render::numbers(&unshown));
+    }
+    if check && (!problems.is_empty() || !missing.is_empty() || !unshown.is_empty()) {
         bail!(
-            "conformance: {} statements missing, {} other findings",
+            "conformance: {} statements without a test, {} without a scenario, {} other findings",
             missing.len(),
+            unshown.len(),
             problems.len()
         );
     }
@@ -169,7 +248,36 @@ mod tests {
             .unwrap(),
             later: tables::later(&format!("number\tneeds\treason\n{later}")).unwrap(),
             proofs: BTreeMap::from([(number, vec![proof])]),
+            unseen: BTreeMap::new(),
+            seen: BTreeMap::new(),
         }
+    }
+
+    fn by(file: &str, is_known: bool) -> SeenBy {
+        SeenBy {
+            file: file.to_owned(),
+            is_known,
+        }
+    }
+
+    #[test]
+    fn a_statement_is_proven_by_a_test_and_a_scenario_together() {
+        let a1 = Number::parse("A1").unwrap();
+        let mut facts = facts("", "a1_x");
+        assert!(!facts.is_proven(a1));
+        assert_eq!(facts.unshown().len(), 2);
+        facts.seen.insert(a1, vec![by("conformance/x.yaml", false)]);
+        assert!(facts.is_proven(a1));
+        assert_eq!(facts.unshown(), [Number::parse("A2").unwrap()]);
+        facts.seen.insert(a1, vec![by("conformance/x.yaml", true)]);
+        assert!(!facts.is_proven(a1), "the scenario says that it is wrong");
+        facts.unseen = tables::later("h\nA1\ta door\tnone\nA9\ta door\tnone\n").unwrap();
+        assert_eq!(
+            facts.contradictions().len(),
+            2,
+            "{:?}",
+            facts.contradictions()
+        );
     }
 
     #[test]
@@ -195,5 +303,6 @@ mod tests {
         let statements = tables::statements(&repo.read(STATEMENTS).unwrap()).unwrap();
         assert_eq!(statements.len(), 166);
         tables::later(&repo.read(LATER).unwrap()).unwrap();
+        tables::later(&repo.read(UNSEEN).unwrap()).unwrap();
     }
 }

@@ -8,11 +8,15 @@ mod cluster;
 mod conformance;
 mod corpus;
 mod deps;
+mod faults;
+mod growth;
+mod mutants;
 mod playbooks;
 mod postgres;
 mod programs;
 mod repo;
 mod schemas;
+mod sim;
 mod source;
 mod tidy;
 
@@ -33,8 +37,14 @@ Tasks:
   deps         check licences, banned crates and unused dependencies
   conformance  write docs/conformance.md from the tests; --check compares
   schemas      write schemas/ from the types; --check compares
+  sim          simulate servers with faults, from seeds: `cargo xtask sim --minutes 5`
   corpus       run `stepwell check` on real files next to the checkout, if there are any
   playbooks    run the real playbooks of the corpus, with all their work
+  kills        kill real processes on both databases, 10,000 times, and check what is left
+  db-faults    let a PostgreSQL fail under real processes, 1,000 times, and check what is left
+  growth       run long plans and long loops at two sizes: time is linear, memory bounded
+  mutants      plant faults in a copy of the checkout, one at a time: the kit or a test notices each
+  corrupt      damage copies of a store, 1,000 times, and check that each damage is noticed or harmless
 
 `cargo xtask <TASK> --help` describes a task and how to fix its findings.
 ";
@@ -66,8 +76,14 @@ fn run(args: &[String]) -> Result<()> {
         "deps" => (deps::HELP, deps::run),
         "conformance" => (conformance::HELP, conformance::run),
         "schemas" => (schemas::HELP, schemas::run),
+        "sim" => (sim::HELP, sim::run),
         "corpus" => (corpus::HELP, corpus::run),
         "playbooks" => (playbooks::HELP, playbooks::run),
+        "kills" => (faults::KILLS_HELP, faults::kills),
+        "corrupt" => (faults::CORRUPT_HELP, faults::corrupt),
+        "db-faults" => (faults::DATABASE_HELP, faults::database),
+        "growth" => (growth::HELP, growth::run),
+        "mutants" => (mutants::HELP, mutants::run),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             return Ok(());

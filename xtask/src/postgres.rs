@@ -62,7 +62,7 @@ pub(crate) fn run(_: &Repo, args: &[String]) -> Result<()> {
 }
 
 /// Runs a command with the variable set; the server outlives it, and nothing else.
-fn with_server(mut command: Command) -> Result<()> {
+pub(crate) fn with_server(mut command: Command) -> Result<()> {
     let given = std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
     let cluster = match &given {
         Some(_) => None,

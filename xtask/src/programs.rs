@@ -1,20 +1,22 @@
-//! Programs that tests need besides Rust: Python, a Redis server, pgbouncer, and DuckDB for the tests of its
-//! tool.
+//! Programs that tests need besides Rust. A test file names each in a line of its module documentation, with the
+//! Debian package: `//! Needs the program redis-server (Debian package redis-server).` DuckDB is not in Debian and
+//! has code of its own here.
 
 use crate::cluster::is_root;
 use crate::postgres::apt_get;
 use crate::repo::Repo;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What tests read the path of DuckDB from.
 const DUCKDB: &str = "STEPWELL_DUCKDB";
 
-/// Variables that name what was found. The `PROGRAMS` must be there; without DuckDB the tests of its tool
-/// are skipped with a message.
+/// Variables that name what was found. The programs that tests name must be there; without DuckDB the tests of its
+/// tool are skipped with a message.
 pub(crate) fn variables(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
-    install()?;
+    install(repo)?;
     match duckdb(repo) {
         Ok(None) => Ok(Vec::new()),
         Ok(Some(path)) => Ok(vec![(DUCKDB, path)]),
@@ -32,32 +34,51 @@ fn works(program: impl AsRef<Path>, args: &[&str]) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Programs that tests start, the Debian package of each, and which tests need it.
-const PROGRAMS: [(&str, &str, &str); 3] = [
-    ("python3", "python3", "the python tool"),
-    ("redis-server", "redis-server", "the redis tool"),
-    (
-        "pgbouncer",
-        "pgbouncer",
-        "the PostgreSQL store behind a pooler",
-    ),
-];
+/// What a line that names a program begins with.
+const NEEDS: &str = "//! Needs the program ";
+
+/// The program and the Debian package that a line names.
+fn named(line: &str) -> Option<Result<(String, String)>> {
+    let rest = line.strip_prefix(NEEDS)?;
+    let parts = rest
+        .strip_suffix(").")
+        .and_then(|it| it.split_once(" (Debian package "));
+    let found = parts.map(|(program, package)| (program.to_owned(), package.to_owned()));
+    Some(
+        found.with_context(|| {
+            format!("`{line}` must be `{NEEDS}PROGRAM (Debian package PACKAGE).`")
+        }),
+    )
+}
+
+/// The programs that tests name: program, Debian package, and a file that needs it.
+fn needed(repo: &Repo) -> Result<BTreeMap<String, (String, String)>> {
+    let mut all = BTreeMap::new();
+    for path in repo.rust_files()? {
+        let text = repo.read(&path)?;
+        let header = text.lines().take_while(|line| line.starts_with("//!"));
+        for found in header.filter_map(named) {
+            let (program, package) = found.with_context(|| path.clone())?;
+            all.insert(program, (package, path.clone()));
+        }
+    }
+    Ok(all)
+}
 
 /// Installs the programs that are missing, where that is possible.
-fn install() -> Result<()> {
-    let missing = PROGRAMS.iter();
-    let missing = missing.filter(|(program, _, _)| !works(program, &["--version"]));
-    let missing: Vec<_> = missing.collect();
-    let Some((program, package, tests)) = missing.first() else {
+fn install(repo: &Repo) -> Result<()> {
+    let mut missing = needed(repo)?;
+    missing.retain(|program, _| !works(program, &["--version"]));
+    let Some((program, (package, path))) = missing.first_key_value() else {
         return Ok(());
     };
     if is_root() && works("apt-get", &["--version"]) {
         apt_get(&["update"])?;
         let mut args = vec!["install", "-y", "--no-install-recommends"];
-        args.extend(missing.iter().map(|(_, package, _)| *package));
+        args.extend(missing.values().map(|(package, _)| package.as_str()));
         return apt_get(&args);
     }
-    bail!("tests of {tests} need {program} (Debian: apt-get install {package})");
+    bail!("{path} needs {program} (Debian: apt-get install {package})");
 }
 
 /// The program, if it had to be fetched; none if tests find it by themselves.
@@ -97,4 +118,22 @@ fn find(folder: &Path) -> Option<PathBuf> {
     let pythons = std::fs::read_dir(folder.join("lib")).ok()?.flatten();
     let mut programs = pythons.map(|it| it.path().join("site-packages/duckdb_cli/duckdb"));
     programs.find(|it| works(it, &["--version"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_name_the_programs_that_they_need() {
+        let all = needed(&Repo::find().unwrap()).unwrap();
+        let names: Vec<&str> = all.keys().map(String::as_str).collect();
+        assert!(names.contains(&"redis-server"), "{names:?}");
+        assert!(names.contains(&"python3"), "{names:?}");
+        let line = format!("{NEEDS}redis-server (Debian package redis).");
+        let (program, package) = named(&line).unwrap().unwrap();
+        assert_eq!((&*program, &*package), ("redis-server", "redis"));
+        assert!(named(&format!("{NEEDS}redis-server")).unwrap().is_err());
+        assert!(named("//! Something else.").is_none());
+    }
 }

@@ -4,7 +4,7 @@
 //! This is a scanner, not a parser. It must never mistake a comment or a string for code; beyond
 //! that it may be approximate.
 
-/// One file, scanned.
+/// The text of one file, split into code and string literals.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// The text with comments and the insides of literals blanked, byte for byte.
@@ -13,10 +13,9 @@ pub(crate) struct Source {
     raw: String,
 }
 
-/// A string literal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Literal {
-    /// Where its first quote (or its `r`) stands.
+    /// The position of the first quote (or of the `r`), in bytes.
     pub(crate) offset: usize,
     /// The text between the quotes, escapes left as written.
     pub(crate) text: String,
@@ -27,7 +26,7 @@ pub(crate) struct Literal {
 pub(crate) struct Function {
     pub(crate) name: String,
     pub(crate) line: usize,
-    /// It carries `#[test]`, or an attribute that ends in `::test`.
+    /// The function has the attribute `#[test]`, or one that ends in `::test`.
     pub(crate) is_test: bool,
     /// The comment lines between the function and whatever comes before it.
     pub(crate) comments: Vec<String>,
@@ -55,13 +54,16 @@ impl Source {
         1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
-    /// Where the unit tests at the end of a file begin, or the end of the file.
+    /// Where the unit tests at the end of a file begin, or the end of the file. Tests in a file of their own
+    /// (`mod tests;`) end nothing.
     pub(crate) fn tests_start(&self) -> usize {
         let mut from = 0;
         while let Some(found) = self.code[from..].find("#[cfg(test)]") {
             let at = from + found;
             from = at + "#[cfg(test)]".len();
-            if self.code[from..].trim_start().starts_with("mod ") {
+            let module = self.code[from..].trim_start().strip_prefix("mod ");
+            let body = module.map(|it| it[leading_word(it).len()..].trim_start());
+            if body.is_some_and(|it| it.starts_with('{')) {
                 return at;
             }
         }
@@ -320,8 +322,8 @@ mod tests {
 
     #[test]
     fn tests_begin_at_the_test_module() {
-        let text = "fn a() {}\n#[cfg(test)]\nuse x;\n#[cfg(test)]\nmod tests {}\n";
+        let text = "#[cfg(test)]\nmod tests;\nfn a() {}\n#[cfg(test)]\nuse x;\n#[cfg(test)]\nmod tests {}\n";
         let source = Source::scan(text);
-        assert_eq!(source.line_of(source.tests_start()), 4);
+        assert_eq!(source.line_of(source.tests_start()), 6);
     }
 }

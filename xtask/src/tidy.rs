@@ -4,16 +4,19 @@
 //! only this file reads the checkout.
 
 mod dead_files;
+mod decision_numbers;
 mod doc_items;
 mod doc_paths;
 mod error_codes;
 mod file_size;
 mod kernel_calls;
 mod kernel_deps;
+mod language_names;
 mod layers;
 mod machine_paths;
 mod module_doc;
 mod plain_words;
+mod short_docs;
 mod test_names;
 mod type_names;
 
@@ -33,16 +36,19 @@ Usage: cargo xtask tidy
   kernel-calls   crates/kernel/src does no I/O, awaits nothing, reads no clock, draws no randomness
   kernel-deps    the kernel's dependency tree is on the list in xtask/src/tidy/kernel_deps.rs
   layers         crates depend inward only; no SQL and no HTTP in dialects and engine
+  language-names no identifier in engine and stores names a language, no code there asks for it
   doc-paths      paths in backticks and links in the Markdown files exist
   doc-items      items in backticks (`crates/x/src/y.rs::name`) exist in that file
   file-size      at most 800 lines in a file of crates/*/src (a warning from 600)
   dead-files     every .rs file is reached by a `mod` from a crate root
+  decisions      each decision has a number of its own, in its file name and in its title
   machine-paths  no absolute path of one machine in any file
   type-names     public types of different crates have different names
   plain-words    no phrases and type names of the list in xtask/src/tidy/plain_words.rs
+  short-docs     no doc comment of one line and three words or fewer, except help texts and values
   test-names     tests are named after behaviour: no `test_` prefix; none is ignored
   error-codes    each code in the code has a page docs/errors/CODE.md with `## Cause` and
-                 `## What to do`, and each page has a code
+                 `## What to do`, or a section of the page of its tool, and each page has a code
 
 Every finding is one line: path:line: what is wrong and how to fix it.
 ";
@@ -135,13 +141,16 @@ const RULES: &[(&str, Rule)] = &[
     ("kernel-calls", |_, tree| Ok(kernel_calls::check(tree))),
     ("kernel-deps", |repo, _| kernel_deps::check(repo)),
     ("layers", |_, tree| Ok(layers::check(tree))),
+    ("language-names", |_, tree| Ok(language_names::check(tree))),
     ("doc-paths", |repo, tree| Ok(doc_paths::check(repo, tree))),
     ("doc-items", |_, tree| Ok(doc_items::check(tree))),
     ("file-size", |_, tree| Ok(file_size::check(tree))),
     ("dead-files", |repo, tree| Ok(dead_files::check(repo, tree))),
+    ("decisions", |_, tree| Ok(decision_numbers::check(tree))),
     ("machine-paths", |_, tree| Ok(machine_paths::check(tree))),
     ("type-names", |_, tree| Ok(type_names::check(tree))),
     ("plain-words", |_, tree| Ok(plain_words::check(tree))),
+    ("short-docs", |_, tree| Ok(short_docs::check(tree))),
     ("test-names", |_, tree| Ok(test_names::check(tree))),
     ("error-codes", |_, tree| Ok(error_codes::check(tree))),
 ];

@@ -1,6 +1,7 @@
 //! Sinks that deliver the events of runs to other systems: webhooks.
 
-mod retry_after;
+#![warn(clippy::wildcard_enum_match_arm)]
+
 mod webhook;
 
 pub use webhook::{Webhook, WebhookFault, WebhookOptions, signature};

@@ -21,9 +21,8 @@ use reqwest::{Client, Proxy, Response, StatusCode, Url, redirect};
 use serde_json::json;
 use sha2::Sha256;
 use stepwell_engine::outbox::{Delivery, Sink, SinkError};
+use stepwell_kernel::keys;
 use tokio::runtime::{Builder, Runtime};
-
-use crate::retry_after;
 
 /// The prefix of webhook addresses in configurations.
 const SCHEME: &str = "webhook:";
@@ -69,9 +68,11 @@ impl fmt::Debug for WebhookOptions {
     }
 }
 
+const WEBHOOK_UNUSABLE: &str = "WEBHOOK_UNUSABLE";
+
 /// The reason why a webhook cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("WEBHOOK_UNUSABLE: {0}")]
+#[error("{code}: {reason}", code = WEBHOOK_UNUSABLE, reason = .0)]
 pub struct WebhookFault(String);
 
 /// A sink that posts each delivery to one URL.
@@ -97,7 +98,7 @@ impl Webhook {
         install_provider();
         let address = address.strip_prefix(SCHEME).unwrap_or(address);
         let url = Url::parse(address)
-            .map_err(|error| WebhookFault(format!("{address:?} is not a valid URL: {error}")))?;
+            .map_err(|error| WebhookFault(format!("the address is not a valid URL: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") {
             let scheme = url.scheme();
             return Err(WebhookFault(format!(
@@ -136,14 +137,17 @@ impl Webhook {
             json!({"runSeq": it.seq, "index": it.place, "stepId": it.step_id, "event": it.event})
         });
         let outbound: Vec<_> = outbound.collect();
-        let body = json!({
+        let mut body = json!({
             "runId": delivery.run_id,
             "firstSeq": delivery.first_seq,
             "lastSeq": delivery.last_seq,
             "events": delivery.events,
             "outbound": outbound,
-        })
-        .to_string();
+        });
+        if !delivery.telemetry.is_empty() {
+            body["telemetry"] = delivery.telemetry.clone().into();
+        }
+        let body = body.to_string();
         let mut request = self
             .client
             .post(self.url.clone())
@@ -197,7 +201,7 @@ fn refusal(response: &Response) -> SinkError {
     let retry_after = retry_after.and_then(|it| it.to_str().ok());
     SinkError {
         why,
-        retry_after: retry_after.and_then(|it| retry_after::parse(it, SystemTime::now())),
+        retry_after: retry_after.and_then(|it| stepwell_http::retry_after(it, SystemTime::now())),
         // Any other status, also 500, may concern only this delivery.
         down: busy || gateway,
     }
@@ -212,8 +216,7 @@ pub fn signature(secret: &[u8], seconds: u64, body: &[u8]) -> String {
     };
     mac.update(format!("{seconds}.").as_bytes());
     mac.update(body);
-    let bytes = mac.finalize().into_bytes();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    keys::hex(&mac.finalize().into_bytes())
 }
 
 fn headers(pairs: &[(String, String)]) -> Result<HeaderMap, WebhookFault> {

@@ -7,6 +7,7 @@
 
 use stepwell_kernel::plan::{Backoff, BackoffKind};
 
+use crate::codes;
 use crate::duration::{DurationRule, parse_text};
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
@@ -20,11 +21,13 @@ pub(crate) const MAX_MS: u64 = 60_000;
 /// Older words for kinds of wait. The kinds and their names are the kernel's table.
 const OTHER_WORDS: [(&str, BackoffKind); 1] = [("fixed", BackoffKind::Constant)];
 
-/// Whether a language offers waits with jitter. The specification of `dag` has none.
+/// The kinds of wait that the retry policies of a language offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Jitter {
-    Offered,
-    NotOffered,
+pub(crate) enum Kinds {
+    /// Every kind, also with jitter and without any wait.
+    All,
+    /// Those of the specification of `dag`.
+    Specified,
 }
 
 /// All words of a kind of wait, its name first.
@@ -48,22 +51,20 @@ pub(crate) fn task_words() -> Vec<&'static str> {
     kinds.flat_map(words_of).collect()
 }
 
-/// The words that a step's retry policy may use. A step without a wait has no policy.
-pub(crate) fn step_words(jitter: Jitter) -> Vec<&'static str> {
-    let kinds = step_kinds(jitter);
+/// The words that a step's retry policy may use.
+pub(crate) fn step_words(offered: Kinds) -> Vec<&'static str> {
+    let kinds = step_kinds(offered);
     kinds.flat_map(words_of).collect()
 }
 
-fn step_kinds(jitter: Jitter) -> impl Iterator<Item = BackoffKind> {
+fn step_kinds(offered: Kinds) -> impl Iterator<Item = BackoffKind> {
     let kinds = BackoffKind::ALL.iter().copied();
-    kinds.filter(move |it| {
-        *it != BackoffKind::None && (jitter == Jitter::Offered || !it.has_jitter())
-    })
+    kinds.filter(move |it| offered == Kinds::All || (*it != BackoffKind::None && !it.has_jitter()))
 }
 
-fn of_step(word: &str, jitter: Jitter) -> Option<BackoffKind> {
+fn of_step(word: &str, offered: Kinds) -> Option<BackoffKind> {
     let kind = of_task(word)?;
-    step_kinds(jitter).find(|it| *it == kind)
+    step_kinds(offered).find(|it| *it == kind)
 }
 
 /// The wait where a file says nothing.
@@ -77,33 +78,42 @@ pub(crate) fn default() -> Backoff {
 }
 
 /// Reads the three fields.
-pub(crate) fn read(f: &mut Fields<'_>, jitter: Jitter, p: &mut Problems) -> Backoff {
+pub(crate) fn read(f: &mut Fields<'_>, offered: Kinds, p: &mut Problems) -> Backoff {
     let strategy = f.opt("backoff", p);
     let initial = f.opt("initialDelay", p);
     let cap = f.opt("maxDelay", p);
-    let initial_ms = initial
-        .as_ref()
-        .and_then(|field| field.duration(DurationRule::TEXT.or_zero(), p));
-    let cap_ms = cap
-        .as_ref()
-        .and_then(|field| field.duration(DurationRule::TEXT.or_zero(), p));
+    let initial_ms = initial.as_ref().and_then(|field| field.time(p));
+    let cap_ms = cap.as_ref().and_then(|field| field.time(p));
 
     let (kind, fixed_ms) =
-        strategy.map_or((BackoffKind::Exponential, None), |s| shape(&s, jitter, p));
+        strategy.map_or((BackoffKind::Exponential, None), |s| shape(&s, offered, p));
     if let (Some(_), Some(initial)) = (fixed_ms, &initial) {
         p.error(
-            "FIELD_CONFLICT",
+            codes::FIELD_CONFLICT,
             initial.span(),
             "`backoff` is a duration already, so `initialDelay` has no meaning",
         )
         .help("remove `initialDelay`, or make `backoff` a strategy such as `exponential`");
+    }
+    if kind == BackoffKind::None {
+        for delay in [&initial, &cap].into_iter().flatten() {
+            let message = format!("`backoff` is `none`, so {} has no effect", delay.label);
+            p.warn(codes::FIELD_UNUSED, delay.span(), message)
+                .help("remove it, or make `backoff` a strategy such as `exponential`");
+        }
+        return Backoff {
+            kind,
+            initial_ms: 0,
+            multiplier: 2.0,
+            max_ms: 0,
+        };
     }
     let initial_ms = fixed_ms.or(initial_ms).unwrap_or(INITIAL_MS);
     if let (Some(cap), Some(cap_ms)) = (&cap, cap_ms)
         && cap_ms < initial_ms
     {
         p.warn(
-            "FIELD_VALUE",
+            codes::FIELD_VALUE,
             cap.span(),
             "`maxDelay` is shorter than the first delay, so every delay is `maxDelay`",
         )
@@ -118,7 +128,7 @@ pub(crate) fn read(f: &mut Fields<'_>, jitter: Jitter, p: &mut Problems) -> Back
 }
 
 /// A strategy, or a duration that is the same each time.
-fn shape(field: &Field<'_>, jitter: Jitter, p: &mut Problems) -> (BackoffKind, Option<u64>) {
+fn shape(field: &Field<'_>, offered: Kinds, p: &mut Problems) -> (BackoffKind, Option<u64>) {
     let default = (BackoffKind::Exponential, None);
     if field.node.as_str().is_none() {
         // A number is meant as a duration, and lacks its unit.
@@ -128,7 +138,7 @@ fn shape(field: &Field<'_>, jitter: Jitter, p: &mut Problems) -> (BackoffKind, O
     let Some(text) = field.text(p) else {
         return default;
     };
-    if let Some(kind) = of_step(text, jitter) {
+    if let Some(kind) = of_step(text, offered) {
         return (kind, None);
     }
     if parse_text(text).is_some() || text.trim_start().starts_with('-') {
@@ -136,7 +146,7 @@ fn shape(field: &Field<'_>, jitter: Jitter, p: &mut Problems) -> (BackoffKind, O
         return (BackoffKind::Constant, millis);
     }
     // A message names each kind once.
-    let names: Vec<&str> = step_kinds(jitter).map(BackoffKind::name).collect();
+    let names: Vec<&str> = step_kinds(offered).map(BackoffKind::name).collect();
     let near = words::nearest(text, &names);
     let message = format!(
         "must be {} or a duration such as `30s`, but is {}",
@@ -144,7 +154,7 @@ fn shape(field: &Field<'_>, jitter: Jitter, p: &mut Problems) -> (BackoffKind, O
         quote(text)
     );
     field
-        .error("FIELD_VALUE", &message, p)
+        .error(codes::FIELD_VALUE, &message, p)
         .maybe_help(near.map(|near| format!("did you mean {}?", quote(near))));
     default
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::codes;
 use crate::mapping::Mapping;
 use crate::problem::Problems;
 use crate::scalar::{self, CoreTag};
@@ -70,9 +71,9 @@ pub(crate) struct TreeBuilder<'s> {
 /// The alias that is being copied.
 #[derive(Debug, Clone, Copy)]
 struct Copying {
-    /// How many collections were open at the outermost alias.
+    /// The number of open collections at the outermost alias.
     base: usize,
-    /// How many are open at this one.
+    /// The number of open collections at this alias.
     depth: usize,
     span: Span,
 }
@@ -161,7 +162,7 @@ impl<'s> TreeBuilder<'s> {
         let Some(range) = self.anchors.get(&anchor).cloned() else {
             problems
                 .error(
-                    "SOURCE_BAD_ALIAS",
+                    codes::SOURCE_BAD_ALIAS,
                     span,
                     "this alias stands inside of its own anchor",
                 )
@@ -217,7 +218,7 @@ impl<'s> TreeBuilder<'s> {
             let length = text.len();
             problems
                 .error(
-                    "SOURCE_SCALAR_TOO_LONG",
+                    codes::SOURCE_SCALAR_TOO_LONG,
                     span,
                     format!("this text is {length} bytes; at most {MAX_SCALAR_BYTES} are allowed"),
                 )
@@ -228,7 +229,7 @@ impl<'s> TreeBuilder<'s> {
             self.copied += text.len();
             if self.copied > MAX_COPIED_BYTES {
                 problems.error(
-                    "SOURCE_TOO_LARGE",
+                    codes::SOURCE_TOO_LARGE,
                     span,
                     format!("aliases copy more than {MAX_COPIED_BYTES} bytes of text"),
                 );
@@ -262,7 +263,7 @@ impl<'s> TreeBuilder<'s> {
         if self.stack.len() >= MAX_DEPTH {
             problems
                 .error(
-                    "SOURCE_TOO_DEEP",
+                    codes::SOURCE_TOO_DEEP,
                     place,
                     format!("nested more than {MAX_DEPTH} levels deep"),
                 )
@@ -272,7 +273,11 @@ impl<'s> TreeBuilder<'s> {
         self.count(place, problems)?;
         if self.copying.is_none() && self.awaiting_key().is_some() {
             problems
-                .error("SOURCE_BAD_KEY", place, "a mapping or list cannot be a key")
+                .error(
+                    codes::SOURCE_BAD_KEY,
+                    place,
+                    "a mapping or list cannot be a key",
+                )
                 .help("keys are text; put it in quotes if `{`, `[` or `?` is meant literally");
         }
         self.stack.push(Frame {
@@ -295,7 +300,7 @@ impl<'s> TreeBuilder<'s> {
         };
         problems
             .error(
-                "SOURCE_TOO_MANY_NODES",
+                codes::SOURCE_TOO_MANY_NODES,
                 span,
                 format!("the definition holds more than {MAX_NODES} values{copies}"),
             )

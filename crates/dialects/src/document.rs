@@ -4,19 +4,26 @@
 //! through it. A sixth language is one more row there.
 
 use serde_json::Value as Json;
-use sha2::{Digest, Sha256};
 use stepwell_kernel::plan::{Dialect, Net, Plan, SourceRef, StepRef};
 use stepwell_kernel::state::State;
 
-use crate::problem::{Problem, Problems};
+use crate::codes;
+use crate::dag::telemetry::TelemetryState;
+use crate::execution_reads;
+use crate::names;
+use crate::problem::{Problem, Problems, Severity};
+use crate::secret_literals;
 use crate::source::{Source, Span};
+use crate::states::LanguageWords;
 use crate::tree::Node;
+use crate::trigger::Trigger;
+use crate::view_rows::{self, RunChange, ViewRow};
 use crate::words::{list, nearest};
 
 /// A parsed definition: the text and its tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Document<'a> {
-    /// The text.
+    /// The text, for messages and for the hash of its bytes.
     pub source: &'a Source,
     pub root: &'a Node,
 }
@@ -32,7 +39,7 @@ impl Document<'_> {
             } else {
                 format!("file:{name}")
             },
-            sha256: stepwell_kernel::keys::hex(&Sha256::digest(self.source.text().as_bytes())),
+            sha256: self.source.sha256(),
         }
     }
 }
@@ -59,11 +66,18 @@ struct Language {
     run_word: fn(&State) -> &'static str,
     run_substatus: fn(&State) -> Option<&'static str>,
     step_word: fn(&Plan, &State, StepRef) -> &'static str,
+    words: LanguageWords,
     schema: fn() -> Json,
+    view_rows: fn(RunChange<'_>) -> Vec<ViewRow>,
+    telemetry: fn(&Plan) -> Option<TelemetryState>,
+    trigger: fn(&Plan) -> Option<Trigger>,
 }
 
 macro_rules! language {
     ($module:ident, $mark:literal, $keys:expr) => {
+        language!($module, $mark, $keys, view_rows::none, |_| None, |_| None)
+    };
+    ($module:ident, $mark:literal, $keys:expr, $view_rows:path, $telemetry:expr, $trigger:expr) => {
         &Language {
             mark: $mark,
             keys: $keys,
@@ -72,7 +86,11 @@ macro_rules! language {
             run_word: crate::$module::words::run_word,
             run_substatus: crate::$module::words::run_substatus,
             step_word: crate::$module::words::step_word,
+            words: crate::$module::words::WORDS,
             schema: crate::$module::schema,
+            view_rows: $view_rows,
+            telemetry: $telemetry,
+            trigger: $trigger,
         }
     };
 }
@@ -88,7 +106,10 @@ fn language(dialect: Dialect) -> &'static Language {
         Dialect::Dag => language!(
             dag,
             "`kind: Workflow` (apiVersion ioa.dev/v0.2)",
-            &["apiVersion", "kind", "metadata", "spec"]
+            &["apiVersion", "kind", "metadata", "spec"],
+            view_rows::none,
+            crate::dag::telemetry::begin,
+            Trigger::of_plan
         ),
         Dialect::Plan => language!(
             plan,
@@ -112,7 +133,10 @@ fn language(dialect: Dialect) -> &'static Language {
         Dialect::Linear => language!(
             linear,
             "`workflowType` and `steps`",
-            &["workflowType", "steps"]
+            &["workflowType", "steps"],
+            crate::linear::rows::view_rows,
+            |_| None,
+            |_| None
         ),
     }
 }
@@ -122,6 +146,8 @@ fn language(dialect: Dialect) -> &'static Language {
 pub struct Loaded {
     /// The plan; absent if there was an error.
     pub plan: Option<Plan>,
+    /// The plan of a definition whose only errors are names that do not exist: for more checks, never to be run.
+    pub unusable: Option<Plan>,
     /// The language, as far as it could be told.
     pub dialect: Option<Dialect>,
     /// Everything that is wrong, in source order; warnings alone leave a plan.
@@ -134,6 +160,7 @@ pub fn load(source: &Source) -> Loaded {
     let mut p = Problems::new();
     let mut loaded = Loaded {
         plan: None,
+        unusable: None,
         dialect: None,
         problems: Vec::new(),
     };
@@ -148,17 +175,34 @@ pub fn load(source: &Source) -> Loaded {
         Some((root, Ok(dialect))) => {
             loaded.dialect = Some(dialect);
             let document = Document { source, root };
-            loaded.plan = compile(dialect, &document, &mut p).filter(|_| !refused);
+            let plan = compile(dialect, &document, &mut p).filter(|_| !refused);
+            (loaded.plan, loaded.unusable) = match plan {
+                Some((plan, true)) => (Some(plan), None),
+                Some((plan, false)) => (None, Some(plan)),
+                None => (None, None),
+            };
         }
     }
-    loaded.problems = p.into_vec();
+    loaded.problems = p.into_located(source);
     loaded
 }
 
-fn compile(dialect: Dialect, document: &Document<'_>, p: &mut Problems) -> Option<Plan> {
-    let net = (language(dialect).compile)(document, p)?;
+/// The plan, and whether all that its templates read exists.
+fn compile(dialect: Dialect, document: &Document<'_>, p: &mut Problems) -> Option<(Plan, bool)> {
+    // A plan must hold references only, which its own check says.
+    if dialect != Dialect::Plan {
+        secret_literals::check(document, Severity::Warning, p);
+    }
+    let mut net = (language(dialect).compile)(document, p)?;
+    if p.has(codes::SECRET_VALUE) {
+        net.policy.hidden = secret_literals::hidden_in(&net);
+    }
     match Plan::new(net) {
-        Ok(plan) => Some(plan),
+        Ok(plan) => {
+            let is_right = execution_reads::check(document, &plan, p);
+            let names_exist = names::check(document, &plan, p);
+            Some((plan, is_right && names_exist))
+        }
         Err(fault) => {
             p.error(
                 fault.code,
@@ -184,14 +228,14 @@ pub fn detect(root: &Node) -> Result<Dialect, Problem> {
     match found[..] {
         [dialect] => Ok(dialect),
         [] => Err(p
-            .error("LANGUAGE_UNKNOWN", at, unknown_message(root))
+            .error(codes::LANGUAGE_UNKNOWN, at, unknown_message(root))
             .help(unknown_help(root))
             .clone()),
         _ => {
             let names: Vec<&str> = found.iter().map(|dialect| dialect.name()).collect();
             let message = format!("this could be any of {}", list(&names));
             Err(p
-                .error("LANGUAGE_AMBIGUOUS", at, message)
+                .error(codes::LANGUAGE_AMBIGUOUS, at, message)
                 .help(format!("keep the marks of one language only: {}", marks()))
                 .clone())
         }
@@ -255,6 +299,12 @@ pub fn schema(dialect: Dialect) -> Json {
     (language(dialect).schema)()
 }
 
+/// The words of a language for the states of runs and steps.
+#[must_use]
+pub fn words(dialect: Dialect) -> LanguageWords {
+    language(dialect).words
+}
+
 /// The run's state in the words of its language.
 #[must_use]
 pub fn run_word(plan: &Plan, state: &State) -> &'static str {
@@ -271,6 +321,32 @@ pub fn run_substatus(plan: &Plan, state: &State) -> Option<&'static str> {
 #[must_use]
 pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
     (language(plan.net().dialect).step_word)(plan, state, at)
+}
+
+/// The run's state in the words of the execution contract, whatever its language: the two words that a
+/// list of runs shows.
+#[must_use]
+pub fn contract_words(state: &State) -> (&'static str, Option<&'static str>) {
+    use crate::plan::words;
+    (words::run_word(state), words::run_substatus(state))
+}
+
+/// The rows of the run's language that these events have changed; none for languages without views.
+#[must_use]
+pub fn view_rows(change: RunChange<'_>) -> Vec<ViewRow> {
+    (language(change.plan.net().dialect).view_rows)(change)
+}
+
+/// What starts runs of this plan by itself; none where only a request does.
+#[must_use]
+pub fn trigger(plan: &Plan) -> Option<Trigger> {
+    (language(plan.net().dialect).trigger)(plan)
+}
+
+/// The telemetry of a run of this plan, from its first event on; none for languages without telemetry.
+#[must_use]
+pub fn telemetry(plan: &Plan) -> Option<TelemetryState> {
+    (language(plan.net().dialect).telemetry)(plan)
 }
 
 /// The text of a `kind` or `apiVersion` at the root, for `detect` of the languages.

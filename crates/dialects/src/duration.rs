@@ -10,7 +10,7 @@ pub const MAX_DURATION_MS: u64 = 366 * 86_400_000;
 /// What a bare number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Milliseconds.
+    /// Milliseconds; a fraction is rounded to a whole millisecond.
     Millis,
     /// Seconds, which may have a fraction.
     Seconds,

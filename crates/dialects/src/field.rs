@@ -7,10 +7,12 @@ use std::ops::RangeInclusive;
 
 use serde_json::Value as Json;
 
+use crate::codes;
 use crate::duration::{self, DurationRule};
 use crate::name::check_name;
 use crate::problem::{Problem, Problems};
 use crate::reader::Fields;
+use crate::shape::{KnownFields, Row};
 use crate::source::Span;
 use crate::tree::{MapEntry, Node, Value};
 use crate::words::{self, quote};
@@ -18,10 +20,11 @@ use crate::words::{self, quote};
 /// One value with the name it has in messages.
 #[derive(Debug, Clone)]
 pub struct Field<'n> {
-    /// What messages call it, quoted: "`timeout`", "`steps[2]`".
+    /// The name in messages, quoted: "`timeout`", "`steps[2]`".
     pub label: String,
-    /// The value.
     pub node: &'n Node,
+    /// The row of the field in the table of its mapping; absent for a value that has no row.
+    pub(crate) row: Option<&'static Row>,
 }
 
 impl<'n> Field<'n> {
@@ -30,6 +33,7 @@ impl<'n> Field<'n> {
         Field {
             label: label.into(),
             node,
+            row: None,
         }
     }
 
@@ -59,7 +63,7 @@ impl<'n> Field<'n> {
     pub fn string(&self, p: &mut Problems) -> Option<&'n str> {
         let text = self.text(p)?;
         if text.trim().is_empty() {
-            self.error("FIELD_VALUE", "must not be empty", p);
+            self.error(codes::FIELD_VALUE, "must not be empty", p);
             return None;
         }
         Some(text)
@@ -89,7 +93,7 @@ impl<'n> Field<'n> {
         }
     }
 
-    /// `true` or `false`.
+    /// The truth value; reports a problem if the value is anything else, also for the texts `yes` and `no`.
     pub fn bool(&self, p: &mut Problems) -> Option<bool> {
         let value = self.node.as_bool();
         if value.is_none() {
@@ -104,7 +108,12 @@ impl<'n> Field<'n> {
             Value::Int(int) => int,
             // Whole and well below 2^63, so the cast is exact.
             Value::Float(float) if float.fract() == 0.0 && float.abs() < 9.0e15 => float as i64,
-            _ => {
+            Value::Null
+            | Value::Bool(_)
+            | Value::Float(_)
+            | Value::Str(_)
+            | Value::Seq(_)
+            | Value::Map(_) => {
                 self.wrong_type("a whole number", p);
                 return None;
             }
@@ -118,16 +127,16 @@ impl<'n> Field<'n> {
             (i64::MIN, high) => format!("must be at most {high}, but is {int}"),
             (low, high) => format!("must be from {low} to {high}, but is {int}"),
         };
-        self.error("FIELD_VALUE", &limits, p);
+        self.error(codes::FIELD_VALUE, &limits, p);
         None
     }
 
-    /// Any number.
+    /// A number with or without a fraction.
     pub fn number(&self, p: &mut Problems) -> Option<f64> {
         match self.node.value {
             Value::Int(int) => Some(int as f64),
             Value::Float(float) => Some(float),
-            _ => {
+            Value::Null | Value::Bool(_) | Value::Str(_) | Value::Seq(_) | Value::Map(_) => {
                 self.wrong_type("a number", p);
                 None
             }
@@ -148,7 +157,9 @@ impl<'n> Field<'n> {
                 Some(millis) => rule.check(millis),
                 None => Err("is not a duration"),
             },
-            _ => Err("must be a duration"),
+            Value::Null | Value::Bool(_) | Value::Seq(_) | Value::Map(_) => {
+                Err("must be a duration")
+            }
         };
         match result {
             Ok(millis) => Some(millis),
@@ -160,7 +171,7 @@ impl<'n> Field<'n> {
                     || rule.help().to_owned(),
                     |meant| format!("write {}", quote(&meant)),
                 );
-                self.error("FIELD_DURATION", why, p).help(help);
+                self.error(codes::FIELD_DURATION, why, p).help(help);
                 None
             }
         }
@@ -174,9 +185,34 @@ impl<'n> Field<'n> {
         }
         let message = format!("must be {}, but is {}", words::one_of(allowed), quote(text));
         let near = words::nearest(text, allowed);
-        self.error("FIELD_VALUE", &message, p)
+        self.error(codes::FIELD_VALUE, &message, p)
             .maybe_help(near.map(|near| format!("did you mean {}?", quote(near))));
         None
+    }
+
+    /// One of the words that the table allows.
+    pub(crate) fn word(&self, p: &mut Problems) -> Option<&'static str> {
+        self.one_of(self.row.map(Row::words).unwrap_or_default(), p)
+    }
+
+    /// A whole number within the limits of the table.
+    pub(crate) fn whole(&self, p: &mut Problems) -> Option<i64> {
+        let limits = self.row.map_or(i64::MIN..=i64::MAX, Row::limits);
+        self.int(limits, p)
+    }
+
+    /// A length of time, written as the table allows.
+    pub(crate) fn time(&self, p: &mut Problems) -> Option<u64> {
+        self.duration(self.row.map_or(DurationRule::TEXT, Row::duration), p)
+    }
+
+    /// A mapping whose fields are in a table; messages call it by this field's name.
+    pub(crate) fn known(
+        &self,
+        table: &'static KnownFields,
+        p: &mut Problems,
+    ) -> Option<Fields<'n>> {
+        Fields::known(self.node, self.label.clone(), table, p)
     }
 
     /// The items of a list, each named after its place.
@@ -260,7 +296,7 @@ pub(crate) fn wrong_type(what: &str, expected: &str, node: &Node, p: &mut Proble
         _ => None,
     };
     p.error(
-        "FIELD_TYPE",
+        codes::FIELD_TYPE,
         node.span,
         format!("{what} must be {expected}, but is {found}"),
     )

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::codes;
 use crate::problem::Problems;
 use crate::source::{Source, Span};
 use crate::tree::{MapEntry, Node, Value};
@@ -46,7 +47,7 @@ impl Mapping {
         let missing = text.is_empty() && plain;
         if missing && !quiet {
             problems
-                .error("SOURCE_BAD_KEY", span, "there is no key here")
+                .error(codes::SOURCE_BAD_KEY, span, "there is no key here")
                 .help("write `key: value`");
         }
         self.pending = Some(PendingKey {
@@ -123,9 +124,10 @@ impl Mapping {
 
 /// Takes what `<<` may stand for: a mapping, or a list of mappings.
 fn merge(node: Node, merges: &mut Vec<Node>, quiet: bool, problems: &mut Problems) {
-    let items = match node.value {
-        Value::Seq(items) => items,
-        _ => vec![node],
+    let items = if let Value::Seq(items) = node.value {
+        items
+    } else {
+        vec![node]
     };
     for item in items {
         if item.as_map().is_some() {
@@ -134,7 +136,7 @@ fn merge(node: Node, merges: &mut Vec<Node>, quiet: bool, problems: &mut Problem
             let found = item.describe();
             problems
                 .error(
-                    "SOURCE_BAD_MERGE",
+                    codes::SOURCE_BAD_MERGE,
                     item.span,
                     format!("`<<` merges mappings, but this is {found}"),
                 )
@@ -148,7 +150,7 @@ fn report_duplicate(key: &PendingKey, first: Span, source: &Source, problems: &m
     let (line, column) = source.line_col(first.start);
     problems
         .error(
-            "SOURCE_DUPLICATE_KEY",
+            codes::SOURCE_DUPLICATE_KEY,
             key.span,
             format!("the key {name} is already used at line {line}, column {column}"),
         )

@@ -3,6 +3,9 @@
 //! Not here: uniqueness, which depends on what is named, and the looking up of
 //! names. The functions are used through [`crate::reader`].
 
+use stepwell_kernel::unseen::is_unseen;
+
+use crate::codes;
 use crate::field::wrong_type;
 use crate::problem::Problems;
 use crate::source::Span;
@@ -26,7 +29,7 @@ pub fn check_name<'n>(node: &'n Node, p: &mut Problems) -> Option<&'n str> {
 
 /// As [`check_name`] for a name that is a key.
 pub fn check_name_text(name: &str, span: Span, p: &mut Problems) -> bool {
-    let bad = |c: char| matches!(c, '|' | '#' | '[' | ']') || c.is_control();
+    let bad = |c: char| matches!(c, '|' | '#' | '[' | ']') || c.is_control() || is_unseen(c);
     let why = if name.trim().is_empty() {
         "is empty".to_owned()
     } else if name.chars().count() > MAX_NAME_CHARS {
@@ -51,7 +54,7 @@ pub fn check_name_text(name: &str, span: Span, p: &mut Problems) -> bool {
         format!("write a name such as {}", quote(better))
     };
     p.error(
-        "NAME_INVALID",
+        codes::NAME_INVALID,
         span,
         format!("the name {} {why}", quote(name)),
     )

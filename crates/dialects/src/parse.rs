@@ -8,6 +8,7 @@
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as ParserSpan, Tag};
 
 use crate::build::{BuildStep, ParseAborted, TreeBuilder};
+use crate::codes;
 use crate::offsets::Offsets;
 use crate::problem::{Problem, Problems};
 use crate::scalar::CoreTag;
@@ -31,11 +32,11 @@ pub(crate) fn parse_on(source: &Source) -> (Option<Node>, Vec<Problem>) {
     let root = read(source, &mut problems).ok().flatten();
     if root.is_none() && !problems.has_errors() {
         problems
-            .error("SOURCE_EMPTY", Span::default(), "the definition is empty")
+            .error(codes::SOURCE_EMPTY, Span::default(), "the file is empty")
             .help("write at least one `key: value`");
     }
     let problems = problems.into_vec();
-    let whole = |problem: &Problem| problem.code == "SOURCE_DUPLICATE_KEY";
+    let whole = |problem: &Problem| problem.code == codes::SOURCE_DUPLICATE_KEY;
     (root.filter(|_| problems.iter().all(whole)), problems)
 }
 
@@ -63,7 +64,7 @@ fn read(source: &Source, problems: &mut Problems) -> Result<Option<Node>, ParseA
                 if documents > 1 {
                     problems
                         .error(
-                            "SOURCE_MANY_DOCUMENTS",
+                            codes::SOURCE_MANY_DOCUMENTS,
                             spans.plain(at),
                             "a second document begins here; a definition is one document",
                         )
@@ -115,7 +116,7 @@ fn refuse_control_characters(source: &Source, problems: &mut Problems) -> Result
     let byte = source.text().as_bytes().get(at).copied().unwrap_or(0);
     problems
         .error(
-            "SOURCE_BAD_CHARACTER",
+            codes::SOURCE_BAD_CHARACTER,
             Span::new(at, at + 1),
             format!("the control character U+{byte:04X} is not allowed"),
         )
@@ -131,7 +132,7 @@ fn syntax_error(error: &ScanError, spans: &Spans<'_>, problems: &mut Problems) -
     if words.contains("recursion limit") {
         problems
             .error(
-                "SOURCE_TOO_DEEP",
+                codes::SOURCE_TOO_DEEP,
                 span,
                 format!("nested more than {MAX_DEPTH} levels deep"),
             )
@@ -139,7 +140,7 @@ fn syntax_error(error: &ScanError, spans: &Spans<'_>, problems: &mut Problems) -
     } else if words.contains("unknown anchor") {
         problems
             .error(
-                "SOURCE_BAD_ALIAS",
+                codes::SOURCE_BAD_ALIAS,
                 span,
                 "there is no anchor of this name above",
             )
@@ -149,7 +150,7 @@ fn syntax_error(error: &ScanError, spans: &Spans<'_>, problems: &mut Problems) -
     } else {
         let tab = is_tab(words).then(|| spans.tab_near(span)).flatten();
         problems
-            .error("SOURCE_SYNTAX", tab.unwrap_or(span), words)
+            .error(codes::SOURCE_SYNTAX, tab.unwrap_or(span), words)
             .maybe_help(syntax_help(words).map(str::to_owned));
     }
     ParseAborted
@@ -220,7 +221,7 @@ fn core_tag(
             let name = words::quote(&format!("{}{}", tag.handle, tag.suffix));
             problems
                 .error(
-                    "SOURCE_BAD_TAG",
+                    codes::SOURCE_BAD_TAG,
                     span,
                     format!("the tag {name} is not known"),
                 )
@@ -247,7 +248,7 @@ fn fits(
         };
         problems
             .error(
-                "SOURCE_BAD_TAG",
+                codes::SOURCE_BAD_TAG,
                 span,
                 format!("this tag does not fit {found}"),
             )
@@ -309,7 +310,7 @@ impl Spans<'_> {
             ScalarStyle::Plain if empty => Span::at(all.start),
             ScalarStyle::SingleQuoted => self.quoted(all, '\''),
             ScalarStyle::DoubleQuoted => self.quoted(all, '"'),
-            _ => all,
+            ScalarStyle::Plain | ScalarStyle::Literal | ScalarStyle::Folded => all,
         }
     }
 

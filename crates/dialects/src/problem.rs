@@ -6,12 +6,15 @@
 //! messages may be reworded.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use annotate_snippets::{
     AnnotationKind, Group, Level, Origin, Renderer, Snippet, normalize_untrusted_str,
 };
 use serde_json::{Value as Json, json};
 
+use crate::codes;
+use crate::secret_literals;
 use crate::source::{Source, Span};
 
 /// How many problems are kept; the rest are only counted.
@@ -40,24 +43,65 @@ pub enum Severity {
 pub struct Problem {
     /// A stable name, such as `FIELD_MISSING`.
     pub code: &'static str,
-    /// Error or warning.
     pub severity: Severity,
-    /// Where in the source.
+    /// The bytes of the source that the problem is about.
     pub span: Span,
     /// What is wrong, in one sentence without a final stop.
     pub message: String,
     /// What to write instead.
     pub help: Option<String>,
+    /// The part of the text below the span that the problem is about. `load` finds its place and takes it out.
+    inside: Option<Box<InsideText>>,
+}
+
+/// A part of a text: what the text is once it is read, and which bytes of it are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct InsideText {
+    text: String,
+    range: Range<usize>,
 }
 
 impl Problem {
-    /// Says what to do about it.
+    #[must_use]
+    pub fn new(
+        code: &'static str,
+        severity: Severity,
+        span: Span,
+        message: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            code,
+            severity,
+            span,
+            message: message.into(),
+            help: None,
+            inside: None,
+        }
+    }
+
+    /// Says which part of the text below the span is meant.
+    pub(crate) fn inside(&mut self, text: &str, range: Range<usize>) -> &mut Self {
+        self.inside = Some(Box::new(InsideText {
+            text: text.to_owned(),
+            range,
+        }));
+        self
+    }
+
+    /// Moves the span to the part of its text that is meant.
+    pub(crate) fn locate(&mut self, source: &Source) {
+        if let Some(inside) = self.inside.take() {
+            self.span = source.part(self.span, &inside.text, inside.range);
+        }
+    }
+
+    /// Says what the author must do.
     pub fn help(&mut self, help: impl Into<String>) -> &mut Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Says what to do about it, if there is anything to say.
+    /// Says what the author must do, if `help` is present; otherwise the earlier text stays.
     pub fn maybe_help(&mut self, help: Option<String>) -> &mut Self {
         self.help = help.or(self.help.take());
         self
@@ -80,7 +124,7 @@ pub struct Problems {
     kept: Vec<Problem>,
     dropped: usize,
     errors: usize,
-    /// Takes what comes after the cap, so that callers can go on building.
+    /// Takes the problems after the limit, so that callers need not know the limit.
     overflow: Option<Problem>,
     /// Misspelt keys: the mapping, and the field that was meant.
     slips: Vec<(Span, &'static str)>,
@@ -89,7 +133,6 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// An empty collection.
     #[must_use]
     pub fn new() -> Self {
         Problems::default()
@@ -102,13 +145,7 @@ impl Problems {
         span: Span,
         message: impl Into<String>,
     ) -> &mut Problem {
-        self.push(Problem {
-            code,
-            severity: Severity::Error,
-            span,
-            message: message.into(),
-            help: None,
-        })
+        self.push(Problem::new(code, Severity::Error, span, message))
     }
 
     /// Adds a warning; the result takes a [`Problem::help`].
@@ -118,13 +155,7 @@ impl Problems {
         span: Span,
         message: impl Into<String>,
     ) -> &mut Problem {
-        self.push(Problem {
-            code,
-            severity: Severity::Warning,
-            span,
-            message: message.into(),
-            help: None,
-        })
+        self.push(Problem::new(code, Severity::Warning, span, message))
     }
 
     /// Adds a finished problem.
@@ -183,6 +214,11 @@ impl Problems {
             .collect()
     }
 
+    /// Whether a problem with this code was reported.
+    pub(crate) fn has(&self, code: &str) -> bool {
+        self.kept.iter().any(|it| it.code == code)
+    }
+
     /// Whether anything was an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
@@ -201,6 +237,31 @@ impl Problems {
         self.kept.len() >= MAX_PROBLEMS
     }
 
+    /// The problems as [`Problems::into_vec`] has them, each at the very part of a text that it is about.
+    #[must_use]
+    pub(crate) fn into_located(mut self, source: &Source) -> Vec<Problem> {
+        self.kept.iter_mut().for_each(|it| it.locate(source));
+        self.hide_secrets(source);
+        self.into_vec()
+    }
+
+    /// Takes the secrets that were found out of what is said about other things.
+    fn hide_secrets(&mut self, source: &Source) {
+        let about = self.kept.iter();
+        let about = about.filter(|it| codes::ABOUT_SECRETS.contains(&it.code));
+        let secrets: Vec<String> = about
+            .map(|it| source.slice(it.span).trim_matches(['"', '\'']).to_owned())
+            .filter(|it| it.len() >= secret_literals::HIDDEN_LENGTH)
+            .collect();
+        for problem in &mut self.kept {
+            for secret in &secrets {
+                let hide = |text: &mut String| *text = text.replace(secret, secret_literals::MASK);
+                hide(&mut problem.message);
+                problem.help.iter_mut().for_each(hide);
+            }
+        }
+    }
+
     /// The problems in source order, each once; if some were only counted, a
     /// last `TOO_MANY_PROBLEMS` says how many.
     #[must_use]
@@ -214,18 +275,16 @@ impl Problems {
         problems.dedup();
         if self.dropped > 0 {
             let span = problems.last().map_or(Span::default(), |last| last.span);
-            problems.push(Problem {
-                code: "TOO_MANY_PROBLEMS",
-                severity: if self.errors > 0 {
-                    Severity::Error
-                } else {
-                    Severity::Warning
-                },
-                span: Span::at(span.start),
-                // Readers may stop looking once it is full.
-                message: format!("and at least {} more", self.dropped),
-                help: Some("fix these first".to_owned()),
-            });
+            let severity = match self.errors > 0 {
+                true => Severity::Error,
+                false => Severity::Warning,
+            };
+            // Readers may stop looking once it is full.
+            let message = format!("and at least {} more", self.dropped);
+            let at = Span::at(span.start);
+            let mut more = Problem::new(codes::TOO_MANY_PROBLEMS, severity, at, message);
+            more.help("fix these first");
+            problems.push(more);
         }
         problems
     }
@@ -247,6 +306,20 @@ pub fn render(source: &Source, problems: &[Problem], color: bool) -> String {
     } else {
         Renderer::plain()
     };
+    // What is said about a secret does not show it, nor does what is said about its line.
+    let is_secret = |it: &&Problem| codes::ABOUT_SECRETS.contains(&it.code);
+    let mut secrets: Vec<Span> = problems
+        .iter()
+        .filter(is_secret)
+        .map(|it| it.span)
+        .collect();
+    // Nobody has looked for secrets in a file that cannot be read as a definition.
+    let is_unread =
+        |it: &Problem| it.code.starts_with("SOURCE_") || it.code.starts_with("LANGUAGE_");
+    if problems.iter().any(is_unread) {
+        secrets.extend(secret_literals::on_lines(source.text()));
+    }
+    let source = &source.masked(secrets.into_iter());
     let mut out = String::new();
     for problem in problems {
         if !out.is_empty() {

@@ -24,8 +24,10 @@
 //! assert_eq!(p.into_vec()[0].code, "FIELD_UNKNOWN");
 //! ```
 
+use crate::codes;
 use crate::field::wrong_type;
 use crate::problem::Problems;
+use crate::shape::{KnownFields, Row};
 use crate::source::Span;
 use crate::tree::{MapEntry, Node};
 use crate::words::{self, quote};
@@ -59,6 +61,7 @@ pub struct Fields<'n> {
     span: Span,
     entries: &'n [MapEntry],
     known: Vec<&'static str>,
+    table: Option<&'static KnownFields>,
 }
 
 impl<'n> Fields<'n> {
@@ -74,7 +77,34 @@ impl<'n> Fields<'n> {
             span: node.span,
             entries,
             known: Vec::new(),
+            table: None,
         })
+    }
+
+    /// As [`Fields::open`], for a mapping whose fields are in a table.
+    pub(crate) fn known(
+        node: &'n Node,
+        what: impl Into<String>,
+        table: &'static KnownFields,
+        p: &mut Problems,
+    ) -> Option<Self> {
+        let mut fields = Fields::open(node, what, p)?;
+        fields.table = Some(table);
+        Some(fields)
+    }
+
+    /// The table of the fields, all of which must have been asked for by now: a field that nobody reads would be
+    /// ignored silently, though the schema has it.
+    pub(crate) fn table(&self) -> Option<&'static KnownFields> {
+        let asked = |row: &Row| row.names.iter().any(|name| self.known.contains(name));
+        let rows = self.table.map(|table| table.rows).unwrap_or_default();
+        debug_assert!(
+            rows.iter().all(asked),
+            "{} has fields that are not read: {:?}",
+            self.what,
+            rows.iter().find(|row| !asked(row))
+        );
+        self.table
     }
 
     /// Where the whole mapping stands.
@@ -105,6 +135,13 @@ impl<'n> Fields<'n> {
 
     fn lookup(&mut self, names: &[&'static str], p: &mut Problems) -> Option<Field<'n>> {
         self.known.extend_from_slice(names);
+        let row = self.table.and_then(|table| table.row(names.first()?));
+        debug_assert!(
+            self.table.is_none()
+                || row.is_some_and(|row| names.iter().all(|it| row.names.contains(it))),
+            "the table of {} has no field {names:?}",
+            self.what
+        );
         let mut found: Option<&'n MapEntry> = None;
         for name in names {
             let Some(entry) = self.find(name).filter(|entry| !entry.node.is_null()) else {
@@ -113,7 +150,7 @@ impl<'n> Fields<'n> {
             if let Some(first) = found {
                 let (one, two) = (quote(&first.key), quote(&entry.key));
                 p.error(
-                    "FIELD_CONFLICT",
+                    codes::FIELD_CONFLICT,
                     entry.key_span,
                     format!("{one} and {two} mean the same; only one may be given"),
                 )
@@ -122,7 +159,8 @@ impl<'n> Fields<'n> {
                 found = Some(entry);
             }
         }
-        found.map(Field::of)
+        let field = Field::of(found?);
+        Some(Field { row, ..field })
     }
 
     /// A required field; `FIELD_MISSING` if it is absent or null.
@@ -135,14 +173,14 @@ impl<'n> Fields<'n> {
             match empty {
                 Some(entry) => p
                     .error(
-                        "FIELD_MISSING",
+                        codes::FIELD_MISSING,
                         entry.key_span,
                         format!("{} of {what} has no value", quote(&entry.key)),
                     )
                     .help("write its value after the `:`"),
                 None => p
                     .missing(
-                        "FIELD_MISSING",
+                        codes::FIELD_MISSING,
                         self.span,
                         names.names(),
                         format!("{what} needs {}", words::one_of(names.names())),
@@ -166,12 +204,15 @@ impl<'n> Fields<'n> {
 
     /// Reports every key that was not asked for as `FIELD_UNKNOWN`.
     pub fn finish(self, p: &mut Problems) {
-        self.finish_as("FIELD_UNKNOWN", p);
+        self.finish_as(codes::FIELD_UNKNOWN, p);
     }
 
     /// As [`Fields::finish`], under another code.
     pub fn finish_as(self, code: &'static str, p: &mut Problems) {
-        let mut known = self.known.clone();
+        let mut known = match self.table() {
+            Some(table) => table.names(),
+            None => self.known.clone(),
+        };
         known.sort_unstable();
         known.dedup();
         for entry in self.rest() {

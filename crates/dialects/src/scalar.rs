@@ -3,6 +3,7 @@
 //! Here: null, booleans, integers, floats and the core tags. Not here: where
 //! words come from. `yes`, `no`, `on` and `off` are text, as YAML 1.2 says.
 
+use crate::codes;
 use crate::problem::Problems;
 use crate::source::Span;
 use crate::tree::Value;
@@ -56,21 +57,21 @@ impl BadScalar {
         match self {
             BadScalar::TooLarge => problems
                 .error(
-                    "SOURCE_BAD_NUMBER",
+                    codes::SOURCE_BAD_NUMBER,
                     span,
                     format!("{text} does not fit a 64-bit integer"),
                 )
                 .help("put it in quotes if it is not for counting"),
             BadScalar::NotFinite => problems
                 .error(
-                    "SOURCE_BAD_NUMBER",
+                    codes::SOURCE_BAD_NUMBER,
                     span,
                     format!("{text} is not a finite number"),
                 )
                 .help("put it in quotes if it is meant as text"),
             BadScalar::TagMismatch => problems
                 .error(
-                    "SOURCE_BAD_TAG",
+                    codes::SOURCE_BAD_TAG,
                     span,
                     format!("{text} is not what its tag says"),
                 )

@@ -4,17 +4,26 @@
 //! lines and columns. Not here: any idea of YAML, and no reading of files;
 //! the caller brings the bytes and says what they are called.
 
+use std::ops::Range;
+
+use sha2::{Digest as _, Sha256};
+use stepwell_kernel::keys::hex;
+
+use crate::codes;
 use crate::problem::{Problem, Severity};
 
 /// The largest definition that is read at all.
 pub const MAX_SOURCE_BYTES: usize = 4 * 1024 * 1024;
 
+/// The byte order mark, with which some editors begin a file.
+const MARK: char = '\u{feff}';
+
 /// A range of bytes in a [`Source`], `start..end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span {
-    /// The first byte.
+    /// The offset of the first byte, from 0.
     pub start: usize,
-    /// One past the last byte.
+    /// The offset after the last byte.
     pub end: usize,
 }
 
@@ -40,6 +49,8 @@ impl Span {
 pub struct Source {
     name: String,
     text: String,
+    /// Whether the bytes began with a byte order mark, which is no part of the text.
+    had_mark: bool,
     /// Byte offset of each line's first character, ascending; never empty.
     line_starts: Vec<usize>,
 }
@@ -54,26 +65,29 @@ impl Source {
     pub fn from_bytes(name: impl Into<String>, bytes: &[u8]) -> Result<Source, Problem> {
         if bytes.len() > MAX_SOURCE_BYTES {
             return Err(refuse(
-                "SOURCE_TOO_LARGE",
+                codes::SOURCE_TOO_LARGE,
                 // Callers stop reading above the limit, so its length is not known.
-                format!("the definition is longer than {MAX_SOURCE_BYTES} bytes"),
-                "move large data out of the definition and refer to it",
+                format!("the file is longer than {MAX_SOURCE_BYTES} bytes"),
+                "move large data out of the file and refer to it",
             ));
         }
         match std::str::from_utf8(bytes) {
             Ok(text) => {
-                let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-                Ok(Source::with_text(name.into(), text.to_owned()))
+                let plain = text.strip_prefix(MARK).unwrap_or(text);
+                Ok(Source {
+                    had_mark: plain.len() < text.len(),
+                    ..Source::with_text(name.into(), plain.to_owned())
+                })
             }
             Err(_) if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) => {
                 Err(refuse(
-                    "SOURCE_NOT_UTF8",
+                    codes::SOURCE_NOT_UTF8,
                     "the file is UTF-16, not UTF-8".to_owned(),
                     "save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`",
                 ))
             }
             Err(error) => Err(refuse(
-                "SOURCE_NOT_UTF8",
+                codes::SOURCE_NOT_UTF8,
                 format!("byte {} is not valid UTF-8", error.valid_up_to()),
                 "save the file as UTF-8",
             )),
@@ -105,7 +119,36 @@ impl Source {
         Source {
             name,
             text,
+            had_mark: false,
             line_starts,
+        }
+    }
+
+    /// The same with stars under these spans and wherever else their texts are, at the same places.
+    pub(crate) fn masked(&self, spans: impl Iterator<Item = Span>) -> Source {
+        let mut masked = self.clone();
+        for span in spans {
+            let span = Span::new(self.floor(span.start), self.floor(span.end));
+            let secret = self.slice(span).trim_matches(['"', '\'']);
+            masked.mask(span);
+            // Shorter texts are in too many words.
+            if secret.len() >= 4 {
+                for (at, found) in self.text.match_indices(secret) {
+                    masked.mask(Span::new(at, at + found.len()));
+                }
+            }
+        }
+        masked
+    }
+
+    fn mask(&mut self, span: Span) {
+        let star = |c: char| match c {
+            '\n' | '\r' | '"' | '\'' => c.to_string(),
+            c => "*".repeat(c.len_utf8()),
+        };
+        let stars: String = self.slice(span).chars().map(star).collect();
+        if stars.len() == span.end - span.start {
+            self.text.replace_range(span.start..span.end, &stars);
         }
     }
 
@@ -119,6 +162,17 @@ impl Source {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// SHA-256 of the bytes that the text was read from, in hex.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        let mut hash = Sha256::new();
+        if self.had_mark {
+            hash.update(MARK.to_string());
+        }
+        hash.update(&self.text);
+        hex(&hash.finalize())
     }
 
     /// The text under `span`; empty if the span does not fit the text.
@@ -151,6 +205,22 @@ impl Source {
         Span::new(start, start + text.trim_end_matches(['\n', '\r']).len())
     }
 
+    /// Where a part of a text stands, given the place of the whole text. Quotes, escapes and the indentation of a block
+    /// are in the source and not in the text, so the part is searched; what is not found has the place of the whole.
+    pub(crate) fn part(&self, whole: Span, text: &str, range: Range<usize>) -> Span {
+        let wanted = text.get(range.clone()).unwrap_or_default();
+        let wanted = wanted.lines().next().unwrap_or_default().trim();
+        let before = text.get(..range.start).unwrap_or_default();
+        if wanted.is_empty() {
+            return whole;
+        }
+        let earlier = before.matches(wanted).count();
+        let mut found = self.slice(whole).match_indices(wanted);
+        found.nth(earlier).map_or(whole, |(at, _)| {
+            Span::new(whole.start + at, whole.start + at + wanted.len())
+        })
+    }
+
     /// The nearest character boundary at or before `offset`.
     pub(crate) fn floor(&self, offset: usize) -> usize {
         self.text.floor_char_boundary(offset.min(self.text.len()))
@@ -158,11 +228,7 @@ impl Source {
 }
 
 fn refuse(code: &'static str, message: String, help: &str) -> Problem {
-    Problem {
-        code,
-        severity: Severity::Error,
-        span: Span::default(),
-        message,
-        help: Some(help.to_owned()),
-    }
+    let mut problem = Problem::new(code, Severity::Error, Span::default(), message);
+    problem.help(help);
+    problem
 }

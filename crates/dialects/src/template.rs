@@ -3,12 +3,14 @@
 //!
 //! Not here: evaluating anything; that is the kernel's and the worker's.
 
-use stepwell_kernel::expr::{Template, TemplateValue, has_template};
+use stepwell_kernel::expr::{Template, TemplateError, TemplateValue, has_template};
 
+use crate::codes;
 use crate::field::Field;
 use crate::problem::Problems;
 use crate::source::Span;
 use crate::tree::{Node, Value};
+use crate::words::{list, nearest, quote};
 
 /// Checks every text below a node. True if all of them parse.
 pub fn check(node: &Node, p: &mut Problems) -> bool {
@@ -25,7 +27,7 @@ pub fn check(node: &Node, p: &mut Problems) -> bool {
                 ok &= check(&entry.node, p);
             }
         }
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {}
     }
     ok
 }
@@ -38,7 +40,7 @@ pub fn value(node: &Node, p: &mut Problems) -> Option<TemplateValue> {
     match TemplateValue::parse(&node.to_json()) {
         Ok(value) => Some(value),
         Err(error) => {
-            report(&error.error.message, node.span, p);
+            report(&error.error, "", node.span, p);
             None
         }
     }
@@ -61,7 +63,7 @@ pub fn condition(field: &Field<'_>, p: &mut Problems) -> Option<Template> {
     let text = field.string(p)?;
     if !has_template(text) {
         p.error(
-            "CONDITION_CONSTANT",
+            codes::CONDITION_CONSTANT,
             field.span(),
             format!(
                 "{} is plain text, so it would never change its mind",
@@ -75,33 +77,41 @@ pub fn condition(field: &Field<'_>, p: &mut Problems) -> Option<Template> {
 }
 
 fn parse(text: &str, field: &Field<'_>, p: &mut Problems) -> Option<Template> {
-    match Template::parse(text) {
-        Ok(template) => Some(template),
-        Err(error) => {
-            report(&error.message, field.span(), p);
-            None
-        }
-    }
+    template(text, field.span(), p)
 }
 
 fn text_ok(text: &str, span: Span, p: &mut Problems) -> bool {
-    if !has_template(text) {
-        return true;
-    }
-    match Template::parse(text) {
-        Ok(_) => true,
-        Err(error) => {
-            report(&error.message, span, p);
-            false
-        }
-    }
+    !has_template(text) || template(text, span, p).is_some()
 }
 
-fn report(message: &str, span: Span, p: &mut Problems) {
-    p.error(
-        "TEMPLATE_SYNTAX",
-        span,
-        format!("this template does not parse: {message}"),
-    )
-    .help("templates are Jinja: `{{ ctx.page | int + 1 }}`; write `{% raw %}{{{% endraw %}` for a literal `{{`");
+/// The template, if it parses and calls only what exists.
+fn template(text: &str, span: Span, p: &mut Problems) -> Option<Template> {
+    let template = match Template::parse(text) {
+        Ok(template) => template,
+        Err(error) => {
+            report(&error, text, span, p);
+            return None;
+        }
+    };
+    let Some(call) = template.unknown_call() else {
+        return Some(template);
+    };
+    let message = format!("there is no {} {}", call.what, quote(&call.name));
+    let help = match nearest(&call.name, call.known) {
+        Some(near) => format!("did you mean {}?", quote(near)),
+        None => format!("the {}s are {}", call.what, list(call.known)),
+    };
+    p.error(codes::TEMPLATE_SYNTAX, span, message)
+        .inside(text, call.range)
+        .help(help);
+    None
+}
+
+fn report(error: &TemplateError, text: &str, span: Span, p: &mut Problems) {
+    let message = format!("this template does not parse: {}", error.message);
+    let problem = p.error(codes::TEMPLATE_SYNTAX, span, message);
+    if let Some(range) = &error.range {
+        problem.inside(text, range.clone());
+    }
+    problem.help("templates are Jinja: `{{ ctx.page | int + 1 }}`; write `{% raw %}{{{% endraw %}` for a literal `{{`");
 }

@@ -11,18 +11,23 @@
 //! the bare name and as `step.name`), and `rules`, a list of
 //! `{when?, do, attempts?, backoff?, delay_ms? | delay?, to?, set_ctx?, set_iter?, set_step?}`.
 
+pub mod execution_fields;
 pub mod kinds;
 mod label;
 mod rules;
 mod script;
+mod server_reach;
 mod sets;
 pub mod table;
 mod task;
+pub(crate) mod templates;
+pub mod untrusted;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::{TemplateValue, has_template};
 use stepwell_kernel::plan::{ChildSpec, WaitOn, WaitSpec, Work};
 
+use crate::codes;
 use crate::field::Field;
 use crate::problem::Problems;
 use crate::source::Span;
@@ -52,13 +57,13 @@ pub const TASK_KEYS: [&str; 13] = [
 /// Most tasks one block may have.
 pub const MAX_TASKS: usize = 200;
 
-/// One task, normalised, and where it stood.
+/// A task in its normalised form, and its place in the source.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskDef {
     pub(crate) span: Span,
     pub(crate) kind: &'static str,
     pub(crate) name: String,
-    /// The name of a workbook entry that it calls, and where that is written.
+    /// The name of the workbook entry that the task calls, and the place of that name in the source.
     pub(crate) workbook: Option<(String, Span)>,
     pub(crate) json: Map<String, Json>,
 }
@@ -73,7 +78,7 @@ pub fn work(field: &Field<'_>, p: &mut Problems) -> Option<Work> {
     for (name, span) in tasks.iter().filter_map(|task| task.workbook.as_ref()) {
         known = false;
         p.error(
-            "WORKBOOK_UNKNOWN",
+            codes::WORKBOOK_UNKNOWN,
             *span,
             format!("there is no workbook task {}", quote(name)),
         )
@@ -88,7 +93,7 @@ pub(crate) fn pipeline(field: &Field<'_>, p: &mut Problems) -> Option<Vec<TaskDe
     if items.is_empty() || items.len() > MAX_TASKS {
         field
             .error(
-                "FIELD_VALUE",
+                codes::FIELD_VALUE,
                 &format!("must have from 1 to {MAX_TASKS} tasks"),
                 p,
             )
@@ -119,7 +124,7 @@ fn alone(tasks: &[Option<TaskDef>], p: &mut Problems) -> bool {
         if waits && (tasks.len() > 1 || task.json.contains_key("rules")) {
             ok = false;
             p.error(
-                "TOOL_NOT_ALONE",
+                codes::TOOL_NOT_ALONE,
                 task.span,
                 format!(
                     "{} must be the only task of its step, without policy rules",
@@ -139,7 +144,7 @@ fn alone(tasks: &[Option<TaskDef>], p: &mut Problems) -> bool {
 fn nobody_reads(task: &TaskDef, p: &mut Problems) -> bool {
     if task.json.contains_key("timeout") {
         p.error(
-            "FIELD_VALUE",
+            codes::FIELD_VALUE,
             task.span,
             format!("the `timeout` of {} cannot be a template", quote(task.kind)),
         )
@@ -152,7 +157,7 @@ fn nobody_reads(task: &TaskDef, p: &mut Problems) -> bool {
             "name" | "kind" | "description" | "event" | "timeout_ms" | "rules"
         ) {
             p.warn(
-                "FIELD_UNUSED",
+                codes::FIELD_UNUSED,
                 task.span,
                 format!("{} of a {} task is not used", quote(key), quote(task.kind)),
             )

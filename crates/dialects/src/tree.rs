@@ -30,7 +30,7 @@ pub const MAX_COPIED_BYTES: usize = 16 * 1024 * 1024;
 /// the alias; for what is inside of it, the spans of the original.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Where it stood.
+    /// The place of the value in the source.
     pub span: Span,
     pub value: Value,
 }
@@ -40,15 +40,12 @@ pub struct Node {
 pub enum Value {
     /// Nothing: `null`, `~` or no value at all.
     Null,
-    /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// A whole number that fits 64 bits.
     Int(i64),
     /// Any other number; always finite.
     Float(f64),
-    /// Text.
     Str(String),
-    /// A list.
     Seq(Vec<Node>),
     /// A mapping, in source order; keys are unique.
     Map(Vec<MapEntry>),
@@ -59,9 +56,8 @@ pub enum Value {
 pub struct MapEntry {
     /// The key, as it was written.
     pub key: String,
-    /// Where the key stood.
+    /// The place of the key in the source.
     pub key_span: Span,
-    /// The value.
     pub node: Node,
 }
 
@@ -93,45 +89,50 @@ impl Node {
     /// The entries, if this is a mapping.
     #[must_use]
     pub fn as_map(&self) -> Option<&[MapEntry]> {
-        match &self.value {
-            Value::Map(entries) => Some(entries),
-            _ => None,
+        if let Value::Map(entries) = &self.value {
+            Some(entries)
+        } else {
+            None
         }
     }
 
     /// The items, if this is a list.
     #[must_use]
     pub fn as_seq(&self) -> Option<&[Node]> {
-        match &self.value {
-            Value::Seq(items) => Some(items),
-            _ => None,
+        if let Value::Seq(items) = &self.value {
+            Some(items)
+        } else {
+            None
         }
     }
 
     /// The text, if this is text.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
-        match &self.value {
-            Value::Str(text) => Some(text),
-            _ => None,
+        if let Value::Str(text) = &self.value {
+            Some(text)
+        } else {
+            None
         }
     }
 
     /// The number, if this is a whole number.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
-        match &self.value {
-            Value::Int(int) => Some(*int),
-            _ => None,
+        if let Value::Int(int) = &self.value {
+            Some(*int)
+        } else {
+            None
         }
     }
 
     /// The truth value, if this is one.
     #[must_use]
     pub fn as_bool(&self) -> Option<bool> {
-        match &self.value {
-            Value::Bool(value) => Some(*value),
-            _ => None,
+        if let Value::Bool(value) = &self.value {
+            Some(*value)
+        } else {
+            None
         }
     }
 

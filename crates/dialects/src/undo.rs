@@ -4,6 +4,7 @@
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, RetryPolicy, Work};
 
+use crate::codes;
 use crate::problem::Problems;
 use crate::reader::Field;
 use crate::tools;
@@ -37,9 +38,13 @@ pub(crate) fn retry() -> RetryPolicy {
 pub(crate) fn tool_tasks(tool: &Field<'_>, p: &mut Problems) -> Option<Json> {
     match tools::work(tool, p)? {
         Work::Pipeline { tasks } => Some(tasks),
-        _ => {
-            tool.error("FIELD_VALUE", "cannot wait or start a run while undoing", p)
-                .help("use a tool that does its work at once, such as `shell` or `http`");
+        Work::Task { .. } | Work::Wait(_) | Work::Child(_) => {
+            tool.error(
+                codes::FIELD_VALUE,
+                "cannot wait or start a run while undoing",
+                p,
+            )
+            .help("use a tool that does its work at once, such as `shell` or `http`");
             None
         }
     }

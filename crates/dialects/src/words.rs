@@ -37,7 +37,7 @@ fn is_unsafe(c: char) -> bool {
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// "`a`, `b` or `c`".
+/// The words in quotes, with `or` before the last: "`a`, `b` or `c`".
 #[must_use]
 pub fn one_of(words: &[&str]) -> String {
     match words {
@@ -50,7 +50,7 @@ pub fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// "`a`, `b`, `c`".
+/// The words in quotes, separated by commas: "`a`, `b`, `c`". A word that occurs twice is listed once.
 #[must_use]
 pub fn list(words: &[&str]) -> String {
     // What the author wrote twice need not be read twice.

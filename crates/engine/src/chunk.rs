@@ -8,22 +8,27 @@
 //! with `eventId`, `idempotencyKey`, `runSeq` and `eventType`, which are kept as `digests`, numbers and
 //! in `ext`. Templates never change under a codec's number.
 
+mod opaque;
 mod read;
+mod restamp;
 mod template;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 use stepwell_kernel::contract::{
     FieldName, FieldValue, RecordBuffers, Recorded, Recorder, SchemaFault,
 };
-use stepwell_kernel::event::{Body, Event};
+use stepwell_kernel::event::{Body, Event, EventType};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use crate::store::Chunk;
 use template::{Part, fields};
 
+pub use opaque::UnknownPart;
+pub(crate) use opaque::unknown_parts;
+pub use read::hashed_parts;
 pub use read::{Outbound, contract_events, with_outbound};
+pub(crate) use restamp::restamp;
 pub use template::{ChunkTemplate, templates};
 
 /// How chunks are written now.
@@ -67,7 +72,7 @@ impl ChunkWriter {
             // Writing into memory does not fail.
             let _ = serde_json::to_writer(&mut body, &event.at);
             body.push(b',');
-            write_residual(event.body.kind(), recorded, &mut body);
+            write_residual(event.body.event_type(), recorded, &mut body);
             body.push(b',');
             body.extend_from_slice(recorded.ext);
             body.push(b']');
@@ -122,25 +127,24 @@ pub fn too_deep(json: &str) -> Option<usize> {
     Some(depth(json)).filter(|depth| *depth > MAX_DEPTH)
 }
 
-/// Reads a chunk's events.
+/// Reads a chunk's events. What a newer version wrote and this version cannot read is opaque.
 pub fn decode(first: u64, codec: i16, body: &str) -> Result<Vec<Event>, ChunkFault> {
-    #[derive(Deserialize)]
-    struct Entry(Time, #[allow(dead_code)] IgnoredAny, Body);
-
     if codec != CODEC {
         return Err(ChunkFault(format!(
             "it is written in form {codec}, this program knows form {CODEC}"
         )));
     }
-    let entries: Vec<Entry> =
-        serde_json::from_str(body).map_err(|error| ChunkFault(error.to_string()))?;
-    let event = |(seq, Entry(at, _, body))| Event { seq, at, body };
+    let entries = match serde_json::from_str::<Vec<(Time, IgnoredAny, Body)>>(body) {
+        Ok(entries) => entries,
+        Err(_) => opaque::entries(body)?,
+    };
+    let event = |(seq, (at, _, body))| Event { seq, at, body };
     Ok((first..).zip(entries).map(event).collect())
 }
 
 /// Writes what a contract part says that its template does not.
-fn write_residual(kind: &str, recorded: &Recorded<'_>, out: &mut Vec<u8>) {
-    let template = fields(kind);
+fn write_residual(event_type: EventType, recorded: &Recorded<'_>, out: &mut Vec<u8>) {
+    let template = fields(event_type);
     let mut separator = b'{';
     let mut member = |name: FieldName, out: &mut Vec<u8>| {
         out.push(separator);

@@ -5,7 +5,11 @@
 //! - `coordinator`: holds the hot runs and turns decisions into commits; no thread, no clock.
 //! - `service`: the coordinator in a loop with a clock, a worker and committers: the engine that everything
 //!   runs on; `engine`: the same loop in line, on the caller's thread, for tests.
+//! - `session_renewer`: keeps the session of a server alive, and ends its work in time if that fails.
+//! - `shard`: which of several deciding threads has which run.
 //! - `outbox`: takes what was committed to sinks outside; `projector`: keeps the contract's snapshots.
+//! - `chain_check`: verifies the hash chain of a run that is read; `audit`: all of a run, for damage;
+//!   `scrub`: audits one run after the other while the engine works.
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
 //! - `outside`: what other engines report about runs.
 //! - `mock`: a worker that pretends.
@@ -13,6 +17,11 @@
 //!
 //! No SQL, no HTTP, and no rule about workflows: those are the kernel's.
 
+// A new variant must show every place that has to know of it.
+#![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+
+pub mod audit;
+mod chain_check;
 pub mod chunk;
 pub mod clock;
 pub mod coordinator;
@@ -25,16 +34,26 @@ pub mod outbox;
 mod outside;
 pub mod port;
 pub mod projector;
+pub mod random;
 pub mod read;
 pub mod rows;
+mod scrub;
 pub mod service;
+mod session_renewer;
+mod shard;
 mod start;
 pub mod store;
 #[cfg(feature = "suite")]
+#[allow(clippy::wildcard_enum_match_arm)] // A test names the answer that it wants.
 pub mod suite;
 mod ticker;
 
+pub use chain_check::ChainCheck;
 pub use engine::Engine;
 pub use error::Error;
+pub use limits::{Limits, WhenFull};
 pub use outside::{RecordedEvent, record_outside};
-pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
+pub use scrub::{Scrub, ScrubOptions};
+pub use session_renewer::SessionRenewer;
+pub use shard::Shard;
+pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for, run_id_of_request, run_id_of_trigger};

@@ -1,43 +1,44 @@
-//! How many runs may run at a time, for whom, and what happens to one too many.
+//! How many runs may be active at a time, and what happens to a run that finds no free slot.
 
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 
-/// How many runs may run at a time. Children run in their parent's slot.
+/// How many runs may be active at a time; an absent limit allows any number. A child run uses the slot of its parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// All together.
+    /// Limit for all runs of the store together.
     pub total: Option<u32>,
-    /// Of each tenant.
+    /// Limit for the runs of one tenant.
     pub per_tenant: Option<u32>,
-    /// Of each plan.
+    /// Limit for the runs of one plan, in all versions.
     pub per_plan: Option<u32>,
-    /// With the same value of a parameter: a JSON pointer into the parameters, and how many.
+    /// Limit for the runs of a plan with the same value of a parameter: a JSON pointer into the parameters, and the
+    /// limit.
     pub per_key: Option<(String, u32)>,
-    /// What happens to one too many.
+    /// What happens when a limit is reached.
     pub when_full: WhenFull,
 }
 
 /// What happens to a run that finds no slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It waits, first come first served.
+    /// The run is created and waits for a slot. The first run in the queue gets the first free slot.
     #[default]
     Queue,
-    /// It is refused; the sender is told when to try again.
+    /// The run is not created; the error says when to try again.
     Reject {
-        /// When.
+        /// Milliseconds until the sender may try again.
         retry_after_ms: u64,
     },
-    /// It is accepted, to be started later.
+    /// The run is created and starts later.
     Delay {
-        /// How much later.
+        /// Delay of the start in milliseconds.
         by_ms: u64,
     },
 }
 
 impl Limits {
-    /// Whether there are none.
+    /// Whether no limit is set.
     #[must_use]
     pub fn are_none(&self) -> bool {
         self.total.is_none()

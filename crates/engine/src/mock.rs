@@ -5,21 +5,22 @@
 mod rules;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use stepwell_kernel::command::{Actor, Claim, Command, ManualOutcome, Reply, Role};
+use stepwell_kernel::codes;
+use stepwell_kernel::command::{Actor, Claim, Command, LeaseEnd, ManualOutcome, Reply, Role};
 use stepwell_kernel::decide::open_token;
 use stepwell_kernel::effect::{RunOutcome, Target};
-use stepwell_kernel::event::{Patch, Rollback, StepError, WaitKind};
+use stepwell_kernel::event::{Body, Patch, Rollback, StepError, WaitKind};
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::{ErrorClass, StepRef};
 use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
 
-use crate::coordinator::{Assignment, Config, Notice, Serves};
+use crate::coordinator::{Assignment, Config, MissingChildren, Notice, PRETENDS, Serves};
 use crate::error::Error;
 use crate::port::Clock;
 use crate::read::LoggedRun;
@@ -45,7 +46,7 @@ struct Pretended {
 enum PretendedEnd {
     Succeeds,
     Fails(Failing),
-    /// It was told to stop.
+    /// The engine asked the work to stop.
     Stopped,
 }
 
@@ -91,12 +92,12 @@ pub struct Mock {
     clock: Arc<dyn Clock>,
     key: TokenKey,
     /// The runs as far as their logs were read.
-    runs: HashMap<RunNo, LoggedRun>,
+    runs: HashMap<RunNo, MockRun>,
     in_flight: Vec<Pretended>,
     /// People and events that come, by their time and number.
     answers: BTreeMap<(Time, u64), Wait>,
     /// Waits that an answer was planned for, come or not: none gets a second one.
-    planned: HashSet<Wait>,
+    planned: HashMap<(RunNo, StepRef), Wait>,
     answer_no: u64,
     notes: Notes,
 }
@@ -115,7 +116,7 @@ impl Mock {
             runs: HashMap::new(),
             in_flight: Vec::new(),
             answers: BTreeMap::new(),
-            planned: HashSet::new(),
+            planned: HashMap::new(),
             answer_no: 0,
             notes: Notes::default(),
         })
@@ -125,7 +126,8 @@ impl Mock {
     #[must_use]
     pub fn configure(config: Config) -> Config {
         Config {
-            engine_type: "mock",
+            engine_type: PRETENDS,
+            missing_children: MissingChildren::AskDriver,
             serves: Serves::Everything,
             capacity: CAPACITY,
             ..config
@@ -139,24 +141,31 @@ impl Mock {
     }
 
     /// Reads what has happened in a run.
-    fn catch_up(&mut self, run: RunNo) -> Result<(), Error> {
-        let logged = match self.runs.entry(run) {
+    fn catch_up(&mut self, run: RunNo) -> Result<&mut MockRun, Error> {
+        let known = match self.runs.entry(run) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(LoggedRun::numbered(&*self.store, run)?),
+            Entry::Vacant(new) => new.insert(MockRun::new(&*self.store, run)?),
         };
-        logged.catch_up(&*self.store)?;
-        Ok(())
+        known.catch_up(&*self.store)?;
+        Ok(known)
     }
 
     /// Plans answers for the steps of a run that wait for a person or an event.
     fn plan_answers(&mut self, run: RunNo) -> Result<(), Error> {
-        self.catch_up(run)?;
-        let waits = self.runs.get(&run).map(|it| waits(it, &self.rules));
-        let waits = waits.unwrap_or_default();
-        self.planned
-            .retain(|it| it.run != run || waits.contains(it));
-        for wait in waits {
-            if self.planned.insert(wait) {
+        let changed = std::mem::take(&mut self.catch_up(run)?.changed);
+        let Some(MockRun { logged, .. }) = self.runs.get(&run) else {
+            return Ok(());
+        };
+        if logged.state.pause().is_some() {
+            self.planned.retain(|(of, _), _| *of != run);
+            return Ok(());
+        }
+        for step in changed {
+            let Some(wait) = wait_of(logged, step, &self.rules) else {
+                self.planned.remove(&(run, step));
+                continue;
+            };
+            if self.planned.insert((run, step), wait) != Some(wait) {
                 self.answer_no += 1;
                 let at = self.clock.now().plus(self.answer_ms);
                 self.answers.insert((at, self.answer_no), wait);
@@ -168,10 +177,10 @@ impl Mock {
     /// A person or an event comes.
     fn answer(&mut self, number: u64, wait: Wait, reporter: &Reporter) -> Result<(), Error> {
         self.catch_up(wait.run)?;
-        let Some(logged) = self.runs.get(&wait.run) else {
+        let Some(MockRun { logged, .. }) = self.runs.get(&wait.run) else {
             return Ok(());
         };
-        if !waits(logged, &self.rules).contains(&wait) {
+        if wait_of(logged, wait.step, &self.rules) != Some(wait) {
             return Ok(());
         }
         let Some(command) = self.command(logged, wait, number) else {
@@ -218,6 +227,7 @@ impl Mock {
             tenant: None,
         };
         Some(Command::CompleteManually {
+            details: Default::default(),
             step,
             token: open_token(plan, state, step, &self.key)?,
             outcome,
@@ -237,11 +247,8 @@ impl Mock {
         self.notes.add(format!(
             "no definition found for {path}: the child run is pretended"
         ));
-        self.catch_up(run)?;
-        let fails = self
-            .runs
-            .get(&run)
-            .and_then(|logged| rules::failing(&self.rules, &logged.plan, step, false, 1));
+        let plan = self.catch_up(run)?.logged.plan.clone();
+        let fails = rules::failing(&self.rules, &plan, step, false, 1);
         Ok(Command::ChildEnded {
             step,
             request_key: request_key.to_owned(),
@@ -270,10 +277,18 @@ impl Mock {
             }
             Notice::Ended(run, ..) => {
                 self.runs.remove(run);
-                self.planned.retain(|it| it.run != *run);
+                self.planned.retain(|(of, _), _| of != run);
                 Ok(())
             }
-            _ => Ok(()),
+            Notice::Answer(..)
+            | Notice::Start(_)
+            | Notice::Stop { .. }
+            | Notice::SessionLost
+            | Notice::Offer { .. }
+            | Notice::Person { .. }
+            | Notice::Published(..)
+            | Notice::Alert(..)
+            | Notice::Elsewhere(_) => Ok(()),
         }
     }
 
@@ -366,11 +381,7 @@ fn result(work: &Pretended, now: Time) -> Command {
         },
         PretendedEnd::Fails(Failing::Class(class)) => Command::FailStep {
             claim,
-            error: StepError::new(
-                class,
-                class.name().to_uppercase(),
-                format!("pretended failure ({})", class.name()),
-            ),
+            error: StepError::new(class, codes::SIMULATED_FAILURE, "simulated, as --fail asks"),
             retryable: None,
             delay_ms: None,
             ctx: Default::default(),
@@ -379,41 +390,63 @@ fn result(work: &Pretended, now: Time) -> Command {
             target: claim.target,
             execution: claim.execution,
             lease_until: Some(Time(now.0 - 1)),
+            cause: LeaseEnd::SessionDead,
         },
         PretendedEnd::Stopped => Command::ConfirmKill { claim },
     }
 }
 
-/// The steps of a run that wait for a person, or for an event that comes.
-fn waits(logged: &LoggedRun, rules: &[FailRule]) -> Vec<Wait> {
-    let (plan, state) = (&logged.plan, &logged.state);
-    let mut found = Vec::new();
-    if state.pause().is_some() {
-        return found;
+/// A run as far as its log was read.
+#[derive(Debug)]
+struct MockRun {
+    logged: LoggedRun,
+    /// The step-runs whose waits may be other than when answers were last planned: looking at all open step-runs after
+    /// every commit would take the square of their number.
+    changed: BTreeSet<StepRef>,
+}
+
+impl MockRun {
+    fn new(store: &dyn Store, run: RunNo) -> Result<MockRun, Error> {
+        Ok(MockRun {
+            logged: LoggedRun::numbered(store, run)?,
+            changed: BTreeSet::new(),
+        })
     }
-    for step in state.open().iter().copied() {
-        let Some(run) = state.run(step).filter(|it| it.status() == Status::Waiting) else {
-            continue;
-        };
-        let Some(waiting) = run.wait() else {
-            continue;
-        };
-        let comes = match waiting.kind() {
-            WaitKind::Gate | WaitKind::Approval | WaitKind::Manual => true,
-            WaitKind::Event { .. } => {
-                rules::failing(rules, plan, step, false, run.execution()).is_none()
+
+    fn catch_up(&mut self, store: &dyn Store) -> Result<(), Error> {
+        let events = self.logged.catch_up(store)?;
+        for event in &events {
+            self.changed.extend(event.body.step());
+            if matches!(event.body, Body::RunResumed { .. }) {
+                self.changed.extend(self.logged.state.open());
             }
-            WaitKind::Child { .. } | WaitKind::Timer { .. } => false,
-        };
-        if comes {
-            found.push(Wait {
-                run: logged.run,
-                step,
-                execution: run.execution(),
-                logical: run.logical(),
-                approvals: waiting.approvals().len(),
-            });
         }
+        Ok(())
     }
-    found
+}
+
+/// The wait of a step-run that waits for a person, or for an event that comes.
+fn wait_of(logged: &LoggedRun, step: StepRef, rules: &[FailRule]) -> Option<Wait> {
+    let (plan, state) = (&logged.plan, &logged.state);
+    if state.pause().is_some() {
+        return None;
+    }
+    let run = state
+        .run(step)
+        .filter(|it| it.status() == Status::Waiting)?;
+    let waiting = run.wait()?;
+    let comes = match waiting.kind() {
+        WaitKind::Gate | WaitKind::Approval | WaitKind::Manual => true,
+        WaitKind::Event { .. } => {
+            rules::failing(rules, plan, step, false, run.execution()).is_none()
+        }
+        WaitKind::Child { .. } | WaitKind::Timer { .. } => false,
+    };
+    comes.then(|| Wait {
+        run: logged.run,
+        step,
+        execution: run.execution(),
+        logical: run.logical(),
+        approvals: waiting.approvals().len(),
+    })
 }

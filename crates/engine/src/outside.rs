@@ -2,8 +2,6 @@
 //! a run, at least once. The event's key decides: what is recorded under it already counts, and the
 //! reporter gets that back, whatever it says now.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use stepwell_kernel::contract::check_event;
@@ -14,19 +12,19 @@ use stepwell_kernel::time::Time;
 
 use crate::coordinator::{Config, HotRun};
 use crate::error::Error;
-use crate::read;
 use crate::store::{AppendResult, Batch, CommitId, Store};
+use crate::{random, read};
 
 /// How many times an append is made again because others were faster.
 const TRIES: usize = 16;
 
-/// What an event is known by once it is in the log.
+/// The values that identify an event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
     pub event_id: String,
-    /// Its place in the run's log, which the store has given it.
+    /// Sequence number in the log of the run.
     pub seq: u64,
-    /// The key that it was recorded under.
+    /// The key that the event was recorded under.
     pub idempotency_key: String,
     pub event_type: &'static str,
     /// When it was recorded.
@@ -97,7 +95,7 @@ pub fn record_outside(
             id: CommitId {
                 session: 0,
                 // Two reporters must not take each other's commit for their own.
-                number: (RandomState::new().hash_one((run_id, event.seq)) >> 1) as i64,
+                number: (u64::from_le_bytes(random::bytes()?) >> 1) as i64,
             },
             session: None,
             now: event.at,

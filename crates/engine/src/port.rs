@@ -10,6 +10,24 @@ use stepwell_kernel::time::Time;
 pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> Time;
 
+    /// Milliseconds by a clock that never jumps and goes on while the machine is suspended; where it starts means
+    /// nothing. A virtual clock is one.
+    fn steady(&self) -> Time {
+        self.now()
+    }
+
+    /// A clock like this one that follows the clock of a store, which shows `reference` now; none if the time of this
+    /// clock is not the store's concern.
+    fn following(&self, reference: Time) -> Option<Arc<dyn Clock>> {
+        let _ = reference;
+        None
+    }
+
+    /// The store that this clock follows shows `reference` now.
+    fn follow(&self, reference: Time) {
+        let _ = reference;
+    }
+
     /// Whether time passes only by `advance_to`. An engine with such a clock never sleeps.
     fn is_virtual(&self) -> bool {
         false

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
-use stepwell_kernel::event::Event;
-use stepwell_kernel::evolve::evolve;
+use stepwell_kernel::contract::Record;
+use stepwell_kernel::event::{Body, Event};
+use stepwell_kernel::evolve::{IllegalEvent, evolve};
+use stepwell_kernel::keys::hex;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 
-use crate::chunk;
+use crate::chain_check::ChainCheck;
+use crate::chunk::{DIGESTS, UnknownPart};
 use crate::error::Error;
 use crate::store::{Head, PlanNo, RunNo, Store};
 
@@ -17,12 +20,18 @@ use crate::store::{Head, PlanNo, RunNo, Store};
 pub struct LoggedRun {
     /// The run's number in its store.
     pub run: RunNo,
-    /// The run's plan.
     pub plan: Arc<Plan>,
     /// The state after the last event that was read.
     pub state: State,
     /// The run's head when the run was opened.
     pub head: Head,
+    /// The hash chain, verified as far as the events were read.
+    chain: ChainCheck,
+    /// The event that ends the run was read.
+    has_end: bool,
+    /// The event that could not be folded, because a newer version wrote events before it that this version does not
+    /// know. The state is that before the event.
+    lost_track: Option<IllegalEvent>,
 }
 
 impl LoggedRun {
@@ -36,32 +45,89 @@ impl LoggedRun {
     pub fn numbered(store: &dyn Store, run: RunNo) -> Result<LoggedRun, Error> {
         let stored = store.load(run)?;
         let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
+        let damaged = store.quarantined()?.into_iter().find(|it| it.0 == run);
+        if let Some((_, why)) = damaged {
+            return Err(Error::Quarantined {
+                run_id: stored.run_id,
+                why,
+            });
+        }
         let plan = plan(store, stored.plan, &stored.run_id)?;
         Ok(LoggedRun {
             run,
             state: State::new(&stored.run_id, &plan),
+            chain: ChainCheck::new(&stored.run_id),
             plan,
             head: stored.head,
+            has_end: false,
+            lost_track: None,
         })
     }
 
-    /// The events of the run after the sequence number `after`. They are not folded: see `fold`.
-    pub fn events_after(&self, store: &dyn Store, after: u64) -> Result<Vec<Event>, Error> {
-        events_of(store, self.run, self.state.run_id(), after)
+    /// The events of the run that were committed since the last call, with their hash chain verified. They
+    /// are not folded: see `fold`.
+    pub fn unread(&mut self, store: &dyn Store) -> Result<Vec<Event>, Error> {
+        self.unread_chunks(store, usize::MAX)
     }
 
-    /// Folds the next event of the run. An event that cannot follow means that the log is damaged.
+    /// The same for this many commits at most, so that a reader who is far behind need not have all of it in memory.
+    /// Nothing is left to read if the answer is empty.
+    pub fn unread_chunks(&mut self, store: &dyn Store, most: usize) -> Result<Vec<Event>, Error> {
+        let events = verified(store, self.run, &self.plan, &mut self.chain, most)?;
+        let is_end = |it: &Event| {
+            matches!(
+                it.body,
+                Body::RunCompleted { .. } | Body::RunFailed { .. } | Body::RunCancelled { .. }
+            )
+        };
+        self.has_end |= events.iter().any(is_end);
+        // The head was read before the log: a run has a first event, and one that has ended has a last one.
+        let is_all = most == usize::MAX || events.is_empty();
+        let is_short = self.chain.seq() == 0 || (self.head.ended_at.is_some() && !self.has_end);
+        if is_all && is_short {
+            return Err(self.chain.missing());
+        }
+        Ok(events)
+    }
+
+    /// Folds the next event of the run. An event that cannot follow means that the log is damaged, or that a newer
+    /// version wrote events before it that this version does not know; the state is then not folded any further.
     pub fn fold(&mut self, event: &Event) -> Result<(), Error> {
-        let folded = evolve(&self.plan, &mut self.state, event, &mut Vec::new());
-        folded.map_err(|source| Error::LogInvalid {
-            run_id: self.state.run_id().to_owned(),
-            source,
-        })
+        if self.lost_track.is_some() {
+            return Ok(());
+        }
+        match evolve(&self.plan, &mut self.state, event, &mut Vec::new()) {
+            Ok(()) => Ok(()),
+            Err(source) if !self.chain.unknown().is_empty() => {
+                self.lost_track = Some(source);
+                Ok(())
+            }
+            Err(source) => Err(Error::LogInvalid {
+                run_id: self.state.run_id().to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// What the log has that this version does not know, in words; empty if it knows everything. A newer version wrote
+    /// it, and this version passes it over.
+    #[must_use]
+    pub fn unknown_to_this_version(&self) -> Vec<String> {
+        let unknown = self.chain.unknown().iter();
+        let part = |it: &UnknownPart| format!("event {} ({}): {}", it.seq, it.event_type, it.what);
+        let mut notes: Vec<String> = unknown.map(part).collect();
+        let lost = self.lost_track.as_ref();
+        notes.extend(lost.map(|illegal| {
+            format!(
+                "{illegal}; what is shown is the run before that event: use the newer version that wrote the run"
+            )
+        }));
+        notes
     }
 
     /// Reads and folds the events that were committed since the run was last read, and returns them.
     pub fn catch_up(&mut self, store: &dyn Store) -> Result<Vec<Event>, Error> {
-        let unread = self.events_after(store, self.state.seq())?;
+        let unread = self.unread(store)?;
         for event in &unread {
             self.fold(event)?;
         }
@@ -69,22 +135,72 @@ impl LoggedRun {
     }
 }
 
-/// The events of a run after the sequence number `after`.
-pub fn events(store: &dyn Store, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
-    let run = store.find(run_id)?;
-    let run = run.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))?;
-    events_of(store, run, run_id, after)
+/// The log of a run as it is stored, record by record: also what this version does not know.
+#[derive(Debug)]
+pub struct LogRecords {
+    run: RunNo,
+    plan: Arc<Plan>,
+    chain: ChainCheck,
 }
 
-fn events_of(store: &dyn Store, run: RunNo, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
+impl LogRecords {
+    /// The log of a run, from its first event on.
+    #[must_use]
+    pub fn of(logged: &LoggedRun) -> LogRecords {
+        LogRecords {
+            run: logged.run,
+            plan: logged.plan.clone(),
+            chain: ChainCheck::new(logged.state.run_id()),
+        }
+    }
+
+    /// The records of so many commits at most that were not read yet, with their hash chain verified.
+    pub fn unread(&mut self, store: &dyn Store, most: usize) -> Result<Vec<Record>, Error> {
+        let mut records = Vec::new();
+        for chunk in store.chunks(self.run, self.chain.seq(), most)? {
+            let (known, mut prev_hash) = (self.chain.seq(), self.chain.hash().to_owned());
+            let version = &self.plan.net().plan_version;
+            let parts = self.chain.verify_parts(version, &chunk)?;
+            let hashes = chunk
+                .digests
+                .chunks_exact(DIGESTS)
+                .map(|it| hex(&it[DIGESTS - 32..]));
+            for (seq, ((contract, ext), hash)) in (chunk.first..).zip(parts.into_iter().zip(hashes))
+            {
+                if seq > known {
+                    records.push(Record {
+                        contract,
+                        ext,
+                        prev_hash: std::mem::replace(&mut prev_hash, hash.clone()),
+                        hash,
+                    });
+                }
+            }
+        }
+        Ok(records)
+    }
+}
+
+/// The events of a run after the sequence number `after`. The hash chain is verified from the first event
+/// on.
+pub fn events(store: &dyn Store, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
+    let mut logged = LoggedRun::open(store, run_id)?;
+    let mut events = logged.unread(store)?;
+    events.retain(|event| event.seq > after);
+    Ok(events)
+}
+
+/// The events of a run after those that were verified.
+fn verified(
+    store: &dyn Store,
+    run: RunNo,
+    plan: &Plan,
+    chain: &mut ChainCheck,
+    most: usize,
+) -> Result<Vec<Event>, Error> {
     let mut events = Vec::new();
-    for chunk in store.chunks(run, after, usize::MAX)? {
-        let decoded = chunk::decode(chunk.first, chunk.codec, &chunk.body);
-        let decoded = decoded.map_err(|source| Error::Unreadable {
-            run_id: run_id.to_owned(),
-            source,
-        })?;
-        events.extend(decoded.into_iter().filter(|event| event.seq > after));
+    for chunk in store.chunks(run, chain.seq(), most)? {
+        events.extend(chain.read(plan, &chunk)?);
     }
     Ok(events)
 }
@@ -101,6 +217,10 @@ pub fn plan(store: &dyn Store, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Er
     let plan = Plan::new(net).map_err(|error| fault(error.to_string()))?;
     if plan.hash() != row.hash {
         return Err(fault("it is not what its hash says".to_owned()));
+    }
+    let net = plan.net();
+    if net.plan_id != row.plan_id || net.plan_version != row.version {
+        return Err(fault("its id or version is not that of its row".to_owned()));
     }
     Ok(Arc::new(plan))
 }

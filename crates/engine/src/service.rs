@@ -1,11 +1,15 @@
-//! The engine that runs by itself: one thread decides, one or more commit, and while a commit is on
+//! The engine that runs by itself: one or more threads decide, others commit, and while a commit is on
 //! its way to the disk the next batch forms. Thousands of runs share each sync.
 //!
 //! ```text
-//! handles ──► inbox ──► service loop ──► batches ──► committers ──► store
+//! handles ──► inbox ──► service loop ──► batches ──► commit pipeline ──► store
 //!                 ▲           │                           │
 //!                 └─ results ─┴─► worker (does the work)  └── answers ──► inbox
 //! ```
+//!
+//! Where a machine has many cores, several loops share the runs ([`Setup::shards`], [`crate::Shard`]): each run has
+//! one loop, all loops have one commit pipeline, one worker and one limit of work. One shard decides as several do;
+//! only the threads differ.
 //!
 //! Everything runs on this loop: `stepwell run`, the engine inside a program, the bench. With a virtual
 //! clock the loop never sleeps: the owner of the service moves the time ([`Handle::advance_to`]), and commits
@@ -26,17 +30,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod actor;
 mod committer;
 mod delivery;
 mod in_line;
 mod notices;
+mod renewing;
 mod service_loop;
+#[cfg(test)]
+mod shard_tests;
+mod shared;
+#[cfg(feature = "stepped")]
+mod stepped;
 mod worker;
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -46,19 +57,25 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use crate::clock::SystemClock;
-use crate::coordinator::Config;
+use crate::coordinator::{Config, Handoff};
 use crate::error::Error;
 use crate::port::{Catalog, Clock, NoCatalog};
+use crate::shard::Shard;
 use crate::start::StartRequest;
 use crate::store::{
     AppendResult, Batch, Delivered, MessageNo, OutsideEvent, RunNo, Store, StoreError,
     StoreErrorKind,
 };
-use committer::Committer;
+use committer::CommitPipeline;
 pub use committer::Stats;
 pub use delivery::ExternalEvent;
+use renewing::{CloseOnPanic, RenewerThread};
 pub(crate) use service_loop::ServiceLoop;
-pub use worker::{Idle, NoObserver, NoWorker, Observer, Reporter, Worker};
+use service_loop::ShardSetup;
+use shared::{SharedCatalog, SharedObserver, SharedWorker};
+#[cfg(feature = "stepped")]
+pub use stepped::{SteppedService, Turned};
+pub use worker::{EndLostWork, Idle, NoObserver, NoWorker, Observer, Reporter, Worker};
 
 /// What an engine is made of.
 pub struct Setup<W> {
@@ -70,10 +87,13 @@ pub struct Setup<W> {
     pub config: Config,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
-    /// Does the work.
+    /// Does the work that the engine claims for this process.
     pub worker: W,
-    /// Watches the engine.
+    /// Receives what happens: notices, idle times and failures of the store.
     pub observer: Box<dyn Observer>,
+    /// How many threads decide, each for its own runs ([`Shard::suited`] says how many suit this machine). An engine
+    /// with a virtual clock, or for some runs only (`Config::only`), has one.
+    pub shards: usize,
 }
 
 impl<W> fmt::Debug for Setup<W> {
@@ -96,6 +116,7 @@ impl<W: Worker> Setup<W> {
             clock: Arc::new(SystemClock),
             worker,
             observer: Box::new(NoObserver),
+            shards: 1,
         }
     }
 }
@@ -133,6 +154,8 @@ pub(crate) enum Input {
         Result<Vec<Delivered>, StoreError>,
     ),
     Look,
+    /// Another shard of this engine found this.
+    Handoff(Handoff),
     Recover(String, Sender<Result<(), Error>>),
     CatchUp(String),
     Flush(OnRest),
@@ -143,12 +166,66 @@ pub(crate) enum Input {
 /// Talks to a running engine, from any thread.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    inbox: Sender<Input>,
+    /// The inbox of each shard.
+    inboxes: Arc<[Sender<Input>]>,
+    /// How many inputs shards have sent to each other.
+    handed: Arc<AtomicU64>,
 }
 
 impl Handle {
-    pub(crate) fn new(inbox: Sender<Input>) -> Handle {
-        Handle { inbox }
+    /// A handle for so many shards, with what each of them receives.
+    pub(crate) fn new(shards: usize) -> (Handle, Vec<Receiver<Input>>) {
+        let (inboxes, inputs): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::channel()).unzip();
+        let handle = Handle {
+            inboxes: inboxes.into(),
+            handed: Arc::default(),
+        };
+        (handle, inputs)
+    }
+
+    /// The inbox of a shard.
+    fn inbox(&self, shard: usize) -> &Sender<Input> {
+        &self.inboxes[shard % self.inboxes.len()]
+    }
+
+    /// Sends what is for a run of this id.
+    fn send_to_id(&self, run_id: &str, input: Input) -> Result<(), Error> {
+        let shard = Shard::of_id(run_id, self.inboxes.len());
+        self.inbox(shard).send(input).map_err(|_| Error::Stopping)
+    }
+
+    /// Sends what is for a run. An engine that is gone hears nothing, and needs to hear nothing.
+    pub(crate) fn send_to_run(&self, run: RunNo, input: Input) {
+        let shard = Shard::of_run(run, self.inboxes.len());
+        let _ = self.inbox(shard).send(input);
+    }
+
+    /// Sends an input from one shard to the shard of a run.
+    fn pass_to_run(&self, run: RunNo, input: Input) {
+        self.handed.fetch_add(1, Ordering::SeqCst);
+        self.send_to_run(run, input);
+    }
+
+    /// Sends an input from one shard to all others.
+    fn pass_to_others(&self, from: Shard, input: impl Fn() -> Input) {
+        self.handed.fetch_add(1, Ordering::SeqCst);
+        for (shard, inbox) in self.inboxes.iter().enumerate() {
+            if shard != from.index() {
+                let _ = inbox.send(input());
+            }
+        }
+    }
+
+    /// Passes on what one shard found for others.
+    fn hand_off(&self, from: Shard, handoff: Handoff) {
+        let run = match &handoff {
+            Handoff::Due(run) | Handoff::Queued(run) => *run,
+            Handoff::Reserved(task) => task.run,
+            Handoff::Mailed | Handoff::Room => {
+                return self.pass_to_others(from, || Input::Handoff(handoff.clone()));
+            }
+        };
+        self.pass_to_run(run, Input::Handoff(handoff));
     }
 
     /// Sends a command and waits for the answer, which comes after the commit.
@@ -166,7 +243,7 @@ impl Handle {
         on_answer: impl FnOnce(Result<Reply, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         let input = Input::Submit(run_id.to_owned(), Box::new(command), Box::new(on_answer));
-        self.inbox.send(input).map_err(|_| Error::Stopping)
+        self.send_to_id(run_id, input)
     }
 
     /// Starts a run and waits until its start is committed. Two requests with the same request id are
@@ -194,11 +271,14 @@ impl Handle {
     ) -> Result<Receiver<Result<String, Error>>, Error> {
         let (answer, answered) = mpsc::channel();
         let run_id = request.run_id.clone();
+        let new_run = run_id.clone();
         let on_answer = move |started: Result<Reply, Error>| {
-            let _ = answer.send(started.map(|started| match started {
-                Reply::Created { run_id } => run_id,
-                // A start is always answered by the id of its run.
-                _ => run_id,
+            // A start that is not refused is answered by the id of the run, which may be an earlier one.
+            let _ = answer.send(started.map(|started| {
+                if let Reply::Created { run_id } = started {
+                    return run_id;
+                }
+                run_id
             }));
         };
         let input = Input::Start {
@@ -207,7 +287,7 @@ impl Handle {
             enqueue,
             on_answer: Box::new(on_answer),
         };
-        self.inbox.send(input).map_err(|_| Error::Stopping)?;
+        self.send_to_id(&new_run, input)?;
         Ok(answered)
     }
 
@@ -226,28 +306,32 @@ impl Handle {
         event: ExternalEvent,
         on_delivered: impl FnOnce(Result<Delivered, Error>) + Send + 'static,
     ) -> Result<(), Error> {
+        Command::check_event(&event.id, &event.event_type)?;
         let input = Input::Deliver(Box::new(event.into()), Box::new(on_delivered));
-        self.inbox.send(input).map_err(|_| Error::Stopping)
+        // One shard takes them all to the store, so that they share transactions.
+        self.inbox(0).send(input).map_err(|_| Error::Stopping)
     }
 
     /// Says that something may have changed in the store: messages and queued runs are looked for.
     pub fn look(&self) {
-        self.send(Input::Look);
+        for inbox in &*self.inboxes {
+            let _ = inbox.send(Input::Look);
+        }
     }
 
     /// Reads a run that is in the store and sees to everything that it needs, unless this engine has the
-    /// run already.
+    /// run already. An engine that works on some runs only works on this one too from now on.
     pub fn recover(&self, run_id: &str) -> Result<(), Error> {
         let (answer, answered) = mpsc::channel();
-        let input = Input::Recover(run_id.to_owned(), answer);
-        self.inbox.send(input).map_err(|_| Error::Stopping)?;
+        self.send_to_id(run_id, Input::Recover(run_id.to_owned(), answer))?;
         answered.recv().unwrap_or(Err(Error::Stopping))
     }
 
     /// Reads a run again if other processes have moved it. For engines that work on a few runs of a
     /// store that many processes share.
     pub fn catch_up(&self, run_id: &str) {
-        self.send(Input::CatchUp(run_id.to_owned()));
+        // An engine that is gone needs to read nothing.
+        let _ = self.send_to_id(run_id, Input::CatchUp(run_id.to_owned()));
     }
 
     /// Waits until the engine is at rest: everything that follows from earlier commands is committed.
@@ -267,8 +351,35 @@ impl Handle {
     /// Calls `on_rest` on the engine's thread once the engine is at rest, right after the observer was told
     /// so.
     pub fn flush_with(&self, on_rest: impl FnOnce() + Send + 'static) -> Result<(), Error> {
-        let input = Input::Flush(Box::new(on_rest));
-        self.inbox.send(input).map_err(|_| Error::Stopping)
+        self.flush_all(Box::new(on_rest))
+    }
+
+    /// Waits until every shard is at rest, and once more if one of them sent something to another meanwhile.
+    fn flush_all(&self, on_rest: OnRest) -> Result<(), Error> {
+        let before = self.handed.load(Ordering::SeqCst);
+        let left = Arc::new(AtomicUsize::new(self.inboxes.len()));
+        let on_rest = Arc::new(Mutex::new(Some(on_rest)));
+        for inbox in &*self.inboxes {
+            let (left, on_rest, handle) = (left.clone(), on_rest.clone(), self.clone());
+            let rested = move || {
+                if left.fetch_sub(1, Ordering::SeqCst) > 1 {
+                    return;
+                }
+                let on_rest = on_rest
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take();
+                let Some(on_rest) = on_rest else { return };
+                match handle.handed.load(Ordering::SeqCst) == before {
+                    true => on_rest(),
+                    // An engine that is gone drops `on_rest`, and the caller that waits for it notices.
+                    false => drop(handle.flush_all(on_rest)),
+                }
+            };
+            let flush = Input::Flush(Box::new(rested));
+            inbox.send(flush).map_err(|_| Error::Stopping)?;
+        }
+        Ok(())
     }
 
     /// Moves an engine's virtual clock to `time` and lets everything happen that is due then. The
@@ -276,13 +387,36 @@ impl Handle {
     /// stops in between with [`Idle::has_more`], so that a workflow that loops without end in no time
     /// can be stopped.
     pub fn advance_to(&self, time: Time) {
-        self.send(Input::Advance(time));
+        // An engine with a virtual clock has one shard; one that is gone needs no time.
+        let _ = self.inbox(0).send(Input::Advance(time));
     }
+}
 
-    /// An engine that is gone hears nothing, and needs to hear nothing.
-    pub(crate) fn send(&self, input: Input) {
-        let _ = self.inbox.send(input);
-    }
+/// The loops of all shards, which share the worker, the observer and the catalog. Each opens its session when it is asked
+/// for.
+fn share_out<W: Worker>(
+    setup: Setup<W>,
+    parts: Vec<ShardSetup>,
+) -> impl Iterator<Item = Result<ServiceLoop<SharedWorker<W>>, StoreError>> {
+    let worker = SharedWorker::new(setup.worker);
+    let observer = SharedObserver::new(setup.observer);
+    let catalog = SharedCatalog::new(setup.catalog);
+    parts.into_iter().map(move |part| {
+        let mut config = setup.config.clone();
+        if !part.shard.is_all() {
+            config.name = format!("{}#{}", config.name, part.shard.index() + 1);
+        }
+        let setup = Setup {
+            store: setup.store.clone(),
+            catalog: Box::new(catalog.clone()),
+            config,
+            clock: setup.clock.clone(),
+            worker: worker.clone(),
+            observer: Box::new(observer.clone()),
+            shards: 1,
+        };
+        ServiceLoop::new(setup, part)
+    })
 }
 
 /// An engine that runs by itself. Dropping it without `stop()` stops immediately: work in flight is told
@@ -290,40 +424,84 @@ impl Handle {
 #[derive(Debug)]
 pub struct Service {
     handle: Handle,
+    clock: Arc<dyn Clock>,
     stats: Arc<Stats>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Keep the sessions of the loops alive.
+    renewers: Vec<RenewerThread>,
+    /// None with a virtual clock: then batches are committed by the loop itself, so that what is decided next does
+    /// not depend on threads. Dropped after the loops have ended, which closes the store.
+    pipeline: Option<CommitPipeline>,
 }
 
 impl Service {
-    /// Starts an engine.
-    pub fn start<W: Worker + 'static>(setup: Setup<W>) -> Result<Service, StoreError> {
-        let (inbox, inputs) = mpsc::channel();
-        let handle = Handle::new(inbox);
-        let committers = match setup.clock.is_virtual() {
-            // On the loop's own thread: what is decided next must not depend on threads.
-            true => 0,
-            false => setup.store.capabilities().concurrent_commits.max(1),
+    /// Opens a session in the store and starts the threads of the engine.
+    ///
+    /// Where several servers share a store that has a clock of its own, the engine follows that clock
+    /// ([`Service::clock`]).
+    pub fn start<W: Worker + 'static>(mut setup: Setup<W>) -> Result<Service, StoreError> {
+        renewing::follow_store(&mut setup)?;
+        let one = setup.clock.is_virtual() || setup.config.only.is_some();
+        let shards: Vec<Shard> = Shard::all(if one { 1 } else { setup.shards }).collect();
+        let (handle, inputs) = Handle::new(shards.len());
+        let pipeline = (!setup.clock.is_virtual()).then(|| CommitPipeline::start(&setup.store));
+        let mut service = Service {
+            handle: handle.clone(),
+            clock: setup.clock.clone(),
+            stats: Arc::default(),
+            threads: Vec::new(),
+            renewers: Vec::new(),
+            pipeline,
         };
-        let committers = (0..committers)
-            .map(|index| Committer::start(index, setup.store.clone(), handle.clone()))
-            .collect();
-        let service_loop = ServiceLoop::new(setup, handle.clone(), inputs, committers)?;
-        let stats = service_loop.stats().clone();
+        let pipeline = service.pipeline.as_ref();
+        let mut parts = ShardSetup::all(&shards, &handle, inputs, pipeline, &service.stats);
+        // With one shard nothing is shared, and nothing is locked.
+        if parts.len() == 1
+            && let Some(part) = parts.pop()
+        {
+            service.spawn(ServiceLoop::new(setup, part)?)?;
+            return Ok(service);
+        }
+        for service_loop in share_out(setup, parts) {
+            service.spawn(service_loop?)?;
+        }
+        Ok(service)
+    }
+
+    fn spawn<W: Worker + 'static>(
+        &mut self,
+        service_loop: ServiceLoop<W>,
+    ) -> Result<(), StoreError> {
+        if let Some(renewer) = service_loop.renewer() {
+            let clock = service_loop.clock().clone();
+            self.renewers.push(RenewerThread::start(renewer, clock)?);
+        }
+        let close_on_panic = CloseOnPanic {
+            store: service_loop.coordinator().store().clone(),
+            term: service_loop.coordinator().term().clone(),
+        };
+        let run = move || {
+            let _close_on_panic = close_on_panic;
+            service_loop.run();
+        };
         let thread = thread::Builder::new()
             .name("stepwell-decide".into())
-            .spawn(move || service_loop.run())
+            .spawn(run)
             .map_err(|error| StoreError::new(StoreErrorKind::Unusable, error))?;
-        Ok(Service {
-            handle,
-            stats,
-            thread: Some(thread),
-        })
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// A handle to talk to the engine.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle.clone()
+    }
+
+    /// The clock that the engine goes by.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
     }
 
     /// What the engine has committed so far.
@@ -341,24 +519,52 @@ impl Service {
     /// Stops: nothing new is claimed, and work in flight has `grace` to end. What is left then is told
     /// to stop, and given back once it has, so that others can take it over at once.
     pub fn stop(mut self, grace: Duration) -> Result<(), StoreError> {
-        self.end(grace)
+        self.end(grace, &AtomicBool::new(false))
     }
 
-    fn end(&mut self, grace: Duration) -> Result<(), StoreError> {
-        let Some(thread) = self.thread.take() else {
-            return Ok(());
-        };
+    /// Stops as [`Service::stop`] does, and no longer leaves work in flight its time once `hurry` is set.
+    pub fn stop_sooner(mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
+        self.end(grace, hurry)
+    }
+
+    fn end(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
+        /// How often `hurry` is looked at.
+        const LOOK: Duration = Duration::from_millis(50);
         let (answer, answered) = mpsc::channel();
-        self.handle.send(Input::Stop(grace, answer));
-        let result = answered.recv().unwrap_or(Ok(()));
-        let _ = thread.join();
+        let threads = std::mem::take(&mut self.threads);
+        let tell = |grace: Duration| {
+            for (inbox, _) in self.handle.inboxes.iter().zip(&threads) {
+                let _ = inbox.send(Input::Stop(grace, answer.clone()));
+            }
+        };
+        tell(grace);
+        let (mut result, mut answers, mut hurries) = (Ok(()), 0, false);
+        while answers < threads.len() {
+            match answered.recv_timeout(LOOK) {
+                Ok(answer) => {
+                    answers += 1;
+                    result = result.and(answer);
+                }
+                // A loop that is gone without an answer has nothing left to close.
+                Err(_) if threads.iter().all(JoinHandle::is_finished) => break,
+                Err(_) if hurry.load(Ordering::SeqCst) && !hurries => {
+                    hurries = true;
+                    tell(Duration::ZERO);
+                }
+                Err(_) => {}
+            }
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+        self.renewers.clear();
         result
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        if let Err(error) = self.end(Duration::ZERO) {
+        if let Err(error) = self.end(Duration::ZERO, &AtomicBool::new(false)) {
             tracing::warn!(%error, "the session could not be closed; it ends by itself");
         }
     }

@@ -17,13 +17,13 @@ const REST: (u64, u64) = (50, 5_000);
 
 /// Something that is driven by time.
 pub(crate) trait Ticks: Send + 'static {
-    /// Does what is due. Says when it wants to be ticked again: now, if there is more to do.
+    /// Does what is due. Returns the time of the next tick: `now` if there is more to do.
     fn tick(&mut self, now: Time) -> Result<Time, StoreError>;
 
-    /// It was told that there is something to do.
+    /// Called when a `Waker` says that there is something to do.
     fn look(&mut self) {}
 
-    /// Nothing new is to be begun. Whether anything begun is still to be ended.
+    /// Starts nothing new. Returns whether work that was started has not ended yet.
     fn closing(&mut self) -> bool {
         false
     }
@@ -48,7 +48,7 @@ impl Bell {
     }
 }
 
-/// The thread.
+/// A thread that calls `tick` when the time has come or a `Waker` wakes it.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     bell: Arc<Bell>,

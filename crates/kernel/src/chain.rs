@@ -60,7 +60,7 @@ impl std::error::Error for ChainFault {}
 pub struct ChainHead {
     /// The last sequence number; zero for an empty log.
     pub seq: u64,
-    /// The last hash.
+    /// The hash of the last record, lower-case hex; the genesis hash for an empty log.
     pub hash: String,
 }
 
@@ -83,7 +83,8 @@ pub fn link(contract: &Json, ext: &Json, prev_hash: &str) -> String {
 
 /// The bytes of the hash of a record. The recorder hashes what it writes, and comes here only for records
 /// with integers that a double cannot hold.
-pub(crate) fn link_bytes(contract: &Json, ext: &Json, prev_hash: &str) -> [u8; 32] {
+#[must_use]
+pub fn link_bytes(contract: &Json, ext: &Json, prev_hash: &str) -> [u8; 32] {
     let mut bytes = Vec::with_capacity(2048);
     bytes.extend_from_slice(b"{\"contract\":");
     canonical::write(contract, &mut bytes);

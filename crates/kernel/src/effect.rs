@@ -20,7 +20,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The step it is about.
+    /// The step-run whose work or undo this is.
     #[must_use]
     pub fn step_ref(self) -> StepRef {
         match self {
@@ -32,11 +32,11 @@ impl Target {
 /// How urgent an alert is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Wake someone.
+    /// A person must act at once.
     P1,
-    /// Today.
+    /// A person must act on the same day.
     P2,
-    /// For the record.
+    /// Nobody must act; the alert is for later reading.
     P3,
 }
 
@@ -44,9 +44,9 @@ pub enum Priority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
-    /// Everything was done.
+    /// The run reached its end and no failure was left unhandled.
     Succeeded,
-    /// As much as the policy asks for.
+    /// A failure was left, and the policy of the plan accepts that.
     Partial,
     Failed(Rollback),
     Cancelled(Rollback),
@@ -58,48 +58,47 @@ pub enum Effect {
     /// There is work to claim.
     Dispatch {
         target: Target,
-        /// Not to be claimed before.
+        /// When the work can be claimed at the earliest.
         visible_at: Time,
         /// Ordinary work, or a wait that ran out.
         task: TaskKind,
     },
-    /// Work in flight is no longer wanted: reach it and stop it.
+    /// Work in flight is no longer needed: tell its worker to stop.
     CancelWork { target: Target, execution: u32 },
     /// Wake the run at this time at the latest.
     WakeAt(Time),
     /// Send an event to the outside.
     Publish(Json),
-    /// A person is needed; give them this token.
+    /// A person must complete the step: give the person the completion token.
     IssueToken { step: StepRef, execution: u32 },
     /// Start a child run, once per key.
     StartChild {
         /// The step that waits.
         step: StepRef,
         request_key: String,
-        /// With these parameters.
+        /// The parameters of the child.
         input: Arc<Json>,
     },
     /// Pass a cancel on to a child.
     CancelChild {
         /// The step that waits.
         step: StepRef,
-        /// The child's key.
+        /// The key that the child was started with.
         request_key: String,
     },
     /// Pass a pause on to the open children.
     PauseChildren,
     /// Pass a resume on to the open children.
     ResumeChildren,
-    /// Tell an operator.
+    /// An operator must learn about a problem.
     Alert {
-        /// Which alert.
+        /// The stable name of the alert, for programs.
         code: &'static str,
-        /// How urgent.
         priority: Priority,
-        /// For people.
+        /// What happened and what to do, for people.
         message: String,
     },
-    /// More is to be decided than fits one decision: send `Proceed`.
+    /// The decision reached the limit of events: send `Proceed` to continue.
     Proceed,
     /// The run has ended: free its slot, tell its parent.
     RunEnded(RunOutcome),

@@ -13,57 +13,55 @@ use crate::time::Time;
 /// Something that can make a run move.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WakeSource {
-    /// It waits for a slot, an approval or its start time.
+    /// The run has not started: it waits for a slot, an approval or its start time.
     Queue,
     /// Work that a worker can claim.
     Task {
-        /// Whose.
+        /// The step-run whose work or undo can be claimed.
         target: Target,
-        /// From when.
+        /// When the work can be claimed at the earliest.
         visible_at: Time,
-        /// As what: ordinary work, or a wait that ended.
+        /// Ordinary work, or a wait that ran out.
         task: TaskKind,
     },
-    /// A worker that has it, or the end of its lease.
+    /// A worker has claimed work: its result or the end of its lease moves the run.
     Lease {
-        /// Whose.
+        /// The step-run whose work or undo the worker has.
         target: Target,
-        /// Until when it was granted.
+        /// When the lease ends, as the claim granted it.
         until: Time,
     },
-    /// A person or an event.
+    /// A person must answer, or an external event must come.
     Outside {
-        /// Which step waits.
+        /// The step-run that waits.
         step: StepRef,
-        /// For what.
         wait: WaitKind,
     },
-    /// A child run.
+    /// A child run must end.
     Child {
-        /// Which step waits.
+        /// The step-run that waits.
         step: StepRef,
-        /// The child's key.
+        /// The key that the child was started with.
         request_key: String,
     },
-    /// Time.
+    /// A timer must become due.
     Timer {
-        /// Which timer.
         kind: TimerKind,
-        /// When.
+        /// When the engine fires the timer.
         due: Time,
     },
-    /// An operator: the run is paused, or a failed step is held.
+    /// An operator must act: the run is paused, or a failed step is held.
     Operator,
-    /// A change of ctx, for tokens that may not enter.
+    /// A change of ctx can admit a token that may not enter its step now.
     Ctx {
-        /// Which token.
+        /// The visit that the token is for.
         step: StepRef,
     },
-    /// The engine itself: a decision was cut short and goes on with `Proceed`.
+    /// The engine must send `Proceed`: the last decision reached the limit of events.
     Proceed,
 }
 
-/// Everything that can make a run move; empty only if it has ended or never began.
+/// Everything that can make a run move; empty only if the run has ended or was never created.
 #[must_use]
 pub fn wake_sources(plan: &Plan, state: &State) -> Vec<WakeSource> {
     match state.phase() {
@@ -128,29 +126,37 @@ fn step_sources(
     let target = Target::Step(at);
     let moving = state.phase().is_moving();
     let claimable = moving && state.pause().is_none();
-    match (run.status(), run.wait()) {
-        (Status::Ready, _) if claimable => sources.push(WakeSource::Task {
+    match run.status() {
+        Status::Ready if claimable => sources.push(WakeSource::Task {
             target,
             visible_at: run.visible_at(),
             task: run.task(),
         }),
-        (Status::Running, _) => {
+        Status::Running => {
             sources.extend(run.lease().map(|lease| WakeSource::Lease {
                 target,
                 until: lease.until,
             }));
         }
-        (Status::Held, _) if moving => sources.push(WakeSource::Operator),
-        (Status::Waiting, Some(wait)) => match wait.kind() {
-            WaitKind::Child { request_key, .. } => {
+        Status::Held if moving => sources.push(WakeSource::Operator),
+        Status::Waiting => match run.wait().map(|wait| wait.kind()) {
+            Some(WaitKind::Child { request_key, .. }) => {
                 sources.push(WakeSource::Child {
                     step: at,
                     request_key: request_key.clone(),
                 });
             }
             // Its timer is listed already.
-            WaitKind::Timer { .. } => {}
-            kind if moving => {
+            Some(WaitKind::Timer { .. }) | None => {}
+            Some(
+                kind @ (WaitKind::Gate
+                | WaitKind::Approval
+                | WaitKind::Manual
+                | WaitKind::Event { .. }),
+            ) => {
+                if !moving {
+                    return;
+                }
                 sources.push(WakeSource::Outside {
                     step: at,
                     wait: kind.clone(),
@@ -162,8 +168,15 @@ fn step_sources(
                     task: TaskKind::WaitingTimeout,
                 }));
             }
-            _ => {}
         },
-        _ => {}
+        Status::Arrived
+        | Status::Denied
+        | Status::Ready
+        | Status::Looping
+        | Status::Held
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Skipped
+        | Status::Cancelled => {}
     }
 }

@@ -8,6 +8,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use crate::canonical::write_number;
+use crate::event::EventType;
+use crate::time::Time;
 
 /// The secret that completion tokens are made with. Held by the engine, never logged.
 #[derive(Clone)]
@@ -19,7 +21,7 @@ impl std::fmt::Debug for TokenKey {
     }
 }
 
-/// Lower-case hex.
+/// Two lower-case hex digits for each byte.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len() * 2);
@@ -28,7 +30,7 @@ pub fn hex(bytes: &[u8]) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Appends lower-case hex.
+/// Appends two lower-case hex digits for each byte.
 pub(crate) fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for part in bytes.chunks(32) {
@@ -44,7 +46,13 @@ pub(crate) fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
 /// SHA-256 of a text, lower-case hex.
 #[must_use]
 pub fn sha256_hex(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes()))
+    sha256_of_bytes(text.as_bytes())
+}
+
+/// SHA-256 of bytes that may be no text, lower-case hex.
+#[must_use]
+pub fn sha256_of_bytes(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 /// The contract's idempotency key: absent stepId is `RUN`, absent logicalAttemptId is 1.
@@ -74,7 +82,7 @@ pub fn idempotency_key(
     Some(hex(&Sha256::digest(text)))
 }
 
-/// Appends `runId|stepId|logical|eventType|planVersion`.
+/// Appends the text that the idempotency key is the hash of: `runId|stepId|logical|eventType|planVersion`.
 fn write_preimage(parts: [&str; 4], logical: u64, out: &mut Vec<u8>) {
     let [run_id, step_id, event_type, plan_version] = parts.map(str::as_bytes);
     let length = run_id.len() + step_id.len() + event_type.len() + plan_version.len();
@@ -91,60 +99,16 @@ fn write_preimage(parts: [&str; 4], logical: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(plan_version);
 }
 
-/// Every event type at the number that stored keys know it by. Only ever add at the end.
-pub const EVENT_TYPES: [&str; 39] = [
-    "RunCreated",
-    "RunQueued",
-    "RunApproved",
-    "RunStarted",
-    "StepStarted",
-    "StepCompleted",
-    "StepFailed",
-    "StepSkipped",
-    "SignalAccepted",
-    "SignalRejected",
-    "RunPaused",
-    "RunResumed",
-    "RunCompleted",
-    "RunFailed",
-    "RunCancelled",
-    "StepExecutionStarted",
-    "StepExecutionFailed",
-    "StepWaiting",
-    "StepApproved",
-    "StepWoken",
-    "StepRouted",
-    "StepHeld",
-    "StepRetried",
-    "TokensAdmitted",
-    "CtxPatched",
-    "ParamsUpdated",
-    "OverrideInjected",
-    "TargetUpdated",
-    "EventReceived",
-    "PauseDrainTimedOut",
-    "RunStalled",
-    "RunFinalizing",
-    "RunStopping",
-    "CompensationStarted",
-    "UndoStarted",
-    "UndoExecutionFailed",
-    "UndoCompleted",
-    "UndoFailed",
-    "CompensationInterrupted",
-];
-
-/// What an event is recorded under, once per run. `ordinal` tells apart what may happen more than
-/// once in an attempt (executions, waits, patches); the canonical events leave it at zero and so
-/// have exactly the contract's key.
+/// Identifies an event within its run: a run has at most one event for each key. `ordinal` distinguishes events
+/// that can happen more than once in an attempt (executions, waits, patches). The canonical events have the ordinal
+/// zero, so their keys are exactly the keys of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventKey<'a> {
     /// The step, or the signal that a verdict is about; absent for the run itself.
     pub step_id: Option<Cow<'a, str>>,
     /// The logical attempt; for pauses their ordinal.
     pub logical: u64,
-    /// The event's type.
-    pub event_type: &'static str,
+    pub event_type: EventType,
     /// Zero for canonical events.
     pub ordinal: u64,
 }
@@ -160,7 +124,7 @@ impl EventKey<'_> {
     pub(crate) fn hash(&self, run_id: &str, plan_version: &str, text: &mut Vec<u8>) -> [u8; 32] {
         text.clear();
         let step = self.step_id.as_deref().unwrap_or("RUN");
-        let parts = [run_id, step, self.event_type, plan_version];
+        let parts = [run_id, step, self.event_type.name(), plan_version];
         write_preimage(parts, self.logical, text);
         if self.ordinal > 0 {
             text.push(b'|');
@@ -180,8 +144,7 @@ impl EventKey<'_> {
         bytes.push(u8::from(step.is_some()));
         bytes.extend_from_slice(step.unwrap_or_default().as_bytes());
         bytes.push(u8::MAX);
-        let number = EVENT_TYPES.iter().position(|it| *it == self.event_type);
-        bytes.push(number.and_then(|no| no.try_into().ok()).unwrap_or(u8::MAX));
+        bytes.push(self.event_type as u8);
         write_varint(self.logical, &mut bytes);
         write_varint(self.ordinal, &mut bytes);
         bytes
@@ -285,6 +248,17 @@ pub fn execution_id(run_id: &str) -> i64 {
 #[must_use]
 pub fn undo_key(run_id: &str, step_id: &str) -> String {
     format!("{run_id}:{step_id}:compensate")
+}
+
+/// The fencing token of a claim: when it was granted, in microseconds, and the sequence number of the event that granted
+/// it, added up. In a run neither goes back and the second one rises, so the token of a later claim is always the greater
+/// one, whatever the clocks do. Claims of different runs (a run that is repeated, a child that is called again) are in the
+/// order of their times, as exact as the clocks of the servers. Below 2^53 until the year 2255, for readers whose numbers
+/// are floats.
+#[must_use]
+pub fn fence(granted_at: Time, seq: u64) -> u64 {
+    let millis = u64::try_from(granted_at.0).unwrap_or(0);
+    millis.saturating_mul(1000).saturating_add(seq)
 }
 
 /// The key every attempt of a step carries, the same across retries and restarts.

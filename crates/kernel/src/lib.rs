@@ -75,8 +75,12 @@
 //! assert_eq!(replay(&plan, "run_1", None, &log), Ok(state));
 //! ```
 
+// A new variant must be looked at in every place that asks for variants.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 mod canonical;
 pub mod chain;
+pub mod codes;
 pub mod command;
 pub mod contract;
 pub mod decide;
@@ -85,6 +89,7 @@ pub mod event;
 pub mod evolve;
 pub mod explain;
 pub mod expr;
+mod hidden;
 pub mod keys;
 pub mod plan;
 pub mod reference;
@@ -93,6 +98,7 @@ mod scope;
 pub mod signal;
 pub mod snapshot;
 pub mod time;
+pub mod unseen;
 
 pub use evolve::state;
 pub use scope::run_output;

@@ -7,20 +7,20 @@
 
 use serde_json::{Map, Value as Json, json};
 
-/// Where the value is.
+/// The address, the hash and the size of the stored value.
 pub const REF: &str = "_ref";
-/// Which part of it is meant.
+/// The path of the part that is meant; absent: the whole value.
 pub const AT: &str = "_at";
-/// How many items it has.
+/// The number of items, if the value is a list.
 pub const COUNT: &str = "_count";
-/// Which of its fields are only there.
+/// The names of the fields that only the stored value has, if the value is a mapping.
 pub const KEYS: &str = "_keys";
 
 /// How an address of the artifact store begins.
 pub const SCHEME: &str = "artifact:";
 
-/// Whether a value stands for another one. One without size and hash does not: code that makes a reference
-/// up must know what it stands for.
+/// Whether a value is a reference to another value. A reference must have the size and the hash of that value, so
+/// nobody can make up a reference without knowing the value.
 #[must_use]
 pub fn is_reference(value: &Json) -> bool {
     let Some(Json::Object(fields)) = value.get(REF) else {
@@ -32,20 +32,20 @@ pub fn is_reference(value: &Json) -> bool {
         && fields.get("sizeBytes").is_some_and(Json::is_u64)
 }
 
-/// How many items the list has that a value stands for.
+/// The number of items of the list that `value` refers to; `None` if it does not refer to a list.
 #[must_use]
 pub fn count(value: &Json) -> Option<usize> {
     let count = value.get(COUNT).filter(|_| is_reference(value))?.as_u64()?;
     usize::try_from(count).ok()
 }
 
-/// What stands for one item of the list that a value stands for.
+/// A reference to one item of the list that `value` refers to.
 #[must_use]
 pub fn item(value: &Json, index: usize) -> Json {
     part(value, &index.to_string())
 }
 
-/// What stands for a part of what a value stands for.
+/// A reference to a part of what `value` refers to.
 #[must_use]
 pub fn part(value: &Json, name: &str) -> Json {
     let at = value.get(AT).and_then(Json::as_str).unwrap_or_default();

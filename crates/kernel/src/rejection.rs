@@ -4,12 +4,12 @@
 
 use std::fmt;
 
-/// A lawful refusal.
+/// The refusal of a command. The command has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Why, for programs.
+    /// The reason for programs: its name never changes.
     pub code: Code,
-    /// Why, for people, with what to do instead.
+    /// The reason for people, and what to do instead.
     pub message: String,
 }
 
@@ -21,6 +21,15 @@ impl Rejection {
             code,
             message: message.into(),
         }
+    }
+
+    /// A run that cannot be created: an open run of the same plan has its key.
+    #[must_use]
+    pub fn key_taken(key: &str, holder: &str) -> Rejection {
+        let message = format!(
+            "run {holder} is open and has the business key {key:?}; wait until the run ends, or cancel it"
+        );
+        Rejection::new(Code::KeyTaken, message)
     }
 }
 
@@ -39,7 +48,7 @@ macro_rules! codes {
         pub enum Code { $($(#[doc = $doc])* $variant,)* }
 
         impl Code {
-            /// Every code.
+            /// Every code, in the order of the table.
             pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
 
             /// The code as programs see it.
@@ -62,6 +71,10 @@ codes! {
     RunNotPaused = "RUN_NOT_PAUSED",
     /// The run already exists.
     RunExists = "RUN_EXISTS",
+    /// An open run of the plan has the same key.
+    KeyTaken = "BIZ_KEY_TAKEN",
+    /// The parameters of the run give no key, and the plan says that the run has one.
+    KeyMissing = "BIZ_KEY_MISSING",
     /// There is no such run yet.
     RunUnknown = "RUN_UNKNOWN",
     /// The run has not ended.

@@ -19,9 +19,9 @@ pub(crate) struct Boundary {
     pub(crate) event: Option<&'static str>,
     /// The step that has just ended, with the output that is not in the state yet.
     pub(crate) this: Option<(StepNo, Arc<Json>)>,
-    /// Why it failed.
+    /// The error of the step; absent if the step succeeded.
     pub(crate) error: Option<StepError>,
-    /// The arguments of its token.
+    /// The arguments of the token that started the step.
     pub(crate) args: Option<Arc<Json>>,
     /// Patches of ctx that are decided but not applied.
     pub(crate) patch: Patch,
@@ -109,6 +109,23 @@ impl Scope for RunScope<'_> {
                 lookup(self.plan, self.state, name)
             }
         }
+    }
+
+    /// A guard reads a few variables of ctx, and a run may have thousands: only what is read is copied.
+    fn lookup_keys(&self, name: &str, keys: &[String]) -> Option<Arc<Json>> {
+        if name != "ctx" {
+            return self.lookup(name);
+        }
+        let read = keys.iter().filter_map(|key| {
+            let patched = self.boundary.patch.get(key).cloned();
+            let value = patched.or_else(|| self.state.ctx().get(key).map(|it| Json::clone(it)));
+            Some((key.clone(), value?))
+        });
+        Some(Arc::new(Json::Object(read.collect())))
+    }
+
+    fn is_strict(&self) -> bool {
+        self.plan.policy().strict_templates
     }
 }
 
@@ -318,12 +335,10 @@ pub(crate) fn output_of(_plan: &Plan, state: &State, at: StepRef) -> Arc<Json> {
 
 /// A step's output as `{{ step }}`: what it returned, with `data` as another way to reach it.
 fn step_value(output: &Arc<Json>) -> Arc<Json> {
-    match output.as_ref() {
-        Json::Object(map) if !map.contains_key("data") => {
-            let mut map = map.clone();
-            map.insert("data".into(), Json::clone(output));
-            Arc::new(Json::Object(map))
-        }
-        _ => output.clone(),
-    }
+    let Some(map) = output.as_object().filter(|map| !map.contains_key("data")) else {
+        return output.clone();
+    };
+    let mut map = map.clone();
+    map.insert("data".into(), Json::clone(output));
+    Arc::new(Json::Object(map))
 }

@@ -1,5 +1,5 @@
-//! Makes connections: goes through the hosts, encrypts as `sslmode` says, and takes the first server
-//! that is of the kind `target_session_attrs` asks for.
+//! Opens connections: tries the hosts in order, encrypts as `sslmode` says, and takes the first server
+//! of the kind that `target_session_attrs` asks for.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -20,16 +20,14 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::tls::{self, SslMode};
 use crate::{ParameterError, Parameters, files};
 
-/// What arrives on a connection beside the answers. It must be polled for the connection to work.
+/// Messages of the server besides the answers. The connection works only while this stream is polled.
 pub type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, Error>> + Send>>;
 
-/// A connection.
+/// An open connection and what belongs to it.
 pub struct Connected {
-    /// Sends statements.
     pub client: Client,
-    /// Must be polled, by a task of its own.
+    /// A separate task must poll this stream.
     pub messages: Messages,
-    /// Stops statements.
     pub cancel: CancelHandle,
 }
 
@@ -39,7 +37,7 @@ impl fmt::Debug for Connected {
     }
 }
 
-/// Stops what a connection does, over a connection that is encrypted like it.
+/// Cancels the statement of a connection, over a second connection with the same encryption.
 #[derive(Clone)]
 pub struct CancelHandle {
     token: CancelToken,
@@ -128,7 +126,11 @@ impl Connector {
         let mode = SslMode::read(parameters)?;
         let tls = match mode {
             SslMode::Disable => None,
-            mode => Some(tls::connect(parameters, mode)?),
+            mode @ (SslMode::Allow
+            | SslMode::Prefer
+            | SslMode::Require
+            | SslMode::VerifyCa
+            | SslMode::VerifyFull) => Some(tls::connect(parameters, mode)?),
         };
         match parameters.get("gssencmode") {
             None | Some("disable" | "prefer") => {}
@@ -321,9 +323,11 @@ impl Connected {
             asked.as_mut().poll(cx)
         });
         let rows = rows.await?;
-        let said = rows.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
+        let said = rows.iter().find_map(|message| {
+            let SimpleQueryMessage::Row(row) = message else {
+                return None;
+            };
+            row.get(0)
         });
         Ok(said == Some(answer))
     }

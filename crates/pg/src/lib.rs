@@ -3,7 +3,8 @@
 //!
 //! - `parameters`: what can be said, and where from; `conninfo`: reading an address; `files`: the
 //!   password file and the service file.
-//! - `tls`: encryption, and how much of the server's certificate is checked.
+//! - `tls`: encryption, and how much of the server's certificate is checked; `certificate`: what is read of a
+//!   certificate that is trusted as it is.
 //! - `connector`: makes connections.
 //!
 //! No statement of the engine or of a task is here, and no pool.
@@ -18,6 +19,9 @@
 //! # Ok::<(), stepwell_pg::ParameterError>(())
 //! ```
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
+mod certificate;
 mod connector;
 mod conninfo;
 mod files;

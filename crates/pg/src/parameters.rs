@@ -18,13 +18,13 @@ impl ParameterError {
     }
 }
 
-/// What is done with a parameter.
+/// How a parameter is handled.
 enum Support {
-    /// It has its effect.
+    /// The parameter has its documented effect.
     Used,
-    /// It has no effect here, and none that matters.
+    /// The parameter is accepted without an effect, which does no harm.
     Ignored,
-    /// It asks for something that is not there; with what to do.
+    /// The parameter asks for something that is not supported; the text says what to do.
     Refused(&'static str),
 }
 
@@ -185,7 +185,8 @@ impl Environment {
         Environment::default()
     }
 
-    /// The variables, the home directory and the user of this process.
+    /// The variables, the home directory and the user of this process. The user is the one that the operating
+    /// system knows, whatever the variable `USER` says.
     #[must_use]
     pub fn of_process() -> Environment {
         let named = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
@@ -196,9 +197,7 @@ impl Environment {
             home: named("HOME")
                 .or_else(|| named("USERPROFILE"))
                 .map(PathBuf::from),
-            user: named("USER")
-                .or_else(|| named("LOGNAME"))
-                .or_else(|| named("USERNAME")),
+            user: whoami::username().ok(),
         }
     }
 
@@ -249,7 +248,7 @@ impl Parameters {
         Ok(Parameters { values })
     }
 
-    /// Sets a parameter.
+    /// Sets a parameter, and replaces its old value. The name is not checked.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.values.insert(name.to_owned(), value.into());
     }

@@ -1,25 +1,27 @@
 //! Encryption of connections, and how much of the server's certificate is checked: the words of `sslmode`
-//! mean what they mean to libpq. One addition: `verify-ca` and `verify-full` without a root file check
-//! against the roots of the system, where libpq would refuse.
+//! mean what they mean to libpq. One addition: `verify-full` without a root file checks against the roots of
+//! the system, where libpq would refuse.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     SupportedProtocolVersion, version,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::certificate::Certificate;
 use crate::files::is_open_to_others;
 use crate::{ParameterError, Parameters};
 
-/// What `sslmode` says.
+/// The values of `sslmode`, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SslMode {
     Disable,
@@ -55,16 +57,27 @@ impl SslMode {
                  root of the system",
             ));
         }
-        // Whoever names a root wants it checked.
+        if mode == SslMode::VerifyCa && parameters.get("sslrootcert").is_none() {
+            return Err(ParameterError::new(
+                "sslmode=verify-ca needs sslrootcert=FILE: anybody can get a certificate from a root of the \
+                 system; sslmode=verify-full checks the name of the server too and needs no file",
+            ));
+        }
+        // A root that is named is to be checked.
         let rooted = parameters.get("sslrootcert").is_some();
         Ok(match mode {
             SslMode::Require if rooted => SslMode::VerifyCa,
-            mode => mode,
+            mode @ (SslMode::Disable
+            | SslMode::Allow
+            | SslMode::Prefer
+            | SslMode::Require
+            | SslMode::VerifyCa
+            | SslMode::VerifyFull) => mode,
         })
     }
 }
 
-/// How to encrypt.
+/// The TLS settings for a connection: which certificates to trust, and which certificate to present.
 pub(crate) fn connect(
     parameters: &Parameters,
     mode: SslMode,
@@ -72,7 +85,7 @@ pub(crate) fn connect(
     let provider = Arc::new(ring::default_provider());
     let checked = match mode {
         SslMode::VerifyCa | SslMode::VerifyFull => {
-            Some(checker(parameters.get("sslrootcert"), &provider)?)
+            Some(Checker::new(parameters.get("sslrootcert"), &provider)?)
         }
         SslMode::Disable | SslMode::Allow | SslMode::Prefer | SslMode::Require => None,
     };
@@ -167,41 +180,61 @@ fn own_certificate(parameters: &Parameters) -> Result<Option<Identity>, Paramete
     Ok(Some((chain, key)))
 }
 
-fn checker(
-    file: Option<&str>,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<WebPkiServerVerifier>, ParameterError> {
-    let mut roots = RootCertStore::empty();
-    match file {
-        Some(path) if path != "system" => {
-            let unreadable = |error| ParameterError(format!("sslrootcert cannot be read: {error}"));
-            for root in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
-                let added = roots.add(root.map_err(unreadable)?);
-                added.map_err(|error| {
-                    ParameterError(format!("sslrootcert has no usable root: {error}"))
-                })?;
+/// Checks certificates by the roots that are trusted.
+#[derive(Debug)]
+struct Checker {
+    chains: Arc<WebPkiServerVerifier>,
+    /// The roots of the file `sslrootcert`.
+    named: Vec<CertificateDer<'static>>,
+}
+
+impl Checker {
+    fn new(file: Option<&str>, provider: &Arc<CryptoProvider>) -> Result<Checker, ParameterError> {
+        let mut roots = RootCertStore::empty();
+        let mut named = Vec::new();
+        match file {
+            Some(path) if path != "system" => {
+                let unreadable =
+                    |error| ParameterError(format!("sslrootcert cannot be read: {error}"));
+                for root in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
+                    let root = root.map_err(unreadable)?;
+                    roots.add(root.clone()).map_err(|error| {
+                        ParameterError(format!("sslrootcert has no usable root: {error}"))
+                    })?;
+                    named.push(root);
+                }
+            }
+            _ => {
+                // Hundreds of files on some systems, and they do not change while a process runs.
+                static SYSTEM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
+                let system = SYSTEM.get_or_init(|| rustls_native_certs::load_native_certs().certs);
+                roots.add_parsable_certificates(system.iter().cloned());
             }
         }
-        _ => {
-            // Hundreds of files on some systems, and they do not change while a process runs.
-            static SYSTEM: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
-            let system = SYSTEM.get_or_init(|| rustls_native_certs::load_native_certs().certs);
-            roots.add_parsable_certificates(system.iter().cloned());
-        }
-    }
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-        .build()
-        .map_err(|error| {
+        let builder =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+        let chains = builder.build().map_err(|error| {
             ParameterError(format!(
                 "there is no root to check the server by: {error}; name one with sslrootcert"
             ))
-        })
+        })?;
+        Ok(Checker { chains, named })
+    }
+
+    /// A self-signed certificate that is one of the roots of the file. It needs no chain, and the check of chains
+    /// refuses an authority that is a server itself.
+    fn trusted_itself<'a>(&self, certificate: &'a CertificateDer<'_>) -> Option<Certificate<'a>> {
+        if !self.named.iter().any(|root| **root == **certificate) {
+            return None;
+        }
+        Certificate::read(certificate).filter(Certificate::is_self_issued)
+    }
 }
 
 /// Checks as much of a certificate as was asked for. That the server has its key is always checked.
 #[derive(Debug)]
 struct Verifier {
-    checked: Option<Arc<WebPkiServerVerifier>>,
+    checked: Option<Checker>,
     host: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -218,8 +251,21 @@ impl ServerCertVerifier for Verifier {
         let Some(checked) = &self.checked else {
             return Ok(ServerCertVerified::assertion());
         };
-        let seen =
-            checked.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        if let Some(certificate) = checked.trusted_itself(end_entity) {
+            certificate.check_time(now)?;
+            if self.host {
+                let names = ParsedCertificate::try_from(end_entity)?;
+                verify_server_name(&names, server_name)?;
+            }
+            return Ok(ServerCertVerified::assertion());
+        }
+        let seen = checked.chains.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
         match seen {
             // The host is checked last: everything else was right.
             Err(Error::InvalidCertificate(
@@ -253,5 +299,60 @@ impl ServerCertVerifier for Verifier {
         self.provider
             .signature_verification_algorithms
             .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const FILES: &str = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../stepwell/tests/it/postgres_access/"
+    );
+
+    /// What `verify-full` or `verify-ca` says about a server with this certificate.
+    fn verify(root: &str, certificate: &str, host: Option<&str>, year: u64) -> Result<(), Error> {
+        let provider = Arc::new(ring::default_provider());
+        let checked = Checker::new(Some(&format!("{FILES}{root}")), &provider).unwrap();
+        let verifier = Verifier {
+            checked: Some(checked),
+            host: host.is_some(),
+            provider,
+        };
+        let shown = CertificateDer::from_pem_file(format!("{FILES}{certificate}")).unwrap();
+        let name = ServerName::try_from(host.unwrap_or("any").to_owned()).unwrap();
+        let now = Duration::from_secs((year - 1970) * 31_556_952);
+        let now = UnixTime::since_unix_epoch(now);
+        let seen = verifier.verify_server_cert(&shown, &[], &name, &[], now);
+        seen.map(drop)
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_its_own_root() {
+        let own = |host, year| verify("self-signed.pem", "self-signed.pem", host, year);
+        assert_eq!(own(Some("localhost"), 2050), Ok(()));
+        assert_eq!(own(None, 2050), Ok(()));
+        let other = own(Some("elsewhere"), 2050).unwrap_err();
+        assert!(
+            matches!(
+                other,
+                Error::InvalidCertificate(CertificateError::NotValidForNameContext { .. })
+            ),
+            "{other:?}"
+        );
+        let late = own(None, 2130).unwrap_err();
+        assert_eq!(late, Error::InvalidCertificate(CertificateError::Expired));
+        let early = own(None, 2010).unwrap_err();
+        assert_eq!(
+            early,
+            Error::InvalidCertificate(CertificateError::NotValidYet)
+        );
+        assert!(verify("authority.pem", "self-signed.pem", None, 2050).is_err());
+        // The certificate of a server is no root, even where it is named as one.
+        assert!(verify("server.pem", "self-signed.pem", None, 2050).is_err());
     }
 }

@@ -1,227 +1,152 @@
 //! What can happen in a simulation, and how often.
 
-use stepwell_engine::chunk;
-use stepwell_engine::coordinator::Retry;
-use stepwell_engine::store::{Batch, StoreError, StoreErrorKind};
+use stepwell_engine::coordinator::Assignment;
+use stepwell_engine::service::Turned;
+use stepwell_engine::store::{Batch, RunNo};
 use stepwell_kernel::command::{Claim, Claimed, Command, WaitFor};
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::{Body, Patch, StepError, TaskKind};
+use stepwell_kernel::event::{Patch, StepError, TaskKind};
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use stepwell_kernel::time::Time;
 
+use crate::pipelines::{self, Chance, Pipelines};
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
-use crate::server::{BatchInFlight, BatchStage};
-use crate::sim_store::unavailable;
-use crate::simulation::Simulation;
+use crate::simulation::{Simulation, say};
 
-/// How many batches of a server are under way at a time.
-const COMMITTERS: usize = 2;
+/// How long a calm moment lasts, in milliseconds: less than a session lasts without being renewed.
+const CALM_MS: u64 = 4_000;
+
+/// During the first steps runs are started often.
+const BUSY_STEPS: u64 = 80;
 
 impl Simulation {
     /// Draws one action and performs it.
     pub(crate) fn act(&mut self) -> Result<(), String> {
         let no = self.rng.index(self.servers.len());
+        // Most runs are there from the beginning, so that much happens to them.
+        if self.step < BUSY_STEPS && self.rng.one_in(6) {
+            return self.start_run(no);
+        }
         match self.rng.below(1_000) {
-            0..200 => self.tick(no),
-            200..360 => self.send(no),
-            360..600 => self.fly(no),
+            0..320 => self.turn(no),
+            320..360 => self.renew(no),
+            360..600 => self.step_actor(no),
             600..710 => self.work(no),
-            710..800 => self.pass(),
-            800..812 => self.process(no),
-            812..822 => self.partition(no),
-            822..832 => self.arrive(),
-            832..872 => self.start_run(no),
-            872..905 => self.command(no),
-            905..955 => self.remote(no),
-            955..975 => self.outside_event(no),
-            975..995 => self.publish(no),
-            _ => {
-                let skew = i64::try_from(self.rng.below(600)).unwrap_or(0) - 300;
-                self.servers[no].skew = skew;
-                self.say(&format!("s{no} has a clock that is off by {skew} ms"));
-                Ok(())
-            }
+            710..795 => self.pass(),
+            795..807 => self.process(no),
+            807..817 => self.partition(no),
+            817..827 => self.arrive(),
+            827..830 => self.checkpoint(),
+            830..867 => self.start_run(no),
+            867..900 => self.command(no),
+            900..950 => self.remote(no),
+            950..970 => self.outside_event(no),
+            970..988 => self.publish(no),
+            988..992 => self.freeze(no),
+            992..996 => self.slow_down(no),
+            _ => self.skew(no),
         }
     }
 
-    pub(crate) fn tick(&mut self, no: usize) -> Result<(), String> {
-        let server = &mut self.servers[no];
-        let now = server.clock(self.now);
-        let Some(coordinator) = &mut server.coordinator else {
+    /// One turn of one of a server's loops.
+    pub(crate) fn turn(&mut self, no: usize) -> Result<(), String> {
+        let shard = self.rng.index(8);
+        let before = self.records.then(|| self.servers[no].sessions());
+        if !self.servers[no].can_move(self.now) {
+            return Ok(());
+        }
+        let Some(engine) = &mut self.servers[no].engine else {
             return Ok(());
         };
-        let before = coordinator.session();
-        let failed = coordinator.tick(now).err();
-        if failed.is_some() {
-            coordinator.rest(now);
-        }
-        let after = coordinator.session();
-        if before != after {
-            self.say(&format!(
-                "s{no} lost session {}, opened {}",
-                before.0, after.0
+        let turned = engine.turn(shard);
+        let shard = shard % engine.shards();
+        if turned == Turned::Ended {
+            return Err(format!(
+                "loop {shard} of s{no} ended, and nobody asked for it"
             ));
         }
-        match failed {
-            Some(error) if self.quiet => return Err(format!("s{no} could not tick: {error}")),
-            Some(error) => self.say(&format!("s{no} ticks without success: {error}")),
-            None if self.quiet => {}
-            None => self.say(&format!("s{no} ticks")),
+        let after = self.records.then(|| self.servers[no].sessions());
+        if before != after {
+            say!(self, "s{no} lost a session: {before:?}, now {after:?}");
+        }
+        if !self.quiet {
+            say!(self, "s{no} turns loop {shard}: {turned:?}");
         }
         self.listen(no)
     }
 
-    /// Takes the next batch of a coordinator; it is now on its way.
-    pub(crate) fn send(&mut self, no: usize) -> Result<(), String> {
-        let server = &mut self.servers[no];
-        let now = server.clock(self.now);
-        if server.flying() >= COMMITTERS {
+    /// One of a server's actors takes work to the store, or an answer comes back.
+    fn step_actor(&mut self, no: usize) -> Result<(), String> {
+        let (actor, answer) = (self.rng.index(8), self.rng.index(4));
+        if !self.servers[no].store_answers(self.now) {
             return Ok(());
         }
-        let Some(coordinator) = &mut server.coordinator else {
+        let delivers = self.rng.one_in(2);
+        let Some(engine) = &mut self.servers[no].engine else {
             return Ok(());
         };
-        let Some(batch) = coordinator.next_batch(now) else {
-            return self.listen(no);
-        };
-        let runs: Vec<String> = { batch.appends.iter() }
-            .map(|it| match &it.chunk {
-                Some(chunk) => format!("{}@{}..{}", it.run.0, chunk.first, chunk.last),
-                None => format!("{}@head", it.run.0),
-            })
-            .collect();
-        let (session, number) = (batch.id.session, batch.id.number);
-        if self.sabotage == Some(Sabotage::StartEarly) {
-            self.start_early(&batch)?;
-        }
-        let stage = BatchStage::Sent;
-        self.servers[no]
-            .flights
-            .push(BatchInFlight { batch, stage });
-        let runs = runs.join(" ");
-        self.say(&format!("s{no} sends {session}/{number}: {runs}"));
-        self.listen(no)
-    }
-
-    /// Sabotage: begins what a batch claims, though the batch has not arrived.
-    fn start_early(&mut self, batch: &Batch) -> Result<(), String> {
-        for append in &batch.appends {
-            let Some(it) = &append.chunk else { continue };
-            let events = chunk::decode(it.first, it.codec, &it.body);
-            for event in events.unwrap_or_default() {
-                if let Body::StepStarted {
-                    step,
-                    execution,
-                    lease: Some(lease),
-                    ..
-                } = event.body
-                {
-                    let target = Target::Step(step);
-                    self.oracle
-                        .begins(append.run, target, execution, &lease.worker)?;
-                }
+        if delivers && self.sabotage == Some(Sabotage::LoseAnswers) && self.rng.one_in(6) {
+            engine.lose(answer % engine.answers().max(1));
+        } else if delivers {
+            if engine.deliver(answer % engine.answers().max(1)) {
+                say!(self, "s{no} gets an answer of its store");
             }
+        } else if engine.step(actor) {
+            let actor = actor % engine.actors();
+            say!(self, "s{no} steps actor {actor}");
+        }
+        self.listen(no)
+    }
+
+    /// The write-ahead log of a store on a disk is copied, unless the disk fails.
+    fn checkpoint(&mut self) -> Result<(), String> {
+        if let Err(error) = self.sim_store.checkpoint() {
+            say!(self, "a checkpoint meets a fault: {error}");
         }
         Ok(())
     }
 
-    /// Moves one of a server's batches along.
-    pub(crate) fn fly(&mut self, no: usize) -> Result<(), String> {
-        let index = self.rng.index(self.servers[no].flights.len());
-        let Some(flight) = self.servers[no].flights.get(index) else {
+    /// One of a server's renewers looks after its session.
+    fn renew(&mut self, no: usize) -> Result<(), String> {
+        let renewer = self.rng.index(8);
+        if !self.servers[no].store_answers(self.now) {
             return Ok(());
-        };
-        let id = format!("{}/{}", flight.batch.id.session, flight.batch.id.number);
-        match flight.stage.clone() {
-            BatchStage::Sent => {
-                let answer = self.arrives(no, index);
-                self.say(&format!("s{no} {id} arrives: {answer:?}"));
-                self.servers[no].flights[index].stage = BatchStage::Answered(answer);
-                Ok(())
-            }
-            BatchStage::Answered(answer) => {
-                let flight = self.servers[no].flights.remove(index);
-                let server = &mut self.servers[no];
-                let now = server.clock(self.now);
-                let Some(coordinator) = &mut server.coordinator else {
-                    return Ok(());
-                };
-                match answer {
-                    Ok(outcomes) => {
-                        coordinator.committed(&flight.batch, outcomes, now);
-                        self.say(&format!("s{no} {id} is answered"));
-                    }
-                    Err(error) => {
-                        let retry = coordinator.failed(&flight.batch, &error, now);
-                        self.say(&format!("s{no} {id} failed: {retry:?}"));
-                        if retry == Retry::Same {
-                            let at = self.now.plus(self.rng.between(5, 1_000));
-                            let batch = flight.batch;
-                            let stage = BatchStage::Again(at);
-                            self.servers[no]
-                                .flights
-                                .push(BatchInFlight { batch, stage });
-                        }
-                    }
-                }
-                self.listen(no)
-            }
-            BatchStage::Again(at) => {
-                if at <= self.now && self.servers[no].flying() < COMMITTERS {
-                    self.servers[no].flights[index].stage = BatchStage::Sent;
-                    self.say(&format!("s{no} {id} is sent again"));
-                }
-                Ok(())
-            }
         }
-    }
-
-    /// What a batch meets at the store.
-    fn arrives(
-        &mut self,
-        no: usize,
-        index: usize,
-    ) -> Result<Vec<stepwell_engine::store::AppendResult>, StoreError> {
-        let batch = self.servers[no].flights[index].batch.clone();
-        let lost = || StoreError::new(StoreErrorKind::AnswerLost, "simulated: the answer was lost");
-        if self.servers[no].connection.is_down() {
-            if self.rng.one_in(2) {
-                return Err(unavailable());
-            }
-            self.late_batches.push(batch);
-            return Err(lost());
+        let engine = self.servers[no].engine.as_mut();
+        if engine.is_some_and(|it| it.renew(renewer)) {
+            say!(self, "s{no} looks after a session");
         }
-        match if self.quiet { 99 } else { self.rng.below(40) } {
-            0 => Err(unavailable()),
-            1 => Err(StoreError::new(StoreErrorKind::Full, "simulated: no room")),
-            2 => {
-                self.late_batches.push(batch);
-                Err(lost())
-            }
-            3 | 4 => {
-                self.sim_store.commit(&batch)?;
-                Err(lost())
-            }
-            _ => self.sim_store.commit(&batch),
-        }
+        self.listen(no)
     }
 
     /// A batch that was given up arrives after all.
     pub(crate) fn arrive(&mut self) -> Result<(), String> {
-        if self.late_batches.is_empty() {
-            return Ok(());
+        match self.sim_store.take_late(&mut self.rng) {
+            Some(batch) => self.arrives_late(&batch),
+            None => Ok(()),
         }
-        let index = self.rng.index(self.late_batches.len());
-        let batch = self.late_batches.remove(index);
-        let outcomes = self.sim_store.commit(&batch).map_err(|it| it.to_string())?;
+    }
+
+    pub(crate) fn arrives_late(&mut self, batch: &Batch) -> Result<(), String> {
+        let outcomes = match self.sim_store.commit(batch) {
+            Ok(outcomes) => outcomes,
+            Err(error) if self.quiet => return Err(error.to_string()),
+            Err(error) => {
+                say!(self, "a late batch meets a fault: {error}");
+                return Ok(());
+            }
+        };
         let (session, number) = (batch.id.session, batch.id.number);
-        self.say(&format!("{session}/{number} arrives late: {outcomes:?}"));
+        say!(self, "{session}/{number} arrives late: {outcomes:?}");
         Ok(())
     }
 
     /// Some work of a server ends, or says once more that it has.
     pub(crate) fn work(&mut self, no: usize) -> Result<(), String> {
+        if !self.servers[no].can_move(self.now) {
+            return Ok(());
+        }
         let index = self.rng.index(self.servers[no].tasks.len());
         let Some(work) = self.servers[no].tasks.get(index).cloned() else {
             return Ok(());
@@ -230,29 +155,62 @@ impl Simulation {
             self.servers[no].tasks.remove(index);
         } else {
             self.servers[no].tasks[index].reported = true;
+            self.sim_store.count("a result is reported twice");
         }
-        let server = &mut self.servers[no];
-        let now = server.clock(self.now);
         let claimed = &work.job.claimed;
-        let claim = Claim {
-            lease_until: Some(now),
+        let mut claim = Claim {
+            lease_until: Some(self.servers[no].now()),
             ..claimed.claim.clone()
         };
-        let fails = if self.quiet { 0 } else { self.fails };
+        if self.sabotage == Some(Sabotage::WrongExecution) {
+            claim.execution += 1;
+        }
+        let fails = self.fails_in(work.job.run);
         let command = if work.stopped && self.rng.one_in(2) {
             Command::ConfirmKill { claim }
+        } else if work.job.plan.net().plan_id == pipelines::PLAN_ID {
+            self.run_pipeline(no, &work.job, claim, fails)?
         } else {
             result(&work.job.plan, claimed, claim, fails, &mut self.rng)
         };
-        let (run, target) = (work.job.run, claimed.claim.target);
-        let execution = claimed.claim.execution;
         let what = word(&command);
-        if let Some(coordinator) = &mut server.coordinator {
-            coordinator.finished(run, target, execution, command, now);
+        work.reporter.report(&work.job, command);
+        let (step, execution) = (&claimed.step_id, claimed.claim.execution);
+        let run = work.job.run.0;
+        say!(self, "s{no} {what} {step} ({execution}) of {run}");
+        Ok(())
+    }
+
+    /// The product's own worker runs the tasks of a step.
+    fn run_pipeline(
+        &mut self,
+        no: usize,
+        job: &Assignment,
+        claim: Claim,
+        fails: u64,
+    ) -> Result<Command, String> {
+        let workers = match &mut self.pipelines {
+            Some(workers) => workers,
+            none => none.insert(Pipelines::new()?),
+        };
+        let observed = self.oracle.runs.get(&job.run);
+        let waited = observed.map(|it| it.waited(claim.target.step_ref()));
+        let chance = Chance {
+            rng: Rng::new(self.rng.below(u64::MAX)),
+            fails,
+            sabotage: self.sabotage,
+        };
+        workers.run(no, job, claim, (waited.unwrap_or_default(), chance))
+    }
+
+    /// One piece of work in so many fails in a run; none with zero. Every third run fails so often that attempts run out,
+    /// also when the faults are over: work that fails is no fault.
+    pub(crate) fn fails_in(&self, run: RunNo) -> u64 {
+        match (run.0 % 3, self.quiet) {
+            (0, _) => 2,
+            (_, true) => 0,
+            (_, false) => self.fails,
         }
-        let step = &claimed.step_id;
-        self.say(&format!("s{no} {what} {step} ({execution}) of {}", run.0));
-        self.listen(no)
     }
 
     /// Time passes, mostly forward.
@@ -264,36 +222,127 @@ impl Simulation {
             88..93 => self.rng.between(9_000, 40_000),
             93..95 => self.rng.between(60_000, 7_200_000),
             95 => self.rng.between(7_200_000, 100_000_000),
+            96 => return self.calm(),
             _ => {
                 let back = self.rng.between(1, 900);
                 let earlier = Time(self.now.0 - i64::try_from(back).unwrap_or(0));
                 self.set_now(earlier);
-                self.say(&format!("the clock jumps back by {back} ms"));
+                self.sim_store.count("the clock jumps back");
+                say!(self, "the clock jumps back by {back} ms");
                 return Ok(());
             }
         };
         self.set_now(self.now.plus(by));
-        self.say(&format!("{by} ms pass"));
+        say!(self, "{by} ms pass");
+        Ok(())
+    }
+
+    /// Time passes in which the servers are well: they keep their sessions, look at their timers and commit. Everything else
+    /// that takes long happens to servers that were suspended.
+    fn calm(&mut self) -> Result<(), String> {
+        let hops = self.rng.between(10, 400);
+        say!(self, "{hops} calm moments");
+        for _ in 0..hops {
+            self.set_now(self.now.plus(CALM_MS));
+            for no in 0..self.servers.len() {
+                if self.servers[no].store_answers(self.now) {
+                    self.breathe(no)?;
+                }
+            }
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// A server does what it does when little happens.
+    fn breathe(&mut self, no: usize) -> Result<(), String> {
+        for _ in 0..4 {
+            let Some(engine) = &mut self.servers[no].engine else {
+                return Ok(());
+            };
+            let mut moved = false;
+            for shard in 0..engine.shards() {
+                engine.renew(shard);
+                moved |= engine.turn(shard) == Turned::Busy;
+            }
+            for actor in 0..engine.actors() {
+                moved |= engine.step(actor);
+            }
+            while engine.deliver(0) {
+                moved = true;
+            }
+            self.listen(no)?;
+            if !moved {
+                return Ok(());
+            }
+        }
         Ok(())
     }
 
     /// A process dies, or comes back.
     fn process(&mut self, no: usize) -> Result<(), String> {
         if self.servers[no].is_up() {
-            for batch in self.servers[no].crash() {
-                // It may have been on its way, or not yet.
-                if self.rng.one_in(2) {
-                    self.late_batches.push(batch);
+            // What it had sent may have been on its way, or not yet.
+            let arrives = self.rng.one_in(2) && !self.sim_store.is_on_disk();
+            if self.sim_store.is_on_disk() && self.rng.one_in(2) {
+                // The end comes in the middle of a transaction.
+                self.sim_store.power_off_after(self.rng.below(24));
+                for _ in 0..6 {
+                    self.turn(no)?;
+                    self.step_actor(no)?;
                 }
             }
-            self.say(&format!("s{no} crashes"));
+            self.servers[no].crash(arrives);
+            if let Some(workers) = &mut self.pipelines {
+                workers.crash(no);
+            }
+            let loses = self.sim_store.is_on_disk() && self.rng.one_in(2);
+            self.sim_store.count(match loses {
+                true => "the power is lost",
+                false => "a server crashes",
+            });
+            let ages = self.sim_store.is_on_disk() && self.rng.one_in(5);
+            let ages = ages.then_some(&mut self.rng);
+            for run in self.sim_store.crash(loses, ages)? {
+                // An earlier release has written its log, so what was read of it is gone.
+                self.oracle.runs.remove(&run);
+                say!(self, "an earlier release wrote the log of {}", run.0);
+            }
+            say!(self, "s{no} crashes");
             if self.rng.one_in(3) {
                 return Ok(());
             }
         }
-        let up = self.servers[no].boot(&self.workload, self.now);
+        let up = self.servers[no].boot(&self.workload);
         let name = self.servers[no].name.clone();
-        self.say(&format!("{name} starts: {up}"));
+        say!(self, "{name} starts: {up}");
+        Ok(())
+    }
+
+    /// A process stands still for a while, as in a debugger or a suspended machine.
+    fn freeze(&mut self, no: usize) -> Result<(), String> {
+        let for_ms = self.rng.between(1_000, 60_000);
+        self.sim_store.count("a server stands still");
+        self.servers[no].frozen_until = Some(self.now.plus(for_ms));
+        say!(self, "s{no} stands still for {for_ms} ms");
+        Ok(())
+    }
+
+    /// The store takes its time to answer a server.
+    fn slow_down(&mut self, no: usize) -> Result<(), String> {
+        let for_ms = self.rng.between(100, 30_000);
+        self.sim_store.count("the store is slow");
+        self.servers[no].slow_until = Some(self.now.plus(for_ms));
+        say!(self, "the store of s{no} is slow for {for_ms} ms");
+        Ok(())
+    }
+
+    /// The clock of a server is off by a little.
+    fn skew(&mut self, no: usize) -> Result<(), String> {
+        let skew = i64::try_from(self.rng.below(600)).unwrap_or(0) - 300;
+        self.sim_store.count("the clock of a server is off");
+        self.servers[no].set_skew(skew, self.now);
+        say!(self, "s{no} has a clock that is off by {skew} ms");
         Ok(())
     }
 
@@ -301,8 +350,11 @@ impl Simulation {
     fn partition(&mut self, no: usize) -> Result<(), String> {
         let down = !self.servers[no].connection.is_down() && self.rng.one_in(3);
         self.servers[no].connection.set_down(down);
+        if down {
+            self.sim_store.count("a server cannot reach the store");
+        }
         let how = if down { "cannot" } else { "can" };
-        self.say(&format!("s{no} {how} reach the store"));
+        say!(self, "s{no} {how} reach the store");
         Ok(())
     }
 }
@@ -315,6 +367,11 @@ pub(crate) fn result(
     fails: u64,
     rng: &mut Rng,
 ) -> Command {
+    // Few runs are undone, so their undos fail more often.
+    let fails = match claim.target {
+        Target::Undo(_) => fails.min(3),
+        Target::Step(_) => fails,
+    };
     if fails > 0 && rng.one_in(fails) {
         let classes = [
             ErrorClass::Transient,
@@ -347,7 +404,7 @@ pub(crate) fn result(
     }
     Command::CompleteStep {
         claim,
-        output: serde_json::json!({ "by": claimed.step_id }),
+        output: serde_json::json!({ "by": claimed.step_id, "v": rng.below(5) }),
         ctx: Patch::new(),
         artifacts: Vec::new(),
     }

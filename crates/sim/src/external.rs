@@ -1,10 +1,12 @@
 //! Everyone outside: who starts runs and sends signals, people, workers of other processes, events and
 //! the sinks that events go to.
 
+use std::sync::mpsc::TryRecvError;
+
 use serde_json::{Value as Json, json};
-use stepwell_engine::coordinator::{Message, Ticket};
 use stepwell_engine::rows::parse_target;
-use stepwell_engine::store::{Guard, Inbox as _, Outbox as _, OutsideEvent, RunNo, Tasks as _};
+use stepwell_engine::service::ExternalEvent;
+use stepwell_engine::store::{Guard, Outbox as _, RunNo, Tasks as _};
 use stepwell_engine::{Error, StartRequest};
 use stepwell_kernel::command::{Actor, Claim, Claimed, Command, ManualOutcome, Reply, Role};
 use stepwell_kernel::decide::open_token;
@@ -14,16 +16,14 @@ use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::state::Status;
 
 use crate::actions::{result, word};
-use crate::oracle::ObservedRun;
-use crate::server::PendingRequest;
-use crate::simulation::Simulation;
+use crate::oracle::{KeptEvent, ObservedRun};
+use crate::server::{PendingRequest, RequestNo, Told};
+use crate::simulation::{START, Simulation, say};
 
 /// How long a worker outside has a task, in milliseconds.
 const LEASE_MS: u64 = 20_000;
 /// How long a task is reserved for it, in milliseconds.
 const RESERVE_MS: u64 = 5_000;
-/// The secret of the simulation's store.
-const KEY: TokenKey = TokenKey([7; 32]);
 
 /// A worker in a process of its own.
 #[derive(Debug)]
@@ -61,7 +61,10 @@ fn actor(id: &str) -> Actor {
 impl Simulation {
     /// Someone starts a run, perhaps one that was asked for before.
     pub(crate) fn start_run(&mut self, no: usize) -> Result<(), String> {
-        let again = self.requests > 0 && self.rng.one_in(3);
+        if !self.servers[no].is_up() {
+            return Ok(());
+        }
+        let again = self.requests > 0 && self.rng.one_in(4);
         if !again && self.requests >= self.max_runs as u64 {
             return Ok(());
         }
@@ -88,19 +91,23 @@ impl Simulation {
                 environment_id: "test".into(),
                 ..RunContext::default()
             },
+            // Some are to begin tomorrow.
+            start_after: rng
+                .one_in(10)
+                .then(|| START.plus(rng.between(1, 96) * 3_600_000)),
             ..StartRequest::default()
         };
         let ticket = self.ticket();
         let server = &mut self.servers[no];
-        let now = server.clock(self.now);
-        let Some(coordinator) = &mut server.coordinator else {
+        let Some(engine) = &server.engine else {
             return Ok(());
         };
-        coordinator.start(&plan, start, true, ticket, now);
-        server.asked.insert(ticket, PendingRequest::Start);
-        self.say(&format!(
-            "s{no} is asked to start {name} (request {request})"
-        ));
+        let started = engine.handle().start_later(&plan, start);
+        let started = started.map_err(|error| format!("s{no} takes no start: {error}"))?;
+        server
+            .asked
+            .insert(ticket, PendingRequest::Start(request, started));
+        say!(self, "s{no} is asked to start {name} (request {request})");
         self.listen(no)
     }
 
@@ -115,27 +122,39 @@ impl Simulation {
         let Some(run) = self.some_open() else {
             return Ok(());
         };
-        let kind = self.rng.below(20);
+        let kind = self.rng.below(24);
         let id = format!("signal-{}", self.tickets + 1 - self.rng.below(2));
         let Some(observed) = self.oracle.runs.get(&run) else {
             return Ok(());
         };
-        let step = || {
-            let held = |at: &&_| {
-                let it = observed.state.run(**at);
-                it.is_some_and(|it| it.status() == Status::Held)
-            };
-            let open = observed.state.open().iter();
-            let at = open.clone().find(held).or_else(|| open.clone().next());
-            at.map(|at| observed.plan.step_id(*at)).unwrap_or_default()
+        let open = observed.state.open().iter();
+        let held = open.clone().find(|at| {
+            let it = observed.state.run(**at);
+            it.is_some_and(|it| it.status() == Status::Held)
+        });
+        let at = held.or_else(|| open.clone().next());
+        let step = at.map(|at| observed.plan.step_id(*at)).unwrap_or_default();
+        // What is rarely allowed is tried where it is.
+        let kind = match held.is_some() && self.rng.one_in(2) {
+            true => 10 + kind % 4,
+            false => kind,
         };
         let (signal, payload) = match kind {
             0..4 => ("PAUSE", Json::Null),
             4..9 => ("RESUME", Json::Null),
             9 => ("CANCEL", Json::Null),
-            10..12 => ("RETRY_STEP", json!({ "stepId": step() })),
-            12..14 => ("SKIP_STEP", json!({ "stepId": step() })),
+            10..12 => ("RETRY_STEP", json!({ "stepId": step })),
+            12..14 => ("SKIP_STEP", json!({ "stepId": step })),
             14 => ("UPDATE_PARAMS", json!({ "params": { "n": 9 } })),
+            15 => (
+                "INJECT_OVERRIDE",
+                json!({ "stepId": step, "override": { "n": 7 } }),
+            ),
+            16 => (
+                "UPDATE_TARGET",
+                json!({ "stepId": step, "newTarget": { "host": "b" } }),
+            ),
+            17 if self.rng.one_in(4) => ("EMERGENCY_STOP", json!({ "reason": "simulated" })),
             _ => return self.person(no, run),
         };
         self.signal(no, run, id, signal, payload)
@@ -173,13 +192,15 @@ impl Simulation {
         };
         let ticket = self.ticket();
         let server = &mut self.servers[no];
-        let now = server.clock(self.now);
-        let Some(coordinator) = &mut server.coordinator else {
+        let Some(engine) = &server.engine else {
             return Ok(());
         };
-        coordinator.submit(&run_id, command, ticket, now);
+        let ear = server.ear.clone();
+        let on_answer = move |answer| ear.tell(Told::Answer(ticket, answer));
+        let sent = engine.handle().submit_with(&run_id, command, on_answer);
+        sent.map_err(|error| format!("s{no} takes no command: {error}"))?;
         server.asked.insert(ticket, asked(run_id));
-        self.say(&format!("s{no} is sent {what} for {}", run.0));
+        say!(self, "s{no} is sent {what} for {}", run.0);
         self.listen(no)
     }
 
@@ -187,12 +208,10 @@ impl Simulation {
     pub(crate) fn person(&mut self, no: usize, run: RunNo) -> Result<(), String> {
         let fails = !self.quiet && self.rng.one_in(4);
         let id = format!("person-{}", self.tickets);
-        let Some(command) = self
-            .oracle
-            .runs
-            .get(&run)
-            .and_then(|it| answer(it, fails, &id))
-        else {
+        let secret = self.sim_store.store().secret();
+        let key = TokenKey(secret.map_err(|error| error.to_string())?);
+        let observed = self.oracle.runs.get(&run);
+        let Some(command) = observed.and_then(|it| answer(it, fails, &id, &key)) else {
             return Ok(());
         };
         self.submit(
@@ -206,15 +225,14 @@ impl Simulation {
 
     /// An event that is not addressed to a run, or an event for one run.
     pub(crate) fn outside_event(&mut self, no: usize) -> Result<(), String> {
-        let event_type = match self.rng.below(2) {
+        // Some come twice. An id is of one event: the same id with another content would be a fault of its sender.
+        let number = self.tickets - self.rng.below(self.tickets.min(3) + 1);
+        let id = format!("event-{number}");
+        let mut content = crate::rng::Rng::new(self.seed ^ (number << 24));
+        let event_type = match content.below(2) {
             0 => "bank.confirmed",
             _ => "bank.receipt",
         };
-        // Some come twice.
-        let id = format!(
-            "event-{}",
-            self.tickets - self.rng.below(self.tickets.min(3) + 1)
-        );
         if self.rng.one_in(3) {
             let Some(run) = self.some_open() else {
                 return Ok(());
@@ -222,28 +240,49 @@ impl Simulation {
             let command = deliver(&id, event_type);
             return self.submit(no, run, command, |_| PendingRequest::Other, event_type);
         }
-        let key = format!("p{}", self.rng.below(4));
-        self.deliver(no, &id, event_type, key);
-        Ok(())
+        let key = format!("p{}", content.below(4));
+        let tenant = format!("t{}", content.below(2));
+        self.deliver(no, &id, event_type, &tenant, key)
     }
 
-    pub(crate) fn deliver(&mut self, no: usize, id: &str, event_type: &str, key: String) {
-        let message = Message::from(deliver(id, event_type));
-        let event = OutsideEvent {
+    pub(crate) fn deliver(
+        &mut self,
+        no: usize,
+        id: &str,
+        event_type: &str,
+        tenant: &str,
+        key: String,
+    ) -> Result<(), String> {
+        let ticket = self.ticket();
+        let event = ExternalEvent {
+            tenant: tenant.to_owned(),
             id: id.to_owned(),
             event_type: event_type.to_owned(),
-            key,
-            payload: "{}".into(),
-            mail: message.body(),
+            key: key.clone(),
+            payload: json!({ "from": "outside" }),
         };
-        let server = &self.servers[no];
-        let came = server.connection.deliver(&event, server.clock(self.now));
-        self.say(&format!("{event_type} for {} comes: {came:?}", event.key));
+        let server = &mut self.servers[no];
+        let Some(engine) = &server.engine else {
+            return Ok(());
+        };
+        let ear = server.ear.clone();
+        let on_delivered = move |came| ear.tell(Told::Delivered(ticket, came));
+        let sent = engine.handle().deliver_with(event, on_delivered);
+        sent.map_err(|error| format!("s{no} takes no event: {error}"))?;
+        let event = KeptEvent {
+            id: id.to_owned(),
+            event_type: event_type.to_owned(),
+            tenant: tenant.to_owned(),
+            key: key.clone(),
+        };
+        server.asked.insert(ticket, PendingRequest::Event(event));
+        say!(self, "s{no} gets {event_type} for {key}: {id}");
+        Ok(())
     }
 
     /// A worker outside asks for work, goes on with it, or dies.
     pub(crate) fn remote(&mut self, no: usize) -> Result<(), String> {
-        if !self.servers[no].is_up() {
+        if !self.servers[no].can_move(self.now) {
             return Ok(());
         }
         let worker = self.rng.index(self.remotes.len());
@@ -255,7 +294,7 @@ impl Simulation {
             7 | 8 if has => {
                 let work = self.remotes[worker].tasks[index].clone();
                 let server = &self.servers[no];
-                let now = server.clock(self.now);
+                let now = server.now();
                 let name = &self.remotes[worker].name;
                 let until = now.plus(LEASE_MS);
                 let kept = server
@@ -264,12 +303,12 @@ impl Simulation {
                 if kept == Ok(false) && self.rng.one_in(2) {
                     self.remotes[worker].tasks.remove(index);
                 }
-                self.say(&format!("remote-{worker} renews {}: {kept:?}", work.name));
+                say!(self, "remote-{worker} renews {}: {kept:?}", work.name);
                 Ok(())
             }
             9 if has && self.rng.one_in(3) => {
                 self.remotes[worker].tasks.clear();
-                self.say(&format!("remote-{worker} dies"));
+                say!(self, "remote-{worker} dies");
                 Ok(())
             }
             _ => Ok(()),
@@ -277,7 +316,7 @@ impl Simulation {
     }
 
     pub(crate) fn poll(&mut self, no: usize, worker: usize) -> Result<(), String> {
-        let now = self.servers[no].clock(self.now);
+        let now = self.servers[no].now();
         let name = self.remotes[worker].name.clone();
         let until = now.plus(RESERVE_MS);
         let connection = self.servers[no].connection.clone();
@@ -310,14 +349,18 @@ impl Simulation {
                 name: task.target.clone(),
             };
             let server = &mut self.servers[no];
-            if let Some(coordinator) = &mut server.coordinator {
-                coordinator.submit_guarded(&run_id, command, guard, ticket, now);
+            if let Some(engine) = &mut server.engine {
                 server.asked.insert(ticket, asked);
+                let ear = server.ear.clone();
+                let on_answer = move |answer| ear.tell(Told::Answer(ticket, answer));
+                engine.submit_guarded((task.run, &run_id), command, guard, on_answer);
             }
-            self.say(&format!(
+            say!(
+                self,
                 "remote-{worker} asks s{no} for {} of {}",
-                task.target, task.run.0
-            ));
+                task.target,
+                task.run.0
+            );
         }
         self.listen(no)
     }
@@ -331,14 +374,14 @@ impl Simulation {
         let Some(plan) = self.oracle.runs.get(&work.run).map(|it| it.plan.clone()) else {
             return Ok(());
         };
+        let fails = self.fails_in(work.run);
         let server = &mut self.servers[no];
-        let now = server.clock(self.now);
+        let now = server.now();
         // The guard says whether the lease lasts: the row's end is later than the log's after heartbeats.
         let claim = Claim {
             lease_until: Some(now),
             ..work.claimed.claim.clone()
         };
-        let fails = if self.quiet { 0 } else { self.fails };
         let command = result(&plan, &work.claimed, claim, fails, &mut self.rng);
         let what = word(&command);
         let guard = Guard::Lease {
@@ -346,39 +389,65 @@ impl Simulation {
             worker: self.remotes[worker].name.clone(),
         };
         self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        if let Some(coordinator) = &mut server.coordinator {
-            coordinator.submit_guarded(&work.run_id, command, guard, ticket, now);
+        let ticket = self.tickets;
+        if let Some(engine) = &mut server.engine {
             server.asked.insert(ticket, PendingRequest::Other);
+            let ear = server.ear.clone();
+            let on_answer = move |answer| ear.tell(Told::Answer(ticket, answer));
+            engine.submit_guarded((work.run, &work.run_id), command, guard, on_answer);
         }
-        self.say(&format!(
+        say!(
+            self,
             "remote-{worker} {what} {} of {} at s{no}",
-            work.name, work.run.0
-        ));
+            work.name,
+            work.run.0
+        );
         self.listen(no)
     }
 
-    /// A coordinator has answered someone.
+    /// Starts that were answered: their runs are there.
+    pub(crate) fn answer_starts(&mut self, no: usize) -> Result<(), String> {
+        let mut answers = Vec::new();
+        for (ticket, asked) in &self.servers[no].asked {
+            if let PendingRequest::Start(request, started) = asked {
+                match started.try_recv() {
+                    Ok(answer) => answers.push((*ticket, *request, answer)),
+                    Err(TryRecvError::Empty) => {}
+                    Err(TryRecvError::Disconnected) => {
+                        return Err(format!(
+                            "s{no} dropped the start {ticket} without an answer"
+                        ));
+                    }
+                }
+            }
+        }
+        for (ticket, request, answer) in answers {
+            self.servers[no].asked.remove(&ticket);
+            say!(self, "s{no} answers {ticket}: {answer:?}");
+            if let Ok(run_id) = answer {
+                self.oracle.read(&self.sim_store)?;
+                self.oracle.started(request, &run_id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An engine has answered someone.
     pub(crate) fn answered(
         &mut self,
         no: usize,
-        ticket: Ticket,
+        ticket: RequestNo,
         answer: Result<Reply, Error>,
     ) -> Result<(), String> {
         let Some(asked) = self.servers[no].asked.remove(&ticket) else {
-            return Err(format!("s{no} answered {ticket:?} twice: {answer:?}"));
+            return Err(format!("s{no} answered {ticket} twice: {answer:?}"));
         };
         let short = match &answer {
             Ok(Reply::Claimed(_)) => "claimed".to_owned(),
             other => format!("{other:?}").chars().take(160).collect(),
         };
-        self.say(&format!("s{no} answers {}: {short}", ticket.0));
+        say!(self, "s{no} answers {ticket}: {short}");
         match (asked, answer) {
-            (PendingRequest::Start, Ok(Reply::Created { run_id }))
-                if self.oracle.by_id(&run_id).is_none() =>
-            {
-                Err(format!("{run_id} was answered and is not in the store"))
-            }
             (PendingRequest::Signal { run_id, id }, Ok(_)) => {
                 let observed = self.oracle.by_id(&run_id);
                 match observed.is_some_and(|it| it.marks.contains(&id)) {
@@ -403,6 +472,7 @@ impl Simulation {
                 let who = self.remotes[worker].name.clone();
                 self.oracle
                     .begins(run, target, claimed.claim.execution, &who)?;
+                self.oracle.gets(run, target, &claimed)?;
                 self.remotes[worker].tasks.push(RemoteTask {
                     run,
                     run_id,
@@ -419,12 +489,12 @@ impl Simulation {
     pub(crate) fn publish(&mut self, no: usize) -> Result<(), String> {
         if !self.quiet && self.rng.one_in(8) {
             self.sink_down = !self.sink_down;
-            self.say(&format!("the sinks are down: {}", self.sink_down));
+            say!(self, "the sinks are down: {}", self.sink_down);
         }
         let Some(sink) = self.rng.pick(&self.sinks).cloned() else {
             return Ok(());
         };
-        let now = self.servers[no].clock(self.now);
+        let now = self.servers[no].now();
         let connection = self.servers[no].connection.clone();
         let until = now.plus(3_000);
         if let Ok(markers) = connection.take(&sink, "publisher", now, until, 4) {
@@ -442,10 +512,13 @@ impl Simulation {
         self.oracle.read(&self.sim_store)?;
         self.oracle
             .delivers(&marker.sink, marker.run, marker.first)?;
-        self.say(&format!(
+        say!(
+            self,
             "{} gets {}@{}",
-            marker.sink, marker.run.0, marker.first
-        ));
+            marker.sink,
+            marker.run.0,
+            marker.first
+        );
         if self.quiet || !self.rng.one_in(10) {
             let _ = connection.sent(&marker);
         }
@@ -462,7 +535,12 @@ fn deliver(id: &str, event_type: &str) -> Command {
 }
 
 /// What a person says to a step that waits for one.
-pub(crate) fn answer(observed: &ObservedRun, fails: bool, id: &str) -> Option<Command> {
+pub(crate) fn answer(
+    observed: &ObservedRun,
+    fails: bool,
+    id: &str,
+    key: &TokenKey,
+) -> Option<Command> {
     let sources = wake_sources(&observed.plan, &observed.state);
     let step = sources.into_iter().find_map(|source| match source {
         WakeSource::Outside {
@@ -471,8 +549,9 @@ pub(crate) fn answer(observed: &ObservedRun, fails: bool, id: &str) -> Option<Co
         } => Some(step),
         _ => None,
     })?;
-    let token = open_token(&observed.plan, &observed.state, step, &KEY)?;
+    let token = open_token(&observed.plan, &observed.state, step, key)?;
     Some(Command::CompleteManually {
+        details: Default::default(),
         step,
         token,
         outcome: match fails {

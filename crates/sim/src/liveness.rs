@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use stepwell_engine::limits::Limits;
 use stepwell_engine::rows::{parse_target, target_name};
 use stepwell_engine::run_id_for;
-use stepwell_engine::store::{RunReader as _, RunSummary, Slots as _, StoredRun};
+use stepwell_engine::store::{RunSummary, StoredRun};
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::{Phase, Status};
 
-use crate::oracle::{ObservedRun, Oracle};
+use crate::oracle::{KeptEvent, ObservedRun, Oracle};
 use crate::sim_store::SimStore;
 
 /// Checks every open run, and the slots.
@@ -21,6 +21,7 @@ pub(crate) fn check(
     list: &[RunSummary],
     limits: &Limits,
 ) -> Result<(), String> {
+    let mut waiting = Vec::new();
     for row in list {
         let Some(observed) = oracle.runs.get(&row.run) else {
             continue;
@@ -32,8 +33,7 @@ pub(crate) fn check(
                 row.run_id
             ));
         }
-        let stored = sim_store.memory.load(row.run).ok().flatten();
-        let stored = stored.ok_or("a listed run is gone")?;
+        let stored = sim_store.rows(row.run).ok_or("a listed run is gone")?;
         tasks(observed, &stored).map_err(|what| format!("{}: {what}", row.run_id))?;
         if ended {
             if !stored.tasks.is_empty() || !stored.waits.is_empty() {
@@ -50,8 +50,46 @@ pub(crate) fn check(
         }
         is_live(oracle, sim_store, observed, &stored)
             .map_err(|what| format!("{}: {what}; its head is {:?}", row.run_id, row.head))?;
+        waiting.push((observed, stored));
     }
+    events(oracle, &waiting)?;
     slots(sim_store, list, limits)
+}
+
+/// No step waits for an event that the store has said to keep.
+fn events(oracle: &Oracle, open: &[(&ObservedRun, StoredRun)]) -> Result<(), String> {
+    let came = |id: &str| {
+        let in_log = oracle.runs.values().any(|it| it.marks.contains(id));
+        let mut mail = open.iter().flat_map(|(_, stored)| &stored.mail);
+        in_log || mail.any(|it| it.body.contains(id))
+    };
+    // A run with a message may be about to get another event of the same type: its wait ends when it reads the message.
+    for (observed, stored) in open.iter().filter(|(_, stored)| stored.mail.is_empty()) {
+        for source in wake_sources(&observed.plan, &observed.state) {
+            let WakeSource::Outside {
+                step,
+                wait: WaitKind::Event { event_type, .. },
+            } = source
+            else {
+                continue;
+            };
+            if !stored.waits.contains(&observed.plan.step_id(step)) {
+                continue;
+            }
+            let tenant = &observed.state.context().tenant_id;
+            let wanted = |it: &&KeptEvent| {
+                it.event_type == event_type && it.key == stored.event_key && it.tenant == *tenant
+            };
+            let mut kept = oracle.kept.iter().filter(wanted);
+            if let Some(lost) = kept.find(|it| !came(&it.id)) {
+                return Err(format!(
+                    "{}: waits for {event_type}, and {} was kept for it",
+                    observed.run_id, lost.id
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// No task row exists for work that must not be done: workers would request it without end.
@@ -153,7 +191,7 @@ fn slots(sim_store: &SimStore, list: &[RunSummary], limits: &Limits) -> Result<(
         }
     }
     for key in keys {
-        let taken = sim_store.memory.slots_taken(key).unwrap_or(0);
+        let taken = sim_store.store().slots_taken(key).unwrap_or(0);
         let held = held.get(key).copied().unwrap_or(0);
         if taken != held {
             return Err(format!("{taken} slots of {key} are taken, {held} are held"));

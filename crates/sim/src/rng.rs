@@ -1,7 +1,7 @@
 //! A small generator of pseudo-random numbers: the same seed gives the same numbers on every machine,
 //! which no generator of a library promises across its versions.
 
-/// A SplitMix64 generator.
+/// A SplitMix64 generator. The field is its state.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 

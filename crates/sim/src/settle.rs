@@ -2,15 +2,16 @@
 //! name what it waits for.
 
 use serde_json::{Value as Json, json};
-use stepwell_engine::store::{Outbox as _, RunNo, RunReader as _, WakeQueue as _};
+use stepwell_engine::service::Turned;
+use stepwell_engine::store::RunNo;
 use stepwell_kernel::decide::next_wake;
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
 
-use crate::server::BatchStage;
-use crate::simulation::Simulation;
+use crate::server::Server;
+use crate::simulation::{Simulation, say};
 
 /// How many rounds a simulation may take until it is idle.
 const ROUNDS: u32 = 3_000;
@@ -24,25 +25,31 @@ impl Simulation {
     pub(crate) fn settle(&mut self) -> Result<(), String> {
         self.quiet = true;
         self.sink_down = false;
-        self.sim_store.set_fault_rate(0);
-        self.say("the faults are over");
+        self.sim_store.set_fault_rate(0, 0);
+        say!(self, "the faults are over");
         for no in 0..self.servers.len() {
             self.servers[no].connection.set_down(false);
+            self.servers[no].frozen_until = None;
+            self.servers[no].slow_until = None;
+            // Servers whose clocks agree, as a time service keeps them.
+            self.servers[no].set_skew(0, self.now);
             let last = no + 1 == self.servers.len();
             let alone = last && !self.servers.iter().any(|it| it.is_up());
             if !self.servers[no].is_up() && (alone || self.rng.one_in(2)) {
-                self.servers[no].boot(&self.workload, self.now);
-                self.say(&format!("s{no} starts"));
+                self.servers[no].boot(&self.workload);
+                say!(self, "s{no} starts");
             }
         }
-        while !self.late_batches.is_empty() {
+        while let Some(batch) = self.sim_store.take_late(&mut self.rng) {
             if self.rng.one_in(2) {
-                self.arrive()?;
-            } else {
-                self.late_batches.pop();
+                self.arrives_late(&batch)?;
             }
             self.check()?;
         }
+        for no in 0..self.servers.len() {
+            self.drain(no)?;
+        }
+        self.healed = true;
         self.rest()?;
         self.explained()?;
         for _ in 0..VISITS {
@@ -102,11 +109,11 @@ impl Simulation {
                 continue;
             }
             self.step += 1;
-            self.tick(no)?;
             self.drain(no)?;
             while !self.servers[no].tasks.is_empty() {
                 self.work(no)?;
             }
+            self.drain(no)?;
             for worker in 0..self.remotes.len() {
                 self.poll(no, worker)?;
                 self.drain(no)?;
@@ -123,22 +130,40 @@ impl Simulation {
         Ok(())
     }
 
-    /// Takes everything that a server has decided to the store.
+    /// Lets the loops and actors of a server take steps until there is nothing to do.
     fn drain(&mut self, no: usize) -> Result<(), String> {
-        for _ in 0..1_000 {
-            self.send(no)?;
-            if self.servers[no].flights.is_empty() {
+        for _ in 0..2_000 {
+            let Some(engine) = &mut self.servers[no].engine else {
+                return Ok(());
+            };
+            let mut moved = false;
+            for renewer in 0..engine.shards() {
+                engine.renew(renewer);
+            }
+            for shard in 0..engine.shards() {
+                moved |= match engine.turn(shard) {
+                    Turned::Busy => true,
+                    Turned::Idle(nap) => nap.is_zero(),
+                    Turned::Ended => {
+                        return Err(format!(
+                            "loop {shard} of s{no} ended, and nobody asked for it"
+                        ));
+                    }
+                };
+            }
+            for actor in 0..engine.actors() {
+                moved |= engine.step(actor);
+            }
+            while engine.deliver(0) {
+                moved = true;
+            }
+            self.listen(no)?;
+            self.check()?;
+            if !moved {
                 return Ok(());
             }
-            for flight in &mut self.servers[no].flights {
-                if let BatchStage::Again(at) = &mut flight.stage {
-                    *at = self.now;
-                }
-            }
-            self.fly(no)?;
-            self.check()?;
         }
-        Err(format!("s{no} has always one more batch"))
+        Err(format!("s{no} has always something to do"))
     }
 
     /// When something happens next by itself.
@@ -146,21 +171,24 @@ impl Simulation {
         let mut instants: Vec<Time> = Vec::new();
         for observed in self.oracle.open() {
             instants.extend(next_wake(&observed.state));
-            let Ok(Some(stored)) = self.sim_store.memory.load(observed.run) else {
+            let Some(stored) = self.sim_store.rows(observed.run) else {
                 continue;
             };
             instants.extend(stored.head.wake_at);
-            for task in &stored.tasks {
+            // Work of a paused run stays offered, and every claim of it is refused: that is no reason to go on.
+            let offered = stored
+                .tasks
+                .iter()
+                .filter(|_| observed.state.pause().is_none());
+            for task in offered {
                 instants.push(task.visible_at);
                 instants.extend(task.until.map(|until| until.plus(1)));
             }
         }
-        instants.extend(self.sim_store.memory.next_due().ok().flatten());
+        instants.extend(self.sim_store.store().next_due().ok().flatten());
         let sessions = self.sim_store.sessions();
         instants.extend(sessions.iter().map(|(_, seen)| seen.until.plus(1)));
-        let own: Vec<_> = { self.servers.iter() }
-            .filter_map(|server| server.coordinator.as_ref().map(|it| it.session()))
-            .collect();
+        let own: Vec<_> = { self.servers.iter() }.flat_map(Server::sessions).collect();
         // A live server renews its session.
         for (no, seen) in sessions {
             if own.contains(&no) {
@@ -197,13 +225,10 @@ impl Simulation {
     }
 
     fn stuck(&self, run: RunNo, source: &WakeSource) -> String {
-        let stored = self.sim_store.memory.load(run).ok().flatten();
+        let stored = self.sim_store.rows(run);
         let head = stored.map(|it| it.head);
         let sessions: Vec<String> = { self.servers.iter() }
-            .map(|server| match &server.coordinator {
-                Some(coordinator) => format!("{}:@{}", server.name, coordinator.session().0),
-                None => format!("{}:down", server.name),
-            })
+            .map(|server| format!("{}: {:?}", server.name, server.sessions()))
             .collect();
         format!(
             "run {} is stuck: nobody sees to {source:?}; its head is {head:?}, the servers are {sessions:?}",
@@ -237,6 +262,7 @@ impl Simulation {
                 continue;
             }
             let sources = wake_sources(&observed.plan, &observed.state);
+            let tenant = observed.state.context().tenant_id.clone();
             let event = sources.into_iter().find_map(|source| match source {
                 WakeSource::Outside {
                     wait: WaitKind::Event { event_type, .. },
@@ -246,10 +272,9 @@ impl Simulation {
             });
             match event {
                 Some(event_type) => {
-                    let stored = self.sim_store.memory.load(run).ok().flatten();
+                    let stored = self.sim_store.rows(run);
                     let key = stored.map(|it| it.event_key).unwrap_or_default();
-                    self.tickets += 1;
-                    self.deliver(no, &id, &event_type, key);
+                    self.deliver(no, &id, &event_type, &tenant, key)?;
                 }
                 None => self.person(no, run)?,
             }
@@ -266,7 +291,7 @@ impl Simulation {
             return Err(format!("it never ends: {}", stuck.unwrap_or_default()));
         }
         for row in &list {
-            let stored = self.sim_store.memory.load(row.run).ok().flatten();
+            let stored = self.sim_store.store().load(row.run).ok().flatten();
             let stored = stored.ok_or("a listed run is gone")?;
             if let Some(mail) = stored.mail.first() {
                 return Err(format!("{}: nobody reads {}", row.run_id, mail.body));
@@ -287,7 +312,7 @@ impl Simulation {
             }
             if self
                 .sim_store
-                .memory
+                .store()
                 .backlog(sink)
                 .is_ok_and(|(left, _)| left > 0)
             {
@@ -297,12 +322,11 @@ impl Simulation {
         for server in self.servers.iter().filter(|it| it.is_up()) {
             if let Some((ticket, asked)) = server.asked.first_key_value() {
                 return Err(format!(
-                    "{} never answered {}: {asked:?}",
-                    server.name, ticket.0
+                    "{} never answered {ticket}: {asked:?}",
+                    server.name
                 ));
             }
-            let busy = server.coordinator.as_ref().map_or(0, |it| it.busy());
-            if busy > 0 {
+            if server.busy() > 0 {
                 return Err(format!("{} believes that it is busy", server.name));
             }
         }

@@ -1,8 +1,8 @@
 //! What is run: small definitions in all five languages, chosen so that together they use everything
 //! that can be lost: retries, undos, holds, approvals, waits, timers, loops and children.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value as Json, json};
 use stepwell_dialects::{Source, load};
@@ -11,7 +11,10 @@ use stepwell_engine::rows::served_by;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::plan::{Plan, StepRef};
 
+use crate::definitions::{Definition, Language};
+use crate::pipelines;
 use crate::rng::Rng;
+use crate::sabotage::Sabotage;
 
 const SAGA: &str = r#"
 schemaVersion: 1
@@ -112,7 +115,7 @@ steps:
     timeout: 10m
     retryPolicy: { maxAttempts: 2, backoff: exponential, initialDelay: 10s, maxDelay: 5m }
   - stepId: approve
-    approval: {approvers: 1, timeout: 24h}
+    approval: {approvers: 2, timeout: 24h}
   - stepId: deploy
     kind: deploy
     queue: builders
@@ -183,6 +186,31 @@ workflow:
   tool: {kind: noop}
 "#;
 
+/// A token that may not enter until another branch opens the gate, which it does not when it fails.
+const GATES: &str = r#"
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: gates}
+workflow:
+- step: begin
+  tool: {kind: noop}
+  next:
+    spec: {mode: inclusive}
+    arcs: [{step: guarded}, {step: opener}]
+- step: opener
+  tool: {kind: noop}
+  set_ctx: {go: true}
+- step: guarded
+  spec:
+    policy:
+      admit:
+        rules:
+          - when: "{{ ctx.go | default(false) }}"
+            then: {allow: true}
+          - else: {then: {allow: false}}
+  tool: {kind: noop}
+"#;
+
 const LINEAR: &str = r#"
 workflowType: payment.capture
 workflowVersion: 2
@@ -204,14 +232,55 @@ steps:
     maxAttempts: 20
 "#;
 
-/// The definitions that can be chosen, by name.
-pub const NAMES: [&str; 5] = ["saga", "dag", "plan", "playbook", "linear"];
+/// Most of its time a run sleeps: for hours, and for days.
+const SLEEPER: &str = r#"
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: sleeper}
+executor:
+  spec:
+    timeout: 90d
+workflow:
+- step: nap
+  tool: {kind: sleep, duration: 3h}
+  next:
+    spec: {mode: inclusive}
+    arcs: [{step: look}, {step: ask}]
+- step: look
+  tool: {kind: noop}
+  next: winter
+- step: ask
+  tool: {kind: manual, timeout: 20d}
+- step: winter
+  tool: {kind: sleep, duration: 30d}
+  next: wake
+- step: wake
+  tool: {kind: noop}
+"#;
+
+/// The definitions that can be chosen, by name. Those that are drawn differ from seed to seed.
+pub const NAMES: [&str; 12] = [
+    "saga",
+    "dag",
+    "plan",
+    "playbook",
+    "linear",
+    "gates",
+    "sleeper",
+    "pipelines",
+    "drawn-actions",
+    "drawn-dag",
+    "drawn-linear",
+    "drawn-playbook",
+];
 
 /// The plans of a simulation, and the catalog that children are found in.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     /// What is started, with its name.
     pub(crate) plans: Vec<(&'static str, Arc<Plan>)>,
+    /// What was drawn, by the id of the plan.
+    pub(crate) drawn: BTreeMap<String, Definition>,
     child: Arc<Plan>,
 }
 
@@ -225,21 +294,94 @@ fn compile(name: &str, text: &str) -> Result<Arc<Plan>, String> {
         .ok_or_else(|| format!("{name}: {problems:?}"))
 }
 
-impl Workload {
-    /// All plans, or only the one of that name.
-    pub(crate) fn new(only: Option<&str>) -> Result<Workload, String> {
-        let texts = [SAGA, DAG, PLAN, PARENT, LINEAR];
+/// The definitions that do not differ from seed to seed.
+struct Fixed {
+    plans: Vec<(&'static str, Arc<Plan>)>,
+    child: Arc<Plan>,
+    /// All of them, by the text that stores keep.
+    known: BTreeMap<String, Arc<Plan>>,
+}
+
+impl Fixed {
+    fn new() -> Result<Fixed, String> {
+        let texts = [
+            SAGA,
+            DAG,
+            PLAN,
+            PARENT,
+            LINEAR,
+            GATES,
+            SLEEPER,
+            pipelines::DEFINITION,
+        ];
         let mut plans = Vec::new();
         for (name, text) in NAMES.into_iter().zip(texts) {
-            if only.is_none_or(|only| only == name) {
-                plans.push((name, compile(name, text)?));
+            plans.push((name, compile(name, text)?));
+        }
+        let child = compile("child", CHILD)?;
+        let mut known = BTreeMap::new();
+        for plan in plans.iter().map(|(_, plan)| plan).chain([&child]) {
+            let net = serde_json::to_string(plan.net()).map_err(|error| error.to_string())?;
+            // As a reader of the store makes it.
+            let read = serde_json::from_str(&net).map_err(|error| error.to_string())?;
+            let read = Plan::new(read).map_err(|error| error.to_string())?;
+            known.insert(net, Arc::new(read));
+        }
+        Ok(Fixed {
+            plans,
+            child,
+            known,
+        })
+    }
+}
+
+/// Made once for all simulations of a process.
+fn fixed() -> &'static Result<Fixed, String> {
+    static FIXED: OnceLock<Result<Fixed, String>> = OnceLock::new();
+    FIXED.get_or_init(Fixed::new)
+}
+
+/// The plan that this stored text stands for, if it is one of the definitions that do not differ.
+pub(crate) fn known_plan(net: &str) -> Option<&'static Arc<Plan>> {
+    fixed().as_ref().ok()?.known.get(net)
+}
+
+impl Workload {
+    /// All plans, or only the one of that name. With `sabotage` the plans of drawn definitions may be wrong.
+    pub(crate) fn new(
+        only: Option<&str>,
+        sabotage: Option<Sabotage>,
+        rng: &mut Rng,
+    ) -> Result<Workload, String> {
+        let fixed = fixed().as_ref().map_err(String::clone)?;
+        let chosen = fixed.plans.iter();
+        let chosen = chosen.filter(|(name, _)| only.is_none_or(|only| only == *name));
+        let mut plans: Vec<_> = chosen.cloned().collect();
+        let mut drawn = BTreeMap::new();
+        for language in Language::ALL {
+            let definition = Definition::draw(language, rng);
+            let name = language.name();
+            if only.is_some_and(|only| only != name) {
+                continue;
             }
+            let mut plan = compile(name, &definition.text())?;
+            if let Some(sabotage) = sabotage {
+                let mut net = plan.net().clone();
+                sabotage.spoil_net(&mut net);
+                plan = Arc::new(Plan::new(net).map_err(|error| error.to_string())?);
+            }
+            drawn.insert(plan.net().plan_id.clone(), definition);
+            // Drawn definitions are as likely as the fixed ones.
+            plans.extend([(name, plan.clone()), (name, plan)]);
         }
         if plans.is_empty() {
             return Err(format!("no such workload; there are {}", NAMES.join(", ")));
         }
-        let child = compile("child", CHILD)?;
-        Ok(Workload { plans, child })
+        Ok(Workload {
+            plans,
+            drawn,
+            child: fixed.child.clone(),
+        })
     }
 
     /// Every queue and operation that occurs.

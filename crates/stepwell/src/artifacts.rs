@@ -8,13 +8,16 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use stepwell_engine::MAX_CHILD_DEPTH;
 use stepwell_engine::store::Store;
+use stepwell_kernel::command::Actor;
 use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::time::Time;
 use stepwell_worker::artifacts::Pruned;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::progress::Progress;
 use crate::run_view::RunView;
 use crate::runs::say;
 use crate::store::StoreArgs;
@@ -31,8 +34,8 @@ Examples:
   stepwell artifacts prune --older-than 30d
 
 Results larger than 64 KiB are stored as artifacts, and the event log contains a reference with their
-hash. `prune` deletes artifacts and step logs of ended runs that are older than AGE. The event log stays;
-`get` then reports that the artifact was deleted.
+hash. `prune` deletes artifacts and step logs of ended runs that are older than AGE; with a tenant, only of
+its runs. The event log stays; `get` then reports that the artifact was deleted.
 
 Exit codes: 0 done, 1 run or artifact not found, or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct ArtifactsArgs {
@@ -59,11 +62,13 @@ struct CommonArgs {
     store: StoreArgs,
     #[command(flatten)]
     data: DataArgs,
+    #[command(flatten)]
+    actor: ActorArgs,
 }
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Run id
+    /// Run id, as `stepwell runs list` shows it
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
@@ -72,7 +77,7 @@ struct RunArgs {
 
 #[derive(Debug, Args)]
 struct GetArgs {
-    /// Run id
+    /// Run id, as `stepwell runs list` shows it
     #[arg(value_name = "RUN")]
     run: String,
     /// URI of the artifact, as shown by `list`
@@ -132,7 +137,7 @@ impl CommonArgs {
 
 fn list(args: &RunArgs) -> Result<Exit> {
     let store = args.on.store.read()?;
-    RunView::read(&*store, &args.run)?;
+    RunView::read_as(&*store, &args.run, &args.on.actor.actor(None)?)?;
     let found = runtime()?.block_on(args.on.data()?.artifacts.list(&args.run))?;
     let mut text = String::new();
     let mut rows = Vec::new();
@@ -178,13 +183,16 @@ fn find(json: &serde_json::Value, uri: &str, found: &mut Option<ArtifactRef>) {
     match json {
         serde_json::Value::Array(items) => items.iter().for_each(|it| find(it, uri, found)),
         serde_json::Value::Object(map) => map.values().for_each(|it| find(it, uri, found)),
-        _ => {}
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
     }
 }
 
 fn get(args: &GetArgs) -> Result<Exit> {
     let store = args.on.store.read()?;
-    let view = RunView::read(&*store, &args.run)?;
+    let view = RunView::read_as(&*store, &args.run, &args.on.actor.actor(None)?)?;
     let reference = reference(&view, &args.uri).ok_or_else(|| {
         anyhow!(
             "run {} has no artifact {}; `stepwell artifacts list` shows the artifacts of a run",
@@ -200,15 +208,20 @@ fn get(args: &GetArgs) -> Result<Exit> {
 }
 
 fn prune(args: &PruneArgs) -> Result<Exit> {
+    let who = args.on.actor.actor(None)?;
+    actor::may_act(&who, "deleting artifacts")?;
     let store = args.on.store.read()?;
     let data = args.on.data()?;
     let until = SystemTime::now()
         .checked_sub(args.older_than)
         .unwrap_or(SystemTime::UNIX_EPOCH);
     // If the state of a run is unknown, its artifacts are kept.
-    let is_kept = |run_id: &str| is_open(&*store, run_id).unwrap_or(true);
+    let is_kept = |run_id: &str| is_open(&*store, run_id, &who).unwrap_or(true);
+    let looking = Progress::of("looking at artifacts");
     let artifacts = runtime()?.block_on(data.artifacts.prune(is_kept, until, args.dry_run))?;
+    looking.say("looking at logs");
     let logs = data.logs.prune(is_kept, until, args.dry_run)?;
+    drop(looking);
     let words = |what: &str, pruned: Pruned| {
         format!(
             "{} of {what}, {}",
@@ -235,8 +248,9 @@ fn prune(args: &PruneArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Whether a run or one of its ancestors is open: a parent may still read the artifacts of its child.
-fn is_open(store: &dyn Store, run_id: &str) -> Result<bool> {
+/// Whether a run or one of its ancestors is open, or belongs to another tenant: a parent may still read the artifacts of
+/// its child.
+fn is_open(store: &dyn Store, run_id: &str, who: &Actor) -> Result<bool> {
     let mut run_id = run_id.to_owned();
     for _ in 0..=MAX_CHILD_DEPTH {
         if store.find(&run_id)?.is_none() {
@@ -244,7 +258,7 @@ fn is_open(store: &dyn Store, run_id: &str) -> Result<bool> {
             return Ok(true);
         }
         let view = RunView::read(store, &run_id)?;
-        if !view.state.phase().is_ended() {
+        if !view.state.phase().is_ended() || !who.is_of(view.state.context()) {
             return Ok(true);
         }
         match view.state.parent() {

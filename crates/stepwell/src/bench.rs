@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use stepwell_engine::Shard;
 use stepwell_engine::coordinator::{Config, Serves};
 use stepwell_engine::service::{ExternalEvent, Service, Setup};
 use stepwell_engine::store::Store;
@@ -22,6 +23,7 @@ use stepwell_stores::sqlite::Durability;
 
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::progress::Progress;
 use crate::{term, usage};
 use bench_store::BenchStore;
 use load_generator::{LoadGenerator, NoopWorker};
@@ -33,6 +35,8 @@ use workload_report::WorkloadFigures;
 const PATIENCE: Duration = Duration::from_secs(1_800);
 /// How many runs may wait for their first commit: more than a few commits take.
 const MAX_LAG: u64 = 4_000;
+/// From so many waiting runs on the memory at open is theirs; with fewer it is what the process itself happens to need.
+const MANY_WAITING: u32 = 100_000;
 /// How long the allocator may keep memory that was freed before it gives it back to the system.
 const FREED_AFTER: Duration = Duration::from_secs(2);
 
@@ -57,6 +61,8 @@ Examples:
   stepwell bench chain-10 --store postgres://localhost/bench --servers 2
   stepwell bench waiting --waiting 100000
 
+The memory of an engine that opens a store (residentAtOpenMb) is reported from 100,000 waiting runs on.
+
 Each result is compared with the bare store: rows of the same size, in batches of the same size, with
 the same sync mode, on the same disk. Run no other programs on the machine during the benchmark.
 
@@ -66,7 +72,7 @@ pub(crate) struct BenchArgs {
     /// Workloads; `all` for all workloads
     #[arg(value_name = "WORKLOAD")]
     workloads: Vec<String>,
-    /// Store: `sqlite:PATH` (a new file), `postgres://…` (a new schema) or `memory:`
+    /// Store: `sqlite:PATH` (a new file), `postgres://…` (a new schema) or `memory:`; deleted after the measurement
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Number of concurrent runs
@@ -81,6 +87,9 @@ pub(crate) struct BenchArgs {
     /// Number of engines that share the store; more than one needs PostgreSQL
     #[arg(long, value_name = "N", default_value_t = 1)]
     servers: usize,
+    /// Number of threads that decide in each engine, 1 to 16; chosen by the number of cores if absent
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    shards: Option<u8>,
     /// Number of waiting runs in the workload `waiting`
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     waiting: u32,
@@ -178,7 +187,9 @@ impl WorkloadBench<'_> {
     fn run(&self) -> Result<Vec<WorkloadFigures>> {
         let result = match self.workload {
             Workload::Waiting(runs) => self.waiting(runs),
-            _ => self.load().map(|figures| vec![figures]),
+            Workload::Chain(_) | Workload::Idle | Workload::FanOut(_) | Workload::Loop(_) => {
+                self.load().map(|figures| vec![figures])
+            }
         };
         self.store.remove()?;
         result
@@ -202,12 +213,17 @@ impl WorkloadBench<'_> {
             };
             let service = Service::start(Setup {
                 config,
+                shards: self.shards(),
                 ..Setup::new(store.clone(), worker)
             })?;
             load.add(service.handle());
             engines.push((service, store));
         }
         Ok(engines)
+    }
+
+    fn shards(&self) -> usize {
+        self.args.shards.map_or_else(Shard::suited, usize::from)
     }
 
     fn load(&self) -> Result<WorkloadFigures> {
@@ -237,6 +253,7 @@ impl WorkloadBench<'_> {
             _ => self.args.concurrency,
         };
         let time = Duration::from_secs(self.args.seconds);
+        let _measuring = Progress::of(format!("measuring {}", self.name));
         load.go_on();
         for _ in 0..concurrency {
             load.start()?;
@@ -270,6 +287,7 @@ impl WorkloadBench<'_> {
             store: store.name().to_owned(),
             sync: self.store.sync(),
             servers: engines.len(),
+            shards: self.shards(),
             concurrency,
             steps_per_run: workload.steps(),
             before,
@@ -292,8 +310,10 @@ impl WorkloadBench<'_> {
         let begin = Instant::now();
         let first = load.started();
         let bytes = engines[0].1.bytes()?;
-        for _ in 0..runs {
+        let starting = Progress::of_many("starting runs that wait", u64::from(runs));
+        for number in 0..runs {
             load.start()?;
+            starting.set(u64::from(number));
             // Limits the queue of the engine, which uses memory too.
             while load.started() - first > MAX_LAG
                 && started_lag(&engines[0].1, load.started()) > MAX_LAG
@@ -302,6 +322,7 @@ impl WorkloadBench<'_> {
             }
         }
         settle(&engines)?;
+        drop(starting);
         let parked = begin.elapsed();
         let grown = engines[0].1.bytes()?.saturating_sub(bytes);
 
@@ -320,8 +341,11 @@ impl WorkloadBench<'_> {
             ("startedPerSecond", f64::from(runs) / parked.as_secs_f64()),
             ("bytesPerWaitingRun", grown as f64 / f64::from(runs.max(1))),
             ("openMs", opened.as_secs_f64() * 1e3),
-            ("residentAtOpenMb", resident as f64 / 1e6),
         ];
+        if runs >= MANY_WAITING {
+            let resident = resident as f64 / 1e6;
+            beside.notes.push(("residentAtOpenMb", resident));
+        }
         let wake = self.wake(&load, &engines, runs.min(1_000))?;
         beside.notes.push(("wokenPerSecond", wake));
         stop(engines)?;
@@ -347,6 +371,7 @@ impl WorkloadBench<'_> {
         let (service, _) = engines.first().context("no engine runs")?;
         for run in &open {
             let event = ExternalEvent {
+                tenant: run.tenant.clone(),
                 id: format!("wake-{}", run.run_id),
                 event_type: EVENT.into(),
                 key: run.run_id.clone(),
@@ -362,7 +387,7 @@ impl WorkloadBench<'_> {
     }
 }
 
-/// How many requested runs are not in the store yet; runs are numbered in their order of creation.
+/// How many requested runs are not in the store yet, at least: later runs have larger numbers, some of which are not used.
 fn started_lag(store: &Arc<dyn Store>, asked: u64) -> u64 {
     let filter = stepwell_engine::store::RunFilter {
         limit: 1,

@@ -8,6 +8,7 @@ use stepwell_dialects::problem;
 use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::run::input;
 use crate::term::{self, Paint, Tone, count, one_line, pad};
 
 /// Check definitions without running them
@@ -16,6 +17,7 @@ use crate::term::{self, Paint, Tone, count, one_line, pad};
 Examples:
   stepwell check workflow.yaml
   stepwell check examples/*.yaml --deny-warnings
+  stepwell check workflow.yaml -i path=/srv/data
   generate-workflow | stepwell check -
   stepwell check workflow.yaml -o json | jq '.files[].problems'
 
@@ -25,6 +27,9 @@ pub(crate) struct CheckArgs {
     /// Files with definitions; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
+    /// An input that the run would get, to see whether a definition declares or reads it
+    #[arg(short, long = "input", value_name = "KEY=VALUE")]
+    input: Vec<String>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
@@ -35,12 +40,15 @@ pub(crate) struct CheckArgs {
 
 pub(crate) fn run(args: &CheckArgs) -> Result<Exit> {
     let paint = term::stdout_paint();
+    let params = input::params(None, &args.input)?;
     let columns = args.files.iter().map(|file| term::width(file)).max();
     let mut good = true;
     let mut summary = String::new();
     let mut files = Vec::new();
     for path in &args.files {
-        let definition = Definition::open(path);
+        let mut definition = Definition::open(path);
+        definition.advise();
+        definition.look_at_input(&params);
         let (errors, warnings) = definition.counts();
         let ok = errors == 0 && !(args.deny_warnings && warnings > 0);
         good &= ok;

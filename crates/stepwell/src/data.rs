@@ -1,6 +1,7 @@
 //! The locations of artifacts and step logs. The command and the embedded engine use the same rules.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use stepwell_stores::Address;
 use stepwell_worker::artifacts::{ArtifactError, Artifacts};
@@ -43,8 +44,13 @@ fn folder(address: &Address) -> PathBuf {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
             _ => PathBuf::from("."),
         },
-        // A memory store is lost at the end of the process; its logs are temporary files.
-        Address::Memory => std::env::temp_dir().join(format!("stepwell-{}", std::process::id())),
+        // A memory store is lost at the end of the process; its logs are temporary files. Others can write to that
+        // folder too, so nobody can know the name before.
+        Address::Memory => {
+            static NAME: LazyLock<String> =
+                LazyLock::new(|| format!("stepwell-{}", uuid::Uuid::now_v7()));
+            std::env::temp_dir().join(&*NAME)
+        }
         Address::Postgres { .. } => Path::new(".stepwell").to_owned(),
     }
 }

@@ -1,19 +1,17 @@
 //! `stepwell db`: migrates and checks the store.
 
+mod check;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::run_view::RunView;
-use crate::runs::{say, waits_for_someone};
+use crate::progress::Progress;
+use crate::runs::say;
 use crate::store::StoreArgs;
-use crate::term::{self, Tone, count, one_line};
-use stepwell_stores::OpenMode;
-
-/// The maximum number of runs without a wake-up that `check` reads.
-const ASLEEP: usize = 100;
+use stepwell_stores::{Address, OpenMode};
 
 /// Migrate or check the store
 #[derive(Debug, Args)]
@@ -22,10 +20,14 @@ Examples:
   stepwell db check
   stepwell db check --store postgresql://me@db/stepwell -o json
   stepwell db migrate                         create the store, or update its schema
+  stepwell db protect                         take the rights of other users away
 
-`check` runs the integrity check of the database, compares the rows with each other, and looks for open
-runs that no timer, task, message or person can continue. `check` also works while another process owns
-the store.
+`check` runs the integrity check of the database, verifies the hash chain of every run, compares the rows
+with the logs, with each other and, on SQLite, with the tallies of their tables, and looks for open runs
+that no timer, task, message or person can continue. `check` also works while another process owns the store.
+
+`check --repair` makes rows anew that follow from the logs, puts runs with a damaged log into quarantine,
+and releases runs that are whole again. Rows that follow from no log are taken as they are. It needs the store for itself and keeps a copy of a SQLite file.
 
 Exit codes: 0 no problems, 1 problems found or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct DbArgs {
@@ -37,8 +39,19 @@ pub(crate) struct DbArgs {
 enum DbCommand {
     /// Create or update the tables; existing data is kept
     Migrate(CommonArgs),
+    /// Let only the owner of a SQLite store read and write its files
+    Protect(CommonArgs),
     /// Check for damage and for open runs that nothing can continue
-    Check(CommonArgs),
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Make damaged rows anew from the logs; runs with a damaged log are put into quarantine
+    #[arg(long)]
+    repair: bool,
+    #[command(flatten)]
+    common: CommonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -53,67 +66,43 @@ struct CommonArgs {
 pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
     match &args.command {
         DbCommand::Migrate(on) => migrate(on),
-        DbCommand::Check(on) => check(on),
+        DbCommand::Protect(on) => protect(on),
+        DbCommand::Check(args) => check::check(args),
     }
+}
+
+fn protect(on: &CommonArgs) -> Result<Exit> {
+    let Address::Sqlite(path) = on.store.address()? else {
+        anyhow::bail!("only a SQLite store has files; on PostgreSQL use GRANT and REVOKE");
+    };
+    if !path.exists() {
+        anyhow::bail!("{}: the file does not exist", path.display());
+    }
+    let changed = stepwell_stores::sqlite::protect(&path)?;
+    let changed: Vec<String> = changed.iter().map(|it| it.display().to_string()).collect();
+    let text = match changed.is_empty() {
+        true => format!("{}: only the owner can read the files", on.store.shown()),
+        false => format!("now only the owner can read {}", changed.join(", ")),
+    };
+    say(
+        on.output,
+        &text,
+        &json!({ "store": on.store.shown(), "changed": changed }),
+    )?;
+    Ok(Exit::Ok)
 }
 
 fn migrate(on: &CommonArgs) -> Result<Exit> {
     // Opening the store as its owner runs the migrations.
-    let store = on.store.address()?.open(OpenMode::Own)?;
+    let migrating = Progress::of("migrating the store");
+    let store = on
+        .store
+        .open(&on.store.address()?, OpenMode::Own)?
+        .patient();
     let schema = store.check()?.schema;
+    drop(migrating);
     let text = format!("{} has schema version {schema}", on.store.shown());
     let json = json!({ "store": on.store.shown(), "kind": store.name(), "schema": schema });
     say(on.output, &text, &json)?;
     Ok(Exit::Ok)
-}
-
-fn check(on: &CommonArgs) -> Result<Exit> {
-    let store = on.store.read()?;
-    let health = store.check()?;
-    let (mut people, mut lost) = (Vec::new(), Vec::new());
-    for run_id in store.asleep(ASLEEP)? {
-        let view = RunView::read(&*store, &run_id)?;
-        match (view.state.phase().is_ended(), waits_for_someone(&view)) {
-            (true, _) => {}
-            (false, true) => people.push(run_id),
-            (false, false) => lost.push(run_id),
-        }
-    }
-    let good = health.problems.is_empty() && lost.is_empty();
-    let json = json!({
-        "store": on.store.shown(), "kind": store.name(), "ok": good, "schema": health.schema,
-        "runs": health.runs, "open": health.open, "problems": health.problems,
-        "waitForSomeone": people, "nothingWakes": lost,
-    });
-    if on.output == OutputFormat::Json {
-        say(on.output, "", &json)?;
-    } else {
-        let paint = term::stdout_paint();
-        let mut text = String::new();
-        for problem in &health.problems {
-            let bad = paint.tone(Tone::Bad, "bad ");
-            text.push_str(&format!("{bad}  {}\n", one_line(problem)));
-        }
-        for run_id in &lost {
-            let bad = paint.tone(Tone::Bad, "bad ");
-            text.push_str(&format!("{bad}  run {run_id} is open, but no timer, task, message or person can continue it\n"));
-        }
-        let mark = match good {
-            true => paint.tone(Tone::Good, "ok  "),
-            false => paint.tone(Tone::Bad, "bad "),
-        };
-        let waiting = match people.len() {
-            0 => String::new(),
-            many => format!(", {many} waiting for a person or an event"),
-        };
-        text.push_str(&format!(
-            "{mark}  {}  schema {}, {}, {} open{waiting}\n",
-            on.store.shown(),
-            health.schema,
-            count(usize::try_from(health.runs).unwrap_or(usize::MAX), "run"),
-            health.open,
-        ));
-        term::print(&text)?;
-    }
-    Ok(if good { Exit::Ok } else { Exit::Problems })
 }

@@ -1,11 +1,14 @@
 //! `stepwell dlq` and `stepwell alerts`: dead letters (failed deliveries) and alerts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
+use stepwell_engine::store::{AlertRow, DeadLetter, RunFilter, Store};
+use stepwell_kernel::command::Actor;
 
+use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::runs::say;
@@ -13,8 +16,8 @@ use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
 use crate::{outbox, text_table, usage};
 
-/// How many dead letters are read at a time.
-const PAGE: usize = 1_000;
+/// No limit, for databases whose numbers have a sign.
+const ALL: usize = usize::MAX >> 1;
 
 /// List and redrive dead letters (deliveries that failed for good)
 #[derive(Debug, Args)]
@@ -47,6 +50,8 @@ enum DlqCommand {
         output: OutputFormat,
         #[command(flatten)]
         store: StoreArgs,
+        #[command(flatten)]
+        actor: ActorArgs,
     },
 }
 
@@ -79,6 +84,58 @@ struct ListArgs {
     output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    actor: ActorArgs,
+}
+
+/// The runs of the actor's tenant.
+struct Visible {
+    /// Absent if the actor has no tenant and sees all runs.
+    runs: Option<HashSet<String>>,
+}
+
+impl Visible {
+    fn of(store: &dyn Store, who: &Actor) -> Result<Visible> {
+        if who.tenant.is_none() {
+            return Ok(Visible { runs: None });
+        }
+        let filter = RunFilter {
+            tenant: who.tenant.clone(),
+            limit: ALL,
+            ..RunFilter::default()
+        };
+        let runs = store.list(&filter)?.into_iter().map(|run| run.run_id);
+        Ok(Visible {
+            runs: Some(runs.collect()),
+        })
+    }
+
+    fn has(&self, run_id: &str) -> bool {
+        self.runs.as_ref().is_none_or(|runs| runs.contains(run_id))
+    }
+
+    /// How many rows of the store must be read to show so many.
+    fn to_read(&self, limit: usize) -> usize {
+        match self.runs {
+            None => limit,
+            Some(_) => ALL,
+        }
+    }
+
+    fn letters(&self, store: &dyn Store, limit: usize) -> Result<Vec<DeadLetter>> {
+        let mut letters = store.dead_letters(self.to_read(limit))?;
+        letters.retain(|it| self.has(&it.marker.run_id));
+        letters.truncate(limit);
+        Ok(letters)
+    }
+
+    /// Alerts of these runs, and those about the store itself.
+    fn alerts(&self, store: &dyn Store, limit: usize) -> Result<Vec<AlertRow>> {
+        let mut alerts = store.alerts(self.to_read(limit))?;
+        alerts.retain(|it| it.run_id.as_deref().is_none_or(|run_id| self.has(run_id)));
+        alerts.truncate(limit);
+        Ok(alerts)
+    }
 }
 
 pub(crate) fn run(args: &DlqArgs) -> Result<Exit> {
@@ -89,16 +146,23 @@ pub(crate) fn run(args: &DlqArgs) -> Result<Exit> {
             all,
             output,
             store,
-        } => match (id, all) {
-            (Some(id), false) => redrive(*id, *output, store),
-            (None, true) => redrive_all(*output, store),
-            _ => usage("give the id of a dead letter, or --all"),
-        },
+            actor,
+        } => {
+            let who = actor.actor(None)?;
+            actor::may_act(&who, "redriving dead letters")?;
+            match (id, all) {
+                (Some(id), false) => redrive(*id, *output, store, &who),
+                (None, true) => redrive_all(*output, store, &who),
+                _ => usage("give the id of a dead letter, or --all"),
+            }
+        }
     }
 }
 
 fn list(args: &ListArgs) -> Result<Exit> {
-    let letters = args.store.read()?.dead_letters(args.limit)?;
+    let store = args.store.read()?;
+    let visible = Visible::of(&*store, &args.actor.actor(None)?)?;
+    let letters = visible.letters(&*store, args.limit)?;
     if args.output == OutputFormat::Json {
         let all: Vec<Json> = letters
             .iter()
@@ -131,15 +195,15 @@ fn list(args: &ListArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn redrive(id: i64, output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
-    let store = place.own_existing()?;
-    let letters = store.dead_letters(usize::MAX >> 1)?;
+fn redrive(id: i64, output: OutputFormat, place: &StoreArgs, who: &Actor) -> Result<Exit> {
+    let store = place.own_existing()?.patient();
+    let letters = Visible::of(&*store, who)?.letters(&*store, ALL)?;
     let letter = letters.iter().find(|letter| letter.no == id);
     let sinks: BTreeSet<String> = letter
         .map(|it| it.marker.sink.clone())
         .into_iter()
         .collect();
-    if !store.redrive(id)? {
+    if letter.is_none() || !store.redrive(id)? {
         anyhow::bail!("dead letter {id} was not found; `stepwell dlq list` shows all dead letters");
     }
     let text = format!(
@@ -150,20 +214,14 @@ fn redrive(id: i64, output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn redrive_all(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
-    let store = place.own_existing()?;
+fn redrive_all(output: OutputFormat, place: &StoreArgs, who: &Actor) -> Result<Exit> {
+    let store = place.own_existing()?.patient();
     let mut done = Vec::new();
     let mut sinks = BTreeSet::new();
-    loop {
-        let letters = store.dead_letters(PAGE)?;
-        if letters.is_empty() {
-            break;
-        }
-        for letter in letters {
-            store.redrive(letter.no)?;
-            done.push(letter.no);
-            sinks.insert(letter.marker.sink);
-        }
+    for letter in Visible::of(&*store, who)?.letters(&*store, ALL)? {
+        store.redrive(letter.no)?;
+        done.push(letter.no);
+        sinks.insert(letter.marker.sink);
     }
     let letters = term::count(done.len(), "dead letter");
     let text = format!("{letters} put back into the outbox{}", flush(&sinks, place));
@@ -182,7 +240,9 @@ fn flush(sinks: &BTreeSet<String>, place: &StoreArgs) -> String {
 
 pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {
     let AlertsCommand::List(args) = &args.command;
-    let alerts = args.store.read()?.alerts(args.limit)?;
+    let store = args.store.read()?;
+    let visible = Visible::of(&*store, &args.actor.actor(None)?)?;
+    let alerts = visible.alerts(&*store, args.limit)?;
     if args.output == OutputFormat::Json {
         let all: Vec<Json> = alerts
             .iter()

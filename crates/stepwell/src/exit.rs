@@ -9,11 +9,11 @@ pub(crate) enum Exit {
     Ok,
     /// A definition has errors, or the command failed.
     Problems,
-    /// The command line is wrong; `clap` uses the same number.
+    /// The command line is wrong (`clap` uses the same number), or it names no worker for a step.
     Usage,
-    /// The run failed.
+    /// The run ended with the outcome failed.
     RunFailed,
-    /// The run was cancelled.
+    /// The run ended with the outcome cancelled.
     RunCancelled,
     /// The run did not end and needs a person, an event or a worker.
     RunStuck,
@@ -35,7 +35,10 @@ const ALL: [(Exit, &str); 9] = [
         Exit::Problems,
         "a definition has errors, a command was refused, or the store cannot be used",
     ),
-    (Exit::Usage, "the command line is wrong"),
+    (
+        Exit::Usage,
+        "the command line is wrong, or no worker of the command serves a step of the definition",
+    ),
     (Exit::RunFailed, "the run failed"),
     (Exit::RunCancelled, "the run was cancelled"),
     (

@@ -1,5 +1,5 @@
-//! `stepwell explain`: prints the page of an error code. The pages of `docs/errors` are built into the
-//! binary.
+//! `stepwell explain`: prints the page of an error code. The pages of `docs/errors` and the sections of
+//! `docs/tools` about codes are built into the binary.
 
 use anyhow::Result;
 use clap::Args;

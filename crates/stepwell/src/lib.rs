@@ -39,12 +39,22 @@
 //! [`Stepwell`] is the engine, [`Run`] a run of it, [`Reply`] and [`Failure`] what a handler may answer.
 //! `docs/handlers.md` has the details.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
+/// The example of `docs/effects.md`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/effects.md")]
+pub struct EffectsPage;
+
 #[doc(hidden)]
 pub mod data;
 mod embedded;
 pub mod files;
+pub mod settings;
 
-pub use embedded::{Builder, Ended, Error, Run, Stepwell};
+pub use embedded::{Builder, Ended, Error, Run, RunFailure, StartOptions, Stepwell};
+pub use stepwell_engine::{Limits, ScrubOptions, WhenFull};
 pub use stepwell_kernel::effect::RunOutcome;
+pub use stepwell_kernel::event::StepError;
 pub use stepwell_kernel::plan::ErrorClass;
 pub use stepwell_worker::{Failure, Job, Output, Reply};

@@ -2,11 +2,15 @@
 //! output contains only the output of the command.
 
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use stepwell_engine::store::Patience;
+use tracing::Level;
+use tracing_subscriber::filter::{FilterExt as _, LevelFilter, Targets, dynamic_filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+
+use stepwell_worker::secrets::Redactor;
 
 use crate::term;
 
@@ -16,13 +20,46 @@ const VARIABLE: &str = "STEPWELL_LOG";
 /// Lines that are held back while the live tree is drawn on the terminal.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
+/// The patience of this command, once it has one.
+static PATIENCE: OnceLock<Arc<Patience>> = OnceLock::new();
+
+/// While the command waits for its store it says so itself; what each failed try of the engine means is not repeated.
+pub(crate) fn quiet_during(patience: &Arc<Patience>) {
+    // A command has one store.
+    let _ = PATIENCE.set(Arc::clone(patience));
+}
+
+fn is_waiting() -> bool {
+    PATIENCE.get().is_some_and(|it| it.is_waiting())
+}
+
+/// A line for people on standard error, held back while the live tree is drawn.
+pub(crate) fn line(text: &str) {
+    let line = format!("{}\n", term::one_line(text));
+    match &mut *held() {
+        Some(lines) => lines.push(line),
+        // If standard error is closed, the line cannot be shown anywhere.
+        None => drop(io::stderr().write_all(line.as_bytes())),
+    }
+}
+
 fn held() -> MutexGuard<'static, Option<Vec<String>>> {
     // A list of lines stays valid even if a thread panicked while it held the lock.
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Installs the global log subscriber.
+/// Installs the global log subscriber, and has messages of panics written without secrets too.
 pub(crate) fn install() {
+    std::panic::set_hook(Box::new(|panic| {
+        let trace = std::backtrace::Backtrace::capture();
+        let text = match trace.status() == std::backtrace::BacktraceStatus::Captured {
+            true => format!("{panic}\n{trace}"),
+            false => panic.to_string(),
+        };
+        let clean = Redactor::of_process().text(&text);
+        // If standard error is closed, the message cannot be shown anywhere.
+        let _ = writeln!(io::stderr(), "{clean}");
+    }));
     let set = std::env::var(VARIABLE).ok().filter(|it| !it.is_empty());
     let read = set.as_deref().map(str::parse::<LevelFilter>);
     let level = match read {
@@ -33,11 +70,17 @@ pub(crate) fn install() {
     let targets = Targets::new()
         .with_target("stepwell", level)
         .with_default(level.min(LevelFilter::WARN));
+    let asked_for = set.is_some();
+    let told = dynamic_filter_fn(move |event, _| {
+        let repeats =
+            *event.level() == Level::WARN && event.target().starts_with("stepwell_engine");
+        asked_for || !repeats || !is_waiting()
+    });
     let lines = tracing_subscriber::fmt::layer()
         .compact()
         .with_ansi(false)
         .with_writer(StderrWriter)
-        .with_filter(targets);
+        .with_filter(targets.and(told));
     // The only call that installs a subscriber in this process, so it cannot fail.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines));
     if let Some(Err(_)) = read {
@@ -90,6 +133,7 @@ impl Write for StderrWriter {
     /// One call is one event.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
+        let text = Redactor::of_process().text(&text);
         let line = format!("{}\n", term::one_line(text.trim_end()));
         match &mut *held() {
             Some(lines) => lines.push(line),

@@ -1,24 +1,32 @@
 //! The `stepwell` command: one file per subcommand. Code that other programs need belongs to the
 //! library; workflow rules belong to the kernel, languages to the dialects, runs to the engine.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
+mod actor;
 mod artifacts;
 mod bench;
 mod check;
+mod conformance;
 mod db;
 mod definition;
 mod dlq;
 mod exit;
 mod explain;
 mod graph;
+mod help_text;
 mod log;
 mod outbox;
 mod output_format;
+mod patience;
 mod plan;
+mod progress;
 mod run;
 mod run_view;
 mod runs;
 mod schema;
 mod sink;
+mod sinks;
 mod store;
 mod term;
 mod text_table;
@@ -90,17 +98,18 @@ enum Command {
     Artifacts(artifacts::ArtifactsArgs),
     Dlq(dlq::DlqArgs),
     Outbox(outbox::OutboxArgs),
+    Sinks(sinks::SinksArgs),
     Alerts(dlq::AlertsArgs),
     Db(db::DbArgs),
     Explain(explain::ExplainArgs),
     Bench(bench::BenchArgs),
-    #[command(hide = true)]
+    Conformance(conformance::ConformanceArgs),
     Schema(schema::SchemaArgs),
 }
 
 fn main() -> ExitCode {
     let json = wants_json(std::env::args_os().skip(1));
-    let cli = match Cli::try_parse() {
+    let cli = match help_text::parse::<Cli>() {
         Ok(cli) => cli,
         Err(error) if json && error.use_stderr() => {
             let text = error.to_string();
@@ -120,10 +129,12 @@ fn main() -> ExitCode {
         Command::Artifacts(args) => artifacts::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::Outbox(args) => outbox::run(&args),
+        Command::Sinks(args) => sinks::run(&args),
         Command::Alerts(args) => dlq::alerts(&args),
         Command::Db(args) => db::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Schema(args) => schema::run(&args),
     };
     outcome.unwrap_or_else(|error| report(&error, json)).into()

@@ -21,11 +21,12 @@ use crate::{text_table, usage};
 #[command(after_help = "\
 Examples:
   stepwell outbox list
+  stepwell outbox flush                                             to all registered sinks
   stepwell outbox flush --sink hook=webhook:https://example.com/events
   stepwell outbox flush --sink hook=webhook:https://example.com/events --timeout 300
 
-Pending deliveries belong to the sink NAME with which they were committed: use the same NAME; the
-address may differ. `flush` needs a SQLite store that no other process owns; the owner delivers by itself.
+Pending deliveries belong to the sink NAME with which they were committed. Without --sink they go to the
+registered sinks (`stepwell sinks list`); with --sink to the given address, which is not registered. `flush` needs a SQLite store that no other process owns; the owner delivers by itself.
 
 Exit codes: 0 done, and after flush no delivery is pending; 1 deliveries are pending or failed for
 good, or the store cannot be used; 2 wrong usage.")]
@@ -44,7 +45,7 @@ enum OutboxCommand {
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Deliver pending deliveries
+    /// Deliver the pending deliveries of the given sinks, or of all registered sinks, now
     Flush(FlushArgs),
 }
 
@@ -98,19 +99,24 @@ fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
 }
 
 fn flush(args: &FlushArgs) -> Result<Exit> {
-    let names = args.sinks.names()?;
-    if names.is_empty() {
-        return usage("a sink is required: --sink NAME=webhook:https://…");
-    }
+    let mut names = args.sinks.names()?;
     args.sinks.check()?;
-    let store = args.store.own_existing()?;
+    let store = args.store.own_existing()?.patient();
+    if names.is_empty() {
+        names = store.sinks()?.into_iter().map(|it| it.name).collect();
+    }
+    if names.is_empty() {
+        return usage(
+            "a sink is required: --sink NAME=webhook:https://…, or register one with `stepwell sinks add`",
+        );
+    }
     let mut waited = 0;
     for name in &names {
         waited += store.backlog(name)?.0;
     }
     let dead = dead(&*store, &names)?;
     let outlet = args.sinks.publish(&store)?;
-    let stop = interrupts()?;
+    let stop = interrupts(None)?.stop;
     let left = outlet.empty(Duration::from_secs(args.timeout), &stop)?;
     let given_up = self::dead(&*store, &names)?.saturating_sub(dead);
     let rest: u64 = left.iter().map(|(_, count)| count).sum();
@@ -159,7 +165,7 @@ pub(crate) fn left(left: &[(String, u64)], place: &StoreArgs, durable: bool) -> 
         let what = format!("{} to {sink} pending", deliveries(*count));
         match durable {
             true => format!(
-                "{what}; the next run with the same --sink delivers them, or use: {}",
+                "{what}; the next `run` or `resume` on this store delivers them, or use: {}",
                 how(sink, place)
             ),
             false => format!("{what} and lost, because the store was in memory"),

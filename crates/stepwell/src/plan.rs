@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::json;
+use stepwell_dialects::secret_literals::{masked, masked_text};
 use stepwell_kernel::plan::{
-    Completion, EntryPoint, Join, LoopMode, MaxInFlight, OnFailure, OnLoopFailure, Plan,
-    RetryPolicy, Route, Step, UndoMode, WaitOn, Work,
+    Completion, EntryPoint, Join, LoopMode, MaxInFlight, OnFailure, OnLoopFailure, Plan, Route,
+    Step, UndoMode, WaitOn, Work,
 };
 
 use crate::definition::{self, Definition};
@@ -59,13 +60,20 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit> {
     let Ok(plan) = definition.into_plan() else {
         return Ok(Exit::Problems);
     };
+    // Secrets that the definition has written out are not shown.
+    let whole = serde_json::to_value(plan.net())?;
     let text = if args.dot {
         graph::dot(&plan)
     } else if args.mermaid {
         graph::mermaid(&plan)
     } else if args.output == PlanFormat::Json {
-        let value = json!({ "hash": plan.hash(), "net": plan.net() });
-        format!("{}\n", serde_json::to_string_pretty(&value)?)
+        let mut net = masked(&whole);
+        if let Some(policy) = net.get_mut("policy").and_then(|it| it.as_object_mut()) {
+            // The list of these secrets.
+            policy.remove("hidden");
+        }
+        let value = json!({ "hash": plan.hash(), "net": net });
+        return finish(&format!("{}\n", serde_json::to_string_pretty(&value)?));
     } else {
         let paint = term::stdout_paint();
         format!(
@@ -75,7 +83,11 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit> {
             edges(&plan, paint)
         )
     };
-    term::print(&text)?;
+    finish(&masked_text(&whole, &text))
+}
+
+fn finish(text: &str) -> Result<Exit> {
+    term::print(text)?;
     Ok(Exit::Ok)
 }
 
@@ -147,7 +159,7 @@ fn table(plan: &Plan, paint: Paint) -> String {
                     .len(),
             ),
             route(step).to_owned(),
-            retry(&step.retry),
+            retry(step),
             step.timeout_ms.map_or_else(|| "-".into(), duration),
             on_failure(step),
             step.undo
@@ -258,7 +270,11 @@ fn route(step: &Step) -> &'static str {
     }
 }
 
-fn retry(retry: &RetryPolicy) -> String {
+fn retry(step: &Step) -> String {
+    let retry = &step.retry;
+    if step.at_most_once {
+        return "at most once".to_owned();
+    }
     if retry.max_executions <= 1 {
         return "-".to_owned();
     }

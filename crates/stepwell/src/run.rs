@@ -1,16 +1,19 @@
 //! `stepwell run` and `stepwell resume`: run a definition to its end, or go on with a run that is in
 //! the store. The runs are kept as they go, so that whatever ends this process ends no run.
 
+mod args;
 mod clock;
 mod engine_kind;
 mod follow;
-mod input;
+mod idle;
+pub(crate) mod input;
 mod lines;
 mod local_engine;
 pub(crate) mod phrases;
 pub(crate) mod report;
 mod resume;
 mod rules;
+mod start_options;
 mod supervise;
 pub(crate) mod tree;
 mod view;
@@ -18,38 +21,38 @@ pub(crate) mod wire;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
-use std::num::NonZeroU16;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
-use stepwell_engine::StartRequest;
-use stepwell_engine::engine::engine_actor;
-use stepwell_engine::read;
-use stepwell_engine::store::{MemoryStore, Store};
-use stepwell_kernel::command::Command;
+use stepwell_engine::store::{MemoryStore, Patience, Store, StoreError};
+use stepwell_engine::{Error, StartRequest, run_id_of_request};
+use stepwell_kernel::command::{Actor, Command};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::Code;
 use stepwell_stores::{Address, OpenMode};
 
+use crate::actor;
 use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::run_view::{ChildRuns, RunView};
 use crate::runs::logs;
-use crate::sink::{SinkArgs, SinkPublishers};
-use crate::store::{StoreArgs, word};
-use crate::work::DataArgs;
-use crate::{outbox, term, usage};
+use crate::sink::SinkPublishers;
+use crate::store::{OpenStore, StoreArgs, word};
+use crate::work::{Data, DataArgs};
+use crate::{log, outbox, term, usage, work};
+use args::GoArgs;
+pub(crate) use args::{ResumeArgs, RunArgs};
 use engine_kind::EngineKind;
 use follow::{Followed, Follower};
-use local_engine::LocalEngine;
+use local_engine::{LocalEngine, SESSION_MS};
 use report::Ending;
 use resume::Watermarks;
-use stepwell::files::Files;
+use stepwell::files::{FetchedDefinition, Files};
+use stepwell::settings::Settings;
 use supervise::Supervisor;
 pub(crate) use supervise::interrupts;
 use tree::Live;
@@ -64,146 +67,32 @@ const PRETENDED_EVENTS: u64 = 500_000;
 /// How long the sinks have for pending deliveries: at the end of the run, and after an interrupt.
 const EMPTYING: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(1));
 
-/// Run a definition to its end
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stepwell run order.yaml
-  stepwell run order.yaml --resume                                     continue the latest open run
-  stepwell run order.yaml --input customer.id=42 --input express=true
-  stepwell run order.yaml --store postgresql://me@db/stepwell --parallel 64
-  stepwell run order.yaml --events > log.jsonl
-  stepwell run order.yaml --sink hook=webhook:https://example.com/events
-  stepwell run order.yaml --engine mock --virtual-time                 simulate the work, skip waiting times
-  stepwell run order.yaml --engine mock --fail charge-card=external    a step fails in every attempt
-  stepwell run order.yaml --engine mock --fail charge-card@1           a step fails in its first attempt
-  stepwell run order.yaml --engine mock --fail ship~undo               the undo of a step fails
-
-Every step of the run is recorded in the store (see --store). After Ctrl-C no new step starts, the
-command waits up to 10 seconds for running steps, and then prints the command that continues the
-run; a second Ctrl-C stops immediately. After a crash, --resume continues the latest open run of
-the same definition: completed steps stay completed, and steps in flight are executed again if
-their retry policy allows it. Other runs of the store are not executed; only their messages and
-expired leases are handled, and on SQLite their timers.
-
-Steps with a tool (docs/tools lists the tools) are executed by this process. STEPWELL_PYTHON sets
-the Python interpreter or virtual environment, STEPWELL_DUCKDB the program duckdb,
-STEPWELL_SECRETS the secret providers (docs/secrets.md). A step without a tool needs a program
-with a handler for its operation (docs/handlers.md); such a definition is refused here. The
-output of steps is shown and stored: `stepwell runs logs RUN STEP`.
-
-The mock engine uses the real kernel and log and simulates the work: steps succeed with an empty
-result unless --fail makes them fail; people approve and events arrive after one second.
-
-With --sink every event is also delivered to a webhook, at least once and in order. At the end of the
-run there are 5 seconds for pending deliveries; the rest is kept and reported (`stepwell outbox
---help`).
-
-Classes of --fail: timeout, rate_limit, transient, transport, validation, policy, auth, conflict,
-agent, external, governance, lease_lost, expression, rejected, cancelled, unknown (the default),
-and crash: the worker crashes. STEP is the name of a step, or one visit or item: `fetch#2`, `load[3]`.
-
-Exit codes: 0 the run succeeded (or partially), 1 the definition has errors or the store cannot
-be used, 2 wrong usage, 3 the run failed, 4 the run was cancelled, 5 the run did not end and needs
-a person, an event or a worker, 130 interrupted.")]
-pub(crate) struct RunArgs {
-    /// File with the definition; `-` reads standard input
-    #[arg(value_name = "FILE")]
-    file: String,
-    /// Parameter of the run; VALUE is JSON if it is valid JSON, else text; dots in KEY make nested keys
-    #[arg(short, long, value_name = "KEY=VALUE")]
-    input: Vec<String>,
-    /// YAML or JSON file with parameters; `--input` has priority
-    #[arg(long, value_name = "FILE")]
-    input_file: Option<PathBuf>,
-    /// Skip waiting times: use a virtual clock from 2026-01-01T00:00:00Z and a memory store
-    #[arg(long)]
-    virtual_time: bool,
-    /// Continue the latest open run of this definition, or the run of --run-id
-    #[arg(long, conflicts_with_all = ["virtual_time", "input", "input_file"])]
-    resume: bool,
-    /// Id of the new run
-    #[arg(long, value_name = "ID")]
-    run_id: Option<String>,
-    #[command(flatten)]
-    go: GoArgs,
-}
-
-/// Continue a run of the store
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  stepwell resume run_0199f3a2-...
-  stepwell resume run_0199f3a2-... --store postgresql://me@db/stepwell
-  stepwell resume run_0199f3a2-... --patch approved=true     continue a stalled run
-
-The definition is in the store, so its file is not needed. The definitions of child runs that have
-not started yet are searched near the original file. On PostgreSQL a run of a killed process can
-be resumed after 5 seconds.
-
-A paused run stays paused until `stepwell runs resume RUN`.
-
-Exit codes: as `stepwell run`.")]
-pub(crate) struct ResumeArgs {
-    /// Run id; `stepwell runs list --open` lists the open runs
-    #[arg(value_name = "RUN")]
-    run: String,
-    #[command(flatten)]
-    go: GoArgs,
-}
-
-/// Options of `run` and `resume`.
-#[derive(Debug, Args)]
-struct GoArgs {
-    /// Worker: `native` (the tools of this process) or `mock` (simulated work)
-    #[arg(long, value_name = "ENGINE", default_value = "native")]
-    engine: String,
-    #[command(flatten)]
-    store: StoreArgs,
-    #[command(flatten)]
-    data: DataArgs,
-    #[command(flatten)]
-    sinks: SinkArgs,
-    /// Maximum number of concurrent steps
-    #[arg(long, value_name = "N", default_value = "32")]
-    parallel: NonZeroU16,
-    /// Make a step fail, or its undo with `STEP~undo`; `run --help` lists the classes
-    #[arg(long, value_name = "STEP[=CLASS][@ATTEMPT]")]
-    fail: Vec<String>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
-    output: OutputFormat,
-    /// Print the event log as JSON lines
-    #[arg(long)]
-    events: bool,
-    /// Duration of simulated work in milliseconds
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    work_ms: u64,
-    /// Approve the run if the definition requires an approval
-    #[arg(long)]
-    approve: bool,
-    /// Set a key of ctx as an operator when the run is stalled
-    #[arg(long, value_name = "KEY=VALUE")]
-    patch: Vec<String>,
-    /// Stop after this many events: simulated results can make a workflow repeat without end
-    /// [default: 500000 with --engine mock, else none]
-    #[arg(long, value_name = "N")]
-    max_events: Option<u64>,
-}
-
 /// A store that was opened for a run.
 struct RunStore {
+    open: OpenStore,
+    /// The store for this command, which waits until it answers.
     store: Arc<dyn Store>,
     is_virtual: bool,
     /// Whether the data is kept after the end of this process.
     durable: bool,
     address: Address,
+    data: OnceLock<Data>,
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let kind = check_usage(&args.go)?;
+    let who = who(&args.go, "starting a run")?;
+    args.start.check()?;
     let address = address(args)?;
-    let definition = Definition::open(&args.file);
+    let params = input::params(args.input_file.as_deref(), &args.input)?;
+    let FetchedDefinition {
+        mut definition,
+        changed,
+    } = definition_of(args)?;
+    if changed.is_none() {
+        definition.look_at_input(&params);
+    }
+    definition.look_at_engine(&args.go.engine);
     let problems = definition::problems(&definition, term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
     if args.go.output == OutputFormat::Json {
@@ -212,82 +101,231 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let Ok(plan) = definition.into_plan().map(Arc::new) else {
         return Ok(Exit::Problems);
     };
-    let how = || format!("stepwell run {}", word(&args.file));
+    let how = || match (&args.file, &args.plan_ref) {
+        (Some(file), _) => format!("stepwell run {}", word(file)),
+        (None, reference) => {
+            let reference = reference.as_deref().unwrap_or_default();
+            format!("stepwell run --plan-ref {}", word(reference))
+        }
+    };
     engine_kind::must_have_workers(kind, &plan, how)?;
-    let params = input::params(args.input_file.as_deref(), &args.input)?;
     rules::read(&args.go.fail, &plan, &Files::default())?;
-    let place = open(&address, args.virtual_time)?;
+    if args.idle.idle {
+        idle::check(args, &plan, &params, address != Address::Memory)?;
+    }
+    let place = open(&args.go.store, &address, args.virtual_time)?;
+    if args.idle.idle {
+        return idle::wait(args, &who, kind, &plan, params, &place);
+    }
     if args.resume {
         let found = match &args.run_id {
             Some(run_id) => RunView::read(&*place.store, run_id)?,
-            None => resume::latest(&*place.store, &plan, &args.go.store)?,
+            None => resume::latest(&*place.store, &plan, &args.go.store, who.tenant.clone())?,
         };
-        return go_on(&args.go, kind, &place, found);
+        return go_on(&args.go, &who, kind, &place, found);
     }
-    let run_id = match &args.run_id {
-        Some(id) => id.clone(),
-        None if args.virtual_time => format!("run_{}", &plan.net().source.sha256[..32]),
-        None => format!("run_{}", uuid::Uuid::now_v7()),
+    idle::note_trigger(args, &plan);
+    let context = RunContext {
+        priority: args.start.priority,
+        ..actor::context_of(&who)
     };
-    let request = StartRequest {
-        run_id: run_id.clone(),
-        params,
-        context: context(),
-        ..StartRequest::default()
+    let run_id = match (&args.run_id, &args.start.request_id) {
+        (Some(id), _) => id.clone(),
+        // Known before the run is started, so that a second request finds the run where a new one would be refused.
+        (None, Some(request_id)) => run_id_of_request(&plan, &context, request_id),
+        (None, None) if args.virtual_time => format!("run_{}", &plan.net().source.sha256[..32]),
+        (None, None) => format!("run_{}", uuid::Uuid::now_v7()),
+    };
+    if args.start.request_id.is_some() && place.store.find(&run_id)?.is_some() {
+        return again(args, &who, kind, &place, &run_id);
+    }
+    let params = match kind {
+        EngineKind::Native => {
+            let artifacts = place.data(&args.go.data)?.artifacts;
+            work::store_large(&artifacts, &run_id, &plan, params)?
+        }
+        EngineKind::Mock => params,
     };
     let engine = engine(&args.go, kind, &plan, &place, HashSet::new())?;
-    let started = engine.handle.start(&plan, request);
-    started.context("the run cannot be started")?;
-    finish(&args.go, &run_id, engine, Watermarks::new(), &place)
+    let request = StartRequest {
+        run_id: run_id.clone(),
+        request_id: args.start.request_id.clone(),
+        params,
+        context,
+        // A run that fails before it starts does so now.
+        start_after: match changed {
+            Some(_) => None,
+            None => args.start.start_at(engine.clock.now())?,
+        },
+        fetched_sha256: changed,
+        ..StartRequest::default()
+    };
+    let started = start(&args.go, &engine, &plan, request, &place)?;
+    if started != run_id {
+        // Another process, or a run with an id of its own, was started with this request id.
+        let mut engine = engine;
+        engine.stop(Duration::ZERO, &AtomicBool::new(true))?;
+        return again(args, &who, kind, &place, &started);
+    }
+    finish(&args.go, &who, &run_id, engine, Watermarks::new(), &place)
+}
+
+/// The definition of a file, or of a reference.
+fn definition_of(args: &RunArgs) -> Result<FetchedDefinition> {
+    let Some(path) = &args.plan_ref else {
+        let path = args.file.as_deref().unwrap_or_default();
+        return Ok(FetchedDefinition {
+            definition: Definition::open(path),
+            changed: None,
+        });
+    };
+    let settings = Settings::open(args.go.config.path())?;
+    Ok(FetchedDefinition::of_file(path, &settings))
+}
+
+/// Goes on with the run that was started with this request id before.
+fn again(
+    args: &RunArgs,
+    who: &Actor,
+    kind: EngineKind,
+    place: &RunStore,
+    run_id: &str,
+) -> Result<Exit> {
+    let request_id = args.start.request_id.as_deref().unwrap_or_default();
+    log::line(&format!(
+        "{run_id} was started with the request id {} before; no other run is started",
+        word(request_id)
+    ));
+    go_on(
+        &args.go,
+        who,
+        kind,
+        place,
+        RunView::read(&*place.store, run_id)?,
+    )
 }
 
 pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
     let kind = check_usage(&args.go)?;
-    let place = RunStore {
-        store: args.go.store.own_existing()?,
-        is_virtual: false,
-        durable: true,
-        address: args.go.store.address()?,
-    };
+    let who = who(&args.go, "continuing a run")?;
+    let place = RunStore::new(args.go.store.own_existing()?, args.go.store.address()?);
     let found = RunView::read(&*place.store, &args.run)?;
     let how = || format!("stepwell resume {}", word(&args.run));
+    engine_kind::may_run(&args.go.engine, &found.plan)?;
     engine_kind::must_have_workers(kind, &found.plan, how)?;
-    go_on(&args.go, kind, &place, found)
+    go_on(&args.go, &who, kind, &place, found)
 }
 
 /// Goes on with a run that is in the store.
-fn go_on(args: &GoArgs, kind: EngineKind, place: &RunStore, found: RunView) -> Result<Exit> {
+fn go_on(
+    args: &GoArgs,
+    who: &Actor,
+    kind: EngineKind,
+    place: &RunStore,
+    found: RunView,
+) -> Result<Exit> {
+    actor::may_see(who, found.state.context())?;
     let (plan, run_id) = (found.plan.clone(), found.state.run_id().to_owned());
     if found.state.phase().is_ended() {
         show_end(args, place, &found)?;
         return Ok(report::exit(&found.state, &report::End::Over));
     }
+    engine_kind::must_be_of(args, &found.state)?;
     resume::wait_for_owner(&*place.store, &found)?;
     let below = ChildRuns::read(&*place.store, &found)?;
     let known = resume::watermarks(&found, &below);
     let ids = below.ids.iter().cloned().chain([run_id.clone()]);
     let engine = engine(args, kind, &plan, place, ids.collect())?;
-    resume::take_over(&engine.handle, &run_id, &below)?;
-    finish(args, &run_id, engine, known, place)
+    resume::take_over(&engine.handle, &place.open.patience, &run_id, &below)?;
+    // The events of a long run take much memory, and the engine and the view have read them by themselves.
+    drop((found, below));
+    finish(args, who, &run_id, engine, known, place)
+}
+
+/// Starts the run, and says which: that of an earlier request with the same id, if there is one. A store that does not
+/// answer is waited for.
+fn start(
+    args: &GoArgs,
+    engine: &LocalEngine,
+    plan: &Arc<Plan>,
+    request: StartRequest,
+    place: &RunStore,
+) -> Result<String> {
+    let mut asked = 0;
+    let started = place.open.patience.keep_engine(|| {
+        asked += 1;
+        match engine.handle.start(plan, request.clone()) {
+            // The store took the first request and its answer was lost: nobody else knows the id.
+            Err(Error::Rejected(why)) if why.code == Code::RunExists && asked > 1 => {
+                Ok(request.run_id.clone())
+            }
+            answer => answer,
+        }
+    });
+    let started = started.context("the run cannot be started");
+    started.map_err(|error| how_to_go_on(error, args, &request.run_id, place))
+}
+
+/// Adds to an error of the store what continues the run.
+fn how_to_go_on(
+    error: anyhow::Error,
+    args: &GoArgs,
+    run_id: &str,
+    place: &RunStore,
+) -> anyhow::Error {
+    let passes = |cause: &(dyn std::error::Error + 'static)| {
+        let own = cause.downcast_ref::<StoreError>();
+        let engine = cause.downcast_ref::<Error>();
+        let passes = own.is_some_and(|it| it.kind.may_pass());
+        passes || matches!(engine, Some(Error::Store(it)) if it.kind.may_pass())
+    };
+    match place.durable && error.chain().any(passes) {
+        true => error.context(format!(
+            "the store does not answer; everything that it has confirmed is kept; when it is back, continue with `{}`",
+            args.resume_command(run_id)
+        )),
+        false => error,
+    }
 }
 
 /// Watches a run that is under way, gives it back if it has not ended, and shows its end.
 fn finish(
     args: &GoArgs,
+    who: &Actor,
+    run_id: &str,
+    engine: LocalEngine,
+    known: Watermarks,
+    place: &RunStore,
+) -> Result<Exit> {
+    let ended = watch(args, who, run_id, engine, known, place);
+    ended.map_err(|error| how_to_go_on(error, args, run_id, place))
+}
+
+fn watch(
+    args: &GoArgs,
+    who: &Actor,
     run_id: &str,
     mut engine: LocalEngine,
     known: Watermarks,
     place: &RunStore,
 ) -> Result<Exit> {
-    let outlet = match args.sinks.is_empty() {
+    let outlet = match place.is_virtual {
         true => None,
-        false => Some(args.sinks.publish(&place.store)?),
+        false => Some(place.open.start(|store| args.sinks.publish_all(&store))?),
     };
     // Before any output: a user who sees the run may interrupt it.
-    let interrupted = interrupts()?;
+    let go_on = place.durable.then(|| args.resume_command(run_id));
+    let interrupted = interrupts(Some((Arc::clone(&place.open.patience), go_on)))?;
     let mut follower = Follower::new(place.store.clone(), run_id)?;
     let mut view = view(args, run_id, known);
-    approve(args, &mut follower, &mut view, &engine)?;
+    approve(
+        args,
+        who,
+        &mut follower,
+        &mut view,
+        &engine,
+        &place.open.patience,
+    )?;
     let supervisor = Supervisor {
         engine: &mut engine,
         follower: &mut follower,
@@ -299,22 +337,24 @@ fn finish(
             _ => u64::MAX,
         }),
         patch: input::patch(&args.patch)?,
-        stop: interrupted,
+        actor: who,
+        stop: Arc::clone(&interrupted.stop),
         outbox: outlet.as_ref().map(SinkPublishers::notify),
+        patience: &place.open.patience,
         ready: false,
         idle: None,
-        failing: None,
     };
     let supervised = supervisor.run();
-    let stopped = stop(&mut engine, &supervised);
+    let stopped = stop(&mut engine, &supervised, &interrupted.hurry);
     let end = supervised?;
-    stopped?;
+    let unclosed = stopped?;
     while let Some(entry) = engine.said() {
         view.say(entry);
     }
     follower.follow_all(&mut view)?;
     view.finish(&follower, engine.clock.now())?;
     let mut notes = engine.notes();
+    notes.extend(unclosed);
     if let Some(outlet) = outlet {
         let patience = match end {
             report::End::Interrupted => EMPTYING.1,
@@ -323,11 +363,13 @@ fn finish(
         let left = outlet.empty(patience, &AtomicBool::new(false))?;
         notes.extend(outbox::left(&left, &args.store, place.durable));
     }
+    // A result that nobody finds again is no result.
+    place.store.still_there()?;
     let ending = Ending {
         end,
         notes,
         is_virtual: place.is_virtual,
-        go_on: place.durable.then(|| command(args, run_id)),
+        go_on: place.durable.then(|| args.resume_command(run_id)),
         kept: place.durable.then(|| args.store.flag()),
         tail: None,
         only_shown: false,
@@ -344,8 +386,7 @@ fn show_result(
 ) -> Result<Exit> {
     let root = follower.root()?;
     if args.output == OutputFormat::Json {
-        let events = read::events(&*place.store, root.state.run_id(), 0)?;
-        let snapshot = wire::snapshot(&root.plan, &root.state, &events, &ending)?;
+        let snapshot = wire::snapshot(&*place.store, root, &ending)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
     } else {
         let below = follower.live();
@@ -360,8 +401,13 @@ fn show_result(
 }
 
 /// Stops the engine. Steps that still run have time to end if a person has interrupted the run;
-/// otherwise they are told to end.
-fn stop(engine: &mut LocalEngine, supervised: &Result<report::End>) -> Result<()> {
+/// otherwise they are told to end. Gives a note if the session could not be ended: that is no reason to call a run
+/// failed whose end is recorded.
+fn stop(
+    engine: &mut LocalEngine,
+    supervised: &Result<report::End>,
+    hurry: &AtomicBool,
+) -> Result<Option<String>> {
     let patience = match (supervised, engine.busy()) {
         (Ok(report::End::Interrupted), busy) if busy > 0 => {
             let steps = if busy == 1 {
@@ -379,7 +425,14 @@ fn stop(engine: &mut LocalEngine, supervised: &Result<report::End>) -> Result<()
         _ => Duration::ZERO,
     };
     // Whatever happened: a process that comes next need not wait until this session has expired.
-    Ok(engine.stop(patience)?)
+    match engine.stop(patience, hurry) {
+        Err(error) if error.kind.may_pass() => Ok(Some(format!(
+            "the session of this command could not be closed and ends by itself within {} s; until then no other \
+             process takes over runs that this command has worked on: {error}",
+            SESSION_MS.div_ceil(1_000)
+        ))),
+        stopped => Ok(stopped.map(|()| None)?),
+    }
 }
 
 /// A run that had ended before it was asked to go on.
@@ -389,7 +442,7 @@ fn show_end(args: &GoArgs, place: &RunStore, found: &RunView) -> Result<()> {
         ..Ending::default()
     };
     let text = if args.output == OutputFormat::Json {
-        let snapshot = wire::snapshot(&found.plan, &found.state, &found.events, &ending)?;
+        let snapshot = wire::snapshot(&*place.store, found, &ending)?;
         format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
     } else {
         let below = ChildRuns::read(&*place.store, found)?;
@@ -404,6 +457,13 @@ fn show_end(args: &GoArgs, place: &RunStore, found: &RunView) -> Result<()> {
 fn tail(args: &GoArgs, top: Live<'_>, below: &[Live<'_>]) -> Option<Vec<String>> {
     let failing = report::failing(top, below)?;
     logs::tail(&*logs::open(&args.store, &args.data).ok()?, &failing)
+}
+
+/// Who acts, if not only to read.
+fn who(args: &GoArgs, what: &str) -> Result<Actor> {
+    let who = args.actor.actor(args.config.path())?;
+    actor::may_act(&who, what)?;
+    Ok(who)
 }
 
 fn check_usage(args: &GoArgs) -> Result<EngineKind> {
@@ -441,28 +501,39 @@ fn address(args: &RunArgs) -> Result<Address> {
     }
 }
 
-fn open(address: &Address, is_virtual: bool) -> Result<RunStore> {
-    let store: Arc<dyn Store> = match is_virtual {
-        // Completion tokens never leave this process, so the secret need only be the same each time.
-        true => Arc::new(MemoryStore::with_secret([7; 32])),
-        false => address.open(OpenMode::Own)?,
-    };
-    Ok(RunStore {
-        store,
-        is_virtual,
-        durable: *address != Address::Memory,
-        address: address.clone(),
-    })
+impl RunStore {
+    /// A store that keeps its data.
+    fn new(open: OpenStore, address: Address) -> RunStore {
+        RunStore {
+            store: open.patient(),
+            is_virtual: false,
+            durable: address != Address::Memory,
+            address,
+            open,
+            data: OnceLock::new(),
+        }
+    }
+
+    /// Artifacts and logs, opened once: those of a memory store are lost with what has opened them.
+    fn data(&self, args: &DataArgs) -> Result<Data> {
+        if let Some(data) = self.data.get() {
+            return Ok(data.clone());
+        }
+        let data = args.open(&self.address)?;
+        Ok(self.data.get_or_init(|| data).clone())
+    }
 }
 
-fn context() -> RunContext {
-    RunContext {
-        tenant_id: "local".into(),
-        project_id: "local".into(),
-        environment_id: "local".into(),
-        triggered_by: Some("cli".into()),
-        trigger_source: Some("manual".into()),
+fn open(args: &StoreArgs, address: &Address, is_virtual: bool) -> Result<RunStore> {
+    let mut opened = args.open(address, OpenMode::Own)?;
+    if is_virtual {
+        // Completion tokens never leave this process, so the secret need only be the same each time.
+        opened = opened.with(Arc::new(MemoryStore::with_secret([7; 32])));
     }
+    Ok(RunStore {
+        is_virtual,
+        ..RunStore::new(opened, address.clone())
+    })
 }
 
 fn engine(
@@ -479,40 +550,28 @@ fn engine(
 /// Approves the run where that was asked for, and lets a run that is approved start.
 fn approve(
     args: &GoArgs,
+    actor: &Actor,
     follower: &mut Follower,
     view: &mut View,
     engine: &LocalEngine,
+    waiting: &Patience,
 ) -> Result<()> {
     follower.follow_all(view)?;
     let waits = |run: &Followed| run.plan.policy().needs_approval && !run.state.approved();
     let root = follower.root()?;
     if args.approve && waits(root) {
-        let actor = engine_actor();
-        engine
-            .handle
-            .submit(root.state.run_id(), Command::ApproveRun { actor })
+        let actor = actor.clone();
+        let approve = Command::ApproveRun {
+            actor,
+            reason: None,
+        };
+        let id = root.state.run_id();
+        waiting
+            .keep_engine(|| engine.handle.submit(id, approve.clone()))
             .context("the run cannot be approved")?;
     }
     engine.handle.look();
     Ok(())
-}
-
-/// The command that goes on with a run.
-fn command(args: &GoArgs, run_id: &str) -> String {
-    let mut text = format!("stepwell resume {}", word(run_id));
-    if args.engine != "native" {
-        text.push_str(&format!(" --engine {}", args.engine));
-    }
-    text.push_str(&args.store.flag());
-    text.push_str(&args.data.flag());
-    text.push_str(&args.sinks.flags());
-    if args.work_ms > 0 {
-        text.push_str(&format!(" --work-ms {}", args.work_ms));
-    }
-    for rule in &args.fail {
-        text.push_str(&format!(" --fail {}", word(rule)));
-    }
-    text
 }
 
 fn view(args: &GoArgs, run_id: &str, known: Watermarks) -> View {

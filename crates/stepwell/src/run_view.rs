@@ -5,8 +5,10 @@ use std::ops::Deref;
 use stepwell_engine::read::LoggedRun;
 use stepwell_engine::store::Store;
 use stepwell_engine::{Error, MAX_CHILD_DEPTH, run_id_for};
+use stepwell_kernel::command::Actor;
 use stepwell_kernel::event::{Body, Event, WaitKind};
 
+use crate::actor;
 use crate::run::tree::Live;
 
 /// The state and all events of a run, read from the store.
@@ -34,6 +36,17 @@ impl RunView {
         Ok(view)
     }
 
+    /// Reads a run for someone: a run of another tenant is not shown.
+    pub(crate) fn read_as(
+        store: &dyn Store,
+        run_id: &str,
+        actor: &Actor,
+    ) -> Result<RunView, Error> {
+        let view = RunView::read(store, run_id)?;
+        actor::may_see(actor, view.state.context())?;
+        Ok(view)
+    }
+
     /// Reads and applies new events; returns their number.
     pub(crate) fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
         let unread = self.logged.catch_up(store)?;
@@ -58,13 +71,13 @@ impl RunView {
 
 /// The id of the run that a step waits for since this event, if it does.
 pub(crate) fn child_id(event: &Event) -> Option<String> {
-    match &event.body {
-        Body::StepWaiting {
-            wait: WaitKind::Child { request_key, .. },
-            ..
-        } => Some(run_id_for(request_key)),
-        _ => None,
-    }
+    let Body::StepWaiting { wait, .. } = &event.body else {
+        return None;
+    };
+    let WaitKind::Child { request_key, .. } = wait else {
+        return None;
+    };
+    Some(run_id_for(request_key))
 }
 
 /// The child runs of a run, and their child runs. A child run that is requested but not created yet has

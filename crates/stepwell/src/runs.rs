@@ -1,26 +1,30 @@
 //! `stepwell runs`: shows runs and sends commands to runs. Works on every store, also while another
 //! process owns it.
 
+mod complete;
 mod events;
+mod evidence;
 mod list;
 pub(crate) mod logs;
+mod people;
 mod send;
 mod show;
+mod watch;
 mod why;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::{Map, Value as Json, json};
 use stepwell_engine::coordinator::Message;
-use stepwell_engine::store::{Delivered, OutsideEvent};
+use stepwell_engine::store::{Delivered, OutsideEvent, TRIGGER_KEY};
 use stepwell_engine::{Error, run_id_for};
-use stepwell_kernel::command::{Actor, Command, ManualOutcome, Role};
-use stepwell_kernel::decide::open_token;
-use stepwell_kernel::keys::TokenKey;
+use stepwell_kernel::command::{Actor, Command, EarlierResult, Role};
 use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::signal::SignalKind;
 
+use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::store::StoreArgs;
@@ -37,14 +41,17 @@ Examples:
   stepwell runs list --open
   stepwell runs show RUN                      the steps of a run and what the run waits for
   stepwell runs events RUN --follow           the event log as JSON lines
+  stepwell runs watch RUN                     the snapshot of the contract, whenever the run changes
+  stepwell runs evidence RUN                  every attempt and every end, for an auditor
   stepwell runs logs RUN fetch                the output of a step
   stepwell runs approve RUN
   stepwell runs pause RUN
   stepwell runs cancel RUN --compensate --reason 'wrong customer'
   stepwell runs retry RUN --step charge-card
-  stepwell runs complete RUN sign-off --outcome succeeded
+  stepwell runs complete RUN sign-off --outcome succeeded --as ada
   stepwell runs signal RUN UPDATE_PARAMS --payload '{\"params\": {\"limit\": 5}}' --reason why
   stepwell runs signal --event payment.received --id evt-17 --key order-42
+  stepwell runs signal --event contract.signed --id evt-18     start the runs that it triggers
 
 Reading works while another process uses the store. A command is sent to the process that owns the
 SQLite store, or that owns the run on PostgreSQL, and this process answers. If there is no owner, the
@@ -62,14 +69,16 @@ enum RunsCommand {
     List(list::ListArgs),
     Show(show::ShowArgs),
     Events(events::EventsArgs),
+    Evidence(evidence::EvidenceArgs),
     Logs(logs::LogsArgs),
+    Watch(watch::WatchArgs),
     /// Approve a run whose definition requires an approval before the start
     Approve(RunTargetArgs),
     /// Pause a run: start no new work; work in flight continues to its end
     Pause(RunTargetArgs),
     /// Resume a paused run
     Resume(RunTargetArgs),
-    /// Cancel a run
+    /// Cancel a run: the run ends without its remaining steps
     Cancel {
         /// Undo the completed steps
         #[arg(long)]
@@ -79,54 +88,29 @@ enum RunsCommand {
     },
     /// Repeat an ended run as a new run, or retry a failed step with --step
     Retry {
-        /// Step id
+        /// Retry only this step; the step id as `stepwell runs show` lists it
         #[arg(long, value_name = "STEP")]
         step: Option<String>,
         #[command(flatten)]
         on: RunTargetArgs,
     },
-    /// Skip a step
+    /// Skip a step that has not ended; the steps that depend on it can start
     Skip {
         #[command(flatten)]
         on: RunTargetArgs,
-        /// Step id
+        /// Step id, as `stepwell runs show` lists it
         #[arg(value_name = "STEP")]
         step: String,
     },
-    /// Complete or approve a step that waits for a person
-    Complete {
-        #[command(flatten)]
-        on: RunTargetArgs,
-        /// Step id
-        #[arg(value_name = "STEP")]
-        step: String,
-        /// Result of the step
-        #[arg(long, value_enum)]
-        outcome: CompletionWord,
-        /// Output of the step, as JSON
-        #[arg(long, value_name = "JSON", default_value = "null")]
-        output_json: String,
-    },
+    Complete(complete::CompleteArgs),
     /// Send a signal to a run, or deliver an external event
     Signal(SignalArgs),
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum CompletionWord {
-    /// Done, or approved
-    #[value(alias = "approved")]
-    Succeeded,
-    /// Not done, or rejected
-    #[value(alias = "rejected")]
-    Failed,
-    /// Withdrawn
-    Cancelled,
 }
 
 /// A run and the options of the sender.
 #[derive(Debug, Args)]
 struct RunTargetArgs {
-    /// Run id
+    /// Run id, as `stepwell runs list` shows it
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
@@ -136,9 +120,8 @@ struct RunTargetArgs {
 /// Options of commands that are sent to a run.
 #[derive(Debug, Args)]
 struct SenderArgs {
-    /// Name of the sender, for the log [default: the variable USER]
-    #[arg(long, value_name = "NAME")]
-    actor: Option<String>,
+    #[command(flatten)]
+    actor: ActorArgs,
     /// Reason, for the log
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -154,14 +137,13 @@ struct SenderArgs {
 
 #[derive(Debug, Args)]
 struct SignalArgs {
-    /// Run id; not needed for an event with --key
+    /// Run id, as `stepwell runs list` shows it; an event without RUN and --key starts runs that wait for it with
+    /// `run --idle`
     #[arg(value_name = "RUN")]
     run: Option<String>,
-    /// Signal type: PAUSE, RESUME, CANCEL, RETRY_STEP, RETRY_RUN, SKIP_STEP, UPDATE_PARAMS,
-    /// INJECT_OVERRIDE, UPDATE_TARGET or EMERGENCY_STOP
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", help = signal_help())]
     signal: Option<String>,
-    /// Payload, as JSON
+    /// Payload of the signal or event, as JSON
     #[arg(long, value_name = "JSON")]
     payload: Option<String>,
     /// Type of an external event, instead of a signal
@@ -177,27 +159,35 @@ struct SignalArgs {
     by: SenderArgs,
 }
 
+fn signal_help() -> String {
+    let (people, others): (Vec<_>, Vec<_>) = SignalKind::ALL
+        .iter()
+        .partition(|it| it.role() <= Role::Admin);
+    let names = |kinds: Vec<&SignalKind>| {
+        let names: Vec<&str> = kinds.into_iter().map(|it| it.name()).collect();
+        names.join(", ")
+    };
+    format!(
+        "Signal type: {}; {} is for the engine and for programs with the role system, and is refused from people",
+        names(people),
+        names(others)
+    )
+}
+
 impl SenderArgs {
-    fn actor(&self) -> Actor {
-        let user = || std::env::var("USER").ok().filter(|it| !it.is_empty());
-        let id = self.actor.clone().or_else(user);
-        Actor {
-            id: id.unwrap_or_else(|| "cli".to_owned()),
-            // A user with write permission for the store may change every run in it.
-            role: Role::Admin,
-            tenant: None,
-        }
+    fn actor(&self) -> Result<Actor> {
+        self.actor.actor(None)
     }
 
-    fn signal(&self, id: Option<&str>, signal: &str, payload: Json) -> Command {
+    fn signal(&self, id: Option<&str>, signal: &str, payload: Json) -> Result<Command> {
         let fresh = || format!("cli-{}", uuid::Uuid::now_v7());
-        Command::Signal {
+        Ok(Command::Signal {
             signal_id: id.map_or_else(fresh, str::to_owned),
             signal: signal.to_owned(),
             payload,
             reason: self.reason.clone(),
-            actor: self.actor(),
-        }
+            actor: self.actor()?,
+        })
     }
 
     fn patience(&self) -> Duration {
@@ -210,7 +200,9 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
         RunsCommand::List(args) => list::run(args),
         RunsCommand::Show(args) => show::run(args),
         RunsCommand::Events(args) => events::run(args),
+        RunsCommand::Evidence(args) => evidence::run(args),
         RunsCommand::Logs(args) => logs::run(args),
+        RunsCommand::Watch(args) => watch::run(args),
         RunsCommand::Approve(on) => approve(on),
         RunsCommand::Pause(on) => signal(on, "PAUSE", json!({}), "is paused"),
         RunsCommand::Resume(on) => signal(on, "RESUME", json!({}), "is resumed"),
@@ -220,33 +212,31 @@ pub(crate) fn run(args: &RunsArgs) -> Result<Exit> {
                 on,
                 "RETRY_STEP",
                 json!({ "stepId": step }),
-                "retries the step",
+                &format!("retries the step {step}"),
             ),
             None => signal(on, "RETRY_RUN", json!({}), "is repeated"),
         },
         RunsCommand::Skip { on, step } => {
-            signal(on, "SKIP_STEP", json!({ "stepId": step }), "skips the step")
+            let done = format!("continues without the step {step}");
+            signal(on, "SKIP_STEP", json!({ "stepId": step }), &done)
         }
-        RunsCommand::Complete {
-            on,
-            step,
-            outcome,
-            output_json,
-        } => complete(on, step, *outcome, output_json),
+        RunsCommand::Complete(args) => complete::run(args),
         RunsCommand::Signal(args) => from_outside(args),
     }
 }
 
 fn signal(on: &RunTargetArgs, name: &str, payload: Json, done: &str) -> Result<Exit> {
-    let command = on.by.signal(None, name, payload);
+    let command = on.by.signal(None, name, payload)?;
     tell(&on.by, &on.run, name, done, command)
 }
 
 fn approve(on: &RunTargetArgs) -> Result<Exit> {
-    let actor = on.by.actor();
+    let actor = on.by.actor()?;
     let sent = send::send(&on.by.store, &on.run, on.by.patience(), |_, view| {
+        actor::may_see(&actor, view.state.context())?;
         if view.plan.policy().needs_approval {
-            return Ok(Command::ApproveRun { actor });
+            let reason = on.by.reason.clone();
+            return Ok(Command::ApproveRun { actor, reason });
         }
         let what = "the definition of the run requires no approval";
         Err(Rejection::new(Code::InvalidTransition, what).into())
@@ -256,41 +246,11 @@ fn approve(on: &RunTargetArgs) -> Result<Exit> {
 
 fn cancel(on: &RunTargetArgs, compensate: bool) -> Result<Exit> {
     let command = Command::CancelRun {
-        actor: on.by.actor(),
+        actor: on.by.actor()?,
         reason: on.by.reason.clone(),
         compensate,
     };
     tell(&on.by, &on.run, "CANCEL", "is being cancelled", command)
-}
-
-fn complete(on: &RunTargetArgs, step: &str, outcome: CompletionWord, output: &str) -> Result<Exit> {
-    let output: Json = read_json("--output-json", output)?;
-    let sent = send::send(&on.by.store, &on.run, on.by.patience(), |store, view| {
-        let (plan, state) = (&view.plan, &view.state);
-        let refuse = |code, what: String| Error::from(Rejection::new(code, what));
-        let at = plan.parse_step_id(step);
-        let at = at.ok_or_else(|| {
-            let what = format!("the plan has no step {step:?}");
-            refuse(Code::StepUnknown, what)
-        })?;
-        let key = TokenKey(store.secret()?);
-        let token = open_token(plan, state, at, &key).ok_or_else(|| {
-            let what = format!("{step} does not wait for a person");
-            refuse(Code::StepNotWaiting, what)
-        })?;
-        Ok(Command::CompleteManually {
-            step: at,
-            token,
-            outcome: match outcome {
-                CompletionWord::Succeeded => ManualOutcome::Succeeded,
-                CompletionWord::Failed => ManualOutcome::Failed,
-                CompletionWord::Cancelled => ManualOutcome::Cancelled,
-            },
-            actor: on.by.actor(),
-            output,
-        })
-    })?;
-    answer(&on.by, &on.run, "COMPLETE", "has the answer", &sent, None)
 }
 
 fn from_outside(args: &SignalArgs) -> Result<Exit> {
@@ -301,7 +261,7 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
     match (&args.run, &args.signal, &args.event) {
         (Some(run), Some(signal), None) => {
             let name = signal.to_uppercase();
-            let command = args.by.signal(args.id.as_deref(), &name, payload);
+            let command = args.by.signal(args.id.as_deref(), &name, payload)?;
             tell(&args.by, run, &name, "received the signal", command)
         }
         (run, None, Some(event_type)) => {
@@ -315,37 +275,56 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
                 event_type: event_type.clone(),
                 payload: payload.clone(),
             };
-            match (run, &args.key) {
-                (Some(run), _) => tell(&args.by, run, event_type, "received the event", command),
-                (None, Some(key)) => {
-                    let event = OutsideEvent {
-                        id: event_id,
-                        event_type: event_type.clone(),
-                        key: key.clone(),
-                        payload: payload.to_string(),
-                        mail: Message::from(command).body(),
-                    };
-                    deliver(&args.by, &event)
+            // An event may come before its run: then it is kept under the id of the run.
+            let early = match run {
+                Some(run) => {
+                    Some(run).filter(|run| !send::has_run(&args.by.store, run).unwrap_or(true))
                 }
-                (None, None) => {
-                    usage("the receiver of the event is missing: give RUN or --key KEY")
-                }
+                None => None,
+            };
+            let key = args.key.as_ref().or(early).map(String::as_str);
+            if let (Some(run), None) = (run, key) {
+                return tell(&args.by, run, event_type, "received the event", command);
             }
+            let event = OutsideEvent {
+                tenant: actor::context_of(&args.by.actor()?).tenant_id,
+                id: event_id,
+                event_type: event_type.clone(),
+                // Without a receiver it is for everyone: it starts runs of the definitions that it triggers.
+                key: key.unwrap_or(TRIGGER_KEY).to_owned(),
+                payload: payload.to_string(),
+                mail: Message::from(command).body(),
+            };
+            deliver(&args.by, &event)
         }
         _ => usage("give RUN and a signal TYPE, or --event TYPE with --id ID"),
     }
 }
 
 fn deliver(by: &SenderArgs, event: &OutsideEvent) -> Result<Exit> {
+    actor::may_act(&by.actor()?, "delivering an event")?;
+    Command::check_event(&event.id, &event.event_type).map_err(Error::from)?;
     let (delivered, to) = send::deliver(&by.store, event)?;
     let (word, text) = match (delivered, &to) {
         (Delivered::ToRun(_), Some(run)) => ("TO_RUN", format!("{run} received the event")),
         (Delivered::ToRun(_), None) => ("TO_RUN", "a run received the event".to_owned()),
-        (Delivered::Kept, _) => (
+        (Delivered::Kept, _) if event.key == TRIGGER_KEY => (
+            "KEPT",
+            "the event is kept; it starts runs of the definitions that it triggers, where `stepwell run --idle` waits"
+                .to_owned(),
+        ),
+        (Delivered::Kept, Some(run)) => (
+            "KEPT",
+            format!("{run} waited for the event and ended before it came; the event is kept for the next run that waits for it"),
+        ),
+        (Delivered::Kept, None) => (
             "KEPT",
             "no run waits for the event yet; the event is kept".to_owned(),
         ),
-        (Delivered::Again, _) => ("AGAIN", "the event was already delivered".to_owned()),
+        (Delivered::Again, _) => (
+            "AGAIN",
+            "an event with this id is known; it is already stored".to_owned(),
+        ),
     };
     let json = json!({ "eventId": event.id, "delivered": word, "runId": to });
     say(by.output, &text, &json)?;
@@ -353,11 +332,18 @@ fn deliver(by: &SenderArgs, event: &OutsideEvent) -> Result<Exit> {
 }
 
 fn tell(by: &SenderArgs, run: &str, name: &str, done: &str, command: Command) -> Result<Exit> {
-    let signal_id = match &command {
-        Command::Signal { signal_id, .. } => Some(signal_id.clone()),
-        _ => None,
-    };
-    let sent = send::send(&by.store, run, by.patience(), |_, _| Ok(command))?;
+    let mut signal_id = None;
+    if let Command::Signal { signal_id: id, .. } = &command {
+        signal_id = Some(id.clone());
+    }
+    let who = by.actor()?;
+    let sent = send::send(&by.store, run, by.patience(), |_, view| {
+        if matches!(command, Command::DeliverEvent { .. }) {
+            actor::may_see(&who, view.state.context())?;
+            actor::may_act(&who, "delivering an event")?;
+        }
+        Ok(command)
+    })?;
     answer(by, run, name, done, &sent, signal_id.as_deref())
 }
 
@@ -380,12 +366,18 @@ fn answer(
             by.timeout
         ),
         (_, Some(repeated)) => format!("{run} is repeated as {repeated}"),
-        (Sent::Before, None) => format!("{run}: the command was already executed before"),
+        (Sent::Before(EarlierResult::Event), None) => {
+            format!("{run}: an event with this id is known; it was received before")
+        }
+        (Sent::Before(EarlierResult::SignalAccepted), None) => {
+            format!("{run}: a signal with this id is known; it was accepted before")
+        }
+        (Sent::Before(_), None) => format!("{run}: the command was already executed before"),
         (Sent::Done, None) => format!("{run} {done}"),
     };
     let word = match sent {
         Sent::Done => "DONE",
-        Sent::Before => "BEFORE",
+        Sent::Before(_) => "BEFORE",
         Sent::Unanswered => "UNANSWERED",
     };
     let json = json!({ "runId": run, "command": name, "answer": word, "signalId": signal_id,
@@ -393,7 +385,7 @@ fn answer(
     say(by.output, &text, &json)?;
     Ok(match sent {
         Sent::Unanswered => Exit::NoAnswer,
-        Sent::Done | Sent::Before => Exit::Ok,
+        Sent::Done | Sent::Before(_) => Exit::Ok,
     })
 }
 

@@ -1,5 +1,5 @@
-//! `stepwell schema`: the published JSON Schemas. Hidden: people find them under `schemas/`, which
-//! `cargo xtask schemas` writes with this command.
+//! `stepwell schema`: the published JSON Schemas, for editors and other programs; `cargo xtask schemas` writes
+//! `schemas/` with this command. A printed schema is complete in itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value as Json;
 use stepwell_dialects::document;
+use stepwell_dialects::schema::{TOOL_FILE, linked, tool_file};
 use stepwell_dialects::words::{nearest, quote};
 use stepwell_kernel::contract;
 use stepwell_kernel::plan::Dialect;
@@ -16,13 +17,19 @@ use stepwell_kernel::plan::Dialect;
 use crate::exit::Exit;
 use crate::{term, usage};
 
+/// What the names of the schemas of the languages begin with.
+const DEFINITIONS: &str = "definitions/";
+const ENDING: &str = ".schema.json";
+
 /// Print or write the published JSON Schemas
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   stepwell schema                          list all schemas
   stepwell schema definitions/playbook     print one schema
-  stepwell schema --all schemas            write all schemas")]
+  stepwell schema --all schemas            write all schemas
+
+Exit codes: 0 printed or written, 1 the directory cannot be written, 2 wrong usage or unknown schema.")]
 pub(crate) struct SchemaArgs {
     /// Name of the schema, for example `definitions/playbook`
     #[arg(conflicts_with = "all")]
@@ -35,13 +42,13 @@ pub(crate) struct SchemaArgs {
 pub(crate) fn run(args: &SchemaArgs) -> Result<Exit> {
     let schemas = schemas();
     match (&args.all, &args.name) {
-        (Some(folder), _) => write_all(&schemas, folder)?,
+        (Some(folder), _) => write_all(schemas, folder)?,
         (None, None) => {
             let list: String = schemas.keys().map(|name| format!("{name}\n")).collect();
             term::print(&list)?;
         }
         (None, Some(name)) => {
-            let short = name.trim_end_matches(".schema.json");
+            let short = name.trim_end_matches(ENDING);
             let Some(schema) = schemas.get(short) else {
                 let known: Vec<&str> = schemas.keys().map(String::as_str).collect();
                 let hint = nearest(short, &known).map_or_else(String::new, |near| {
@@ -59,18 +66,27 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<Exit> {
 fn schemas() -> BTreeMap<String, Json> {
     let mut all: BTreeMap<String, Json> = contract::schemas()
         .into_iter()
-        .map(|(path, schema)| (path.trim_end_matches(".schema.json").to_owned(), schema))
+        .map(|(path, schema)| (path.trim_end_matches(ENDING).to_owned(), schema))
         .collect();
     for dialect in Dialect::ALL {
-        let name = format!("definitions/{}", dialect.name());
+        let name = format!("{DEFINITIONS}{}", dialect.name());
         all.insert(name, document::schema(dialect));
     }
     all
 }
 
-fn write_all(schemas: &BTreeMap<String, Json>, folder: &Path) -> Result<()> {
-    for (name, schema) in schemas {
-        let path = folder.join(format!("{name}.schema.json"));
+/// Writes one file for each schema. The files of the languages share the schema of tool blocks, which is a file of
+/// its own, so that a new tool changes one file.
+fn write_all(mut schemas: BTreeMap<String, Json>, folder: &Path) -> Result<()> {
+    for (name, schema) in &mut schemas {
+        if name.starts_with(DEFINITIONS) {
+            *schema = linked(schema.take());
+        }
+    }
+    let tool = TOOL_FILE.trim_end_matches(ENDING);
+    schemas.insert(format!("{DEFINITIONS}{tool}"), tool_file());
+    for (name, schema) in &schemas {
+        let path = folder.join(format!("{name}{ENDING}"));
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)
                 .with_context(|| format!("cannot create the directory {}", parent.display()))?;

@@ -1,4 +1,4 @@
-//! The option `--sink`, and the publishers that deliver events to sinks while a command runs.
+//! The option `--sink`, and the publishers that deliver events to the sinks of the store while a command runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,8 @@ use anyhow::Result;
 use clap::Args;
 use stepwell_bus::{Webhook, WebhookOptions};
 use stepwell_engine::outbox::{self, Config, Notify, Publishers, Sink};
-use stepwell_engine::store::Store;
+use stepwell_engine::store::{SinkRow, SinkStart, Store};
+use stepwell_kernel::time::Time;
 
 use crate::usage;
 
@@ -31,8 +32,9 @@ const BACKOFF: Duration = Duration::from_millis(200);
 /// The options for sinks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SinkArgs {
-    /// Deliver the events to this webhook; can be repeated. NAME identifies the sink in the outbox: use
-    /// the same NAME each time (default: webhook). The secret in STEPWELL_SINK_SECRET signs the bodies
+    /// Deliver events to this webhook; can be repeated. `run` and `resume` register it in the store, as `stepwell
+    /// sinks add` does, so that later commands deliver to it too. NAME identifies the sink (default: webhook). The
+    /// secret in STEPWELL_SINK_SECRET signs the bodies
     #[arg(long = "sink", value_name = "[NAME=]webhook:URL")]
     sinks: Vec<String>,
     /// Number of failed attempts after which a delivery becomes a dead letter
@@ -63,31 +65,41 @@ impl SinkArgs {
 
     /// Checks the options before the command starts any work.
     pub(crate) fn check(&self) -> Result<()> {
-        self.open().map(drop)
+        self.rows(Time(0)).map(drop)
     }
 
-    fn open(&self) -> Result<Vec<Box<dyn Sink>>> {
+    /// The sinks that the options name.
+    fn rows(&self, now: Time) -> Result<Vec<SinkRow>> {
         self.names()?;
-        let secret = std::env::var(SECRET).ok().filter(|it| !it.is_empty());
-        let mut open: Vec<Box<dyn Sink>> = Vec::new();
-        for text in &self.sinks {
+        let row = |text: &String| {
             let (name, address) = parse(text)?;
-            let options = WebhookOptions {
-                name: name.to_owned(),
-                secret: secret.clone().map(String::into_bytes),
-                timeout: TIMEOUT,
-                ..WebhookOptions::default()
-            };
-            match Webhook::new(address, options) {
-                Ok(webhook) => open.push(Box::new(webhook)),
-                Err(fault) => return usage(format!("--sink {name}: {fault}")),
+            row(name, &format!("{SCHEME}{address}"), now)
+        };
+        self.sinks.iter().map(row).collect()
+    }
+
+    /// Registers the sinks that the options name; those that the store knows with the same address stay as they are.
+    pub(crate) fn register(&self, store: &dyn Store, now: Time) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let known = store.sinks()?;
+        for sink in self.rows(now)? {
+            let same = |it: &SinkRow| it.name == sink.name && it.address == sink.address;
+            if !known.iter().any(same) {
+                store.add_sink(&sink, SinkStart::Now, now)?;
             }
         }
-        Ok(open)
+        Ok(())
     }
 
-    /// Starts the publishers that deliver the outbox to the sinks.
+    /// Starts the publishers that deliver the outbox to these sinks: those that the options name, or else all that the
+    /// store knows.
     pub(crate) fn publish(&self, store: &Arc<dyn Store>) -> Result<SinkPublishers> {
+        let sinks = match self.is_empty() {
+            true => store.sinks()?,
+            false => self.rows(Time(0))?,
+        };
         let config = Config {
             name: format!("stepwell-{}", uuid::Uuid::now_v7()),
             max_attempts: self.sink_attempts,
@@ -99,11 +111,23 @@ impl SinkArgs {
             seed: u64::from(std::process::id()),
             ..Config::default()
         };
-        Ok(SinkPublishers {
+        let mut publishers = SinkPublishers {
             store: store.clone(),
-            names: self.names()?,
-            publishers: outbox::spawn(store, self.open()?, &config)?,
-        })
+            names: Vec::new(),
+            config,
+            publishers: Vec::new(),
+            all: false,
+        };
+        publishers.start(&sinks)?;
+        Ok(publishers)
+    }
+
+    /// The same for all sinks that the store knows, also if the options name some of them.
+    pub(crate) fn publish_all(&self, store: &Arc<dyn Store>) -> Result<SinkPublishers> {
+        let mut publishers = self.publish(store)?;
+        publishers.start(&store.sinks()?)?;
+        publishers.all = true;
+        Ok(publishers)
     }
 
     /// ` --sink …` for the command that continues a run. Addresses may contain secrets and are left out.
@@ -137,24 +161,88 @@ fn parse(text: &str) -> Result<(&str, &str)> {
     }
 }
 
-/// Running publishers.
+/// A sink that is to be registered; an error if this program cannot deliver to the address.
+pub(crate) fn row(name: &str, address: &str, since: Time) -> Result<SinkRow> {
+    let sink = SinkRow {
+        name: name.to_owned(),
+        address: address.to_owned(),
+        since,
+    };
+    parse(&format!("{name}={address}"))?;
+    match open(&sink) {
+        Ok(_) => Ok(sink),
+        Err(fault) => usage(format!("sink {name}: {fault}")),
+    }
+}
+
+/// The sink itself, or why this program cannot deliver to it.
+fn open(sink: &SinkRow) -> Result<Box<dyn Sink>, String> {
+    let Some(address) = sink.address.strip_prefix(SCHEME) else {
+        return Err(format!("this program delivers to {SCHEME} addresses only"));
+    };
+    let secret = std::env::var(SECRET).ok().filter(|it| !it.is_empty());
+    let options = WebhookOptions {
+        name: sink.name.clone(),
+        secret: secret.map(String::into_bytes),
+        timeout: TIMEOUT,
+        ..WebhookOptions::default()
+    };
+    match Webhook::new(address, options) {
+        Ok(webhook) => Ok(Box::new(webhook)),
+        Err(fault) => Err(fault.to_string()),
+    }
+}
+
+/// The publishers of sinks.
 #[derive(Debug)]
 pub(crate) struct SinkPublishers {
     store: Arc<dyn Store>,
     names: Vec<String>,
-    publishers: Publishers,
+    config: Config,
+    publishers: Vec<Publishers>,
+    /// Also for sinks that are registered later.
+    all: bool,
 }
 
 impl SinkPublishers {
+    /// Starts the publishers of sinks that have none yet.
+    fn start(&mut self, sinks: &[SinkRow]) -> Result<()> {
+        for sink in sinks {
+            if self.names.contains(&sink.name) {
+                continue;
+            }
+            match open(sink) {
+                Ok(open) => {
+                    let started = outbox::spawn(&self.store, vec![open], &self.config)?;
+                    self.publishers.push(started);
+                }
+                Err(fault) => tracing::warn!(
+                    "the sink {} gets nothing from this process: {fault}",
+                    sink.name
+                ),
+            }
+            self.names.push(sink.name.clone());
+        }
+        Ok(())
+    }
+
     /// Wakes the publishers when the outbox has new deliveries.
     pub(crate) fn notify(&self) -> Notify {
-        self.publishers.notify()
+        Notify::all(self.publishers.iter().map(Publishers::notify))
     }
 
     /// Delivers pending deliveries until the timeout or a stop. Returns the remaining number per sink.
-    pub(crate) fn empty(self, patience: Duration, stop: &AtomicBool) -> Result<Vec<(String, u64)>> {
+    pub(crate) fn empty(
+        mut self,
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Vec<(String, u64)>> {
         let until = Instant::now() + patience;
-        self.publishers.notify().notify();
+        if self.all {
+            let sinks = self.store.sinks()?;
+            self.start(&sinks)?;
+        }
+        self.notify().notify();
         let wait = || -> Result<()> {
             while !left(&*self.store, &self.names)?.is_empty()
                 && Instant::now() < until
@@ -166,7 +254,9 @@ impl SinkPublishers {
         };
         let waited = wait();
         // Wait for the delivery in flight: its result would be unknown otherwise.
-        self.publishers.stop(Duration::from_secs(1));
+        for publishers in self.publishers {
+            publishers.stop(Duration::from_secs(1));
+        }
         waited?;
         left(&*self.store, &self.names)
     }

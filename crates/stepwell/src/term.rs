@@ -10,19 +10,19 @@ use unicode_width::UnicodeWidthChar;
 /// The meaning of a text, which selects its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// Success (green).
+    /// Success, shown in green.
     Good,
-    /// Failure (red).
+    /// Failure, shown in red.
     Bad,
-    /// Warning (yellow).
+    /// Warning, shown in yellow.
     Warn,
-    /// In progress (cyan).
+    /// In progress, shown in cyan.
     Busy,
-    /// Less important (dim).
+    /// Less important text, shown dim.
     Dim,
-    /// Important (bold).
+    /// Important text, shown in bold.
     Strong,
-    /// No colour.
+    /// Text without a colour.
     Plain,
 }
 

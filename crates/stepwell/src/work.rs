@@ -1,11 +1,18 @@
 //! Creates the worker of this process: its tools, and the location of artifacts and logs.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result};
 use clap::Args;
+use serde_json::Value as Json;
 pub(crate) use stepwell::data::Data;
+use stepwell::settings::Settings;
+use stepwell_kernel::plan::Plan;
 use stepwell_stores::Address;
+use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::secrets::Secrets;
-use stepwell_worker::{Crew, Handlers, WorkerResources};
+use stepwell_worker::{Crew, Handlers, WorkerResources, large_params};
+use tokio::runtime::Builder;
 
 /// The option for the location of artifacts.
 #[derive(Clone, Debug, Args)]
@@ -32,9 +39,47 @@ impl DataArgs {
     }
 }
 
+/// The option for the configuration file.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The configuration file [default: the variable STEPWELL_CONFIG, else stepwell.toml if it exists]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// The file of the option.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// ` --config FILE` for commands that are shown to the user.
+    pub(crate) fn flag(&self) -> String {
+        match &self.config {
+            Some(file) => format!(" --config {}", crate::store::word(&file.to_string_lossy())),
+            None => String::new(),
+        }
+    }
+}
+
+/// Puts parameters that are too large for the log into the artifacts.
+pub(crate) fn store_large(
+    artifacts: &Artifacts,
+    run_id: &str,
+    plan: &Plan,
+    params: Json,
+) -> Result<Json> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let small = runtime.block_on(large_params::shrink(artifacts, run_id, plan, params));
+    small.context("large parameters cannot be stored")
+}
+
 /// A worker with all tools and no handlers: programs that have handlers embed the engine.
-pub(crate) fn crew(data: Data) -> Result<Crew> {
+pub(crate) fn crew(data: Data, config: &ConfigArgs) -> Result<Crew> {
+    let settings = Settings::open(config.path())?;
     let secrets = Secrets::from_env()?;
-    let resources = WorkerResources::new(secrets, data.artifacts, data.logs).with_all_tools();
+    let resources = WorkerResources::new(secrets, data.artifacts, data.logs)
+        .with_security(settings.security)
+        .with_all_tools();
     Ok(Crew::new(resources, Handlers::new())?)
 }

@@ -8,18 +8,18 @@ use stepwell_engine::store::{MemoryStore, Result, Store, StoreError, StoreErrorK
 use crate::postgres::{PostgresOptions, PostgresStore};
 use crate::sqlite::{Mode, SqliteOptions, SqliteStore};
 
-/// The forms of an address, for people.
+/// The forms of an address, for messages.
 pub const FORMS: &str = "sqlite:PATH (or only PATH), \
      postgresql://USER:PASSWORD@HOST:PORT/DATABASE[?schema=NAME&sslmode=…], or memory:";
 
-/// What a process wants with a store. PostgreSQL serves any number of processes, so there all of them
-/// are the same; memory is always its own process's.
+/// How a process uses a store. PostgreSQL serves any number of processes, so there a mode only says whether the tables
+/// may be created and migrated; the memory store always belongs to its own process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OpenMode {
-    /// Everything; a SQLite database has one such process at a time, and is made if it is not there.
+    /// Reads and writes everything. A SQLite database has one such process at a time; a missing database is created.
     #[default]
     Own,
-    /// Reading and sending messages, beside the owner.
+    /// Reads, and sends messages to the process that owns the store.
     Guest,
     ReadOnly,
 }
@@ -27,21 +27,21 @@ pub enum OpenMode {
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A SQLite database.
+    /// The file of a SQLite database.
     Sqlite(PathBuf),
     /// A PostgreSQL database and the schema in it that has the tables.
     Postgres {
-        /// As the driver takes it.
+        /// The address in the form of libpq.
         url: String,
-        /// The schema, if not the usual one.
+        /// The schema; absent means the default schema.
         schema: Option<String>,
     },
-    /// This process's memory.
+    /// The memory of this process: the data is gone when the process ends.
     Memory,
 }
 
 impl Address {
-    /// Reads an address.
+    /// Reads an address in one of the `FORMS`. Does not open the store.
     pub fn parse(text: &str) -> Result<Address> {
         let bad = |why: String| {
             let what = format!("{why}; a store is written as {FORMS}");
@@ -75,7 +75,7 @@ impl Address {
     pub fn open(&self, mode: OpenMode) -> Result<Arc<dyn Store>> {
         Ok(match self {
             Address::Sqlite(path) => Arc::new(sqlite(path, mode)?),
-            Address::Postgres { url, schema } => Arc::new(connect(url, schema.as_deref())?),
+            Address::Postgres { url, schema } => Arc::new(connect(url, schema.as_deref(), mode)?),
             Address::Memory => Arc::new(MemoryStore::default()),
         })
     }
@@ -95,8 +95,11 @@ fn sqlite(path: &PathBuf, mode: OpenMode) -> Result<SqliteStore> {
     SqliteStore::open(path, SqliteOptions::with_mode(mode))
 }
 
-fn connect(url: &str, schema: Option<&str>) -> Result<PostgresStore> {
-    let mut options = PostgresOptions::default();
+fn connect(url: &str, schema: Option<&str>, mode: OpenMode) -> Result<PostgresStore> {
+    let mut options = PostgresOptions {
+        migrates: mode != OpenMode::ReadOnly,
+        ..PostgresOptions::default()
+    };
     if let Some(schema) = schema {
         schema.clone_into(&mut options.schema);
     }

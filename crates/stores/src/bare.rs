@@ -1,13 +1,14 @@
 //! The bare database: rows of a size in batches of a size, with nothing around them. What the engine
-//! reaches is set against this, on the same disk in the same minute.
+//! reaches is set against this, on the same disk in the same minute. Only with the feature `bench`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
 use rusqlite::Connection;
 use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
-use tokio_postgres::NoTls;
 
+use crate::postgres::connector;
 use crate::sqlite::Durability;
 
 /// What a bare database did.
@@ -131,13 +132,11 @@ pub fn drop_schema(url: &str, schema: &str) -> Result<()> {
     })
 }
 
+/// Connects as the store does: with the TLS and all other parameters of the address.
 async fn connect(url: &str) -> Result<tokio_postgres::Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls)
-        .await
-        .map_err(bare_error)?;
-    tokio::spawn(async move {
-        // The client sees a connection that broke.
-        let _ = connection.await;
-    });
-    Ok(client)
+    let connected = connector(url)?.connect().await.map_err(bare_error)?;
+    let mut messages = connected.messages;
+    // The client sees a connection that broke.
+    tokio::spawn(async move { while let Some(Ok(_)) = messages.next().await {} });
+    Ok(connected.client)
 }

@@ -11,13 +11,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
+use stepwell_kernel::codes;
 use stepwell_kernel::event::{ArtifactRef, Patch, TaskKind};
 use stepwell_kernel::plan::ErrorClass;
 use tokio_util::sync::CancellationToken;
 
 use crate::step_log::StepLog;
 
-/// What a handler is told beside its input.
+/// What a handler receives besides its input.
 #[derive(Clone, Debug)]
 pub struct Job {
     pub run_id: Arc<str>,
@@ -25,68 +26,72 @@ pub struct Job {
     pub step_id: Arc<str>,
     /// The operation: also that of an undo.
     pub operation: Arc<str>,
-    /// Which logical attempt, from 1.
+    /// Which attempt, from 1. An execution that replaces a lost one or answers a wait belongs to the same attempt.
     pub attempt: u32,
-    /// Which execution, from 1; a crash uses one up.
+    /// Which logical attempt, from 1: only an operator's retry raises the number, and attempts begin anew.
+    pub logical_attempt: u32,
+    /// Which execution, from 1. Each claim raises the number: a retry, a crash, a wait that is over.
     pub execution: u32,
-    /// The same for every execution: hand it to systems that take one.
+    /// Equal for every execution of this logical attempt. Pass it to systems that accept such a key.
     pub idempotency_key: Arc<str>,
-    /// Ordinary work, or the answer to a wait that ran out.
+    /// The fencing token: it rises with every claim of the run. A system outside that remembers the highest number can
+    /// refuse an execution that was replaced.
+    pub fence: u64,
+    /// Ordinary work, or the continuation after a wait timed out.
     pub task: TaskKind,
-    /// This undoes the step instead of doing it.
+    /// Whether the handler must undo the step instead of doing it.
     pub is_undo: bool,
-    /// What the event said that the step waited for.
+    /// The content of the event that the step waited for; absent if no event arrived.
     pub payload: Option<Arc<Json>>,
-    /// What the handler wanted to be told when it let the step wait.
+    /// The memo of the reply that let the step wait; absent if the step did not wait.
     pub memo: Option<Arc<Json>>,
-    /// The run's ctx.
+    /// The variables of the run at the time of the claim.
     pub ctx: Arc<Json>,
-    /// The run's parameters.
+    /// The input of the run, merged over the workload of the plan, as of the start of this logical attempt.
     pub params: Arc<Json>,
-    /// What else the file says of the step, such as what it waits for.
+    /// The other fields of the step in the definition, such as the event that the step waits for.
     pub config: Json,
-    /// Where an operator redirected the step to.
+    /// The target of the last redirection by an operator; absent if the step was not redirected.
     pub target: Option<Arc<Json>>,
-    /// The work is no longer wanted: a handler that takes long should look.
+    /// Set when the work is no longer wanted. A handler that takes long should check the token.
     pub cancelled: CancellationToken,
-    /// Where its words go.
+    /// Lines that are written here appear in `stepwell runs logs`.
     pub log: StepLog,
 }
 
-/// What a handler returns when it is more than a value.
+/// What a handler returns if the result is more than a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// It is done.
+    /// The step succeeded with this output.
     Completed {
         output: Json,
         /// Patches of the run's ctx.
         ctx: Patch,
-        /// Pointers to what was made.
+        /// References to artifacts that the handler wrote.
         artifacts: Vec<ArtifactRef>,
     },
-    /// It waits for an event; the handler runs again when that comes, or when time is over.
+    /// The step waits for an event. The handler runs again when the event arrives or the time is over.
     Waiting {
         event_type: String,
-        /// How long at most.
+        /// The longest wait; absent means no limit.
         timeout: Option<Duration>,
-        /// Events to send with it.
+        /// Events to send to the outside when the wait begins.
         outbound: Vec<Json>,
-        /// What to be told then.
+        /// Data that the handler receives as `Job::memo` when it runs again.
         memo: Option<Json>,
     },
-    /// It goes on after this long.
+    /// The step waits for a time. Then the handler runs again.
     Sleeping {
-        /// How long.
         length: Duration,
-        /// What to be told then.
+        /// Data that the handler receives as `Job::memo` when it runs again.
         memo: Option<Json>,
     },
-    /// A person completes it.
+    /// The step waits until a person completes it.
     Manual,
 }
 
 impl Reply {
-    /// It is done, with this.
+    /// The step succeeded with this output.
     pub fn done(output: impl Serialize) -> Result<Reply, Failure> {
         Ok(Reply::Completed {
             output: to_json(&output)?,
@@ -95,7 +100,7 @@ impl Reply {
         })
     }
 
-    /// It waits for an event of this type.
+    /// The step waits for an event of this type.
     #[must_use]
     pub fn wait_for(event_type: impl Into<String>) -> Reply {
         Reply::Waiting {
@@ -106,7 +111,7 @@ impl Reply {
         }
     }
 
-    /// But no longer than this.
+    /// Limits the wait for an event.
     #[must_use]
     pub fn within(mut self, limit: Duration) -> Reply {
         if let Reply::Waiting { timeout, .. } = &mut self {
@@ -115,7 +120,7 @@ impl Reply {
         self
     }
 
-    /// And sends this event with it.
+    /// Sends an event to the outside when the wait begins.
     #[must_use]
     pub fn sending(mut self, event: Json) -> Reply {
         if let Reply::Waiting { outbound, .. } = &mut self {
@@ -124,7 +129,7 @@ impl Reply {
         self
     }
 
-    /// And sets a key of the run's ctx.
+    /// Sets a key of the run's ctx when the step has succeeded.
     #[must_use]
     pub fn setting(mut self, key: impl Into<String>, value: Json) -> Reply {
         if let Reply::Completed { ctx, .. } = &mut self {
@@ -134,23 +139,24 @@ impl Reply {
     }
 }
 
-/// Why a handler did not do it. Any error becomes one of class `unknown` with `?`.
+/// Why the work of a handler failed. With `?`, any error becomes a failure of class `unknown`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What retry rules look at.
+    /// The retry rules of the definition compare this class.
     pub class: ErrorClass,
-    /// A stable code.
+    /// The handler's own code. It appears in the log, and rules can compare it.
     pub code: String,
-    /// For people.
+    /// The text for the operator.
     pub message: String,
-    /// The handler's own word on whether to try again.
+    /// Whether to retry; absent means that the class decides. `Some(true)` counts only if the plan leaves the choice
+    /// to handlers.
     pub retryable: Option<bool>,
-    /// And when.
+    /// Wait before the next attempt; absent means that the retry policy decides.
     pub delay: Option<Duration>,
 }
 
 impl Failure {
-    /// Of a class, which decides whether it is tried again.
+    /// A failure whose class decides whether the step is tried again.
     pub fn new(class: ErrorClass, code: impl Into<String>, message: impl Into<String>) -> Failure {
         Failure {
             class,
@@ -161,7 +167,7 @@ impl Failure {
         }
     }
 
-    /// It may work later.
+    /// A failure of class `transient`: a retry can succeed.
     pub fn retry(message: impl Into<String>) -> Failure {
         Failure {
             retryable: Some(true),
@@ -169,7 +175,7 @@ impl Failure {
         }
     }
 
-    /// It will never work.
+    /// A failure that no retry can correct.
     pub fn dead(message: impl Into<String>) -> Failure {
         Failure {
             retryable: Some(false),
@@ -177,7 +183,7 @@ impl Failure {
         }
     }
 
-    /// To be tried again after this long.
+    /// Sets the wait before the next attempt.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Failure {
         self.delay = Some(delay);
@@ -193,7 +199,7 @@ impl<E: std::error::Error> From<E> for Failure {
             message = format!("{message}: {error}");
             cause = error.source();
         }
-        Failure::new(ErrorClass::Unknown, "HANDLER_FAILED", message)
+        Failure::new(ErrorClass::Unknown, codes::HANDLER_FAILED, message)
     }
 }
 
@@ -234,7 +240,7 @@ impl IntoReply for Result<(), Failure> {
 fn to_json(value: &impl Serialize) -> Result<Json, Failure> {
     serde_json::to_value(value).map_err(|error| {
         let message = format!("what the handler returned has no JSON form: {error}");
-        Failure::new(ErrorClass::Validation, "HANDLER_OUTPUT", message)
+        Failure::new(ErrorClass::Validation, codes::HANDLER_OUTPUT, message)
     })
 }
 
@@ -257,14 +263,14 @@ impl fmt::Debug for Handlers {
 }
 
 impl Handlers {
-    /// None.
+    /// A set without handlers; add handlers with `on`.
     #[must_use]
     pub fn new() -> Handlers {
         Handlers::default()
     }
 
-    /// With an async function for a queue and an operation. Its input is what the step is given,
-    /// rendered; if that cannot be read as the type, the step fails with class `validation`.
+    /// Adds an async function for a queue and an operation. Its input is the rendered input of the step. If the input
+    /// cannot be read as the type `I`, the step fails with class `validation`.
     #[must_use]
     pub fn on<I, F, Fut, A>(mut self, queue: &str, operation: &str, handler: F) -> Handlers
     where
@@ -284,7 +290,7 @@ impl Handlers {
                     let message = format!("the input does not fit the handler: {error}");
                     Err(Failure::new(
                         ErrorClass::Validation,
-                        "HANDLER_INPUT",
+                        codes::HANDLER_INPUT,
                         message,
                     ))
                 }),
@@ -308,7 +314,7 @@ impl Handlers {
         self.all.get(&(queue.to_owned(), operation.to_owned()))
     }
 
-    /// What they serve.
+    /// The pairs of queue and operation that have a handler.
     pub fn serves(&self) -> impl Iterator<Item = &(String, String)> {
         self.all.keys()
     }

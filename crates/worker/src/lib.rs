@@ -32,19 +32,30 @@
 //! assert_eq!(handlers.limits()["billing"], 4);
 //! ```
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod artifacts;
 pub mod crew;
 mod expression_location;
+mod fence;
+pub mod fetch;
 pub mod handler;
+pub mod hosts;
+pub mod large_params;
 pub mod logs;
+mod no_links;
 pub mod outcome;
 mod pipeline;
 mod report;
 pub mod resources;
+mod result_reads;
 mod retained;
 mod scope;
 pub mod secrets;
+pub mod security;
 pub mod step_log;
+#[cfg(test)]
+mod testing;
 pub mod tool;
 pub mod tools;
 mod warm_pool;
@@ -52,3 +63,4 @@ mod warm_pool;
 pub use crew::Crew;
 pub use handler::{Failure, Handlers, Job, Output, Reply};
 pub use resources::WorkerResources;
+pub use security::{Security, Unguarded};

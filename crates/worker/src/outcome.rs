@@ -10,7 +10,7 @@ use stepwell_kernel::plan::ErrorClass;
 pub struct TaskOutcome {
     /// What it returned. A failed task may have something to show too, such as an error's body.
     pub result: Json,
-    /// Why it failed.
+    /// Absent if the task succeeded.
     pub error: Option<ToolError>,
     /// What its kind tells beside that, by the kind's own name: `http`, `pg`, `py`, `sh`.
     pub details: Map<String, Json>,
@@ -20,15 +20,15 @@ pub struct TaskOutcome {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct ToolError {
-    /// What retry rules look at.
+    /// The rules of the task compare this class.
     pub class: ErrorClass,
-    /// A stable code.
+    /// A stable code, such as `HTTP_404`; rules can compare it.
     pub code: String,
-    /// For people: what happened, and what to do about it where that is known.
+    /// The text for the operator: what happened, and what to do if that is known.
     pub message: String,
-    /// Whether to try again may help; by the class if nobody said.
+    /// Whether a retry can succeed; absent means that the class decides.
     pub retryable: Option<bool>,
-    /// The other side asked not to be asked again before.
+    /// The server asked to wait this long before the next request.
     pub retry_after: Option<Duration>,
 }
 
@@ -56,19 +56,29 @@ impl ToolError {
     /// Whether to try again may help.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        self.retryable.unwrap_or(matches!(
-            self.class,
+        self.retryable.unwrap_or(match self.class {
             ErrorClass::Timeout
-                | ErrorClass::RateLimit
-                | ErrorClass::Transient
-                | ErrorClass::Transport
-                | ErrorClass::LeaseLost
-        ))
+            | ErrorClass::RateLimit
+            | ErrorClass::Transient
+            | ErrorClass::Transport
+            | ErrorClass::LeaseLost => true,
+            ErrorClass::Validation
+            | ErrorClass::Policy
+            | ErrorClass::Auth
+            | ErrorClass::Conflict
+            | ErrorClass::Agent
+            | ErrorClass::External
+            | ErrorClass::Governance
+            | ErrorClass::Expression
+            | ErrorClass::Rejected
+            | ErrorClass::Cancelled
+            | ErrorClass::Unknown => false,
+        })
     }
 }
 
 impl TaskOutcome {
-    /// It went well.
+    /// The outcome of a task that succeeded.
     #[must_use]
     pub fn ok(result: Json) -> TaskOutcome {
         TaskOutcome {
@@ -85,7 +95,7 @@ impl TaskOutcome {
         }
     }
 
-    /// With what its kind tells.
+    /// Adds the details of a tool, under the name of the tool.
     #[must_use]
     pub fn with(mut self, name: &str, details: Json) -> TaskOutcome {
         self.details.insert(name.to_owned(), details);

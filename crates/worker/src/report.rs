@@ -10,10 +10,10 @@ use stepwell_kernel::event::{ArtifactRef, Patch, StepError};
 
 use crate::outcome::ToolError;
 
-/// The longest message that an event gets.
+/// The longest message of an event, in bytes.
 const MAX_MESSAGE: usize = 4 << 10;
 
-/// The step succeeded.
+/// The command that reports success.
 pub(crate) fn completed(
     claim: &Claim,
     output: Json,

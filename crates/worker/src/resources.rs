@@ -10,7 +10,9 @@ use crate::artifacts::Artifacts;
 use crate::logs::Logs;
 use crate::outcome::ToolError;
 use crate::secrets::{Redactor, Secrets, is_reference};
+use crate::security::Security;
 use crate::tool::{TaskLimits, Tool};
+use stepwell_kernel::codes;
 
 /// What a worker has.
 pub struct WorkerResources {
@@ -23,18 +25,20 @@ pub struct WorkerResources {
     pub logs: Logs,
     /// How much a task may take.
     pub limits: TaskLimits,
+    /// What this worker refuses to do.
+    pub security: Security,
 }
 
 impl fmt::Debug for WorkerResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Means")
+        f.debug_struct("WorkerResources")
             .field("tools", &self.tools.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }
 
 impl WorkerResources {
-    /// Without any tool.
+    /// Resources without tools; add tools with `with_tool` or `with_all_tools`.
     #[must_use]
     pub fn new(secrets: Secrets, artifacts: Artifacts, logs: Logs) -> WorkerResources {
         WorkerResources {
@@ -43,20 +47,29 @@ impl WorkerResources {
             artifacts,
             logs,
             limits: TaskLimits::default(),
+            security: Security::default(),
         }
     }
 
-    /// With a tool for a kind of task.
+    /// Refuses what a policy forbids.
+    #[must_use]
+    pub fn with_security(mut self, security: Security) -> WorkerResources {
+        self.security = security;
+        self
+    }
+
+    /// Adds a tool for a kind of task.
     #[must_use]
     pub fn with_tool(mut self, kind: &str, tool: Arc<dyn Tool>) -> WorkerResources {
         self.tools.insert(kind.to_owned(), tool);
         self
     }
 
-    /// With every tool that is built in, as the process's environment sets them.
+    /// Adds every built-in tool, configured by the environment variables of the process and by the policy that
+    /// `with_security` has set before.
     #[must_use]
     pub fn with_all_tools(self) -> WorkerResources {
-        crate::tools::all()
+        crate::tools::all(&self.security)
             .into_iter()
             .fold(self, |resources, (kind, tool)| {
                 resources.with_tool(kind, tool)
@@ -86,12 +99,12 @@ impl WorkerResources {
             }
             Json::String(name) => return Ok(Some(self.named(&name, seen).await?)),
             Json::Object(map) => map,
-            other => {
+            other @ (Json::Bool(_) | Json::Number(_) | Json::Array(_)) => {
                 let message = format!(
                     "`auth` must be a name or a mapping, it is {}",
                     crate::tool::kind_of(&other)
                 );
-                return Err(ToolError::invalid("TOOL_FIELD", message));
+                return Err(ToolError::invalid(codes::TOOL_FIELD, message));
             }
         };
         let named = ["credential", "secret", "name"]
@@ -113,7 +126,11 @@ impl WorkerResources {
             Json::String(text) if text.contains("://") => {
                 Map::from_iter([("dsn".to_owned(), Json::String(text))])
             }
-            other => Map::from_iter([("token".to_owned(), other)]),
+            other @ (Json::Null
+            | Json::Bool(_)
+            | Json::Number(_)
+            | Json::String(_)
+            | Json::Array(_)) => Map::from_iter([("token".to_owned(), other)]),
         })
     }
 }

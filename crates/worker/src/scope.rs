@@ -4,15 +4,29 @@
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value as Json, json};
+use stepwell_dialects::tools::execution_fields;
 use stepwell_kernel::command::Claimed;
+use stepwell_kernel::effect::Target;
 use stepwell_kernel::expr::Scope;
 use stepwell_kernel::keys;
-use stepwell_kernel::plan::{MaxInFlight, Plan, Work};
+use stepwell_kernel::plan::Plan;
+
+use crate::fence::{self, ExecutionRef};
+use crate::tool::TaskContext;
 
 /// What stays the same while a step-run is worked on.
 #[derive(Debug)]
 pub(crate) struct StepInputs {
     run_id: Arc<str>,
+    step_id: Arc<str>,
+    execution: u32,
+    /// Attempts of the step, this one included.
+    attempt: u32,
+    fence: u64,
+    /// The idempotency key of the step or undo.
+    idempotency_key: Arc<str>,
+    /// The work is an undo, whose tasks all have its key.
+    is_undo: bool,
     pub(crate) params: Arc<Json>,
     pub(crate) ctx: Arc<Json>,
     outputs: Vec<Returned>,
@@ -24,7 +38,7 @@ pub(crate) struct StepInputs {
 }
 
 impl StepInputs {
-    pub(crate) fn new(run_id: &Arc<str>, plan: &Plan, claimed: &Claimed) -> StepInputs {
+    pub(crate) fn new(cx: &TaskContext, plan: &Plan, claimed: &Claimed) -> StepInputs {
         let at = claimed.claim.target.step_ref();
         let step = plan.step(claimed.step);
         let name = step.each.as_ref().map(|each| each.iterator.clone());
@@ -36,7 +50,13 @@ impl StepInputs {
             )
         });
         StepInputs {
-            run_id: Arc::clone(run_id),
+            run_id: Arc::clone(&cx.run_id),
+            step_id: Arc::clone(&cx.step_id),
+            execution: cx.execution,
+            attempt: cx.attempt,
+            fence: cx.fence,
+            idempotency_key: Arc::clone(&cx.idempotency_key),
+            is_undo: matches!(claimed.claim.target, Target::Undo(_)),
             params: Arc::clone(&claimed.params),
             ctx: Arc::clone(&claimed.ctx),
             outputs: outputs(plan, claimed),
@@ -104,18 +124,18 @@ impl Returned {
     }
 }
 
-/// What the tasks have done so far. It survives a wait, as the memo of the step.
+/// Values that the tasks have set and returned so far. They survive a wait in the memo of the step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TaskVars {
-    /// Patches of ctx.
+    /// Changes of ctx. They reach the run when the step ends.
     pub(crate) ctx: Map<String, Json>,
-    /// What was set for this iteration.
+    /// Variables of this iteration of the loop.
     pub(crate) iter: Map<String, Json>,
-    /// What was set for the tasks that follow.
+    /// Variables of this step, for the tasks that follow.
     pub(crate) step: Map<String, Json>,
-    /// What tasks returned.
+    /// The results of the tasks, by task name.
     pub(crate) results: Map<String, Json>,
-    /// What the last task returned.
+    /// The result of the last task.
     pub(crate) prev: Json,
 }
 
@@ -126,7 +146,10 @@ pub(crate) struct ScopeView<'a> {
     pub(crate) vars: &'a TaskVars,
     pub(crate) args: &'a Map<String, Json>,
     pub(crate) task: &'a str,
+    /// Which attempt of the task inside this execution, from 1.
     pub(crate) attempt: u32,
+    /// The place of the task, and which visit it is; absent for parts of the step that stand outside its tasks.
+    pub(crate) place: Option<(usize, u32)>,
     /// The result of the task, after it has ended.
     pub(crate) outcome: Option<&'a Json>,
 }
@@ -143,10 +166,7 @@ impl ScopeView<'_> {
     }
 
     fn ctx(&self) -> Json {
-        let mut ctx = match &*self.fixed.ctx {
-            Json::Object(map) => map.clone(),
-            _ => Map::new(),
-        };
+        let mut ctx = self.fixed.ctx.as_object().cloned().unwrap_or_default();
         ctx.extend(self.vars.ctx.clone());
         Json::Object(ctx)
     }
@@ -167,6 +187,28 @@ impl ScopeView<'_> {
             "run_id" => json!(&*self.fixed.run_id),
             _ => return None,
         })
+    }
+
+    /// Which execution asks: the value of `execution`.
+    fn execution(&self) -> Json {
+        let fixed = self.fixed;
+        let own_key = self
+            .place
+            .map(|place| fence::task_key(&fixed.idempotency_key, self.task, place));
+        let task_key = own_key.as_deref().unwrap_or(&fixed.idempotency_key);
+        let execution = ExecutionRef {
+            run_id: &fixed.run_id,
+            step_id: &fixed.step_id,
+            execution: fixed.execution,
+            attempt: fixed.attempt - 1 + self.attempt,
+            idempotency_key: match fixed.is_undo {
+                true => &fixed.idempotency_key,
+                false => task_key,
+            },
+            task_key,
+            fence: fixed.fence,
+        };
+        execution.in_templates()
     }
 
     /// Names that mean something only if nothing of the playbook is called so.
@@ -210,9 +252,18 @@ impl Scope for ScopeView<'_> {
         if let Some(returned) = outputs.find(|it| Some(it.step.as_str()) == meant) {
             return Some(returned.seen());
         }
+        // The input of a run cannot take the place of a fence, unless the definition has such a parameter.
+        if name == execution_fields::ROOT && self.plan.net().workload.get(name).is_none() {
+            let own = self.args.get(name).cloned();
+            return Some(Arc::new(own.unwrap_or_else(|| self.execution())));
+        }
         let param = self.fixed.params.get(name);
         let value = param.or_else(|| self.args.get(name)).cloned();
         value.or_else(|| self.soft(name)).map(Arc::new)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.plan.policy().strict_templates
     }
 }
 
@@ -230,65 +281,13 @@ fn with_data(mut value: Json) -> Json {
         value["body"] = body;
         return value;
     }
-    match value {
-        Json::Object(mut map) if !map.contains_key("data") => {
-            let data = Json::Object(map.clone());
-            map.insert("data".to_owned(), data);
-            Json::Object(map)
-        }
-        other => other,
+    if let Json::Object(map) = &mut value
+        && !map.contains_key("data")
+    {
+        let data = Json::Object(map.clone());
+        map.insert("data".to_owned(), data);
     }
-}
-
-/// Whether anything in the plan reads `step.results`, so that what single tasks returned is kept.
-pub(crate) fn results_are_read(plan: &Plan, step: &str) -> bool {
-    // The net's own templates and those of other steps' work: a word in a text is enough, since
-    // keeping too much is harmless.
-    let said = step.replace(['-', '.', ' ', ':', '/'], "_");
-    let wanted = format!("{said}.results");
-    let has = |json: &Json| mentions(json, &wanted);
-    let net = plan.net();
-    net.edges.iter().any(|edge| {
-        let when = edge
-            .when
-            .as_ref()
-            .is_some_and(|it| it.source().contains(&wanted));
-        when || edge.args.as_ref().is_some_and(|it| has(&it.to_json()))
-            || edge.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
-    }) || net.steps.iter().any(|it| {
-        let work = match &it.work {
-            Work::Pipeline { tasks } => has(tasks),
-            Work::Task { config, .. } => has(config),
-            Work::Child(child) => has(&child.input.to_json()),
-            Work::Wait(_) => false,
-        };
-        let each = it.each.as_ref().is_some_and(|each| {
-            let most = match &each.max_in_flight {
-                MaxInFlight::Computed(template) => template.source().contains(&wanted),
-                MaxInFlight::Fixed(_) => false,
-            };
-            most || has(&each.items.to_json())
-        });
-        let rules = it.admit.iter().flat_map(|admit| &admit.rules);
-        let admit = rules.filter_map(|rule| rule.when.as_ref());
-        let admit = { admit }.any(|when| when.source().contains(&wanted));
-        let undo = it.undo.as_ref();
-        let undo = undo.is_some_and(|undo| has(&undo.input) || has(&undo.tasks));
-        work || each
-            || admit
-            || undo
-            || has(&it.input)
-            || it.set_ctx.iter().any(|(_, it)| has(&it.to_json()))
-    }) || net.library.values().any(has)
-}
-
-fn mentions(json: &Json, wanted: &str) -> bool {
-    match json {
-        Json::String(text) => text.contains(wanted),
-        Json::Array(items) => items.iter().any(|it| mentions(it, wanted)),
-        Json::Object(map) => map.values().any(|it| mentions(it, wanted)),
-        _ => false,
-    }
+    value
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a task says while it works: lines of standard output and standard error, and notes of the
-//! pipeline. They are kept as they come, so that readers see them immediately.
+//! The output of a task while it runs: lines of standard output and standard error, and notes of the pipeline.
+//! Each line is stored as soon as it is complete, so that readers see it immediately.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 /// Where a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// Standard output.
+    /// Standard output of a program.
     Out,
-    /// Standard error.
+    /// Standard error of a program.
     Err,
-    /// The worker itself: what it runs, retries, gives up.
+    /// A note of the worker: what it runs, retries or gives up.
     Note,
 }
 
 impl Stream {
-    /// Its name in a log.
+    /// The name of the stream in a log: `out`, `err` or `note`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
+use stepwell_kernel::codes;
 use stepwell_kernel::plan::ErrorClass;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::outcome::{TaskOutcome, ToolError};
+use crate::secrets::Redactor;
 use crate::step_log::StepLog;
 
 /// What a tool's work gives back.
@@ -34,7 +36,7 @@ pub struct ToolCall {
     pub name: String,
     /// The fields of its kind, as `crates/dialects/src/tools/kinds.rs` names them.
     pub fields: Map<String, Json>,
-    /// Its arguments: the token's, the step's and its own, the later over the earlier.
+    /// Arguments of the token, then of the step, then of the task; later ones replace earlier ones.
     pub args: Map<String, Json>,
     /// What `auth` stands for: a mapping such as `{host, user, password}` or `{type, token}`.
     pub auth: Option<Map<String, Json>>,
@@ -57,7 +59,7 @@ impl ToolCall {
             None | Some(Json::Null) => Ok(None),
             Some(Json::String(text)) => Ok(Some(text)),
             Some(other) => Err(ToolError::invalid(
-                "TOOL_FIELD",
+                codes::TOOL_FIELD,
                 format!("`{name}` must be text, it is {}", kind_of(other)),
             )),
         }
@@ -71,7 +73,7 @@ impl ToolCall {
             Some(Json::String(text)) if text.eq_ignore_ascii_case("true") => Ok(Some(true)),
             Some(Json::String(text)) if text.eq_ignore_ascii_case("false") => Ok(Some(false)),
             Some(other) => Err(ToolError::invalid(
-                "TOOL_FIELD",
+                codes::TOOL_FIELD,
                 format!("`{name}` must be true or false, it is {}", kind_of(other)),
             )),
         }
@@ -89,6 +91,12 @@ pub fn kind_of(value: &Json) -> &'static str {
         Json::Array(_) => "a list",
         Json::Object(_) => "a mapping",
     }
+}
+
+/// The items of a list; every other value is the only item.
+pub(crate) fn list_or_one(value: &Json) -> &[Json] {
+    let items = value.as_array().map(Vec::as_slice);
+    items.unwrap_or(std::slice::from_ref(value))
 }
 
 /// How much one task may take.
@@ -124,26 +132,38 @@ pub struct TaskContext {
     pub run_id: Arc<str>,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub step_id: Arc<str>,
-    /// The same for every attempt of this task, and for no other: for systems that take one.
+    /// Equal for every attempt of this work. Tools pass it to systems that accept such a key. Each task of a step has its
+    /// own; all tasks of an undo have that of the undo, as its specification says.
     pub idempotency_key: Arc<str>,
-    /// Which attempt of the task this is, from 1.
+    /// Equal for every attempt of this task, and for no other task.
+    pub task_key: Arc<str>,
+    /// Which attempt this is, from 1: attempts of the step, and of the task inside its execution, count together.
     pub attempt: u32,
-    /// How much it may take.
+    /// Which execution of the step-run this is, from 1. Each claim raises the number: a retry, a loss, a wait that is
+    /// over.
+    pub execution: u32,
+    /// The fencing token: it rises with every claim of the run. A system outside that remembers the highest number can
+    /// refuse an execution that was replaced.
+    pub fence: u64,
+    /// Limits for sizes and times.
     pub limits: TaskLimits,
-    /// When it must be over.
+    /// The task must end before this time.
     pub deadline: Instant,
-    /// It is no longer wanted.
+    /// Set when the task is no longer wanted.
     pub cancelled: CancellationToken,
-    /// Where its words go.
+    /// Receives the output of the task.
     pub log: StepLog,
+    /// Knows the secrets of the run. A tool that cuts a text must take them out before, because half a
+    /// secret is not recognised afterwards.
+    pub redactor: Redactor,
 }
 
 /// Why a task must end before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// Its time is over.
+    /// The deadline has passed.
     Timeout,
-    /// It is no longer wanted.
+    /// The task is no longer wanted.
     Cancelled,
 }
 
@@ -154,12 +174,16 @@ impl StopReason {
         match self {
             StopReason::Timeout => ToolError::new(
                 ErrorClass::Timeout,
-                "TASK_TIMEOUT",
-                "it took longer than its timeout allows",
+                codes::TASK_TIMEOUT,
+                "the task took longer than its timeout",
             ),
             StopReason::Cancelled => ToolError {
                 retryable: Some(false),
-                ..ToolError::new(ErrorClass::Cancelled, "TASK_CANCELLED", "it was cancelled")
+                ..ToolError::new(
+                    ErrorClass::Cancelled,
+                    codes::TASK_CANCELLED,
+                    "it was cancelled",
+                )
             },
         }
     }

@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value as Json;
 use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::rows::{BUILT_IN, served_by};
+use stepwell_kernel::codes;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::expr::TemplateValue;
-use stepwell_kernel::plan::{StepNo, Work};
+use stepwell_kernel::plan::{Plan, StepNo, Work};
 
 use crate::artifacts::RetainedPaths;
 use crate::outcome::ToolError;
 use crate::pipeline::Pipeline;
-use crate::retained;
+use crate::result_reads::ResultReads;
+use crate::retained::OutputReads;
 
 /// Steps that are kept ready; with more, all are read anew.
 const KEPT: usize = 4_096;
@@ -37,17 +39,24 @@ pub(crate) struct PreparedStep {
 }
 
 impl PreparedStep {
-    fn read(job: &Assignment) -> Result<PreparedStep, ToolError> {
+    fn read(job: &Assignment, reads: &PlanReads) -> Result<PreparedStep, ToolError> {
         let target = job.claimed.claim.target;
         let step = job.plan.step(job.claimed.step);
         let (input, tasks) = match (target, &step.undo, &step.work) {
             (Target::Undo(_), Some(undo), _) => (&undo.input, &undo.tasks),
             (_, _, Work::Pipeline { tasks }) => (&step.input, tasks),
-            _ => (&step.input, &Json::Null),
+            (_, _, Work::Task { .. } | Work::Wait(_) | Work::Child(_)) => {
+                (&step.input, &Json::Null)
+            }
         };
         let pipeline = match served_by(&job.plan, target).0 == BUILT_IN {
             true if tasks.is_null() => None,
-            true => Some(Pipeline::read(&job.plan, &step.name, tasks)?),
+            true => Some(Pipeline::read(
+                &job.plan,
+                &step.name,
+                tasks,
+                reads.results.has(&step.name),
+            )?),
             false => None,
         };
         let select = pipeline.iter().flat_map(Pipeline::select);
@@ -55,14 +64,14 @@ impl PreparedStep {
             |json: &Json| TemplateValue::parse(json).map_err(|error| broken(error.error));
         let config = match &step.work {
             Work::Task { config, .. } => config,
-            _ => &Json::Null,
+            Work::Pipeline { .. } | Work::Wait(_) | Work::Child(_) => &Json::Null,
         };
         Ok(PreparedStep {
             input: template(input)?,
             written: input.clone(),
             config: template(config)?,
             keychain: keychain(&template(input)?, pipeline.as_ref()),
-            keep: retained::of(&job.plan, job.claimed.step, select),
+            keep: reads.outputs.retained(job.claimed.step, select),
             pipeline,
         })
     }
@@ -74,7 +83,7 @@ impl PreparedStep {
 }
 
 fn broken(why: impl ToString) -> ToolError {
-    ToolError::invalid("PIPELINE_BROKEN", why.to_string())
+    ToolError::invalid(codes::PIPELINE_BROKEN, why.to_string())
 }
 
 /// The names below `keychain` that the templates of a step read.
@@ -93,7 +102,30 @@ type StepPart = (StepNo, bool);
 /// The steps that are kept ready, by their plan's hash.
 #[derive(Debug, Default)]
 pub(crate) struct WarmPool {
-    plans: Mutex<HashMap<String, HashMap<StepPart, Arc<PreparedStep>>>>,
+    plans: Mutex<HashMap<String, WarmPlan>>,
+}
+
+/// What the templates and expressions of a whole plan read.
+#[derive(Debug)]
+struct PlanReads {
+    results: ResultReads,
+    outputs: OutputReads,
+}
+
+impl PlanReads {
+    fn of(plan: &Plan) -> PlanReads {
+        PlanReads {
+            results: ResultReads::of(plan),
+            outputs: OutputReads::of(plan),
+        }
+    }
+}
+
+/// What is kept of a plan.
+#[derive(Debug)]
+struct WarmPlan {
+    reads: Arc<PlanReads>,
+    steps: HashMap<StepPart, Arc<PreparedStep>>,
 }
 
 impl WarmPool {
@@ -103,16 +135,25 @@ impl WarmPool {
         let is_undo = matches!(job.claimed.claim.target, Target::Undo(_));
         let part = (job.claimed.step, is_undo);
         let hash = job.plan.hash();
-        if let Some(ready) = lock().get(hash).and_then(|plan| plan.get(&part)) {
-            return Ok(Arc::clone(ready));
-        }
-        let ready = Arc::new(PreparedStep::read(job)?);
+        let known = lock().get(hash).map(|plan| {
+            let ready = plan.steps.get(&part).map(Arc::clone);
+            (ready, Arc::clone(&plan.reads))
+        });
+        let reads = match known {
+            Some((Some(ready), _)) => return Ok(ready),
+            Some((None, reads)) => reads,
+            None => Arc::new(PlanReads::of(&job.plan)),
+        };
+        let ready = Arc::new(PreparedStep::read(job, &reads)?);
         let mut plans = lock();
-        if plans.values().map(HashMap::len).sum::<usize>() >= KEPT {
+        if plans.values().map(|plan| plan.steps.len()).sum::<usize>() >= KEPT {
             plans.clear();
         }
-        let plan = plans.entry(hash.to_owned()).or_default();
-        plan.insert(part, Arc::clone(&ready));
+        let plan = plans.entry(hash.to_owned()).or_insert_with(|| WarmPlan {
+            reads,
+            steps: HashMap::new(),
+        });
+        plan.steps.insert(part, Arc::clone(&ready));
         Ok(ready)
     }
 }

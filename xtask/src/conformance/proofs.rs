@@ -65,7 +65,7 @@ pub(super) fn find(path: &str, text: &str, known: impl Fn(Number) -> bool) -> Fo
     found
 }
 
-/// `c12_cancel_is_refused` is C12.
+/// The statement that a test name begins with: `c12_cancel_is_refused` proves C12.
 fn from_name(name: &str) -> Option<Number> {
     let (number, rest) = name.split_once('_')?;
     let lower = name.starts_with(|c: char| c.is_ascii_lowercase());

@@ -9,9 +9,11 @@ const HEAD: &str = "\
 <!-- Written by `cargo xtask conformance`. Do not edit: change a test or a table, and run it. -->
 # Conformance
 
-What must hold, statement by statement, and the tests that prove it. `†` marks a place where a
+What must hold, statement by statement, and what proves it: *rule* are tests of the rule itself, in the
+kernel or in a part; *seen from outside* are scenarios of the [conformance kit](../conformance/README.md),
+which see it through the binary. A statement counts as proven with both. `†` marks a place where a
 specification is ambiguous, silent or contradicts itself; the statement records the reading chosen
-here. *Later* names the part that a statement waits for.
+here. *Later* and *not seen* name the part that a statement waits for.
 
 ";
 
@@ -24,15 +26,17 @@ pub(super) fn page(facts: &Facts) -> String {
             continue;
         }
         page.push_str(&format!("\n## {letter}: {name}\n\n"));
-        page.push_str("| no. | statement | section | proof |\n|---|---|---|---|\n");
+        page.push_str("| no. | statement | section | rule | seen from outside |\n");
+        page.push_str("|---|---|---|---|---|\n");
         for statement in rows {
             let _ = writeln!(
                 page,
-                "| {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} |",
                 statement.number,
                 cell(&statement.text),
                 cell(&statement.section),
-                proof(facts, statement.number)
+                proof(facts, statement.number),
+                seen(facts, statement.number)
             );
         }
     }
@@ -43,27 +47,38 @@ pub(super) fn page(facts: &Facts) -> String {
     page
 }
 
-/// `A1, A2, C7`.
+/// The numbers as a list for the page: `A1, A2, C7`.
 pub(super) fn numbers(numbers: &[Number]) -> String {
     let shown: Vec<String> = numbers.iter().map(Number::to_string).collect();
     shown.join(", ")
 }
 
 fn summary(page: &mut String, facts: &Facts) {
-    page.push_str("| language | statements | proven | later |\n|---|---:|---:|---:|\n");
-    let mut total = (0, 0, 0);
+    page.push_str("| language | statements | rule | seen from outside | proven |\n");
+    page.push_str("|---|---:|---:|---:|---:|\n");
+    let mut total = [0; 4];
     for (letter, name) in LETTERS {
-        let all = of_letter(facts, *letter).count();
-        let proven = of_letter(facts, *letter)
-            .filter(|it| facts.proofs.contains_key(&it.number))
-            .count();
-        let later = of_letter(facts, *letter)
-            .filter(|it| facts.later.contains_key(&it.number))
-            .count();
-        let _ = writeln!(page, "| {letter}: {name} | {all} | {proven} | {later} |");
-        total = (total.0 + all, total.1 + proven, total.2 + later);
+        let count = |holds: &dyn Fn(Number) -> bool| {
+            let numbers = of_letter(facts, *letter).map(|it| it.number);
+            numbers.filter(|it| holds(*it)).count()
+        };
+        let counts = [
+            count(&|_| true),
+            count(&|it| facts.proofs.contains_key(&it)),
+            count(&|it| facts.is_seen(it)),
+            count(&|it| facts.is_proven(it)),
+        ];
+        let [all, rule, seen, proven] = counts;
+        let _ = writeln!(
+            page,
+            "| {letter}: {name} | {all} | {rule} | {seen} | {proven} |"
+        );
+        for (sum, count) in total.iter_mut().zip(counts) {
+            *sum += count;
+        }
     }
-    let _ = writeln!(page, "| all | {} | {} | {} |", total.0, total.1, total.2);
+    let [all, rule, seen, proven] = total;
+    let _ = writeln!(page, "| all | {all} | {rule} | {seen} | {proven} |");
 }
 
 fn of_letter(facts: &Facts, letter: char) -> impl Iterator<Item = &Statement> {
@@ -84,6 +99,27 @@ fn proof(facts: &Facts, number: Number) -> String {
     }
 }
 
+fn seen(facts: &Facts, number: Number) -> String {
+    if let Some(seen) = facts.seen.get(&number) {
+        let links = seen.iter().map(|by| {
+            let name = by.file.trim_start_matches("conformance/");
+            let name = name.trim_end_matches(".yaml");
+            let mark = if by.is_known { " (fails today)" } else { "" };
+            format!("[{name}](../{}){mark}", by.file)
+        });
+        let links: Vec<String> = links.collect();
+        return links.join("<br>");
+    }
+    match facts.unseen.get(&number) {
+        Some(unseen) => format!(
+            "not seen: needs {} ({})",
+            unseen.needs,
+            cell(&unseen.reason)
+        ),
+        None => "**none**".to_owned(),
+    }
+}
+
 fn link(proof: &Proof) -> String {
     format!("[`{}`](../{})", proof.test, proof.file)
 }
@@ -95,6 +131,7 @@ fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scenarios::SeenBy;
     use super::super::tables;
     use super::*;
     use std::collections::BTreeMap;
@@ -110,13 +147,21 @@ mod tests {
             statements: tables::statements(statements).unwrap(),
             later: tables::later("h\nA2\ta store\trows\n").unwrap(),
             proofs: BTreeMap::from([(Number::parse("A1").unwrap(), vec![proof])]),
+            unseen: tables::later("h\nA2\ta door\tnone\n").unwrap(),
+            seen: BTreeMap::from([(
+                Number::parse("A1").unwrap(),
+                vec![SeenBy {
+                    file: "conformance/actions/a1.yaml".to_owned(),
+                    is_known: false,
+                }],
+            )]),
         };
         let page = page(&facts);
         for line in [
-            "| A1 | A `a\\|b` MUST. | §1 | [`a1_x`](../crates/kernel/src/x.rs) |",
-            "| A2 | Two. | §2 | later: needs a store (rows) |",
-            "| A3 | Three. | §3 | **missing** |",
-            "| all | 3 | 1 | 1 |",
+            "| A1 | A `a\\|b` MUST. | §1 | [`a1_x`](../crates/kernel/src/x.rs) | [actions/a1](../conformance/actions/a1.yaml) |",
+            "| A2 | Two. | §2 | later: needs a store (rows) | not seen: needs a door (none) |",
+            "| A3 | Three. | §3 | **missing** | **none** |",
+            "| all | 3 | 1 | 1 | 1 |",
             "missing: A3",
         ] {
             assert!(page.lines().any(|it| it == line), "{line}\n{page}");

@@ -1,4 +1,4 @@
-//! The two committed tables: the statements, and those that wait for a part.
+//! The committed tables: the statements, those without a test, and those without a scenario.
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
@@ -14,12 +14,19 @@ pub(super) const LETTERS: &[(char, &str)] = &[
 ];
 
 /// The parts a statement may wait for.
-const PARTS: &[&str] = &["a store", "a server", "an engine", "a worker"];
+const PARTS: &[&str] = &[
+    "a store",
+    "a server",
+    "an engine",
+    "a worker",
+    "a program",
+    "a door",
+];
 
 /// The number of a statement, such as `C12`. Sorts in the order of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number {
-    /// Index into [`LETTERS`].
+    /// The language, as an index into [`LETTERS`].
     letter: usize,
     count: u32,
 }
@@ -49,7 +56,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// One numbered statement.
+/// A statement of a specification, with the section that it comes from.
 #[derive(Debug)]
 pub(super) struct Statement {
     pub(super) number: Number,
@@ -57,7 +64,7 @@ pub(super) struct Statement {
     pub(super) text: String,
 }
 
-/// Why a statement has no test yet.
+/// Why a statement has no test, or no scenario, yet.
 #[derive(Debug)]
 pub(super) struct Later {
     pub(super) needs: String,
@@ -87,7 +94,7 @@ pub(super) fn statements(text: &str) -> Result<Vec<Statement>> {
     Ok(statements)
 }
 
-/// Reads later.tsv.
+/// Reads later.tsv or unseen.tsv. Each entry must name a known part and give a reason.
 pub(super) fn later(text: &str) -> Result<BTreeMap<Number, Later>> {
     let mut later = BTreeMap::new();
     for (number, needs, reason) in rows(text)? {

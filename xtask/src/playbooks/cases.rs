@@ -112,7 +112,7 @@ fn composition(ran: &FinishedRun<'_>) -> Result<()> {
     ran.returned("end", "/users_processed", json!(4))
 }
 
-/// Its code fails seven times in ten, so that five attempts may all fail: both ends are right.
+/// The code fails seven times in ten, so all five attempts can fail: both outcomes are right.
 fn python_retry(ran: &FinishedRun<'_>) -> Result<()> {
     let log = ran.log(ran.id()?)?;
     let notes = log.iter().filter(|line| line["stream"] == "note");
@@ -189,7 +189,7 @@ fn pages(ran: &FinishedRun<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Its loop is over what the step before counted, one number.
+/// The loop is over the count of the step before, which is one number.
 fn canonical(ran: &FinishedRun<'_>) -> Result<()> {
     ran.succeeded()?;
     ran.went_through(&[

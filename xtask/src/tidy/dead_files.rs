@@ -57,10 +57,22 @@ fn reach<'a>(roots: Vec<String>, read: &dyn Fn(&str) -> Option<&'a str>) -> BTre
             open.push((format!("{home}/{module}/mod.rs"), false));
         }
         for named in named_files(text) {
-            open.push((format!("{folder}/{named}"), true));
+            open.push((plain(&format!("{folder}/{named}")), true));
         }
     }
     alive
+}
+
+/// A path without `..`, as files are listed.
+fn plain(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
 }
 
 /// The `mod name;` of a file, as paths: `a/b` for a `mod b;` inside `mod a { … }`.

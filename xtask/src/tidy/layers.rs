@@ -37,6 +37,12 @@ const LAYERS: &[Layer] = &[
         bare: true,
     },
     Layer {
+        name: "stepwell-http",
+        sees: &[],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
         name: "stepwell-pg",
         sees: &[],
         tests_see: &[],
@@ -50,7 +56,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "stepwell-bus",
-        sees: &["stepwell-engine"],
+        sees: &["stepwell-kernel", "stepwell-engine", "stepwell-http"],
         tests_see: &[],
         bare: false,
     },
@@ -61,9 +67,16 @@ const LAYERS: &[Layer] = &[
             "stepwell-kernel",
             "stepwell-dialects",
             "stepwell-engine",
+            "stepwell-http",
             "stepwell-pg",
         ],
         tests_see: &["stepwell-stores"],
+        bare: false,
+    },
+    Layer {
+        name: "stepwell-faulty-disk",
+        sees: &[],
+        tests_see: &[],
         bare: false,
     },
     Layer {
@@ -73,13 +86,24 @@ const LAYERS: &[Layer] = &[
             "stepwell-dialects",
             "stepwell-engine",
             "stepwell-stores",
+            "stepwell-faulty-disk",
+            // Pipelines are run by the product's own worker.
+            "stepwell-worker",
         ],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
+        name: "stepwell-conformance",
+        // The dialects read YAML with positions, the kernel links hashes; the kit sees no engine and no store.
+        sees: &["stepwell-kernel", "stepwell-dialects", "stepwell-pg"],
         tests_see: &[],
         bare: false,
     },
     Layer {
         name: "stepwell",
         sees: &[
+            "stepwell-conformance",
             "stepwell-kernel",
             "stepwell-dialects",
             "stepwell-engine",

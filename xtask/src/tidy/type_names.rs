@@ -93,7 +93,9 @@ fn public_types(text: &str) -> Vec<(usize, String)> {
             let name = name
                 .split(|c: char| !c.is_alphanumeric() && c != '_')
                 .next();
-            types.push((index + 1, name.unwrap_or_default().to_owned()));
+            // A type that a macro defines has no name here: `pub enum $enum`.
+            let name = name.filter(|name| !name.is_empty());
+            types.extend(name.map(|name| (index + 1, name.to_owned())));
         }
     }
     types
@@ -135,6 +137,7 @@ mod tests {
         let tests = "#[cfg(test)]\nmod tests {\n    pub struct Place;\n}\n";
         assert!(public_types(tests).is_empty());
         assert!(public_types("struct Place;\n// pub struct Place;\n").is_empty());
+        assert!(public_types("pub enum $enum {}\n").is_empty());
         assert_eq!(crate_of("crates/a/tests/it/main.rs"), None);
     }
 }

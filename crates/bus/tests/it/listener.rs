@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A received request.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
-    /// By names in lower case.
+    /// Header names are in lower case.
     pub(crate) headers: HashMap<String, String>,
     pub(crate) body: String,
 }

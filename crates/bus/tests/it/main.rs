@@ -24,6 +24,7 @@ fn delivery() -> Delivery {
             step_id: "ask".into(),
             event: json!({"type": "asked"}),
         }],
+        telemetry: Vec::new(),
     }
 }
 

@@ -24,6 +24,7 @@ pub(super) fn net(workflow: &ActionsWorkflow, source: SourceRef) -> Net {
         policy: RunPolicy {
             undo_mode: UndoMode::Continue,
             skip_unreached: true,
+            strict_templates: true,
             ..RunPolicy::default()
         },
         library: Default::default(),
@@ -108,6 +109,7 @@ fn step(action: &Action, workflow: Tier) -> Step {
     } else {
         action.retry.clone()
     };
+    action.losses.apply(&mut step);
     step.timeout_ms = (!waits).then_some(action.timeout_ms);
     step.on_failure = OnFailure::Stop { compensate: true };
     if tier == Tier::HumanApprove {

@@ -1,146 +1,27 @@
 //! Evidence: what an auditor gets. One record for every attempt and every terminal transition of a
-//! run, each holding the hash of the one before it.
+//! run, and for everything that a person decided, each holding the hash of the one before it.
 //!
 //! Evidence is derived from the log and from nothing else, so it can be made again at any time and
 //! always comes out the same. Signing is for others: `signature` is not part of the hash.
 
+mod record;
+
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
+use stepwell_kernel::command::ManualOutcome;
 use stepwell_kernel::event::{
-    Body, Event, Lease, Rollback, RunContext, StepError, UndoOutcome, UndoResult,
+    Body, Event, Lease, Rollback, RunContext, SkipReason, StepError, StopCause, UndoResult,
 };
 use stepwell_kernel::keys;
 use stepwell_kernel::plan::{ErrorClass, Plan, StepRef};
 use stepwell_kernel::time::Time;
 
-/// One record of the chain.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Evidence {
-    /// The version of this record's shape.
-    pub schema_version: u32,
-    /// What the record is about.
-    pub kind: EvidenceKind,
-    pub run_id: String,
-    /// The action; absent for records about the run itself.
-    pub action_id: Option<String>,
-    /// Which attempt, from 1; 0 if there was none.
-    pub attempt: u32,
-    /// When the attempt, the action or the run began.
-    pub started_at_iso: String,
-    pub ended_at_iso: String,
-    /// What it came to.
-    pub outcome: ActionOutcome,
-    /// The class of the error, if it failed.
-    pub error_class: Option<String>,
-    /// The error in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error_message: Option<String>,
-    /// What belongs together.
-    pub correlation: Correlation,
-    /// The result of each compensation; only in a summary.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compensation: Option<CompensationSummary>,
-    /// The hash of the record before; absent in the first.
-    pub previous_hash: Option<String>,
-    /// SHA-256 over the record's canonical JSON without `hash` and `signature`.
-    pub hash: String,
-    /// A signature over `hash`, if someone signed it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signature: Option<String>,
-}
-
-/// What a record is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EvidenceKind {
-    /// One attempt of an action.
-    Attempt,
-    /// An action reached a terminal state.
-    Transition,
-    /// One attempt of a compensation.
-    CompensationAttempt,
-    /// The run ended.
-    Run,
-    /// The result of all compensations of the run.
-    CompensationSummary,
-}
-
-/// What an attempt, an action or a run came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ActionOutcome {
-    /// It did what it should.
-    Succeeded,
-    /// It did not.
-    Failed,
-    /// It was stopped or never began.
-    Cancelled,
-}
-
-/// Metadata that ties a record to its run, its event and its effects outside.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Correlation {
-    /// The event that the record was made from.
-    pub event_id: String,
-    /// Its place in the log.
-    pub event_seq: u64,
-    /// The key that the action or compensation carried to the outside.
-    pub idempotency_key: Option<String>,
-    pub workflow_id: String,
-    pub workflow_version: String,
-    /// Whose run it is.
-    pub tenant_id: String,
-    /// Who started it.
-    pub triggered_by: Option<String>,
-    /// The worker, or the person who decided.
-    pub actor: Option<String>,
-}
-
-/// The results of the compensations of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CompensationSummary {
-    /// How far the undoing came as a whole.
-    pub rollback: Rollback,
-    /// Each compensation, in the order they ran.
-    pub actions: Vec<Compensated>,
-}
-
-/// The result of one compensation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Compensated {
-    pub action_id: String,
-    /// The result of its compensation.
-    pub outcome: UndoOutcome,
-    /// How often it was tried.
-    pub attempts: u32,
-}
-
-/// Something that is wrong with a chain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EvidenceFinding {
-    /// The record's place in the chain, from 0.
-    pub index: usize,
-    /// What is wrong with it.
-    pub fault: EvidenceFault,
-}
-
-/// What can be wrong with a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EvidenceFault {
-    /// The record was changed after it was hashed.
-    HashMismatch,
-    /// It does not follow the record before it.
-    ChainBreak,
-    /// It ended before it began, or before the record before it.
-    TimestampNotMonotonic,
-}
+pub use record::{
+    ActionOutcome, Compensated, CompensationSummary, Correlation, Evidence, EvidenceFault,
+    EvidenceFinding, EvidenceKind, PersonDecision,
+};
 
 /// The evidence of a run.
 #[must_use]
@@ -151,6 +32,8 @@ pub fn evidence(plan: &Plan, run_id: &str, events: &[Event]) -> Vec<Evidence> {
         context: RunContext::default(),
         began: HashMap::new(),
         run_started: events.first().map_or(Time(0), |event| event.at),
+        signalled_by: None,
+        is_unknown: false,
         records: Vec::new(),
     };
     for event in events {
@@ -198,6 +81,14 @@ fn digest(record: &Evidence) -> String {
     keys::hex(&Sha256::digest(canonical))
 }
 
+/// A decision of which only the reason is known.
+fn because(reason: Option<String>) -> PersonDecision {
+    PersonDecision {
+        reason,
+        ..PersonDecision::default()
+    }
+}
+
 /// What of a step is in progress.
 #[derive(Clone, Debug, Default)]
 struct ActionStart {
@@ -206,6 +97,12 @@ struct ActionStart {
     /// The attempt; taken when it ends.
     attempt: Option<Time>,
     logical: u32,
+    /// The number of attempts so far.
+    attempts: u32,
+    /// The next claim goes on with this attempt: it answers a wait, or replaces an execution that was lost.
+    goes_on: bool,
+    /// When the open wait began.
+    waits: Option<Time>,
     worker: Option<String>,
 }
 
@@ -216,11 +113,21 @@ struct EvidenceChain<'a> {
     /// By step and whether it is its compensation.
     began: HashMap<(StepRef, bool), ActionStart>,
     run_started: Time,
+    /// The sender of the last signal: a step that an operator skips ends right after the signal.
+    signalled_by: Option<String>,
+    /// The event says that nobody knows how the work ended.
+    is_unknown: bool,
     records: Vec<Evidence>,
 }
 
 impl EvidenceChain<'_> {
     fn event(&mut self, event: &Event) {
+        self.is_unknown = matches!(
+            event.body,
+            Body::StepFailed { unknown: true, .. }
+                | Body::StepExecutionFailed { loss: Some(_), .. }
+                | Body::UndoExecutionFailed { loss: Some(_), .. }
+        );
         match &event.body {
             Body::RunCreated { context, .. } => self.context = context.clone(),
             Body::RunStarted { .. } => self.run_started = event.at,
@@ -239,12 +146,21 @@ impl EvidenceChain<'_> {
             Body::StepRetried { step, .. } => {
                 self.began.remove(&(*step, false));
             }
+            Body::StepWaiting { step, .. } => {
+                let began = self.began.entry((*step, false)).or_default();
+                began.waits = Some(event.at);
+                began.goes_on = true;
+            }
             Body::StepExecutionFailed {
                 step,
                 execution,
                 error,
+                loss,
                 ..
-            } => self.attempt(event, (*step, false), *execution, Err(error), None),
+            } => {
+                self.attempt(event, (*step, false), *execution, Err(error), None);
+                self.goes_on((*step, false), loss.is_some());
+            }
             Body::StepCompleted {
                 step,
                 execution,
@@ -269,7 +185,7 @@ impl EvidenceChain<'_> {
                 self.attempt(event, (*step, false), *execution, Err(&error), by.as_ref());
                 self.transition(event, *step, *execution, Err(&error), by.as_ref());
             }
-            Body::StepSkipped { step, .. } => self.skipped(event, *step),
+            Body::StepSkipped { step, reason, .. } => self.skipped(event, *step, *reason),
             Body::UndoStarted { step, lease, .. } => {
                 self.begin((*step, true), 1, Some(lease), event.at);
             }
@@ -277,9 +193,13 @@ impl EvidenceChain<'_> {
                 step,
                 execution,
                 error,
+                loss,
                 ..
+            } => {
+                self.attempt(event, (*step, true), *execution, Err(error), None);
+                self.goes_on((*step, true), loss.is_some());
             }
-            | Body::UndoFailed {
+            Body::UndoFailed {
                 step,
                 execution,
                 error,
@@ -287,25 +207,101 @@ impl EvidenceChain<'_> {
             Body::UndoCompleted { step, execution } => {
                 self.attempt(event, (*step, true), *execution, Ok(()), None);
             }
-            Body::RunCompleted { .. } => self.run(event, ActionOutcome::Succeeded, None, None),
+            Body::RunCompleted { .. } => self.run(event, ActionOutcome::Succeeded, None),
             Body::RunFailed {
                 error,
                 rollback,
                 undos,
             } => {
-                self.run(event, ActionOutcome::Failed, Some(error), None);
+                self.run(event, ActionOutcome::Failed, Some(error));
                 self.summary(event, ActionOutcome::Failed, *rollback, undos);
             }
             Body::RunCancelled {
-                by,
-                rollback,
-                undos,
-                ..
+                rollback, undos, ..
             } => {
-                self.run(event, ActionOutcome::Cancelled, None, by.as_ref());
+                self.run(event, ActionOutcome::Cancelled, None);
                 self.summary(event, ActionOutcome::Cancelled, *rollback, undos);
             }
-            _ => {}
+            Body::StepAnswered { .. } => self.answered(event),
+            Body::RunApproved {
+                by: by @ Some(_),
+                reason,
+            } => self.decided(
+                event,
+                EvidenceKind::RunApproval,
+                by.clone(),
+                because(reason.clone()),
+            ),
+            Body::SignalAccepted {
+                signal_id,
+                signal,
+                by,
+                reason,
+                payload,
+            } => {
+                self.signalled_by = Some(by.clone());
+                let decision = PersonDecision {
+                    signal: Some(signal.clone()),
+                    signal_id: Some(signal_id.clone()),
+                    ..because(reason.clone())
+                };
+                let mut record =
+                    self.decision(event, EvidenceKind::Signal, Some(by.clone()), decision);
+                let named = payload.get("stepId").and_then(Json::as_str);
+                record.action_id = named.map(str::to_owned);
+                self.push(record);
+            }
+            Body::CtxPatched { by, ctx } => {
+                let decision = PersonDecision {
+                    changed: ctx.keys().cloned().collect(),
+                    ..PersonDecision::default()
+                };
+                self.decided(event, EvidenceKind::Change, Some(by.clone()), decision);
+            }
+            Body::CompensationInterrupted { by, reason }
+            | Body::RunStopping {
+                cause: StopCause::Cancel { by, reason },
+                ..
+            } => self.decided(
+                event,
+                EvidenceKind::Stop,
+                by.clone(),
+                because(reason.clone()),
+            ),
+            Body::RunStopping {
+                cause: StopCause::Emergency { by, reason },
+                ..
+            } => {
+                let reason = Some(reason.clone());
+                self.decided(event, EvidenceKind::Stop, by.clone(), because(reason));
+            }
+            // None of these is an attempt, an end, or something that a person decided.
+            Body::RunApproved { by: None, .. }
+            | Body::RunQueued { .. }
+            | Body::RunPaused { .. }
+            | Body::RunResumed { .. }
+            | Body::RunFinalizing { .. }
+            | Body::RunStopping {
+                cause:
+                    StopCause::StepFailed { .. }
+                    | StopCause::RunTimeout
+                    | StopCause::StallTimeout { .. },
+                ..
+            }
+            | Body::SignalRejected { .. }
+            | Body::EventReceived { .. }
+            | Body::ParamsUpdated { .. }
+            | Body::OverrideInjected { .. }
+            | Body::TargetUpdated { .. }
+            | Body::PauseDrainTimedOut { .. }
+            | Body::RunStalled { .. }
+            | Body::Opaque(_)
+            | Body::StepApproved { .. }
+            | Body::StepWoken { .. }
+            | Body::StepHeld { .. }
+            | Body::StepRouted { .. }
+            | Body::TokensAdmitted { .. }
+            | Body::CompensationStarted { .. } => {}
         }
     }
 
@@ -314,8 +310,80 @@ impl EvidenceChain<'_> {
         began.action.get_or_insert(at);
         // A claim that answers a wait goes on with the attempt that waited.
         began.attempt.get_or_insert(at);
+        // A wait for an approval comes before the first attempt.
+        if !began.goes_on || began.attempts == 0 {
+            began.attempts += 1;
+        }
+        began.goes_on = false;
         began.logical = logical;
         began.worker = lease.map(|lease| lease.worker.clone());
+    }
+
+    /// Whether the next claim goes on with the attempt whose execution has ended.
+    fn goes_on(&mut self, key: (StepRef, bool), goes_on: bool) {
+        if let Some(began) = self.began.get_mut(&key) {
+            began.goes_on = goes_on;
+        }
+    }
+
+    /// The record of what a person or system decided about the run.
+    fn decision(
+        &self,
+        event: &Event,
+        kind: EvidenceKind,
+        by: Option<String>,
+        decision: PersonDecision,
+    ) -> Evidence {
+        let mut record = self.record(event, kind, event.at, Ok(()));
+        record.correlation.actor = by;
+        record.decision = Some(decision);
+        record
+    }
+
+    fn decided(
+        &mut self,
+        event: &Event,
+        kind: EvidenceKind,
+        by: Option<String>,
+        decision: PersonDecision,
+    ) {
+        let record = self.decision(event, kind, by, decision);
+        self.push(record);
+    }
+
+    /// The answer of a person for an action that waits.
+    fn answered(&mut self, event: &Event) {
+        let Body::StepAnswered {
+            step,
+            logical,
+            execution,
+            outcome,
+            by,
+            completed_at,
+            notes,
+            evidence_refs,
+            ..
+        } = &event.body
+        else {
+            return;
+        };
+        let decision = PersonDecision {
+            evidence_refs: evidence_refs.clone(),
+            completed_at_iso: Some(completed_at.to_rfc3339()),
+            ..because(notes.clone())
+        };
+        let mut record = self.decision(event, EvidenceKind::Answer, Some(by.clone()), decision);
+        let began = self.began.get(&(*step, false)).cloned().unwrap_or_default();
+        self.about(&mut record, (*step, false), *logical);
+        record.started_at_iso = began.waits.unwrap_or(event.at).to_rfc3339();
+        record.attempt = began.attempts;
+        record.execution = Some(*execution).filter(|it| *it > 0);
+        record.outcome = match outcome {
+            ManualOutcome::Succeeded => ActionOutcome::Succeeded,
+            ManualOutcome::Failed => ActionOutcome::Failed,
+            ManualOutcome::Cancelled => ActionOutcome::Cancelled,
+        };
+        self.push(record);
     }
 
     /// The end of an attempt; nothing if none is open.
@@ -340,7 +408,8 @@ impl EvidenceChain<'_> {
         };
         let mut record = self.record(event, kind, started, result);
         self.about(&mut record, key, began.logical);
-        record.attempt = execution;
+        record.attempt = began.attempts;
+        record.execution = Some(execution).filter(|it| *it > 0);
         record.correlation.actor = by.cloned().or(began.worker);
         self.push(record);
     }
@@ -358,29 +427,30 @@ impl EvidenceChain<'_> {
         let started = began.action.unwrap_or(event.at);
         let mut record = self.record(event, EvidenceKind::Transition, started, result);
         self.about(&mut record, (step, false), began.logical.max(1));
-        record.attempt = execution;
+        record.attempt = began.attempts;
+        record.execution = Some(execution).filter(|it| *it > 0);
         record.correlation.actor = by.cloned().or(began.worker);
         self.push(record);
     }
 
-    fn skipped(&mut self, event: &Event, step: StepRef) {
+    fn skipped(&mut self, event: &Event, step: StepRef, reason: SkipReason) {
         let mut record = self.record(event, EvidenceKind::Transition, event.at, Ok(()));
         self.about(&mut record, (step, false), 1);
         record.outcome = ActionOutcome::Cancelled;
+        if matches!(reason, SkipReason::Operator | SkipReason::OperatorAhead) {
+            record.correlation.actor = self.signalled_by.clone();
+        }
         self.push(record);
     }
 
-    fn run(
-        &mut self,
-        event: &Event,
-        outcome: ActionOutcome,
-        error: Option<&StepError>,
-        by: Option<&String>,
-    ) {
+    fn run(&mut self, event: &Event, outcome: ActionOutcome, error: Option<&StepError>) {
         let result = error.map_or(Ok(()), Err);
         let mut record = self.record(event, EvidenceKind::Run, self.run_started, result);
         record.outcome = outcome;
-        record.correlation.actor = by.cloned();
+        if let Body::RunCancelled { by, reason, .. } = &event.body {
+            record.correlation.actor = by.clone();
+            record.decision = reason.is_some().then(|| because(reason.clone()));
+        }
         self.push(record);
     }
 
@@ -399,7 +469,11 @@ impl EvidenceChain<'_> {
         let compensated = |undo: &UndoResult| Compensated {
             action_id: self.plan.step_id(undo.step),
             outcome: undo.outcome,
-            attempts: undo.executions,
+            attempts: self
+                .began
+                .get(&(undo.step, true))
+                .map_or(0, |it| it.attempts),
+            executions: undo.executions,
         };
         let actions = undos.iter().filter(known).map(compensated).collect();
         let mut record = self.record(
@@ -428,10 +502,12 @@ impl EvidenceChain<'_> {
             run_id: self.run_id.to_owned(),
             action_id: None,
             attempt: 0,
+            execution: None,
             started_at_iso: started.to_rfc3339(),
             ended_at_iso: event.at.to_rfc3339(),
             outcome: match error.map(|error| error.class) {
                 None => ActionOutcome::Succeeded,
+                Some(_) if self.is_unknown => ActionOutcome::Unknown,
                 Some(ErrorClass::Cancelled) => ActionOutcome::Cancelled,
                 Some(_) => ActionOutcome::Failed,
             },
@@ -447,6 +523,7 @@ impl EvidenceChain<'_> {
                 triggered_by: self.context.triggered_by.clone(),
                 actor: None,
             },
+            decision: None,
             compensation: None,
             previous_hash: None,
             hash: String::new(),

@@ -9,6 +9,7 @@
 
 mod compile;
 pub mod evidence;
+mod fields;
 mod model;
 mod read;
 mod retry;
@@ -16,7 +17,7 @@ mod validate;
 pub mod words;
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::Net;
+use stepwell_kernel::plan::{Dialect, Net};
 
 use crate::document::Document;
 use crate::problem::Problems;
@@ -26,8 +27,10 @@ use crate::tree::Node;
 /// The JSON Schema of the file format, for editors.
 #[must_use]
 pub fn schema() -> Json {
-    schema::complete(
-        include_str!("schema.json"),
+    schema::language(
+        Dialect::Actions,
+        "Stepwell actions workflow",
+        &fields::WORKFLOW,
         &[("retryableErrors", retry::schema())],
     )
 }

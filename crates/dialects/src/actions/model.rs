@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{Duty, RetryPolicy, Work};
 
+use crate::losses::Losses;
 use crate::source::Span;
 
 /// How much a person has to do with an action; a later one is stricter.
@@ -63,6 +64,7 @@ pub(super) struct Action {
     pub(super) retry: RetryPolicy,
     /// Whether the file has a `retryPolicy` here.
     pub(super) retry_given: bool,
+    pub(super) losses: Losses,
     pub(super) timeout_ms: u64,
     /// Whether the file has a `timeoutMs` here.
     pub(super) timeout_given: bool,

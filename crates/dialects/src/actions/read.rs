@@ -2,9 +2,11 @@
 
 use stepwell_kernel::plan::Duty;
 
+use super::fields;
 use super::model::{Action, ActionCompensation, ActionsWorkflow, Located, Tier};
 use super::retry;
-use crate::duration::DurationRule;
+use crate::codes;
+use crate::losses::Losses;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::source::Span;
@@ -12,11 +14,11 @@ use crate::tree::Node;
 use crate::words::{nearest, quote};
 use crate::{template, tools, undo};
 
-/// Five minutes.
+/// The timeout of an action that gives none: five minutes.
 const TIMEOUT_MS: u64 = 300_000;
 
 pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<ActionsWorkflow> {
-    let mut f = Fields::open(root, "a workflow", p)?;
+    let mut f = Fields::known(root, "a workflow", &fields::WORKFLOW, p)?;
     if let Some(version) = f.req("schemaVersion", p) {
         schema_version(&version, p);
     }
@@ -24,7 +26,7 @@ pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<ActionsWorkflow>
     let workspace = f.req("workspaceId", p).and_then(|v| v.string(p));
     let name = f.req("name", p).and_then(|v| v.string(p));
     let description = f.opt("description", p).and_then(|v| v.text(p));
-    let version = f.req("version", p).and_then(|v| v.int(1..=i64::MAX, p));
+    let version = f.req("version", p).and_then(|v| v.whole(p));
     let active = f.req("active", p).and_then(|v| at(&v, v.bool(p)));
     let tier = f.req("executionTier", p).and_then(|v| tier(&v, p));
     let list = f.req("actions", p).and_then(|v| actions(&v, p));
@@ -58,27 +60,27 @@ fn schema_version(field: &Field<'_>, p: &mut Problems) {
     if !known {
         let message = format!("must be 1, but is {}", field.node.describe());
         field
-            .error("SCHEMA_VERSION_UNSUPPORTED", &message, p)
+            .error(codes::SCHEMA_VERSION_UNSUPPORTED, &message, p)
             .help("write `schemaVersion: 1`");
     }
 }
 
 fn tier(field: &Field<'_>, p: &mut Problems) -> Option<Tier> {
-    field.one_of(&Tier::NAMES, p).and_then(Tier::from_name)
+    field.word(p).and_then(Tier::from_name)
 }
 
 fn actions(field: &Field<'_>, p: &mut Problems) -> Option<Vec<Action>> {
     let items = field.list(p)?;
     if items.is_empty() {
         field
-            .error("FIELD_VALUE", "must not be empty", p)
+            .error(codes::FIELD_VALUE, "must not be empty", p)
             .help("add at least one action");
     }
     Some(items.iter().filter_map(|item| action(item, p)).collect())
 }
 
 fn action(item: &Field<'_>, p: &mut Problems) -> Option<Action> {
-    let mut f = item.fields(p)?;
+    let mut f = item.known(&fields::ACTION, p)?;
     let id = f.req("actionId", p).and_then(|v| at(&v, v.name(p)));
     let order = f.req("order", p);
     let order = order.and_then(|v| at(&v, v.int(i64::MIN..=i64::MAX, p)));
@@ -92,14 +94,14 @@ fn action(item: &Field<'_>, p: &mut Problems) -> Option<Action> {
         notes.extend(text.map(|text| (key, text.to_owned())));
     }
     let depends_on = f.opt("dependsOn", p).map(|v| names(&v, p));
-    let (retry_given, retry) = (
-        f.has("retryPolicy"),
-        retry::read(f.opt("retryPolicy", p).as_ref(), retry::ACTION, p),
-    );
+    let retry_field = f.opt("retryPolicy", p);
+    let retry = retry::read(retry_field.as_ref(), retry::ACTION, p);
+    let losses = Losses::read(&mut f, p);
+    losses.exclude(&retry_field, p);
     let timeout = f.opt("timeoutMs", p);
-    let timeout = timeout.and_then(|v| v.duration(DurationRule::MILLIS, p));
+    let timeout = timeout.and_then(|v| v.time(p));
     let manual = f.opt("completionMode", p).and_then(|v| {
-        let word = v.one_of(&["automatic", "manual"], p);
+        let word = v.word(p);
         at(&v, word.map(|word| word == "manual"))
     });
     let input = f.opt("input", p).inspect(|v| {
@@ -122,7 +124,8 @@ fn action(item: &Field<'_>, p: &mut Problems) -> Option<Action> {
         notes,
         depends_on,
         retry,
-        retry_given,
+        retry_given: retry_field.is_some(),
+        losses,
         timeout_ms: timeout.unwrap_or(TIMEOUT_MS),
         timeout_given: timeout.is_some(),
         manual,
@@ -151,7 +154,7 @@ fn operation(field: &Field<'_>, p: &mut Problems) -> Option<String> {
     }
     let message = format!("must be `entity:verb`, but is {}", quote(text));
     field
-        .error("OPERATION_INVALID", &message, p)
+        .error(codes::OPERATION_INVALID, &message, p)
         .help("write what is acted on and what is done, such as `payment:authorise`");
     None
 }
@@ -163,7 +166,7 @@ fn names(field: &Field<'_>, p: &mut Problems) -> Vec<Located<String>> {
 }
 
 fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<ActionCompensation> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::COMPENSATION, p)?;
     let operation_field = f.opt("compensationOperation", p);
     let input = f.opt("compensationInput", p);
     for (key, other, missing) in [
@@ -180,7 +183,7 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<ActionCompensatio
     ] {
         if missing {
             p.error(
-                "COMPENSATION_INCOMPLETE",
+                codes::COMPENSATION_INCOMPLETE,
                 f.span(),
                 format!("a compensation needs `{key}`; it comes in a pair with `{other}`"),
             )
@@ -198,7 +201,7 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<ActionCompensatio
     }
     let tool = f.opt("tool", p).and_then(|v| undo::tool_tasks(&v, p));
     let timeout = f.opt("timeoutMs", p);
-    let timeout = timeout.and_then(|v| v.duration(DurationRule::MILLIS, p));
+    let timeout = timeout.and_then(|v| v.time(p));
     let retry = retry::read(f.opt("retryPolicy", p).as_ref(), retry::HOOK, p);
     f.finish(p);
     Some(ActionCompensation {
@@ -226,27 +229,28 @@ fn duty(item: &Field<'_>, p: &mut Problems) -> Option<Duty> {
         }
         let near = nearest(text, &["MakerChecker"]).map(|near| format!("did you mean `{near}`?"));
         let message = format!("must be a duty, but is {}", quote(text));
-        item.error("FIELD_VALUE", &message, p)
+        item.error(codes::FIELD_VALUE, &message, p)
             .help(near.unwrap_or_else(|| HELP.to_owned()));
         return None;
     }
-    let mut f = item.fields(p)?;
+    let mut f = item.known(&fields::DUTY, p)?;
     let count = f.opt("distinctApprovers", p);
     let keys = f.opt("incompatibleDuties", p);
     let duty = match (count, keys) {
-        (Some(count), None) => count.int(1..=100, p).map(|count| Duty::DistinctApprovers {
+        (Some(count), None) => count.whole(p).map(|count| Duty::DistinctApprovers {
             count: u32::try_from(count).unwrap_or(1),
         }),
         (None, Some(keys)) => {
             let list = names(&keys, p);
             if keys.node.as_seq().is_some_and(<[Node]>::is_empty) {
-                keys.error("FIELD_VALUE", "must not be empty", p).help(HELP);
+                keys.error(codes::FIELD_VALUE, "must not be empty", p)
+                    .help(HELP);
             }
             let keys = list.into_iter().map(|key| key.value).collect();
             Some(Duty::IncompatibleDuties { keys })
         }
         _ => {
-            item.error("FIELD_VALUE", "must hold exactly one duty", p)
+            item.error(codes::FIELD_VALUE, "must hold exactly one duty", p)
                 .help(HELP);
             None
         }

@@ -3,18 +3,22 @@
 use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{Backoff, BackoffKind, ErrorClass, RetryPolicy};
 
-use crate::duration::DurationRule;
+use super::fields;
+use crate::codes;
+
 use crate::problem::Problems;
 use crate::reader::Field;
+use crate::shape::KnownFields;
 use crate::words::{list, nearest, quote};
 
-/// What holds where the file says nothing.
+/// The values of `retry` for fields that the file does not give.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RetryDefaults {
     attempts: u32,
     initial_ms: u64,
     multiplier: f64,
     max_ms: u64,
+    fields: &'static KnownFields,
 }
 
 pub(super) const ACTION: RetryDefaults = RetryDefaults {
@@ -22,17 +26,19 @@ pub(super) const ACTION: RetryDefaults = RetryDefaults {
     initial_ms: 1000,
     multiplier: 2.0,
     max_ms: 30_000,
+    fields: &fields::RETRY,
 };
 
-/// Of a compensation.
+/// The defaults for the undo of an action; [`ACTION`] has the defaults for its work.
 pub(super) const HOOK: RetryDefaults = RetryDefaults {
     attempts: 2,
     initial_ms: 1000,
     multiplier: 2.0,
     max_ms: 10_000,
+    fields: &fields::COMPENSATION_RETRY,
 };
 
-/// What is retried unless `retryableErrors` says otherwise.
+/// The classes that are retried if the file has no `retryableErrors`.
 const RETRYABLE: [ErrorClass; 5] = [
     ErrorClass::Timeout,
     ErrorClass::RateLimit,
@@ -83,16 +89,15 @@ pub(super) fn read(
         },
         classes: RETRYABLE.to_vec(),
     };
-    let Some(mut f) = field.and_then(|field| field.fields(p)) else {
+    let Some(mut f) = field.and_then(|field| field.known(defaults.fields, p)) else {
         return retry;
     };
-    let attempts = f.opt("maxAttempts", p).and_then(|v| v.int(1..=10, p));
+    let attempts = f.opt("maxAttempts", p).and_then(|v| v.whole(p));
     if let Some(attempts) = attempts.and_then(|n| u32::try_from(n).ok()) {
         retry.max_executions = attempts;
     }
-    let rule = DurationRule::MILLIS.or_zero();
     let initial = f.opt("initialBackoffMs", p);
-    if let Some(millis) = initial.as_ref().and_then(|v| v.duration(rule, p)) {
+    if let Some(millis) = initial.as_ref().and_then(|v| v.time(p)) {
         retry.backoff.initial_ms = millis;
     }
     if let Some(factor) = f
@@ -101,12 +106,12 @@ pub(super) fn read(
     {
         retry.backoff.multiplier = factor;
     }
-    if let Some(millis) = f.opt("maxBackoffMs", p).and_then(|v| v.duration(rule, p)) {
+    if let Some(millis) = f.opt("maxBackoffMs", p).and_then(|v| v.time(p)) {
         retry.backoff.max_ms = millis;
     }
     if let Some(initial) = initial.filter(|_| retry.backoff.initial_ms > retry.backoff.max_ms) {
         p.warn(
-            "BACKOFF_CAPPED",
+            codes::BACKOFF_CAPPED,
             initial.span(),
             format!(
                 "{} is longer than `maxBackoffMs`, so every wait is {} ms",
@@ -129,7 +134,7 @@ fn multiplier(field: &Field<'_>, p: &mut Problems) -> Option<f64> {
     }
     let message = format!("must be from 1 to 100, but is {factor}");
     field
-        .error("FIELD_VALUE", &message, p)
+        .error(codes::FIELD_VALUE, &message, p)
         .help("write 1 for equal waits, 2 to double each wait");
     None
 }
@@ -150,7 +155,7 @@ fn classes(field: &Field<'_>, p: &mut Problems) -> Vec<ErrorClass> {
 fn unknown(item: &Field<'_>, word: &str, p: &mut Problems) {
     if NEVER.contains(&word) {
         let message = format!("is {}, which is never retried", quote(word));
-        item.error("ERROR_CLASS_FINAL", &message, p)
+        item.error(codes::ERROR_CLASS_FINAL, &message, p)
             .help("remove it: a retry cannot fix a validation failure, a denial or a conflict");
         return;
     }
@@ -160,5 +165,6 @@ fn unknown(item: &Field<'_>, word: &str, p: &mut Problems) {
         None => format!("the known classes are {}", list(&known)),
     };
     let message = format!("names no class of errors: {}", quote(word));
-    item.error("ERROR_CLASS_UNKNOWN", &message, p).help(help);
+    item.error(codes::ERROR_CLASS_UNKNOWN, &message, p)
+        .help(help);
 }

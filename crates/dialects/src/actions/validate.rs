@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use stepwell_kernel::plan::{Duty, MAX_EDGES, MAX_STEPS};
 
 use super::model::{Action, ActionsWorkflow, Located, Tier};
+use crate::codes;
 use crate::depends;
 use crate::problem::Problems;
 use crate::words::{nearest, quote};
@@ -15,7 +16,7 @@ const MOST_CYCLES: usize = 10;
 pub(super) fn check(workflow: &ActionsWorkflow, p: &mut Problems) {
     if !workflow.active.value {
         p.warn(
-            "WORKFLOW_INACTIVE",
+            codes::WORKFLOW_INACTIVE,
             workflow.active.span,
             "this workflow is not active",
         )
@@ -41,7 +42,7 @@ fn ids<'w>(actions: &'w [Action], p: &mut Problems) -> HashMap<&'w str, usize> {
         if by_id.contains_key(id.value.as_str()) {
             let name = quote(&id.value);
             p.error(
-                "NAME_DUPLICATE",
+                codes::NAME_DUPLICATE,
                 id.span,
                 format!("two actions have the id {name}"),
             )
@@ -75,7 +76,7 @@ fn orders(actions: &[Action], p: &mut Problems) {
             format!("the order {value} leaves a gap; orders must be exactly 1 to {count}")
         };
         let help = free.next().map(|free| format!("{free} is free"));
-        p.error("ORDER_INVALID", order.span, message)
+        p.error(codes::ORDER_INVALID, order.span, message)
             .maybe_help(help);
     }
 }
@@ -90,7 +91,7 @@ fn sizes(actions: &[Action], p: &mut Problems) {
     };
     if actions.len() > MAX_STEPS || edges > MAX_EDGES {
         p.error(
-            "PLAN_TOO_LARGE",
+            codes::PLAN_TOO_LARGE,
             first.span,
             format!("a workflow may have {MAX_STEPS} actions and {MAX_EDGES} dependencies"),
         )
@@ -106,7 +107,7 @@ fn dependencies(actions: &[Action], by_id: &HashMap<&str, usize>, p: &mut Proble
             match by_id.get(need.value.as_str()) {
                 Some(_) if need.value == action.id() => {
                     p.error(
-                        "DEPENDENCY_SELF",
+                        codes::DEPENDENCY_SELF,
                         need.span,
                         format!("{name} depends on itself"),
                     )
@@ -114,14 +115,14 @@ fn dependencies(actions: &[Action], by_id: &HashMap<&str, usize>, p: &mut Proble
                 }
                 Some(other) if needs[at].contains(other) => {
                     let message = format!("{} depends on {name} twice", quote(action.id()));
-                    p.error("DEPENDENCY_DUPLICATE", need.span, message)
+                    p.error(codes::DEPENDENCY_DUPLICATE, need.span, message)
                         .help("keep one of the two");
                 }
                 Some(other) => needs[at].push(*other),
                 None if p.is_full() => {}
                 None => {
                     if let Some(it) = unknown(&need.value, actions, by_id) {
-                        p.error("DEPENDENCY_UNKNOWN", need.span, it.message)
+                        p.error(codes::DEPENDENCY_UNKNOWN, need.span, it.message)
                             .help(it.help);
                     }
                 }
@@ -148,7 +149,7 @@ fn report_cycle(actions: &[Action], cycle: &[usize], p: &mut Problems) {
     };
     let path = depends::path(cycle, |at| quote(actions[at].id()));
     let message = format!("these wait for each other: {path}");
-    p.error("DEPENDENCY_CYCLE", edge.span, message)
+    p.error(codes::DEPENDENCY_CYCLE, edge.span, message)
         .help("remove one of these dependencies");
 }
 
@@ -183,7 +184,7 @@ fn tier(action: &Action, workflow: Tier, p: &mut Problems) {
     };
     let (own, whole) = (tier.value.name(), workflow.name());
     p.error(
-        "TIER_LOOSENED",
+        codes::TIER_LOOSENED,
         tier.span,
         format!("`{own}` is less strict than the workflow's `{whole}`"),
     )
@@ -198,7 +199,7 @@ fn people(action: &Action, workflow: Tier, p: &mut Problems) {
     let manual = action.manual.as_ref();
     if let Some(mode) = manual.filter(|mode| tier == Tier::ManualOnly && !mode.value) {
         p.error(
-            "COMPLETION_CONTRADICTED",
+            codes::COMPLETION_CONTRADICTED,
             mode.span,
             "a `ManualOnly` action is completed by a person, not automatically",
         )
@@ -207,7 +208,7 @@ fn people(action: &Action, workflow: Tier, p: &mut Problems) {
     let nobody = tier < Tier::HumanApprove && !manual.is_some_and(|mode| mode.value);
     if let Some(duty) = action.duties.first().filter(|_| nobody) {
         p.warn(
-            "DUTY_UNUSED",
+            codes::DUTY_UNUSED,
             duty.span,
             "no person has a part in this action",
         )
@@ -220,10 +221,22 @@ fn duties(action: &Action, actions: &[Action], by_id: &HashMap<&str, usize>, p: 
         let Duty::IncompatibleDuties { keys } = &duty.value else {
             continue;
         };
+        if keys.iter().any(|key| key == action.id()) {
+            p.error(
+                codes::DUTY_SELF,
+                duty.span,
+                format!(
+                    "{} is incompatible with itself, so nobody could complete it twice",
+                    quote(action.id())
+                ),
+            )
+            .help("name the other actions that the same person must not complete or approve");
+        }
         let strange = keys.iter().filter(|key| !by_id.contains_key(key.as_str()));
         for key in strange {
             if let Some(it) = unknown(key, actions, by_id).filter(|_| !p.is_full()) {
-                p.error("DUTY_UNKNOWN", duty.span, it.message).help(it.help);
+                p.error(codes::DUTY_UNKNOWN, duty.span, it.message)
+                    .help(it.help);
             }
         }
     }
@@ -233,7 +246,7 @@ fn side_effect(action: &Action, p: &mut Problems) {
     let denied = action.side_effecting.as_ref().filter(|says| !says.value);
     if let Some(says) = denied.filter(|_| action.compensation.is_some()) {
         p.warn(
-            "SIDE_EFFECT_CONTRADICTED",
+            codes::SIDE_EFFECT_CONTRADICTED,
             says.span,
             format!(
                 "{} has a compensation, so it counts as side-effecting",

@@ -53,6 +53,7 @@ pub(crate) fn net(it: DagWorkflow<'_>, needs: &[Vec<usize>], source: SourceRef) 
             timeout_ms: it.timeout_ms,
             timeout_compensates: failure == Some(FailurePolicy::Compensate),
             undo_mode: UndoMode::Stop,
+            strict_templates: true,
             ..RunPolicy::default()
         },
         library: Default::default(),
@@ -68,7 +69,7 @@ pub(crate) fn net(it: DagWorkflow<'_>, needs: &[Vec<usize>], source: SourceRef) 
 fn named_agents(steps: &[DagStep<'_>], gates: bool) -> Map<String, Json> {
     let unsaid = |step: &&DagStep<'_>| match step.work {
         Work::Task { .. } => false,
-        _ => step.is_gate == gates,
+        Work::Pipeline { .. } | Work::Wait(_) | Work::Child(_) => step.is_gate == gates,
     };
     let named = |step: &DagStep<'_>| Some((step.name.name.to_owned(), step.agent?.into()));
     steps.iter().filter(unsaid).filter_map(named).collect()
@@ -86,7 +87,7 @@ fn step(
         (None, Some((false, _))) => SideEffect::Irreversible,
         (None, _) => SideEffect::Unknown,
     };
-    plan::Step {
+    let mut step = plan::Step {
         description: it.description.map(str::to_owned),
         order,
         input: it.input,
@@ -100,7 +101,9 @@ fn step(
         undo,
         side_effect,
         ..plan::Step::new(it.name.name, it.work)
-    }
+    };
+    it.losses.apply(&mut step);
+    step
 }
 
 /// What a failure for good leads to: the step's own word, else the workflow's, else abort.

@@ -5,6 +5,7 @@
 //! execution; the net's policies carry what this language means.
 
 mod compile;
+mod fields;
 mod model;
 mod read;
 pub mod telemetry;
@@ -12,7 +13,7 @@ mod validate;
 pub mod words;
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::Net;
+use stepwell_kernel::plan::{Dialect, Net};
 
 use crate::document::Document;
 use crate::problem::Problems;
@@ -22,8 +23,10 @@ use crate::tree::Node;
 /// The JSON Schema of the file format, for editors.
 #[must_use]
 pub fn schema() -> Json {
-    schema::complete(
-        include_str!("schema.json"),
+    schema::language(
+        Dialect::Dag,
+        "Workflow (dag)",
+        &fields::RESOURCE,
         &[("retryOn", read::retry_on_schema())],
     )
 }

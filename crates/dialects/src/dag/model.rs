@@ -3,9 +3,10 @@
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{RetryPolicy, Work};
 
+use crate::losses::Losses;
 use crate::source::Span;
 
-/// The whole file.
+/// A definition after reading, before it is compiled to a net.
 #[derive(Debug)]
 pub(crate) struct DagWorkflow<'n> {
     pub(crate) name: &'n str,
@@ -19,7 +20,7 @@ pub(crate) struct DagWorkflow<'n> {
     pub(crate) extra: Json,
 }
 
-/// `failurePolicy`.
+/// The words of `failurePolicy`: what a failed step means for the workflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailurePolicy {
     Compensate,
@@ -27,7 +28,7 @@ pub(crate) enum FailurePolicy {
     Abort,
 }
 
-/// `onFailure`.
+/// The words of `onFailure`, which replace `failurePolicy` for one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DagOnFailure {
     Abort,
@@ -53,6 +54,7 @@ pub(crate) struct DagStep<'n> {
     pub(crate) needs: Vec<StepMention<'n>>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) losses: Losses,
     pub(crate) on_failure: Option<(DagOnFailure, Span)>,
     pub(crate) compensable: Option<(bool, Span)>,
 }

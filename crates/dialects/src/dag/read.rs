@@ -2,27 +2,29 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::API_VERSION;
 use super::model::{DagCompensation, DagWorkflow, FailurePolicy, StepMention};
-use crate::duration::DurationRule;
+use super::{API_VERSION, fields};
+use crate::codes;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::tree::{Node, Value};
+use crate::trigger::KEY;
 use crate::words::quote;
 use crate::{template, undo};
 
 mod step;
+mod trigger;
 
 pub(super) use step::{default_retry, retry_on_schema};
 
 /// Reads the whole file; what cannot be read is reported and left out.
 pub(crate) fn workflow<'n>(root: &'n Node, p: &mut Problems) -> Option<DagWorkflow<'n>> {
-    let mut f = Fields::open(root, "the workflow", p)?;
+    let mut f = Fields::known(root, "the workflow", &fields::RESOURCE, p)?;
     if let Some(version) = f.req("apiVersion", p) {
         check_version(&version, p);
     }
     if let Some(kind) = f.req("kind", p) {
-        kind.one_of(&["Workflow"], p);
+        kind.word(p);
     }
     let metadata = f.req("metadata", p);
     let spec = f.req("spec", p);
@@ -41,7 +43,7 @@ fn check_version(field: &Field<'_>, p: &mut Problems) {
     };
     if version != API_VERSION {
         let message = format!("the version {} is not known", quote(version));
-        p.error("DAG_VERSION_UNKNOWN", field.span(), message)
+        p.error(codes::DAG_VERSION_UNKNOWN, field.span(), message)
             .help(format!("write `apiVersion: {API_VERSION}`"));
     }
 }
@@ -51,7 +53,7 @@ fn metadata<'n>(
     extra: &mut Map<String, Json>,
     p: &mut Problems,
 ) -> Option<(&'n str, String)> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::METADATA, p)?;
     let name = f.req("name", p).and_then(|name| workflow_name(&name, p));
     let version = f.opt("version", p).and_then(|v| version_text(&v, p));
     let mut kept = Map::new();
@@ -99,7 +101,7 @@ fn workflow_name<'n>(field: &Field<'n>, p: &mut Problems) -> Option<&'n str> {
         "the name {} must be lower-case letters, digits and `-`, and begin with a letter",
         quote(name)
     );
-    p.error("NAME_INVALID", field.span(), message)
+    p.error(codes::NAME_INVALID, field.span(), message)
         .help(format!("write a name such as {}", quote(better)));
     None
 }
@@ -112,7 +114,7 @@ fn version_text(field: &Field<'_>, p: &mut Problems) -> Option<String> {
     let version = field.string(p)?;
     if version.contains('|') {
         field
-            .error("NAME_INVALID", "must not hold `|`", p)
+            .error(codes::NAME_INVALID, "must not hold `|`", p)
             .help("write a version such as `1.2.0`");
         return None;
     }
@@ -137,21 +139,19 @@ fn spec<'n>(
     mut extra: Map<String, Json>,
     p: &mut Problems,
 ) -> Option<DagWorkflow<'n>> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::SPEC, p)?;
     if let Some(text) = f.opt("description", p).and_then(|field| field.text(p)) {
         extra.insert("description".to_owned(), text.into());
     }
     if let Some(domains) = f.opt("domainsInvolved", p).and_then(|it| it.strings(p)) {
         extra.insert("domainsInvolved".to_owned(), json!(domains));
     }
-    if let Some(trigger) = f.opt("trigger", p).and_then(|it| self::trigger(&it, p)) {
-        extra.insert("trigger".to_owned(), trigger);
+    if let Some(trigger) = f.opt("trigger", p).and_then(|it| trigger::trigger(&it, p)) {
+        extra.insert(KEY.to_owned(), trigger);
     }
-    let timeout_ms = f
-        .opt("timeout", p)
-        .and_then(|field| field.duration(DurationRule::TEXT, p));
+    let timeout_ms = f.opt("timeout", p).and_then(|field| field.time(p));
     let failure = f.opt("failurePolicy", p).and_then(|field| {
-        let word = field.one_of(&["compensate", "retry", "abort"], p)?;
+        let word = field.word(p)?;
         let policy = match word {
             "compensate" => FailurePolicy::Compensate,
             "retry" => FailurePolicy::Retry,
@@ -164,7 +164,7 @@ fn spec<'n>(
     let items = steps_field.and_then(|steps| steps.list(p));
     if items.as_ref().is_some_and(Vec::is_empty) {
         p.error(
-            "DAG_EMPTY",
+            codes::DAG_EMPTY,
             steps_span,
             "a workflow needs at least one step",
         )
@@ -195,53 +195,8 @@ fn spec<'n>(
     })
 }
 
-fn trigger(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
-    let mut f = field.fields(p)?;
-    let starts = f.has("event") || f.has("schedule");
-    let event = f.opt("event", p).and_then(|event| event.string(p));
-    let condition = f.opt("condition", p);
-    if let Some(condition) = &condition {
-        template::check(condition.node, p);
-    }
-    let condition = condition.and_then(|condition| condition.string(p));
-    let schedule = f.opt("schedule", p).and_then(|field| schedule(&field, p));
-    f.finish(p);
-    if !starts {
-        field
-            .error("FIELD_VALUE", "starts nothing", p)
-            .help("add `event: …` or `schedule: \"0 2 * * *\"`, or remove `trigger`");
-        return None;
-    }
-    let mut kept = Map::new();
-    for (key, value) in [
-        ("event", event),
-        ("condition", condition),
-        ("schedule", schedule),
-    ] {
-        if let Some(value) = value {
-            kept.insert(key.to_owned(), value.into());
-        }
-    }
-    Some(Json::Object(kept))
-}
-
-/// A cron line of five fields, or one of its short names.
-fn schedule<'n>(field: &Field<'n>, p: &mut Problems) -> Option<&'n str> {
-    let text = field.string(p)?;
-    let short = ["@hourly", "@daily", "@weekly", "@monthly", "@yearly"].contains(&text);
-    let parts: Vec<&str> = text.split_whitespace().collect();
-    let digits = |c: char| c.is_ascii_alphanumeric() || "*/,-?LW".contains(c);
-    if short || (parts.len() == 5 && parts.iter().all(|part| part.chars().all(digits))) {
-        return Some(text);
-    }
-    field
-        .error("FIELD_VALUE", "is not a schedule", p)
-        .help("write minute, hour, day, month and weekday, such as `0 2 * * *`, or `@daily`");
-    None
-}
-
 fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagCompensation<'n>> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::COMPENSATION, p)?;
     let step = f.req("step", p).and_then(|step| mention(&step, p));
     let tool = f.opt("tool", p);
     let input = f.opt("input", p);
@@ -249,9 +204,7 @@ fn compensation<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagCompensati
         template::check(input.node, p);
     }
     let input = input.map_or(Json::Null, |input| input.json());
-    let timeout_ms = f
-        .opt("timeout", p)
-        .and_then(|field| field.duration(DurationRule::TEXT, p));
+    let timeout_ms = f.opt("timeout", p).and_then(|field| field.time(p));
     // Beside a tool these only say for people what is done and by whom.
     let by_tool = tool.is_some();
     let mut said = |key: &'static str, p: &mut Problems| {

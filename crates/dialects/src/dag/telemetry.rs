@@ -4,13 +4,16 @@
 //! Folded from the log, so it can be produced again at any time and never disagrees with it.
 
 use serde::Serialize;
+use serde_json::{Value as Json, json};
 use stepwell_kernel::event::Event;
 use stepwell_kernel::evolve::{IllegalEvent, evolve};
 use stepwell_kernel::plan::{ErrorClass, OnFailure, Plan, StepRef};
 use stepwell_kernel::state::{Due, Phase, State};
 use stepwell_kernel::time::Time;
 
-use super::words::{run_substatus, run_word, step_substatus, step_word};
+use super::words::{
+    RunSubstatus, RunWord, StepWord, run_state, run_substate, step_state, step_substatus,
+};
 
 /// One change of state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,25 +21,35 @@ use super::words::{run_substatus, run_word, step_substatus, step_word};
 pub struct Telemetry {
     /// What happened, such as `workflow_step_completed`.
     pub name: &'static str,
-    /// The same for everything that one run emits: its id.
+    /// The id of the run: the same in all telemetry of the run.
     pub correlation_id: String,
-    /// The workflow.
+    /// The name of the workflow, as its definition has it.
     pub workflow: String,
-    /// The step, if it is about one.
+    /// The id of the step-run; absent if the state of the run changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// The log entry that made the change.
+    /// The sequence number of the event that made the change.
     pub seq: u64,
-    /// When.
+    /// The time of that event.
     pub at: Time,
     /// The state before; absent for a run that did not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<&'static str>,
-    /// The state now.
+    /// The state after the change.
     pub to: &'static str,
-    /// What the state's word alone does not say: `paused`, `rollback`, `partial`, `cancelled`.
+    /// The word beside the state: `paused`, `rollback`, `partial` or `cancelled`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub substatus: Option<&'static str>,
+}
+
+impl Telemetry {
+    /// For programs, with the time as text.
+    #[must_use]
+    pub fn json(&self) -> Json {
+        let mut value = json!(self);
+        value["at"] = self.at.to_rfc3339().into();
+        value
+    }
 }
 
 /// The telemetry of a run's log, in the order of the log; of one entry the step's change first. An event
@@ -48,22 +61,29 @@ pub fn telemetry(
 ) -> Result<Vec<Telemetry>, IllegalEvent> {
     let mut state = State::new(run_id, plan);
     let mut seen = TelemetryState::new(plan);
-    let mut effects = Vec::new();
+    let (mut effects, mut emitted) = (Vec::new(), Vec::new());
     for event in events {
         evolve(plan, &mut state, event, &mut effects)?;
         effects.clear();
-        seen.look(plan, &state, event);
+        emitted.extend(seen.look(plan, &state, event));
     }
-    Ok(seen.emitted)
+    Ok(emitted)
 }
 
 /// A run's word and what qualifies it.
-type RunWord = (&'static str, Option<&'static str>);
+type Qualified = (RunWord, Option<RunSubstatus>);
+
+/// The telemetry of a run that begins.
+#[must_use]
+pub fn begin(plan: &Plan) -> Option<TelemetryState> {
+    Some(TelemetryState::new(plan))
+}
 
 /// What was last said about the run and each step.
-struct TelemetryState {
-    run: Option<RunWord>,
-    steps: Vec<&'static str>,
+#[derive(Clone, Debug)]
+pub struct TelemetryState {
+    run: Option<Qualified>,
+    steps: Vec<StepWord>,
     emitted: Vec<Telemetry>,
 }
 
@@ -71,12 +91,13 @@ impl TelemetryState {
     fn new(plan: &Plan) -> TelemetryState {
         TelemetryState {
             run: None,
-            steps: vec!["pending"; plan.len()],
+            steps: vec![StepWord::Pending; plan.len()],
             emitted: Vec::new(),
         }
     }
 
-    fn look(&mut self, plan: &Plan, state: &State, event: &Event) {
+    /// What an event changed, once it is folded into the state. Every event of the run is shown, in order.
+    pub fn look(&mut self, plan: &Plan, state: &State, event: &Event) -> Vec<Telemetry> {
         match event.body.step() {
             Some(at) => self.look_at_step(plan, state, event, at),
             // An event about the run may change any step, and there are few of them.
@@ -87,36 +108,37 @@ impl TelemetryState {
             }
         }
         self.look_at_run(plan, state, event);
+        std::mem::take(&mut self.emitted)
     }
 
     fn look_at_step(&mut self, plan: &Plan, state: &State, event: &Event, at: StepRef) {
         let at = StepRef::first(at.step);
-        let to = step_word(plan, state, at);
+        let to = step_state(plan, state, at);
         let from = std::mem::replace(&mut self.steps[at.step.0 as usize], to);
         if from == to {
             return;
         }
         self.emitted.push(Telemetry {
-            name: step_event(from, to),
+            name: step_event(to),
             correlation_id: state.run_id().to_owned(),
             workflow: plan.net().plan_id.clone(),
             step: Some(plan.step_id(at)),
             seq: event.seq,
             at: event.at,
-            from: Some(from),
-            to,
+            from: Some(from.word()),
+            to: to.word(),
             substatus: step_substatus(state, at),
         });
     }
 
     fn look_at_run(&mut self, plan: &Plan, state: &State, event: &Event) {
-        let to = (run_word(state), run_substatus(state));
+        let to = (run_state(state), run_substate(state));
         if self.run == Some(to) || state.phase() == Phase::Void {
             return;
         }
         let from = self.run;
-        if from.is_some_and(|(word, _)| word == "blocked")
-            && to == ("executing", None)
+        if from.is_some_and(|(word, _)| word == RunWord::Blocked)
+            && to == (RunWord::Executing, None)
             && is_doomed(plan, state)
         {
             return;
@@ -129,9 +151,9 @@ impl TelemetryState {
             step: None,
             seq: event.seq,
             at: event.at,
-            from: from.map(|(word, _)| word),
-            to: to.0,
-            substatus: to.1,
+            from: from.map(|(word, _)| word.word()),
+            to: to.0.word(),
+            substatus: to.1.map(RunSubstatus::word),
         });
     }
 }
@@ -152,31 +174,42 @@ fn is_doomed(plan: &Plan, state: &State) -> bool {
             error.is_some_and(|error| error.class == ErrorClass::Timeout)
                 && plan.step(at.step).on_failure == OnFailure::Stop { compensate: false }
         }
-        _ => false,
+        Due::Enter(_) | Due::Route(_) => false,
     })
 }
 
-fn run_event(from: Option<RunWord>, to: RunWord) -> &'static str {
-    match (from.map(|(word, _)| word), to) {
-        (_, (_, Some("paused"))) => "workflow_paused",
-        (_, ("idle", _)) => "workflow_created",
-        (_, ("queued", _)) => "workflow_queued",
-        (Some("idle" | "queued") | None, ("executing", _)) => "workflow_started",
-        (_, ("executing", _)) => "workflow_resumed",
-        (_, ("blocked", _)) => "workflow_blocked",
-        (_, ("compensating", _)) => "workflow_compensating",
-        (_, ("completed", _)) => "workflow_completed",
-        _ => "workflow_failed",
+fn run_event(from: Option<Qualified>, to: Qualified) -> &'static str {
+    let (word, substatus) = to;
+    if substatus == Some(RunSubstatus::Paused) {
+        return "workflow_paused";
+    }
+    match word {
+        RunWord::Idle => "workflow_created",
+        RunWord::Queued => "workflow_queued",
+        RunWord::Executing => match from.map(|(word, _)| word) {
+            None | Some(RunWord::Idle | RunWord::Queued) => "workflow_started",
+            Some(
+                RunWord::Executing
+                | RunWord::Blocked
+                | RunWord::Compensating
+                | RunWord::Completed
+                | RunWord::Failed,
+            ) => "workflow_resumed",
+        },
+        RunWord::Blocked => "workflow_blocked",
+        RunWord::Compensating => "workflow_compensating",
+        RunWord::Completed => "workflow_completed",
+        RunWord::Failed => "workflow_failed",
     }
 }
 
-fn step_event(from: &str, to: &str) -> &'static str {
-    match (from, to) {
-        (_, "running") => "workflow_step_started",
-        (_, "completed") => "workflow_step_completed",
-        (_, "skipped") => "workflow_step_skipped",
-        (_, "failed") => "workflow_step_failed",
+fn step_event(to: StepWord) -> &'static str {
+    match to {
+        StepWord::Running => "workflow_step_started",
+        StepWord::Completed => "workflow_step_completed",
+        StepWord::Skipped => "workflow_step_skipped",
+        StepWord::Failed => "workflow_step_failed",
         // Only an operator's retry leads back.
-        _ => "workflow_step_retried",
+        StepWord::Pending => "workflow_step_retried",
     }
 }

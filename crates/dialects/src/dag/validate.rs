@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use stepwell_kernel::plan::{MAX_EDGES, MAX_STEPS, Work};
 
 use super::model::{DagOnFailure, DagStep, DagWorkflow, FailurePolicy};
+use crate::codes;
 use crate::depends;
 use crate::problem::Problems;
 use crate::words::{self, quote};
@@ -15,7 +16,7 @@ pub(crate) fn workflow(it: &DagWorkflow<'_>, p: &mut Problems) -> Vec<Vec<usize>
     if it.steps.len() > MAX_STEPS || edges > MAX_EDGES {
         let message =
             format!("a workflow may have at most {MAX_STEPS} steps and {MAX_EDGES} dependencies");
-        p.error("PLAN_TOO_LARGE", it.steps_span, message)
+        p.error(codes::PLAN_TOO_LARGE, it.steps_span, message)
             .help("split it into several workflows");
     }
     let places = places(&it.steps, p);
@@ -35,7 +36,7 @@ fn places<'n>(steps: &[DagStep<'n>], p: &mut Problems) -> HashMap<&'n str, usize
                 "a step before this one is named {} too",
                 quote(step.name.name)
             );
-            p.error("DAG_STEP_DUPLICATE", step.name.span, message)
+            p.error(codes::DAG_STEP_DUPLICATE, step.name.span, message)
                 .help("give each step a name of its own");
         } else {
             places.insert(step.name.name, at);
@@ -58,7 +59,8 @@ fn needs(
                 None => {
                     let message = format!("there is no step {}", quote(need.name));
                     let help = nearest_step(need.name, steps, p);
-                    p.error("DAG_STEP_UNKNOWN", need.span, message).help(help);
+                    p.error(codes::DAG_STEP_UNKNOWN, need.span, message)
+                        .help(help);
                 }
             }
         }
@@ -85,7 +87,7 @@ fn graph(it: &DagWorkflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
     let dependency_cycles = depends::dependency_cycles(needs);
     if !it.steps.is_empty() && it.steps.iter().all(|step| !step.needs.is_empty()) {
         p.error(
-            "DAG_NO_ROOT",
+            codes::DAG_NO_ROOT,
             it.steps_span,
             "every step depends on another, so none can be the first",
         )
@@ -108,14 +110,14 @@ fn graph(it: &DagWorkflow<'_>, needs: &[Vec<usize>], p: &mut Problems) {
             let message = format!("these steps depend on each other: {path}");
             (message, "remove one of these from its step's `dependsOn`")
         };
-        p.error("DAG_CYCLE", span, message).help(help);
+        p.error(codes::DAG_CYCLE, span, message).help(help);
     }
     for at in dependency_cycles.starved {
         let message = format!(
             "the step {} can never start: it waits for steps that depend on each other",
             name(at)
         );
-        p.error("DAG_UNREACHABLE", it.steps[at].name.span, message)
+        p.error(codes::DAG_UNREACHABLE, it.steps[at].name.span, message)
             .help("fix the steps it depends on");
     }
 }
@@ -127,11 +129,11 @@ fn compensation(it: &DagWorkflow<'_>, places: &HashMap<&str, usize>, p: &mut Pro
         if !places.contains_key(name) {
             let message = format!("there is no step {} to compensate", quote(name));
             let help = nearest_step(name, &it.steps, p);
-            p.error("DAG_COMPENSATION_UNKNOWN", undo.step.span, message)
+            p.error(codes::DAG_COMPENSATION_UNKNOWN, undo.step.span, message)
                 .help(help);
         } else if !undone.insert(name) {
             let message = format!("the step {} has a compensation already", quote(name));
-            p.error("DAG_COMPENSATION_DUPLICATE", undo.step.span, message)
+            p.error(codes::DAG_COMPENSATION_DUPLICATE, undo.step.span, message)
                 .help("keep one; a compensation may be a list of tools");
         }
     }
@@ -140,14 +142,14 @@ fn compensation(it: &DagWorkflow<'_>, places: &HashMap<&str, usize>, p: &mut Pro
         match step.compensable {
             Some((true, span)) if !has => p
                 .error(
-                    "DAG_COMPENSATION_MISSING",
+                    codes::DAG_COMPENSATION_MISSING,
                     span,
                     format!("the step {} has no compensation", quote(step.name.name)),
                 )
                 .help("add an entry for it to `spec.compensation`, or remove `compensable`"),
             Some((false, span)) if has => p
                 .error(
-                    "FIELD_CONFLICT",
+                    codes::FIELD_CONFLICT,
                     span,
                     format!(
                         "the step {} cannot be compensated and has a compensation",
@@ -172,7 +174,7 @@ fn unused_policy(it: &DagWorkflow<'_>, p: &mut Problems) {
             .filter(|(policy, _)| *policy == FailurePolicy::Compensate);
         if let Some(span) = by_run.map(|(_, span)| span).or(by_step) {
             p.warn(
-                "DAG_POLICY_UNUSED",
+                codes::DAG_POLICY_UNUSED,
                 span,
                 "this workflow has no `compensation`, so there is nothing to undo",
             )
@@ -183,7 +185,7 @@ fn unused_policy(it: &DagWorkflow<'_>, p: &mut Problems) {
         && it.steps.iter().all(|step| step.retry.is_none())
     {
         p.warn(
-            "DAG_POLICY_UNUSED",
+            codes::DAG_POLICY_UNUSED,
             span,
             "no step has a `retryPolicy`, so nothing is retried and a failure aborts",
         )
@@ -211,6 +213,6 @@ fn timeouts(it: &DagWorkflow<'_>, p: &mut Problems) {
         "{}{others} may run without end: neither step nor workflow has a `timeout`",
         quote(first.name.name)
     );
-    p.warn("DAG_NO_TIMEOUT", first.name.span, message)
+    p.warn(codes::DAG_NO_TIMEOUT, first.name.span, message)
         .help("add `timeout: 30m` to `spec`, or a `timeout` to each step");
 }

@@ -5,33 +5,87 @@ use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{OnFailure, Plan, StepRef};
 use stepwell_kernel::state::{Due, Phase, State, Status};
 
+use crate::states::{language_words, state_words};
+
+state_words! {
+    /// The states of a run.
+    RunWord {
+        /// created, and not yet queued
+        Idle = "idle",
+        /// waits for a slot; every run passes through this state
+        Queued = "queued",
+        /// steps run; also while paused and while stopping
+        Executing = "executing",
+        /// every started, unfinished step waits for a person or an event
+        Blocked = "blocked",
+        /// completed steps are being undone
+        Compensating = "compensating",
+        /// ended: done, or completely rolled back
+        Completed = "completed",
+        /// ended: failed or cancelled
+        Failed = "failed",
+    }
+}
+
+state_words! {
+    /// What is said beside the state of a run.
+    RunSubstatus {
+        /// no new step starts until the run is resumed
+        Paused = "paused",
+        /// failed, and everything was undone
+        Rollback = "rollback",
+        /// failed, and something was not undone
+        Partial = "partial",
+        /// ended: the run was cancelled
+        Cancelled = "cancelled",
+    }
+}
+
+state_words! {
+    /// The states of a step-run.
+    StepWord {
+        /// the step has not started
+        Pending = "pending",
+        /// started; also while waiting or between retries
+        Running = "running",
+        /// ended: the step succeeded
+        Completed = "completed",
+        /// ended: the step failed
+        Failed = "failed",
+        /// ended: skipped, or stopped with the run
+        Skipped = "skipped",
+    }
+}
+
+language_words!();
+
 /// `idle`, `queued`, `executing`, `blocked`, `compensating`, `completed` or `failed`.
 #[must_use]
-pub fn run_word(state: &State) -> &'static str {
+pub fn run_state(state: &State) -> RunWord {
     match state.phase() {
-        Phase::Void | Phase::Created => "idle",
-        Phase::Queued => "queued",
-        Phase::Running | Phase::Finalizing if state.pause().is_some() => "executing",
-        Phase::Running | Phase::Finalizing if state.is_blocked() => "blocked",
-        Phase::Running | Phase::Finalizing | Phase::Stopping => "executing",
-        Phase::Compensating => "compensating",
+        Phase::Void | Phase::Created => RunWord::Idle,
+        Phase::Queued => RunWord::Queued,
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => RunWord::Executing,
+        Phase::Running | Phase::Finalizing if state.is_blocked() => RunWord::Blocked,
+        Phase::Running | Phase::Finalizing | Phase::Stopping => RunWord::Executing,
+        Phase::Compensating => RunWord::Compensating,
         Phase::Ended(outcome) => match outcome {
             RunOutcome::Succeeded
             | RunOutcome::Partial
-            | RunOutcome::Failed(Rollback::Complete) => "completed",
+            | RunOutcome::Failed(Rollback::Complete) => RunWord::Completed,
             RunOutcome::Failed(Rollback::None | Rollback::Incomplete)
-            | RunOutcome::Cancelled(_) => "failed",
+            | RunOutcome::Cancelled(_) => RunWord::Failed,
         },
     }
 }
 
 /// What the word alone does not say: `paused`, `rollback`, `partial` or `cancelled`.
 #[must_use]
-pub fn run_substatus(state: &State) -> Option<&'static str> {
+pub fn run_substate(state: &State) -> Option<RunSubstatus> {
     match state.phase() {
-        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("rollback"),
-        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("partial"),
-        Phase::Ended(RunOutcome::Cancelled(_)) => Some("cancelled"),
+        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some(RunSubstatus::Rollback),
+        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some(RunSubstatus::Partial),
+        Phase::Ended(RunOutcome::Cancelled(_)) => Some(RunSubstatus::Cancelled),
         Phase::Ended(_) => None,
         Phase::Void
         | Phase::Created
@@ -39,29 +93,29 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
         | Phase::Running
         | Phase::Finalizing
         | Phase::Stopping
-        | Phase::Compensating => state.pause().map(|_| "paused"),
+        | Phase::Compensating => state.pause().map(|_| RunSubstatus::Paused),
     }
 }
 
 /// `pending`, `running`, `completed`, `failed` or `skipped`.
 #[must_use]
-pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
+pub fn step_state(plan: &Plan, state: &State, at: StepRef) -> StepWord {
     let Some(run) = state.run(at) else {
-        return "pending";
+        return StepWord::Pending;
     };
     match run.status() {
-        Status::Arrived | Status::Denied | Status::Ready if !run.has_started() => "pending",
+        Status::Arrived | Status::Denied | Status::Ready if !run.has_started() => StepWord::Pending,
         Status::Arrived
         | Status::Denied
         | Status::Ready
         | Status::Running
         | Status::Waiting
-        | Status::Looping => "running",
-        Status::Succeeded => "completed",
+        | Status::Looping => StepWord::Running,
+        Status::Succeeded => StepWord::Completed,
         // The log says failed and then skipped; in this language it is one change.
-        Status::Failed if will_be_skipped(plan, state, at) => "skipped",
-        Status::Failed | Status::Held => "failed",
-        Status::Skipped | Status::Cancelled => "skipped",
+        Status::Failed if will_be_skipped(plan, state, at) => StepWord::Skipped,
+        Status::Failed | Status::Held => StepWord::Failed,
+        Status::Skipped | Status::Cancelled => StepWord::Skipped,
     }
 }
 

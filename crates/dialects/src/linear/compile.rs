@@ -50,6 +50,8 @@ pub(super) fn net(workflow: LinearWorkflow, source: SourceRef) -> Net {
                 false => WaitTimeout::Ignore,
             },
             handler_may_retry: true,
+            losses_are_attempts: true,
+            strict_templates: true,
             event_key: workflow.biz_key,
             lease_ms: u64::try_from(workflow.defaults.lease_seconds)
                 .ok()
@@ -72,16 +74,26 @@ fn step(step: LinearStep, seq: u32, workflow_type: &str) -> NetStep {
         },
         classes: RETRYABLE.to_vec(),
     };
+    let mut published = Vec::new();
     let (work, retry) = match step.does {
         StepAction::Tool(work) => (work, retry),
-        // A wait that ran out is over: there is no handler to try it again.
-        StepAction::Wait { event, timeout_ms } => (
-            Work::Wait(WaitSpec {
+        StepAction::Wait {
+            event,
+            timeout_ms,
+            outbound,
+        } => {
+            published = outbound;
+            let wait = Work::Wait(WaitSpec {
                 on: WaitOn::Event { event_type: event },
                 deadline_ms: timeout_ms,
-            }),
-            RetryPolicy::once(),
-        ),
+            });
+            // A wait that ran out is over: there is no handler to try it again.
+            let never = RetryPolicy {
+                classes: Vec::new(),
+                ..retry
+            };
+            (wait, never)
+        }
         StepAction::Handler {
             queue,
             operation,
@@ -90,9 +102,9 @@ fn step(step: LinearStep, seq: u32, workflow_type: &str) -> NetStep {
             Work::Task {
                 queue: queue.unwrap_or_else(|| workflow_type.to_owned()),
                 operation: operation.unwrap_or_else(|| step.step_type.clone()),
-                config: match wait_for {
-                    Json::Null => Json::Null,
-                    wait_for => json!({ "waitFor": wait_for }),
+                config: match wait_for.is_null() {
+                    true => Json::Null,
+                    false => json!({ "waitFor": wait_for }),
                 },
             },
             retry,
@@ -103,6 +115,8 @@ fn step(step: LinearStep, seq: u32, workflow_type: &str) -> NetStep {
     compiled.order = seq;
     compiled.input = step.input;
     compiled.retry = retry;
+    compiled.outbound = published;
+    step.losses.apply(&mut compiled);
     compiled.timeout_ms = step.timeout_ms;
     compiled.on_failure = OnFailure::Stop { compensate: false };
     compiled

@@ -5,13 +5,14 @@
 //! the one before is done. [`rows`] shows a run as the two tables of the specification.
 
 mod compile;
+mod fields;
 mod model;
 mod read;
 pub mod rows;
 pub mod words;
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::Net;
+use stepwell_kernel::plan::{Dialect, Net};
 
 use crate::document::Document;
 use crate::problem::Problems;
@@ -21,7 +22,12 @@ use crate::tree::Node;
 /// The JSON Schema of the file format, for editors.
 #[must_use]
 pub fn schema() -> Json {
-    schema::complete(include_str!("schema.json"), &[])
+    schema::language(
+        Dialect::Linear,
+        "Stepwell linear workflow",
+        &fields::WORKFLOW,
+        &[],
+    )
 }
 
 /// Whether a file says of itself that it is written in this language.

@@ -1,7 +1,10 @@
 //! The file as typed data. Defaults are filled in: step over workflow over global.
 
 use serde_json::Value as Json;
+use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::Work;
+
+use crate::losses::Losses;
 
 #[derive(Debug)]
 pub(super) struct LinearWorkflow {
@@ -49,6 +52,7 @@ pub(super) struct LinearStep {
     pub(super) max_attempts: u32,
     pub(super) backoff: BackoffFields,
     pub(super) timeout_ms: Option<u64>,
+    pub(super) losses: Losses,
     pub(super) input: Json,
     pub(super) does: StepAction,
 }
@@ -69,5 +73,7 @@ pub(super) enum StepAction {
     Wait {
         event: String,
         timeout_ms: Option<u64>,
+        /// What is published when the wait begins.
+        outbound: Vec<TemplateValue>,
     },
 }

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 
 use serde_json::Value as Json;
+use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::MAX_STEPS;
 
+use super::fields;
 use super::model::{BackoffFields, LinearDefaults, LinearStep, LinearWorkflow, StepAction};
-use crate::duration::DurationRule;
+use crate::codes;
+use crate::losses::Losses;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::source::Span;
@@ -14,16 +17,11 @@ use crate::tree::Node;
 use crate::words::quote;
 use crate::{template, tools};
 
-/// Most attempts a step may have.
-const MOST_ATTEMPTS: i64 = 1_000;
-/// Longest lease: a day. A worker that dies is noticed when its lease ends.
-const LONGEST_LEASE: i64 = 86_400;
-
 pub(super) fn workflow(root: &Node, p: &mut Problems) -> Option<LinearWorkflow> {
-    let mut f = Fields::open(root, "a workflow", p)?;
+    let mut f = Fields::known(root, "a workflow", &fields::WORKFLOW, p)?;
     let workflow_type = f.req("workflowType", p).and_then(|v| v.name(p));
     let version = f.req("workflowVersion", p);
-    let version = version.and_then(|v| v.int(1..=i64::MAX, p));
+    let version = version.and_then(|v| v.whole(p));
     let description = f.opt("description", p).and_then(|v| v.text(p));
     let biz_key = f.opt("bizKey", p).and_then(|v| {
         template::check(v.node, p);
@@ -59,14 +57,14 @@ struct Whole {
 
 fn defaults(field: &Field<'_>, p: &mut Problems) -> LinearDefaults {
     let mut defaults = LinearDefaults::GLOBAL;
-    let Some(mut f) = field.fields(p) else {
+    let Some(mut f) = field.known(&fields::DEFAULTS, p) else {
         return defaults;
     };
     if let Some(attempts) = max_attempts(&mut f, p) {
         defaults.max_attempts = attempts;
     }
     let lease = f.opt("leaseSeconds", p);
-    if let Some(seconds) = lease.and_then(|v| v.int(1..=LONGEST_LEASE, p)) {
+    if let Some(seconds) = lease.and_then(|v| v.whole(p)) {
         defaults.lease_seconds = seconds;
     }
     defaults.backoff = backoff(&mut f, defaults.backoff, p);
@@ -76,7 +74,7 @@ fn defaults(field: &Field<'_>, p: &mut Problems) -> LinearDefaults {
 
 fn max_attempts(f: &mut Fields<'_>, p: &mut Problems) -> Option<u32> {
     let attempts = f.opt("maxAttempts", p);
-    let attempts = attempts.and_then(|v| v.int(1..=MOST_ATTEMPTS, p));
+    let attempts = attempts.and_then(|v| v.whole(p));
     attempts.and_then(|attempts| u32::try_from(attempts).ok())
 }
 
@@ -85,20 +83,19 @@ fn backoff(f: &mut Fields<'_>, base: BackoffFields, p: &mut Problems) -> Backoff
     let Some(field) = f.opt("backoff", p) else {
         return backoff;
     };
-    let Some(mut f) = field.fields(p) else {
+    let Some(mut f) = field.known(&fields::BACKOFF, p) else {
         return backoff;
     };
-    let rule = DurationRule::SECONDS.or_zero();
-    if let Some(millis) = f.opt("initial", p).and_then(|v| v.duration(rule, p)) {
+    if let Some(millis) = f.opt("initial", p).and_then(|v| v.time(p)) {
         backoff.initial_ms = millis;
     }
-    if let Some(millis) = f.opt("max", p).and_then(|v| v.duration(rule, p)) {
+    if let Some(millis) = f.opt("max", p).and_then(|v| v.time(p)) {
         backoff.max_ms = millis;
     }
     if backoff.initial_ms > backoff.max_ms {
         let (initial, max) = (backoff.initial_ms, backoff.max_ms);
         p.warn(
-            "BACKOFF_CAPPED",
+            codes::BACKOFF_CAPPED,
             field.span(),
             format!("the first wait of {initial} ms is longer than the longest, {max} ms"),
         )
@@ -112,13 +109,13 @@ fn steps(field: &Field<'_>, whole: Whole, p: &mut Problems) -> Option<Vec<Linear
     let items = field.list(p)?;
     if items.is_empty() {
         field
-            .error("FIELD_VALUE", "must not be empty", p)
+            .error(codes::FIELD_VALUE, "must not be empty", p)
             .help("add at least one step, such as `- stepType: VALIDATE`");
     }
     if items.len() > MAX_STEPS {
         let message = format!("has more than {MAX_STEPS} steps");
         field
-            .error("PLAN_TOO_LARGE", &message, p)
+            .error(codes::PLAN_TOO_LARGE, &message, p)
             .help("split the workflow");
         return None;
     }
@@ -136,7 +133,7 @@ fn step(
     names: &mut HashMap<String, Span>,
     p: &mut Problems,
 ) -> Option<LinearStep> {
-    let mut f = item.fields(p)?;
+    let mut f = item.known(&fields::STEP, p)?;
     let step_type = f.req("stepType", p).and_then(|v| v.name(p));
     let own_name = f.opt("name", p);
     let span = f.span_of(if own_name.is_some() {
@@ -152,10 +149,13 @@ fn step(
         unique(name, span, names, p);
     }
     let description = f.opt("description", p).and_then(|v| v.text(p));
+    let losses = Losses::read_once(&mut f, p);
+    let retries = ["maxAttempts", "backoff"].map(|name| f.opt(name, p));
+    losses.exclude(retries.iter().flatten(), p);
     let attempts = max_attempts(&mut f, p);
     let backoff = backoff(&mut f, whole.defaults.backoff, p);
     let timeout = f.opt("timeout", p);
-    let timeout_ms = timeout.and_then(|v| v.duration(DurationRule::SECONDS, p));
+    let timeout_ms = timeout.and_then(|v| v.time(p));
     let input = f.opt("input", p).map(|v| {
         template::check(v.node, p);
         v.json()
@@ -169,6 +169,7 @@ fn step(
         max_attempts: attempts.unwrap_or(whole.defaults.max_attempts),
         backoff,
         timeout_ms,
+        losses,
         input: input.unwrap_or_default(),
         does: does?,
     })
@@ -177,7 +178,7 @@ fn step(
 fn unique(name: &str, span: Span, names: &mut HashMap<String, Span>, p: &mut Problems) {
     if names.insert(name.to_owned(), span).is_some() {
         let message = format!("two steps are named {}", quote(name));
-        p.error("NAME_DUPLICATE", span, message).help(
+        p.error(codes::NAME_DUPLICATE, span, message).help(
             "a step is named after its `stepType`; where the type occurs again, add a `name`",
         );
     }
@@ -195,7 +196,7 @@ fn does(f: &mut Fields<'_>, whole: Whole, p: &mut Problems) -> Option<StepAction
         && let Some(key) = named
     {
         p.error(
-            "WORK_CONFLICT",
+            codes::WORK_CONFLICT,
             f.key_span_of(key),
             format!("`{key}` names a worker, but `tool` is run by the built-in one"),
         )
@@ -203,7 +204,7 @@ fn does(f: &mut Fields<'_>, whole: Whole, p: &mut Problems) -> Option<StepAction
     }
     if tool.is_some() && wait.is_some() {
         p.error(
-            "WORK_CONFLICT",
+            codes::WORK_CONFLICT,
             f.key_span_of("waitFor"),
             "a step with a `tool` cannot wait for an event",
         )
@@ -230,10 +231,10 @@ fn does(f: &mut Fields<'_>, whole: Whole, p: &mut Problems) -> Option<StepAction
 
 /// Fields that only work has, in a step that has none.
 fn only_waits(f: &Fields<'_>, p: &mut Problems) {
-    for key in ["maxAttempts", "backoff", "timeout", "input"] {
+    for key in ["maxAttempts", "backoff", "atMostOnce", "timeout", "input"] {
         if f.has(key) {
             p.error(
-                "WAIT_FIELD",
+                codes::WAIT_FIELD,
                 f.key_span_of(key),
                 format!("`{key}` has no meaning in a step that only waits"),
             )
@@ -247,34 +248,42 @@ fn only_waits(f: &Fields<'_>, p: &mut Problems) {
 }
 
 fn wait_for(field: &Field<'_>, alone: bool, whole: Whole, p: &mut Problems) -> Option<StepAction> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::WAIT_FOR, p)?;
     let event = f.req("event", p).and_then(|v| v.string(p));
     let timeout = f.opt("timeout", p);
     let span = timeout.as_ref().map(Field::span);
-    let timeout_ms = timeout.and_then(|v| v.duration(DurationRule::SECONDS, p));
+    let timeout_ms = timeout.and_then(|v| v.time(p));
     if let Some(span) = span.filter(|_| alone && !whole.timeout_claims) {
         p.warn(
-            "WAIT_TIMEOUT_UNUSED",
+            codes::WAIT_TIMEOUT_UNUSED,
             span,
             "with `timeoutClaims: false` a wait never times out",
         )
         .help("remove `timeout`, or `timeoutClaims: false`");
     }
+    if alone && whole.timeout_claims && span.is_none() {
+        p.warn(
+            codes::WAIT_WITHOUT_TIMEOUT,
+            field.span(),
+            "the step waits without a timeout: if the event never comes, the instance never ends",
+        )
+        .help("add `timeout: 24h`; the step is DEAD when the time is over");
+    }
+    let mut published = Vec::new();
     if let Some(outbound) = f.opt("outbound", p) {
-        outbound.list(p);
         template::check(outbound.node, p);
-        if alone {
-            p.error(
-                "WAIT_OUTBOUND",
-                f.key_span_of("outbound"),
-                "nobody publishes `outbound` in a step that only waits",
-            )
-            .help("add the `handler` that sends it, or send it from a step before this one");
-        }
+        let events = outbound.list(p).unwrap_or_default();
+        // What cannot be parsed was reported by the check.
+        published.extend(
+            events
+                .iter()
+                .filter_map(|it| TemplateValue::parse(&it.json()).ok()),
+        );
     }
     f.finish(p);
     Some(StepAction::Wait {
         event: event?.to_owned(),
         timeout_ms: timeout_ms.filter(|_| whole.timeout_claims),
+        outbound: published,
     })
 }

@@ -1,8 +1,14 @@
-//! What a plan may ask of an engine (`requiresCapabilities`).
+//! What a plan may ask of an engine (`targetAdapter`, `requiresCapabilities`): whether any engine of this program has it, and
+//! whether the engine that is to run the plan has it.
+
+use serde_json::Value as Json;
+use stepwell_kernel::plan::Plan;
 
 use super::model::Header;
-use crate::problem::Problems;
+use crate::codes;
+use crate::problem::{Problem, Problems, Severity};
 use crate::reader::Field;
+use crate::source::Span;
 use crate::words::{self, quote};
 
 /// Everything that the native engine can do under the names that plans use.
@@ -31,26 +37,111 @@ pub const KNOWN: [&str; 22] = [
     "workflow.timers",
 ];
 
-/// What to do about a capability that is not there.
+/// What the mock engine does not do: its work is simulated, so nothing resolves a secret and nothing makes an artifact.
+const NOT_IN_MOCK: [&str; 2] = ["workflow.artifacts", "workflow.secrets"];
+
+/// The names under which a compiled plan has them.
+pub(super) const ADAPTER: &str = "targetAdapter";
+pub(super) const REQUIRED: &str = "requiresCapabilities";
+pub(super) const FALLBACK: &str = "fallbackBehavior";
+
+/// What happens if a plan needs a capability that the engine does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fallback {
-    /// Refuse the plan.
+    /// The plan is refused with an error.
     #[default]
     Reject,
-    /// Do something that amounts to the same.
+    /// The author wants the same result in another way; the plan runs without the capability, with a warning.
     Emulate,
-    /// Do without.
+    /// The plan runs without the capability, with a warning.
     Degrade,
 }
 
 impl Fallback {
     pub(super) fn read(field: &Field<'_>, p: &mut Problems) -> Option<Fallback> {
-        Some(match field.one_of(&["reject", "emulate", "degrade"], p)? {
+        Some(match field.word(p)? {
             "emulate" => Fallback::Emulate,
             "degrade" => Fallback::Degrade,
             _ => Fallback::Reject,
         })
     }
+
+    /// As plans write it; absent for the default.
+    pub(super) fn word(self) -> Option<&'static str> {
+        match self {
+            Fallback::Reject => None,
+            Fallback::Emulate => Some("emulate"),
+            Fallback::Degrade => Some("degrade"),
+        }
+    }
+}
+
+/// What keeps the engine `native` or `mock` from running a plan: errors, or warnings where the plan has a fallback.
+///
+/// A plan for `mock` is refused by the native engine, which would do real work where its author wants none. The mock
+/// engine runs a plan for `native`: it has no effects, and gives the same events for the same results.
+#[must_use]
+pub fn check_engine(plan: &Plan, engine: &str) -> Vec<Problem> {
+    let extra = &plan.net().extra;
+    let severity = match extra.get(FALLBACK) {
+        Some(_) => Severity::Warning,
+        None => Severity::Error,
+    };
+    let problem = |code, message: String, help: &str| {
+        let mut problem = Problem::new(code, severity, Span::default(), message);
+        problem.help(help);
+        problem
+    };
+    let mut found = Vec::new();
+    if engine == "native" && extra.get(ADAPTER).and_then(Json::as_str) == Some("mock") {
+        found.push(problem(
+            codes::PLAN_ADAPTER_UNSUPPORTED,
+            "the plan is written for the engine `mock`, and the engine is `native`, which does real work".to_owned(),
+            "run the plan with `--engine mock`, or write `targetAdapter: native` or `any`",
+        ));
+    }
+    let required = extra.get(REQUIRED).and_then(Json::as_array);
+    let required = required.into_iter().flatten().filter_map(Json::as_str);
+    for name in required.filter(|name| engine == "mock" && NOT_IN_MOCK.contains(name)) {
+        found.push(problem(
+            codes::PLAN_CAPABILITY_UNSUPPORTED,
+            format!("the plan requires {}, which the engine `mock` does not have", quote(name)),
+            "run the plan with `--engine native`, or allow it to run without the capability: `fallbackBehavior: degrade`",
+        ));
+    }
+    found
+}
+
+/// The adapters that this program has an engine for; `any` leaves the choice to it.
+const ADAPTERS: [&str; 3] = ["native", "mock", "any"];
+
+/// Reports a plan that is written for an engine that is not there.
+pub(super) fn check_adapter(
+    field: &Field<'_>,
+    adapter: &str,
+    fallback: Fallback,
+    p: &mut Problems,
+) {
+    if ADAPTERS.contains(&adapter) {
+        return;
+    }
+    let message = format!(
+        "the plan is written for the engine {}, which this program does not have",
+        quote(adapter)
+    );
+    match fallback {
+        Fallback::Reject => p
+            .error(codes::PLAN_ADAPTER_UNSUPPORTED, field.span(), message)
+            .help("write `targetAdapter: native` or `any`, or run the plan where that engine is"),
+        Fallback::Emulate | Fallback::Degrade => {
+            let rest = "; the native engine runs it, as `fallbackBehavior` says";
+            p.warn(
+                codes::PLAN_ADAPTER_UNSUPPORTED,
+                field.span(),
+                message + rest,
+            )
+        }
+    };
 }
 
 /// Checks the list against what is known, and notes what the plan means by it.
@@ -76,13 +167,17 @@ pub(super) fn check<'n>(
         match fallback {
             Fallback::Reject => {
                 let all = format!("the known ones are {}", words::list(&KNOWN));
-                p.error("PLAN_CAPABILITY_UNSUPPORTED", item.span(), message)
+                p.error(codes::PLAN_CAPABILITY_UNSUPPORTED, item.span(), message)
                     .help(near.unwrap_or(all));
             }
             Fallback::Emulate | Fallback::Degrade => {
                 let rest = "; the plan runs without it, as `fallbackBehavior` says";
-                p.warn("PLAN_CAPABILITY_UNSUPPORTED", item.span(), message + rest)
-                    .maybe_help(near);
+                p.warn(
+                    codes::PLAN_CAPABILITY_UNSUPPORTED,
+                    item.span(),
+                    message + rest,
+                )
+                .maybe_help(near);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{
-    self, Dialect, Edge, Net, OnFailure, RetryPolicy, RunPolicy, SourceRef, StepNo, UndoMode,
+    self, Dialect, Edge, Net, OnFailure, RetryPolicy, RunPolicy, SourceRef, StepNo, UndoMode, Work,
 };
 
 use super::model::{Header, OnStepFailure, PlanStep};
@@ -34,7 +34,12 @@ pub(super) fn net(
                 timeout_ms: it.hold.or(header.hold).map_or(HOLD_MS, |(hold, _)| hold),
             },
         };
-        step(number(at).0, it, on_failure)
+        let retry = it.retry.clone().or_else(|| {
+            let is_repeatable = !it.losses.at_most_once && !matches!(it.work, Work::Wait(_));
+            header.retry.clone().filter(|_| is_repeatable)
+        });
+        let retry = retry.unwrap_or_else(RetryPolicy::once);
+        step(number(at).0, it, on_failure, retry)
     });
     Net {
         dialect: Dialect::Plan,
@@ -48,9 +53,13 @@ pub(super) fn net(
         policy: RunPolicy {
             needs_approval: header.needs_approval,
             timeout_ms: header.timeout_ms,
+            drain_timeout_ms: header
+                .drain_timeout_ms
+                .unwrap_or(RunPolicy::DRAIN_TIMEOUT_MS),
             timeout_compensates: compensate,
             undo_mode: UndoMode::Continue,
             skip_unreached: true,
+            strict_templates: true,
             ..RunPolicy::default()
         },
         library: Default::default(),
@@ -58,18 +67,20 @@ pub(super) fn net(
     }
 }
 
-fn step(order: u32, it: PlanStep<'_>, on_failure: OnFailure) -> plan::Step {
-    plan::Step {
+fn step(order: u32, it: PlanStep<'_>, on_failure: OnFailure, retry: RetryPolicy) -> plan::Step {
+    let mut step = plan::Step {
         description: it.description.map(str::to_owned),
         order,
         input: it.input,
         gate: it.gate,
         duties: it.duties,
-        retry: it.retry.unwrap_or_else(RetryPolicy::once),
+        retry,
         timeout_ms: it.timeout_ms,
         on_failure,
         undo: it.undo,
         side_effect: it.side_effect,
         ..plan::Step::new(it.id.name, it.work)
-    }
+    };
+    it.losses.apply(&mut step);
+    step
 }

@@ -2,17 +2,19 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::capabilities::{self, Fallback};
+use super::capabilities::{self, ADAPTER, FALLBACK, Fallback, REQUIRED};
 use super::model::{Header, OnStepFailure};
-use crate::duration::DurationRule;
+use super::{fields, step};
+use crate::codes;
+use crate::leftover;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::source::Span;
 use crate::tree::Value;
 use crate::words::quote;
 
-/// The engines that a plan may be written for.
-const ADAPTERS: [&str; 5] = ["native", "temporal", "conductor", "mock", "any"];
+/// Where the fields that are not known here are kept.
+const UNKNOWN: &str = "unknownFields";
 
 /// The two places where a field of the header can be.
 struct HeaderFields<'f, 'n> {
@@ -29,7 +31,7 @@ impl<'n> HeaderFields<'_, 'n> {
             && inner.json() != outer.json()
         {
             let message = format!("{} differs from the one in `metadata`", outer.label);
-            p.error("FIELD_CONFLICT", outer.span(), message)
+            p.error(codes::FIELD_CONFLICT, outer.span(), message)
                 .help("keep the one in `metadata`");
         }
         inner.or(outer)
@@ -43,7 +45,7 @@ impl<'n> HeaderFields<'_, 'n> {
                 .as_ref()
                 .map_or(self.root.span(), Fields::span);
             let message = format!("the plan needs `{name}`");
-            p.missing("INVALID_PLAN_SCHEMA", span, &[name], message)
+            p.missing(codes::INVALID_PLAN_SCHEMA, span, &[name], message)
                 .help(format!("add `{name}: …` to `metadata`"));
         }
         found
@@ -52,7 +54,9 @@ impl<'n> HeaderFields<'_, 'n> {
 
 /// Reads everything but the steps.
 pub(super) fn read<'n>(root: &mut Fields<'n>, p: &mut Problems) -> Option<Header<'n>> {
-    let metadata = root.opt("metadata", p).and_then(|it| it.fields(p));
+    let metadata = root
+        .opt("metadata", p)
+        .and_then(|it| it.known(&fields::METADATA, p));
     let is_older = metadata.is_none();
     let mut f = HeaderFields { root, metadata };
 
@@ -68,23 +72,28 @@ pub(super) fn read<'n>(root: &mut Fields<'n>, p: &mut Problems) -> Option<Header
         hold: None,
         needs_approval: false,
         timeout_ms: None,
+        drain_timeout_ms: None,
+        retry: None,
         steps_span: Span::default(),
         extra: Json::Null,
     };
     policies(&mut f, &mut header, p);
-    let mut extra = about(&mut f, p);
     let fallback = f.opt("fallbackBehavior", p);
     let fallback = fallback
         .and_then(|it| Fallback::read(&it, p))
         .unwrap_or_default();
+    let mut extra = about(&mut f, fallback, p);
+    if let Some(word) = fallback.word() {
+        extra.insert(FALLBACK.to_owned(), word.into());
+    }
     let capabilities = f.opt("requiresCapabilities", p);
     let capabilities =
         capabilities.and_then(|it| capabilities::check(&it, fallback, &mut header, p));
     if let Some(capabilities) = capabilities {
-        extra.insert("requiresCapabilities".to_owned(), json!(capabilities));
+        extra.insert(REQUIRED.to_owned(), json!(capabilities));
     }
     if let Some(metadata) = f.metadata {
-        metadata.finish_as("INVALID_PLAN_SCHEMA", p);
+        keep_unknown(&metadata, "`metadata`", &mut extra, p);
     }
     if !extra.is_empty() {
         header.extra = Json::Object(extra);
@@ -100,12 +109,42 @@ fn policies(f: &mut HeaderFields<'_, '_>, header: &mut Header<'_>, p: &mut Probl
     if let Some(needed) = f.opt("requiresApproval", p).and_then(|it| it.bool(p)) {
         header.needs_approval = needed;
     }
-    header.timeout_ms = f
-        .opt("timeout", p)
-        .and_then(|it| it.duration(DurationRule::TEXT, p));
+    header.timeout_ms = f.opt("timeout", p).and_then(|it| it.time(p));
+    header.drain_timeout_ms = f.opt("drainTimeout", p).and_then(|it| it.time(p));
+    header.retry = f.opt("retryPolicy", p).and_then(|it| step::retry(&it, p));
 }
 
-fn about(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Map<String, Json> {
+/// Fields that planners write and that are not known here: kept with the plan as they are, and reported.
+fn keep_unknown(fields: &Fields<'_>, what: &str, extra: &mut Map<String, Json>, p: &mut Problems) {
+    leftover::keep(fields, what, p);
+    let unknown = fields.rest().map(|it| (it.key.clone(), it.node.to_json()));
+    let unknown: Map<String, Json> = unknown.collect();
+    if unknown.is_empty() {
+        return;
+    }
+    let kept = extra.entry(UNKNOWN).or_insert_with(|| json!({}));
+    if let Json::Object(kept) = kept {
+        kept.extend(unknown);
+    }
+}
+
+impl Header<'_> {
+    /// What is left at the root once everything was read.
+    pub(super) fn keep_unknown(&mut self, root: &Fields<'_>, p: &mut Problems) {
+        let mut extra = match std::mem::take(&mut self.extra) {
+            Json::Object(extra) => extra,
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => {
+                Map::new()
+            }
+        };
+        keep_unknown(root, "the plan", &mut extra, p);
+        if !extra.is_empty() {
+            self.extra = Json::Object(extra);
+        }
+    }
+}
+
+fn about(f: &mut HeaderFields<'_, '_>, fallback: Fallback, p: &mut Problems) -> Map<String, Json> {
     let mut extra = Map::new();
     for key in ["name", "description"] {
         if let Some(text) = f.opt(key, p).and_then(|it| it.text(p)) {
@@ -113,8 +152,11 @@ fn about(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Map<String, Json> {
         }
     }
     let adapter = f.opt("targetAdapter", p);
-    if let Some(adapter) = adapter.and_then(|it| it.one_of(&ADAPTERS, p)) {
-        extra.insert("targetAdapter".to_owned(), adapter.into());
+    if let Some(field) = adapter
+        && let Some(adapter) = field.word(p)
+    {
+        capabilities::check_adapter(&field, adapter, fallback, p);
+        extra.insert(ADAPTER.to_owned(), adapter.into());
     }
     if let Some(labels) = f.opt("labels", p) {
         for entry in labels.map(p).unwrap_or_default() {
@@ -127,7 +169,7 @@ fn about(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Map<String, Json> {
 
 /// `onStepFailure`, of a plan or of a step.
 pub(super) fn failure(field: &Field<'_>, p: &mut Problems) -> Option<OnStepFailure> {
-    Some(match field.one_of(&["fail", "hold"], p)? {
+    Some(match field.word(p)? {
         "hold" => OnStepFailure::Hold,
         _ => OnStepFailure::Fail,
     })
@@ -135,7 +177,7 @@ pub(super) fn failure(field: &Field<'_>, p: &mut Problems) -> Option<OnStepFailu
 
 /// `holdTimeout`, of a plan or of a step, and where it stands.
 pub(super) fn hold(field: &Field<'_>, p: &mut Problems) -> Option<(u64, Span)> {
-    let millis = field.duration(DurationRule::TEXT, p)?;
+    let millis = field.time(p)?;
     Some((millis, field.span()))
 }
 
@@ -146,7 +188,7 @@ fn version(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Option<String> {
         Some(short) => match f.opt("planVersion", p) {
             Some(long) if long.json() != short.json() => {
                 p.error(
-                    "FIELD_CONFLICT",
+                    codes::FIELD_CONFLICT,
                     short.span(),
                     "`version` and `planVersion` mean the same and differ",
                 )
@@ -164,7 +206,7 @@ fn version(f: &mut HeaderFields<'_, '_>, p: &mut Problems) -> Option<String> {
     let version = field.string(p)?;
     if version.contains('|') {
         field
-            .error("NAME_INVALID", "must not hold `|`", p)
+            .error(codes::NAME_INVALID, "must not hold `|`", p)
             .help("write a version such as `1.2.0`");
         return None;
     }
@@ -190,7 +232,7 @@ fn schema_version(
         return Some(version);
     }
     let message = format!("the schema version {} is not known", quote(text));
-    p.error("PLAN_SCHEMA_VERSION_UNKNOWN", field.span(), message)
+    p.error(codes::PLAN_SCHEMA_VERSION_UNKNOWN, field.span(), message)
         .help("write `v1.2`; every `v1.x` is read");
     None
 }

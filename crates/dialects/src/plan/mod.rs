@@ -6,34 +6,39 @@
 
 mod capabilities;
 mod compile;
+mod fields;
 mod header;
 mod model;
 pub mod reference;
-mod secrets;
 mod step;
 mod validate;
 pub mod words;
 
-pub(crate) use secrets::is_reference;
-
 use serde_json::Value as Json;
-use stepwell_kernel::plan::Net;
+use stepwell_kernel::plan::{Dialect, Net};
 
-use crate::backoff::Jitter;
+use crate::backoff::Kinds;
+use crate::codes;
 use crate::document::Document;
-use crate::problem::Problems;
+use crate::problem::{Problems, Severity};
 use crate::reader::Fields;
 use crate::schema;
+use crate::secret_literals;
 use crate::tree::Node;
 
 /// The JSON Schema of the file format, for editors.
 #[must_use]
 pub fn schema() -> Json {
-    let backoff = schema::step_backoff(Jitter::Offered);
-    schema::complete(include_str!("schema.json"), &[("backoff", backoff)])
+    let backoff = schema::step_backoff(Kinds::All);
+    schema::language(
+        Dialect::Plan,
+        "Plan",
+        &fields::PLAN,
+        &[("backoff", backoff)],
+    )
 }
 
-pub use capabilities::KNOWN as CAPABILITIES;
+pub use capabilities::{KNOWN as CAPABILITIES, check_engine};
 
 /// Whether the file has a plan's id where a plan has it.
 #[must_use]
@@ -54,6 +59,7 @@ pub fn detect(root: &Node) -> bool {
 pub fn compile(doc: &Document<'_>, p: &mut Problems) -> Option<Net> {
     let mut found = Problems::new();
     let read = read(doc.root, &mut found);
+    secret_literals::check(doc, Severity::Error, &mut found);
     let needs = read
         .as_ref()
         .map(|(header, steps)| validate::plan(header, steps, &mut found));
@@ -71,21 +77,22 @@ fn read<'n>(
     root: &'n Node,
     p: &mut Problems,
 ) -> Option<(model::Header<'n>, Vec<model::PlanStep<'n>>)> {
-    let mut f = Fields::open(root, "the plan", p)?;
+    let mut f = Fields::known(root, "the plan", &fields::PLAN, p)?;
     let header = header::read(&mut f, p);
     let steps = f.req("steps", p);
     let steps_span = steps.as_ref().map_or(f.span(), |it| it.span());
     let items = steps.and_then(|steps| steps.list(p));
     if items.as_ref().is_some_and(Vec::is_empty) {
         p.error(
-            "INVALID_PLAN_SCHEMA",
+            codes::INVALID_PLAN_SCHEMA,
             steps_span,
             "a plan needs at least one step",
         )
         .help("add `- stepId: …` with a `kind`");
     }
-    f.finish_as("INVALID_PLAN_SCHEMA", p);
+    f.opt("$schema", p).and_then(|it| it.string(p));
     let mut header = header?;
+    header.keep_unknown(&f, p);
     header.steps_span = steps_span;
     let read = items
         .iter()

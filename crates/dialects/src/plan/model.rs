@@ -3,6 +3,7 @@
 use serde_json::Value as Json;
 use stepwell_kernel::plan::{Gate, RetryPolicy, SideEffect, Undo, Work};
 
+use crate::losses::Losses;
 use crate::source::Span;
 
 /// Everything but the steps.
@@ -17,15 +18,18 @@ pub(super) struct Header<'n> {
     pub(super) hold: Option<(u64, Span)>,
     pub(super) needs_approval: bool,
     pub(super) timeout_ms: Option<u64>,
+    pub(super) drain_timeout_ms: Option<u64>,
+    /// Of steps that have none of their own.
+    pub(super) retry: Option<RetryPolicy>,
     pub(super) steps_span: Span,
-    /// Adapter, capabilities, labels: for the engine that runs it.
+    /// Adapter, capabilities, labels, and the fields that are not known here: for the engine that runs it.
     pub(super) extra: Json,
 }
 
-/// `onStepFailure`.
+/// The words of `onStepFailure`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum OnStepFailure {
-    /// The run fails.
+    /// The run stops and fails.
     #[default]
     Fail,
     /// The run waits for an operator.
@@ -50,6 +54,7 @@ pub(super) struct PlanStep<'n> {
     pub(super) input: Json,
     pub(super) timeout_ms: Option<u64>,
     pub(super) retry: Option<RetryPolicy>,
+    pub(super) losses: Losses,
     pub(super) on_failure: Option<OnStepFailure>,
     pub(super) hold: Option<(u64, Span)>,
     pub(super) side_effect: SideEffect,

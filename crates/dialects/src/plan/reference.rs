@@ -3,17 +3,20 @@
 //! Not here: fetching. Every refusal is a [`Problem`] with a code, so that it is shown like any other.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use stepwell_kernel::plan::Net;
+use stepwell_kernel::plan::{
+    Dialect, Net, Plan, PlanFault, RunPolicy, SourceRef, Step, WaitOn, WaitSpec, Work,
+};
 
 use super::header::known_schema_version;
+use crate::codes;
 use crate::problem::{Problem, Problems};
+use crate::secret_literals::masked_address;
 use crate::source::Span;
 use crate::words::quote;
 
 /// A plan by reference: where it is, what it is, and the hash of its raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PlanRef {
     /// Where the plan is.
     pub uri: String,
@@ -41,13 +44,13 @@ impl PlanRef {
                 "the schema version {} is not known",
                 quote(&self.schema_version)
             );
-            p.error("PLAN_SCHEMA_VERSION_UNKNOWN", Span::default(), message)
+            p.error(codes::PLAN_SCHEMA_VERSION_UNKNOWN, Span::default(), message)
                 .help("refer to a plan of schema version `v1.x`");
         }
         let hex = |c: char| c.is_ascii_hexdigit();
         if self.sha256.len() != 64 || !self.sha256.chars().all(hex) {
             let message = format!("{} is not a SHA-256 in hex", quote(&self.sha256));
-            p.error("PLAN_REF_MISMATCH", Span::default(), message)
+            p.error(codes::PLAN_REF_MISMATCH, Span::default(), message)
                 .help("write the output of `sha256sum` for the plan's file");
         }
         for (what, text) in [
@@ -56,31 +59,45 @@ impl PlanRef {
         ] {
             if text.trim().is_empty() || text.contains('|') {
                 let message = format!("`{what}` of the reference is empty or holds `|`");
-                p.error("PLAN_REF_MISMATCH", Span::default(), message)
+                p.error(codes::PLAN_REF_MISMATCH, Span::default(), message)
                     .help(format!("write the plan's own `{what}`"));
             }
         }
         done(p)
     }
 
-    /// Whether these are the bytes that the reference means.
+    /// Whether this is the hash of what the reference means.
+    #[must_use]
+    pub fn has_hash(&self, found: &str) -> bool {
+        found.eq_ignore_ascii_case(&self.sha256)
+    }
+
+    /// The plan of a run whose definition is not the one referred to: only what the reference says, since nothing of
+    /// what was fetched may be believed. The run fails before its one step can start.
     ///
     /// # Errors
-    /// `PLAN_REF_MISMATCH` if their hash is another.
-    pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), Problem> {
-        let found = stepwell_kernel::keys::hex(&Sha256::digest(bytes));
-        if found.eq_ignore_ascii_case(&self.sha256) {
-            return Ok(());
-        }
-        let message = format!(
-            "the plan at {} has the hash {found}, not {}",
-            quote(&self.uri),
-            self.sha256
-        );
-        let mut p = Problems::new();
-        let problem = p.error("PLAN_REF_MISMATCH", Span::default(), message);
-        problem.help("the plan was changed after it was referred to: refer to it again");
-        Err(problem.clone())
+    /// If the reference was not checked.
+    pub fn without_definition(&self) -> Result<Plan, PlanFault> {
+        let nothing = Work::Wait(WaitSpec {
+            on: WaitOn::Manual,
+            deadline_ms: None,
+        });
+        Plan::new(Net {
+            dialect: Dialect::Plan,
+            plan_id: self.plan_id.clone(),
+            plan_version: self.plan_version.clone(),
+            schema_version: known_schema_version(&self.schema_version).unwrap_or_default(),
+            source: SourceRef {
+                uri: self.uri.clone(),
+                sha256: self.sha256.to_ascii_lowercase(),
+            },
+            workload: Default::default(),
+            steps: vec![Step::new("definition-not-trusted", nothing)],
+            edges: Vec::new(),
+            policy: RunPolicy::default(),
+            library: Default::default(),
+            extra: Default::default(),
+        })
     }
 
     /// Whether the compiled plan is the one that the reference names.
@@ -110,7 +127,7 @@ impl PlanRef {
                     quote(wanted),
                     quote(found)
                 );
-                p.error("PLAN_REF_MISMATCH", Span::default(), message)
+                p.error(codes::PLAN_REF_MISMATCH, Span::default(), message)
                     .help("refer to the plan by what it says itself");
             }
         }
@@ -154,11 +171,14 @@ pub fn check_allowed(uri: &str, allow: &[impl AsRef<str>]) -> Result<(), Problem
     }
     let mut p = Problems::new();
     let problem = p.error(
-        "PLAN_URI_NOT_ALLOWED",
+        codes::PLAN_URI_NOT_ALLOWED,
         Span::default(),
-        format!("plans may not be fetched from {}", quote(uri)),
+        format!(
+            "plans may not be fetched from {}",
+            quote(&masked_address(uri))
+        ),
     );
-    problem.help("add the place to the list of allowed plan URIs, with its scheme and a final `/`");
+    problem.help("add the place to `allow` in the section `[plans]` of stepwell.toml, with its scheme and a final `/`");
     Err(problem.clone())
 }
 

@@ -8,9 +8,10 @@ use stepwell_kernel::plan::{
 };
 
 use super::model::{PlanStep, StepMention};
-use super::{header, secrets};
-use crate::backoff::{self, Jitter};
-use crate::duration::DurationRule;
+use super::{fields, header};
+use crate::backoff::{self, Kinds};
+use crate::codes;
+use crate::losses::Losses;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::words::quote;
@@ -38,11 +39,11 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<PlanStep<'
     if field.node.as_map().is_none() {
         let message = format!("must be a mapping, but is {}", field.node.describe());
         field
-            .error("INVALID_STEP_SCHEMA", &message, p)
+            .error(codes::INVALID_STEP_SCHEMA, &message, p)
             .help("write `- stepId: …` with a `kind`");
         return None;
     }
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::STEP, p)?;
     let id = f.req("stepId", p).and_then(|id| {
         let span = id.span();
         id.name(p).map(|name| StepMention { name, span })
@@ -55,6 +56,9 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<PlanStep<'
     let timeout_ms = timeout(&mut f, p);
     let retry_field = f.opt("retryPolicy", p);
     let retry = retry_field.as_ref().and_then(|it| self::retry(it, p));
+    let about_losses = ["atMostOnce", "maxLosses"].map(|name| f.opt(name, p));
+    let losses = Losses::read(&mut f, p);
+    losses.exclude(&retry_field, p);
     let on_failure = f.opt("onStepFailure", p);
     let on_failure = on_failure.and_then(|it| header::failure(&it, p));
     let hold = f.opt("holdTimeout", p).and_then(|it| header::hold(&it, p));
@@ -63,11 +67,12 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<PlanStep<'
     let undo = undo.and_then(|it| compensation(&it, p));
     let side_effect = side_effect(&mut f, has_undo, p);
     let doing = doing(&mut f, id.map(|id| id.name), timeout_ms, p);
-    f.finish_as("INVALID_STEP_SCHEMA", p);
+    f.finish_as(codes::INVALID_STEP_SCHEMA, p);
     let StepWork { work, gate, duties } = doing;
     let is_wait = matches!(work, Work::Wait(_));
-    if let Some(retry) = retry_field.filter(|_| is_wait) {
-        meaningless(&retry, "a step that only waits", p);
+    let repeated = retry_field.iter().chain(about_losses.iter().flatten());
+    for field in repeated.filter(|_| is_wait) {
+        meaningless(field, "a step that only waits", p);
     }
     Some(PlanStep {
         id: id?,
@@ -79,6 +84,7 @@ pub(super) fn read<'n>(field: &Field<'n>, p: &mut Problems) -> Option<PlanStep<'
         input,
         timeout_ms: timeout_ms.filter(|_| !is_wait),
         retry,
+        losses,
         on_failure,
         hold,
         side_effect,
@@ -96,7 +102,7 @@ fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<StepMention<'n>> {
             needs.push(StepMention { name, span });
         } else {
             let message = format!("names {} a second time", quote(name));
-            item.error("INVALID_PLAN_SCHEMA", &message, p)
+            item.error(codes::INVALID_PLAN_SCHEMA, &message, p)
                 .help("remove one of the two");
         }
     }
@@ -108,22 +114,22 @@ fn input(f: &mut Fields<'_>, p: &mut Problems) -> Json {
         return Json::Null;
     };
     template::check(field.node, p);
-    secrets::check(field.node, p);
     field.json()
 }
 
 fn timeout(f: &mut Fields<'_>, p: &mut Problems) -> Option<u64> {
     let field = f.opt("timeout", p)?;
-    field.duration(DurationRule::TEXT, p)
+    field.time(p)
 }
 
-fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
-    let mut f = field.fields(p)?;
+/// `retryPolicy`, of a plan or of a step.
+pub(super) fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
+    let mut f = field.known(&fields::RETRY, p)?;
     let attempts = f.opt("maxAttempts", p).map_or(Some(MAX_ATTEMPTS), |it| {
-        it.int(1..=1_000, p).and_then(|n| u32::try_from(n).ok())
+        it.whole(p).and_then(|n| u32::try_from(n).ok())
     });
-    let backoff = backoff::read(&mut f, Jitter::Offered, p);
-    f.finish_as("INVALID_STEP_SCHEMA", p);
+    let backoff = backoff::read(&mut f, Kinds::All, p);
+    f.finish_as(codes::INVALID_STEP_SCHEMA, p);
     match attempts? {
         1 => Some(RetryPolicy::once()),
         max_executions => Some(RetryPolicy {
@@ -135,9 +141,8 @@ fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
 }
 
 fn side_effect(f: &mut Fields<'_>, has_undo: bool, p: &mut Problems) -> SideEffect {
-    const WORDS: [&str; 4] = ["pure", "idempotent", "compensable", "irreversible"];
     let field = f.opt("sideEffect", p);
-    let word = field.as_ref().and_then(|it| it.one_of(&WORDS, p));
+    let word = field.as_ref().and_then(|it| it.word(p));
     let (Some(field), Some(word)) = (field, word) else {
         return if has_undo {
             SideEffect::Compensable
@@ -155,7 +160,9 @@ fn side_effect(f: &mut Fields<'_>, has_undo: bool, p: &mut Problems) -> SideEffe
     };
     if let Some((message, help)) = clash {
         let help = format!("{help}, or change `sideEffect`");
-        field.error("INVALID_STEP_SCHEMA", message, p).help(help);
+        field
+            .error(codes::INVALID_STEP_SCHEMA, message, p)
+            .help(help);
     }
     match word {
         "pure" => SideEffect::Pure,
@@ -166,7 +173,7 @@ fn side_effect(f: &mut Fields<'_>, has_undo: bool, p: &mut Problems) -> SideEffe
 }
 
 fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Undo> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::COMPENSATION, p)?;
     let tool = f.opt("tool", p);
     let input = input(&mut f, p);
     let queue = f.opt("queue", p);
@@ -178,7 +185,6 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Undo> {
             for other in [&kind, &queue].into_iter().flatten() {
                 meaningless(other, "a compensation by `tool`", p);
             }
-            secrets::check(tool.node, p);
             let tasks = undo::tool_tasks(tool, p);
             tasks.map(|tasks| (undo::TOOL_QUEUE, undo::TOOL_OPERATION, tasks))
         }
@@ -188,7 +194,7 @@ fn compensation(field: &Field<'_>, p: &mut Problems) -> Option<Undo> {
             kind.map(|kind| (queue.unwrap_or(QUEUE), kind, Json::Null))
         }
     };
-    f.finish_as("INVALID_STEP_SCHEMA", p);
+    f.finish_as(codes::INVALID_STEP_SCHEMA, p);
     let (queue, operation, tasks) = work?;
     Some(Undo {
         queue: queue.to_owned(),
@@ -226,7 +232,6 @@ fn doing(
             for other in [&kind, &queue, &wait].into_iter().flatten() {
                 meaningless(other, WHAT, p);
             }
-            secrets::check(tool.node, p);
             (tools::work(tool, p).unwrap_or(nothing), approval)
         }
         (None, Some(wait)) => {
@@ -292,7 +297,7 @@ fn task(
 fn meaningless(field: &Field<'_>, what: &str, p: &mut Problems) {
     let message = format!("has no meaning in {what}");
     field
-        .error("INVALID_STEP_SCHEMA", &message, p)
+        .error(codes::INVALID_STEP_SCHEMA, &message, p)
         .help("remove it, or make two steps of it");
 }
 
@@ -301,17 +306,17 @@ fn approval(field: &Field<'_>, p: &mut Problems) -> Option<Gate> {
     if let Some(wanted) = field.node.as_bool() {
         return wanted.then(Gate::default);
     }
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::APPROVAL, p)?;
     let deadline_ms = timeout(&mut f, p);
     let mut duties = Vec::new();
-    let count = f.opt("approvers", p).and_then(|it| it.int(1..=100, p));
+    let count = f.opt("approvers", p).and_then(|it| it.whole(p));
     if let Some(count) = count.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 1) {
         duties.push(Duty::DistinctApprovers { count });
     }
     if f.opt("makerChecker", p).and_then(|it| it.bool(p)) == Some(true) {
         duties.push(Duty::MakerChecker);
     }
-    f.finish_as("INVALID_STEP_SCHEMA", p);
+    f.finish_as(codes::INVALID_STEP_SCHEMA, p);
     let gate = Gate {
         duties,
         deadline_ms,
@@ -329,21 +334,25 @@ fn wait_for(field: &Field<'_>, timeout_ms: Option<u64>, p: &mut Problems) -> Opt
             deadline_ms: timeout_ms,
         });
     }
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::WAIT_FOR, p)?;
     let event = f.opt("event", p);
     let delay = f.opt("delay", p);
     let deadline_ms = timeout(&mut f, p).or(timeout_ms);
-    f.finish_as("INVALID_STEP_SCHEMA", p);
+    f.finish_as(codes::INVALID_STEP_SCHEMA, p);
     let on = match (event, delay) {
         (Some(event), None) => WaitOn::Event {
             event_type: event.string(p)?.to_owned(),
         },
         (None, Some(delay)) => WaitOn::Timer {
-            millis: delay.duration(DurationRule::TEXT, p)?,
+            millis: delay.time(p)?,
         },
         _ => {
             field
-                .error("INVALID_STEP_SCHEMA", "needs one of `event` and `delay`", p)
+                .error(
+                    codes::INVALID_STEP_SCHEMA,
+                    "needs one of `event` and `delay`",
+                    p,
+                )
                 .help("write `waitFor: {event: order.paid}` or `waitFor: {delay: 10m}`");
             return None;
         }

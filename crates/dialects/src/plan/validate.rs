@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use stepwell_kernel::plan::{MAX_EDGES, MAX_STEPS};
 
 use super::model::{Header, OnStepFailure, PlanStep};
+use crate::codes;
 use crate::depends;
 use crate::problem::Problems;
 use crate::words::{self, quote};
@@ -20,7 +21,7 @@ pub(super) fn plan(
     if steps.len() > MAX_STEPS || edges > MAX_EDGES {
         let message =
             format!("a plan may have at most {MAX_STEPS} steps and {MAX_EDGES} dependencies");
-        p.error("PLAN_TOO_LARGE", header.steps_span, message)
+        p.error(codes::PLAN_TOO_LARGE, header.steps_span, message)
             .help("split it into several plans");
     }
     unused_holds(header, steps, p);
@@ -42,7 +43,7 @@ fn sequential(header: &Header<'_>, steps: &[PlanStep<'_>], p: &mut Problems) {
         && steps.len() > 1
     {
         p.warn(
-            "PLAN_SEQUENTIAL",
+            codes::PLAN_SEQUENTIAL,
             span,
             "no step has `dependsOn`, so the steps run one after the other, not side by side",
         )
@@ -58,7 +59,7 @@ fn places<'n>(steps: &[PlanStep<'n>], p: &mut Problems) -> HashMap<&'n str, usiz
                 "a step before this one has the id {} too",
                 quote(step.id.name)
             );
-            p.error("INVALID_PLAN_SCHEMA", step.id.span, message)
+            p.error(codes::INVALID_PLAN_SCHEMA, step.id.span, message)
                 .help("give each step an id of its own");
         } else {
             places.insert(step.id.name, at);
@@ -91,7 +92,7 @@ fn needs(
                 "name a step of this plan".to_owned()
             };
             let message = format!("there is no step {}", quote(need.name));
-            p.error("INVALID_PLAN_SCHEMA", need.span, message)
+            p.error(codes::INVALID_PLAN_SCHEMA, need.span, message)
                 .help(help);
         }
         all.push(known);
@@ -114,7 +115,8 @@ fn circles(steps: &[PlanStep<'_>], needs: &[Vec<usize>], p: &mut Problems) {
             let message = format!("these steps depend on each other: {path}");
             (message, "remove one of these from its step's `dependsOn`")
         };
-        p.error("INVALID_PLAN_SCHEMA", span, message).help(help);
+        p.error(codes::INVALID_PLAN_SCHEMA, span, message)
+            .help(help);
     }
 }
 
@@ -127,7 +129,7 @@ fn unused_holds(header: &Header<'_>, steps: &[PlanStep<'_>], p: &mut Problems) {
     let by_step = by_step.filter_map(|step| step.hold);
     for (_, span) in by_plan.into_iter().chain(by_step) {
         p.warn(
-            "PLAN_HOLD_UNUSED",
+            codes::PLAN_HOLD_UNUSED,
             span,
             "nothing is held, so `holdTimeout` has no effect",
         )

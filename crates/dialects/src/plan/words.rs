@@ -5,31 +5,95 @@ use stepwell_kernel::event::Rollback;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::{Phase, State, Status};
 
+use crate::states::{language_words, state_words};
+
+state_words! {
+    /// The states of a run.
+    RunWord {
+        /// created or queued, and not approved
+        Pending = "PENDING",
+        /// approved, and not started
+        Approved = "APPROVED",
+        /// steps run; also while stopping and undoing
+        Running = "RUNNING",
+        /// no new step starts until the run is resumed
+        Paused = "PAUSED",
+        /// ended: the run succeeded
+        Completed = "COMPLETED",
+        /// ended: the run failed
+        Failed = "FAILED",
+        /// ended: the run was cancelled
+        Cancelled = "CANCELLED",
+    }
+}
+
+state_words! {
+    /// What is said beside the state of a run.
+    RunSubstatus {
+        /// paused, and work is in flight
+        Draining = "DRAINING",
+        /// all that is open waits for a person or an event
+        WaitingApproval = "WAITING_APPROVAL",
+        /// nothing fires any more; work in flight ends
+        Stopping = "stepwell/STOPPING",
+        /// completed steps are being undone
+        Compensating = "stepwell/COMPENSATING",
+        /// failed, and everything was undone
+        RolledBack = "stepwell/ROLLED_BACK",
+        /// failed, and something was not undone
+        PartialRollback = "stepwell/PARTIAL_ROLLBACK",
+    }
+}
+
+state_words! {
+    /// The states of a step-run.
+    StepWord {
+        /// not started; also while the work waits for its `approval`
+        Pending = "PENDING",
+        /// started; also while waiting or between retries
+        Running = "RUNNING",
+        /// ended: the step succeeded
+        Success = "SUCCESS",
+        /// ended: failed; also while held
+        Failed = "FAILED",
+        /// ended: the step was skipped
+        Skipped = "SKIPPED",
+    }
+}
+
+language_words!();
+
 /// `PENDING`, `APPROVED`, `RUNNING`, `PAUSED`, `COMPLETED`, `FAILED` or `CANCELLED`.
 #[must_use]
-pub fn run_word(state: &State) -> &'static str {
+pub fn run_state(state: &State) -> RunWord {
     match state.phase() {
-        Phase::Created | Phase::Queued if state.approved() => "APPROVED",
-        Phase::Void | Phase::Created | Phase::Queued => "PENDING",
-        Phase::Running | Phase::Finalizing if state.pause().is_some() => "PAUSED",
-        Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => "RUNNING",
-        Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial) => "COMPLETED",
-        Phase::Ended(RunOutcome::Failed(_)) => "FAILED",
-        Phase::Ended(RunOutcome::Cancelled(_)) => "CANCELLED",
+        Phase::Created | Phase::Queued if state.approved() => RunWord::Approved,
+        Phase::Void | Phase::Created | Phase::Queued => RunWord::Pending,
+        Phase::Running | Phase::Finalizing if state.pause().is_some() => RunWord::Paused,
+        Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => {
+            RunWord::Running
+        }
+        Phase::Ended(RunOutcome::Succeeded | RunOutcome::Partial) => RunWord::Completed,
+        Phase::Ended(RunOutcome::Failed(_)) => RunWord::Failed,
+        Phase::Ended(RunOutcome::Cancelled(_)) => RunWord::Cancelled,
     }
 }
 
 /// What the word alone does not say; what the contract does not list is prefixed `stepwell/`.
 #[must_use]
-pub fn run_substatus(state: &State) -> Option<&'static str> {
+pub fn run_substate(state: &State) -> Option<RunSubstatus> {
     match state.phase() {
-        Phase::Running | Phase::Finalizing if state.is_draining() => Some("DRAINING"),
+        Phase::Running | Phase::Finalizing if state.is_draining() => Some(RunSubstatus::Draining),
         Phase::Running | Phase::Finalizing if state.pause().is_some() => None,
-        Phase::Running | Phase::Finalizing if state.is_blocked() => Some("WAITING_APPROVAL"),
-        Phase::Stopping => Some("stepwell/STOPPING"),
-        Phase::Compensating => Some("stepwell/COMPENSATING"),
-        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some("stepwell/ROLLED_BACK"),
-        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => Some("stepwell/PARTIAL_ROLLBACK"),
+        Phase::Running | Phase::Finalizing if state.is_blocked() => {
+            Some(RunSubstatus::WaitingApproval)
+        }
+        Phase::Stopping => Some(RunSubstatus::Stopping),
+        Phase::Compensating => Some(RunSubstatus::Compensating),
+        Phase::Ended(RunOutcome::Failed(Rollback::Complete)) => Some(RunSubstatus::RolledBack),
+        Phase::Ended(RunOutcome::Failed(Rollback::Incomplete)) => {
+            Some(RunSubstatus::PartialRollback)
+        }
         Phase::Void
         | Phase::Created
         | Phase::Queued
@@ -46,27 +110,27 @@ pub fn run_substatus(state: &State) -> Option<&'static str> {
 
 /// `PENDING`, `RUNNING`, `SUCCESS`, `FAILED` or `SKIPPED`.
 #[must_use]
-pub fn step_word(_plan: &Plan, state: &State, at: StepRef) -> &'static str {
+pub fn step_state(_plan: &Plan, state: &State, at: StepRef) -> StepWord {
     let Some(run) = state.run(at) else {
-        return "PENDING";
+        return StepWord::Pending;
     };
     match run.status() {
         // At its gate too: the approval comes before StepStarted, and the snapshot says the same.
         Status::Arrived | Status::Denied | Status::Ready | Status::Waiting
             if !run.has_started() =>
         {
-            "PENDING"
+            StepWord::Pending
         }
         Status::Arrived
         | Status::Denied
         | Status::Ready
         | Status::Running
         | Status::Waiting
-        | Status::Looping => "RUNNING",
-        Status::Succeeded => "SUCCESS",
-        Status::Failed | Status::Held => "FAILED",
-        Status::Skipped => "SKIPPED",
-        Status::Cancelled if run.has_started() => "FAILED",
-        Status::Cancelled => "SKIPPED",
+        | Status::Looping => StepWord::Running,
+        Status::Succeeded => StepWord::Success,
+        Status::Failed | Status::Held => StepWord::Failed,
+        Status::Skipped => StepWord::Skipped,
+        Status::Cancelled if run.has_started() => StepWord::Failed,
+        Status::Cancelled => StepWord::Skipped,
     }
 }

@@ -5,17 +5,13 @@ use std::collections::HashMap;
 use serde_json::Value as Json;
 use stepwell_kernel::expr::{TemplateValue, has_template};
 use stepwell_kernel::plan::{
-    Backoff, BackoffKind, ChildSpec, Dialect, Edge, EntryPoint, Join, Net, RetryPolicy, SourceRef,
-    Step, StepNo, WaitOn, WaitSpec, Work,
+    ChildSpec, Dialect, Edge, EntryPoint, Join, Net, RetryPolicy, SourceRef, Step, StepNo, WaitOn,
+    WaitSpec, Work,
 };
 
 use super::model::{Playbook, StepDef};
 use super::read;
 use crate::tools;
-
-/// A worker that dies loses its lease and the step-run starts again, this often. Failures that a
-/// tool reports are not retried here: that is for the task's own rules.
-const EXECUTIONS: u32 = 5;
 
 /// Writes the net. Names were checked, so every one of them is found.
 pub(super) fn net(playbook: Playbook, source: SourceRef) -> Net {
@@ -89,16 +85,9 @@ fn step(def: StepDef, order: u32, default_timeout_ms: Option<u64>) -> Step {
     step.input = input;
     step.set_ctx = def.set_ctx;
     step.each = def.each;
-    step.retry = RetryPolicy {
-        max_executions: EXECUTIONS,
-        backoff: Backoff {
-            kind: BackoffKind::Exponential,
-            initial_ms: 1_000,
-            multiplier: 2.0,
-            max_ms: 30_000,
-        },
-        classes: Vec::new(),
-    };
+    // Failures that a tool reports are not retried here: that is for the task's own rules.
+    step.retry = RetryPolicy::once();
+    def.losses.apply(&mut step);
     // The default is meant for work; a person may take longer.
     step.timeout_ms = def.timeout_ms.or(default_timeout_ms.filter(|_| !waits));
     step.on_failure = def.on_failure;
@@ -112,7 +101,7 @@ fn limit_wait(work: Work, timeout_ms: Option<u64>) -> Work {
             let deadline_ms = deadline_ms.into_iter().chain(timeout_ms).min();
             Work::Wait(WaitSpec { on, deadline_ms })
         }
-        work => work,
+        work @ (Work::Task { .. } | Work::Pipeline { .. } | Work::Wait(_) | Work::Child(_)) => work,
     }
 }
 
@@ -121,9 +110,10 @@ fn give_input(work: Work, input: Json) -> (Work, Json) {
     let Work::Child(spec) = work else {
         return (work, input);
     };
-    let mut merged = match input {
-        Json::Object(map) => map,
-        _ => serde_json::Map::new(),
+    let mut merged = if let Json::Object(map) = input {
+        map
+    } else {
+        serde_json::Map::new()
     };
     if let Json::Object(own) = spec.input.to_json() {
         merged.extend(own);
@@ -137,6 +127,6 @@ fn has_templates(value: &Json) -> bool {
         Json::String(text) => has_template(text),
         Json::Array(items) => items.iter().any(has_templates),
         Json::Object(map) => map.values().any(has_templates),
-        _ => false,
+        Json::Null | Json::Bool(_) | Json::Number(_) => false,
     }
 }

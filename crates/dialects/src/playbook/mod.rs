@@ -9,6 +9,7 @@
 
 mod compile;
 mod executor;
+mod fields;
 mod model;
 mod next;
 mod policy;
@@ -18,7 +19,7 @@ mod validate;
 pub mod words;
 
 use serde_json::Value as Json;
-use stepwell_kernel::plan::Net;
+use stepwell_kernel::plan::{Dialect, Net};
 
 use crate::document::{Document, root_text};
 use crate::problem::Problems;
@@ -28,7 +29,7 @@ use crate::tree::Node;
 /// The JSON Schema of the file format, for editors.
 #[must_use]
 pub fn schema() -> Json {
-    schema::complete(include_str!("schema.json"), &[])
+    schema::language(Dialect::Playbook, "Playbook", &fields::PLAYBOOK, &[])
 }
 
 /// Whether a file says of itself that it is a playbook.

@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 use stepwell_kernel::expr::{Template, TemplateValue};
 use stepwell_kernel::plan::{Admission, Loop, OnFailure, Route, RunPolicy};
 
+use crate::losses::Losses;
 use crate::source::Span;
 use crate::tools::TaskDef;
 
@@ -16,7 +17,7 @@ pub(super) struct Named {
     pub(super) span: Span,
 }
 
-/// The whole file.
+/// A definition after reading, before it is compiled to a net.
 #[derive(Debug)]
 pub(super) struct Playbook {
     pub(super) name: String,
@@ -30,7 +31,7 @@ pub(super) struct Playbook {
     pub(super) extra: Json,
 }
 
-/// `executor.spec`.
+/// The content of `executor`: entry, final step, policies and requirements.
 #[derive(Debug, Default)]
 pub(super) struct Executor {
     pub(super) entry: Option<Named>,
@@ -42,7 +43,7 @@ pub(super) struct Executor {
     pub(super) profile: Json,
 }
 
-/// One step.
+/// An entry of `workflow`.
 #[derive(Debug)]
 pub(super) struct StepDef {
     pub(super) name: Named,
@@ -51,6 +52,7 @@ pub(super) struct StepDef {
     pub(super) set_ctx: Vec<(String, TemplateValue)>,
     pub(super) admit: Option<Admission>,
     pub(super) timeout_ms: Option<u64>,
+    pub(super) losses: Losses,
     pub(super) on_failure: OnFailure,
     pub(super) each: Option<Loop>,
     /// Absent for a step that only routes.

@@ -5,7 +5,8 @@ use stepwell_kernel::expr::{Template, TemplateValue};
 use stepwell_kernel::plan::Route;
 
 use super::model::{ArcDef, Named};
-use super::step;
+use super::{fields, step};
+use crate::codes;
 use crate::field::Field;
 use crate::leftover;
 use crate::problem::Problems;
@@ -13,24 +14,27 @@ use crate::template;
 use crate::tools::{Assignments, VarScope};
 use crate::tree::Value;
 
-/// Reads `next`.
+/// Reads `next`: one name, one arc, a list of them, or a router with `spec` and `arcs`.
 pub(super) fn read(field: &Field<'_>, p: &mut Problems) -> (Route, Vec<ArcDef>) {
     let mut route = Route::Exclusive;
     let items = match &field.node.value {
         Value::Str(_) => vec![field.clone()],
         Value::Seq(_) => field.list(p).unwrap_or_default(),
         Value::Map(_) if field.node.get("step").is_some() => vec![field.clone()],
-        _ => {
-            let Some(mut f) = field.fields(p) else {
+        Value::Map(_) | Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+            let Some(mut f) = field.known(&fields::ROUTER, p) else {
                 return (route, Vec::new());
             };
-            if let Some(mut spec) = f.opt("spec", p).and_then(|it| it.fields(p)) {
+            if let Some(mut spec) = f
+                .opt("spec", p)
+                .and_then(|it| it.known(&fields::ROUTER_SPEC, p))
+            {
                 let mode = spec.opt("mode", p);
-                let word = mode.and_then(|it| it.one_of(&["exclusive", "inclusive"], p));
+                let word = mode.and_then(|it| it.word(p));
                 if word == Some("inclusive") {
                     route = Route::Inclusive;
                 }
-                leftover::report(&spec, "`next.spec`", &["mode"], p);
+                leftover::finish(&spec, "`next.spec`", p);
             }
             let arcs = f.req("arcs", p).and_then(|it| it.list(p));
             f.finish(p);
@@ -41,7 +45,7 @@ pub(super) fn read(field: &Field<'_>, p: &mut Problems) -> (Route, Vec<ArcDef>) 
         }
     };
     if items.is_empty() {
-        p.warn("NEXT_EMPTY", field.span(), "this step leads nowhere")
+        p.warn(codes::NEXT_EMPTY, field.span(), "this step leads nowhere")
             .help("remove `next`: a step without it ends its branch");
     }
     let arcs: Vec<ArcDef> = items.iter().filter_map(|item| arc(item, p)).collect();
@@ -57,7 +61,7 @@ fn unreachable_arcs(arcs: &[ArcDef], p: &mut Problems) {
     };
     for arc in &arcs[always + 1..] {
         p.warn(
-            "ARC_UNREACHABLE",
+            codes::ARC_UNREACHABLE,
             arc.to.span,
             "this arc is never taken: one before it always matches",
         )
@@ -78,7 +82,7 @@ fn arc(item: &Field<'_>, p: &mut Problems) -> Option<ArcDef> {
             set_ctx: Vec::new(),
         });
     }
-    let mut f = item.fields(p)?;
+    let mut f = item.known(&fields::ARC, p)?;
     let to = f.req("step", p);
     let when = f.opt("when", p).map(|it| template::condition(&it, p));
     for text in ["desc", "description"] {

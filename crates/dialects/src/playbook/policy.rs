@@ -3,9 +3,11 @@
 use stepwell_kernel::expr::Template;
 use stepwell_kernel::plan::{Admission, AdmitRule, OnDenied, OnFailure, OnLoopFailure};
 
-use crate::duration::DurationRule;
+use super::fields;
+use crate::codes;
 use crate::field::Field;
 use crate::leftover;
+use crate::losses::Losses;
 use crate::problem::Problems;
 use crate::reader::Fields;
 use crate::template;
@@ -15,38 +17,46 @@ use crate::template;
 pub(super) struct StepPolicy {
     pub(super) admit: Option<Admission>,
     pub(super) timeout_ms: Option<u64>,
+    pub(super) losses: Losses,
     pub(super) on_failure: Option<OnFailure>,
     pub(super) loop_failure: Option<OnLoopFailure>,
 }
 
-/// Reads `spec`.
+/// Reads the mapping `spec` of a step.
 pub(super) fn read(mut f: Fields<'_>, p: &mut Problems) -> StepPolicy {
     let mut out = StepPolicy::default();
     let timeout = f.opt(["timeout", "timeout_s"], p);
-    out.timeout_ms = timeout
-        .as_ref()
-        .and_then(|it| it.duration(DurationRule::SECONDS, p));
-    if let Some(mut policy) = f.opt("policy", p).and_then(|it| it.fields(p)) {
+    out.timeout_ms = timeout.as_ref().and_then(|it| it.time(p));
+    out.losses = Losses::read_snake(&mut f, p);
+    if let Some(mut policy) = f
+        .opt("policy", p)
+        .and_then(|it| it.known(&fields::STEP_POLICY, p))
+    {
         if let Some(field) = policy.opt("admit", p) {
             out.admit = admit(&field, p);
         }
-        if let Some(mut lifecycle) = policy.opt("lifecycle", p).and_then(|it| it.fields(p)) {
+        if let Some(mut lifecycle) = policy
+            .opt("lifecycle", p)
+            .and_then(|it| it.known(&fields::LIFECYCLE, p))
+        {
             let inner = lifecycle.opt(["timeout_s", "timeout"], p);
-            leftover::report(
-                &lifecycle,
-                "`policy.lifecycle`",
-                &["timeout_s", "timeout"],
-                p,
-            );
+            leftover::finish(&lifecycle, "`policy.lifecycle`", p);
             if let Some(inner) = inner {
                 if timeout.is_some() {
-                    p.error("FIELD_CONFLICT", inner.span(), "the step has two timeouts")
-                        .help("keep `spec.timeout`");
+                    p.error(
+                        codes::FIELD_CONFLICT,
+                        inner.span(),
+                        "the step has two timeouts",
+                    )
+                    .help("keep `spec.timeout`");
                 }
-                out.timeout_ms = inner.duration(DurationRule::SECONDS, p);
+                out.timeout_ms = inner.time(p);
             }
         }
-        if let Some(mut failure) = policy.opt("failure", p).and_then(|it| it.fields(p)) {
+        if let Some(mut failure) = policy
+            .opt("failure", p)
+            .and_then(|it| it.known(&fields::FAILURE_MODE, p))
+        {
             if let Some(mode) = failure.opt("mode", p) {
                 out.loop_failure = loop_failure(&mode, p);
                 out.on_failure = out.loop_failure.map(|mode| match mode {
@@ -54,42 +64,36 @@ pub(super) fn read(mut f: Fields<'_>, p: &mut Problems) -> StepPolicy {
                     OnLoopFailure::Fail => OnFailure::Stop { compensate: false },
                 });
             }
-            leftover::report(&failure, "`policy.failure`", &["mode"], p);
+            leftover::finish(&failure, "`policy.failure`", p);
         }
-        let known = ["admit", "lifecycle", "failure"];
-        leftover::report(&policy, "the policy of a step", &known, p);
+        leftover::finish(&policy, "the policy of a step", p);
     }
-    leftover::report(
-        &f,
-        "the `spec` of a step",
-        &["timeout", "timeout_s", "policy"],
-        p,
-    );
+    leftover::finish(&f, "the `spec` of a step", p);
     out
 }
 
-/// `failure.mode`.
+/// Reads `failure.mode`: `fail_fast` ends the loop, every other word lets the other iterations run.
 pub(super) fn loop_failure(field: &Field<'_>, p: &mut Problems) -> Option<OnLoopFailure> {
-    match field.one_of(&["fail_fast", "continue", "best_effort"], p)? {
+    match field.word(p)? {
         "fail_fast" => Some(OnLoopFailure::Fail),
         _ => Some(OnLoopFailure::Continue),
     }
 }
 
 fn admit(field: &Field<'_>, p: &mut Problems) -> Option<Admission> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::ADMIT, p)?;
     if let Some(mode) = f.opt("mode", p) {
-        mode.one_of(&["exclusive"], p);
+        mode.word(p);
     }
     let denied = f.opt("denied", p);
-    let denied = denied.and_then(|it| it.one_of(&["pending", "discard"], p));
+    let denied = denied.and_then(|it| it.word(p));
     let items = f.req("rules", p).and_then(|it| it.list(p));
     f.finish(p);
     let mut rules: Vec<AdmitRule> = Vec::new();
     for item in items? {
         if rules.last().is_some_and(|rule| rule.when.is_none()) {
             p.warn(
-                "RULE_UNREACHABLE",
+                codes::RULE_UNREACHABLE,
                 item.span(),
                 format!(
                     "{} is never looked at: a rule before it always matches",
@@ -112,7 +116,7 @@ fn admit(field: &Field<'_>, p: &mut Problems) -> Option<Admission> {
 
 /// `{when, then: {allow}}` or `{else: {then: {allow}}}`; `then` may be left out below `else`.
 fn rule(item: &Field<'_>, p: &mut Problems) -> Option<AdmitRule> {
-    let mut f = item.fields(p)?;
+    let mut f = item.known(&fields::ADMIT_RULE, p)?;
     let when = f.opt("when", p);
     let otherwise = f.opt("else", p);
     let then = f.opt("then", p);
@@ -120,6 +124,15 @@ fn rule(item: &Field<'_>, p: &mut Problems) -> Option<AdmitRule> {
     f.finish(p);
     let (when, body): (Option<Template>, Option<Field<'_>>) = match (when, otherwise) {
         (Some(when), None) => (Some(template::condition(&when, p)?), then),
+        (None, Some(_)) if then.is_some() => {
+            p.error(
+                codes::RULE_SHAPE,
+                span,
+                "a rule with `else` has no `then` beside it",
+            )
+            .help("write `else: {then: {allow: false}}`");
+            return None;
+        }
         (None, Some(otherwise)) => {
             let body = match otherwise.node.as_map() {
                 Some([entry]) if entry.key == "then" => Field::of(entry),
@@ -129,7 +142,7 @@ fn rule(item: &Field<'_>, p: &mut Problems) -> Option<AdmitRule> {
         }
         _ => {
             p.error(
-                "RULE_SHAPE",
+                codes::RULE_SHAPE,
                 span,
                 "an admission rule has either `when` or `else`",
             )
@@ -138,11 +151,11 @@ fn rule(item: &Field<'_>, p: &mut Problems) -> Option<AdmitRule> {
         }
     };
     let Some(body) = body else {
-        p.error("RULE_SHAPE", span, "this rule does not say what to do")
+        p.error(codes::RULE_SHAPE, span, "this rule does not say what to do")
             .help("add `then: {allow: true}`");
         return None;
     };
-    let mut f = body.fields(p)?;
+    let mut f = body.known(&fields::ALLOW, p)?;
     let allow = f.req("allow", p).and_then(|it| it.bool(p));
     f.finish(p);
     Some(AdmitRule {

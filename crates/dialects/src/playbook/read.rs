@@ -6,32 +6,22 @@ use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::{Template, has_template};
 
 use super::model::{Playbook, StepDef};
-use super::{executor, step};
+use super::{executor, fields, step};
+use crate::codes;
 use crate::field::Field;
 use crate::leftover;
-use crate::plan::is_reference;
 use crate::problem::Problems;
 use crate::reader::Fields;
+use crate::secret_literals::is_reference;
 use crate::tools::{self, TaskDef};
 use crate::tree::{Node, Value};
-use crate::words::quote;
+use crate::words::{list, nearest, quote};
 
 const API_VERSION: &str = "noetl.io/v2";
 
-const ROOT: &[&str] = &[
-    "apiVersion",
-    "kind",
-    "metadata",
-    "keychain",
-    "executor",
-    "workload",
-    "workflow",
-    "workbook",
-];
-
 /// Reads a playbook as far as it can be read.
 pub(super) fn playbook(root: &Node, p: &mut Problems) -> Option<Playbook> {
-    let mut f = Fields::open(root, "a playbook", p)?;
+    let mut f = Fields::known(root, "a playbook", &fields::PLAYBOOK, p)?;
     header(&mut f, p);
     let metadata = f.req("metadata", p).and_then(|it| metadata(&it, p));
     let executor = match f.opt("executor", p) {
@@ -42,7 +32,7 @@ pub(super) fn playbook(root: &Node, p: &mut Problems) -> Option<Playbook> {
     let workload = f.opt("workload", p).map(|it| workload(&it, p));
     let library = f.opt("workbook", p).map(|it| workbook(&it, p));
     let steps = f.req("workflow", p).and_then(|it| workflow(&it, p));
-    leftover::report(&f, "a playbook", ROOT, p);
+    leftover::finish(&f, "a playbook", p);
     let (metadata, steps) = (metadata?, steps?);
     let mut extra = Map::new();
     let mut put = |key: &str, value: Option<Json>| {
@@ -71,7 +61,7 @@ fn header(f: &mut Fields<'_>, p: &mut Problems) {
         && text != API_VERSION
     {
         p.error(
-            "API_VERSION",
+            codes::API_VERSION,
             field.span(),
             format!("{} is not a version of playbooks that is read here", quote(text)),
         )
@@ -80,7 +70,7 @@ fn header(f: &mut Fields<'_>, p: &mut Problems) {
         ));
     }
     if let Some(field) = f.req("kind", p) {
-        field.one_of(&["Playbook"], p);
+        field.word(p);
     }
 }
 
@@ -92,7 +82,7 @@ struct Metadata {
 
 /// Free keys are allowed here: people label things.
 fn metadata(field: &Field<'_>, p: &mut Problems) -> Option<Metadata> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::METADATA, p)?;
     let name = f
         .req("name", p)
         .and_then(|it| it.name(p).map(str::to_owned));
@@ -119,7 +109,7 @@ fn metadata(field: &Field<'_>, p: &mut Problems) -> Option<Metadata> {
 fn keychain(field: &Field<'_>, p: &mut Problems) -> Json {
     let mut names: Vec<&str> = Vec::new();
     for item in field.list(p).unwrap_or_default() {
-        let Some(mut f) = item.fields(p) else {
+        let Some(mut f) = item.known(&fields::KEYCHAIN, p) else {
             continue;
         };
         if let Some(name) = f.req("name", p)
@@ -127,17 +117,18 @@ fn keychain(field: &Field<'_>, p: &mut Problems) -> Json {
         {
             if names.contains(&text) {
                 let message = format!("the keychain has {} twice", quote(text));
-                p.error("NAME_DUPLICATE", name.span(), message)
+                p.error(codes::NAME_DUPLICATE, name.span(), message)
                     .help("give each entry a name of its own");
             }
             names.push(text);
         }
         crate::template::check(item.node, p);
+        keychain_kind(item.node, p);
         for key in ["password", "secret", "token", "value", "api_key"] {
             let secret = f.opt(key, p);
             if let Some(secret) = secret.filter(|it| is_written_out(it.node)) {
                 p.warn(
-                    "KEYCHAIN_PLAINTEXT",
+                    codes::KEYCHAIN_PLAINTEXT,
                     secret.span(),
                     format!(
                         "{} of a keychain entry is written out in the file",
@@ -151,6 +142,49 @@ fn keychain(field: &Field<'_>, p: &mut Problems) -> Json {
     field.json()
 }
 
+/// Kinds of keychain entries: what `auth` of the tools can be.
+const KEYCHAIN_KINDS: [&str; 9] = [
+    "api_key",
+    "basic",
+    "bearer",
+    "credential",
+    "header",
+    "none",
+    "postgres",
+    "redis",
+    "secret",
+];
+
+/// Where secrets are kept.
+const PROVIDERS: [&str; 3] = ["env", "file", "vault"];
+
+/// A kind or a provider that does not exist would be left out in silence.
+fn keychain_kind(entry: &Node, p: &mut Problems) {
+    for (keys, known, what) in [
+        (&["kind", "type"][..], &KEYCHAIN_KINDS[..], "kind"),
+        (&["provider"][..], &PROVIDERS[..], "provider"),
+    ] {
+        let given = keys.iter().find_map(|key| entry.get(key));
+        let Some((node, text)) = given.and_then(|node| Some((node, node.as_str()?))) else {
+            continue;
+        };
+        let plain = text.to_ascii_lowercase().replace('-', "_");
+        if has_template(text) || known.contains(&plain.as_str()) {
+            continue;
+        }
+        let help = match nearest(text, known) {
+            Some(near) => format!("did you mean {}?", quote(near)),
+            None => format!("the {what}s are {}", list(known)),
+        };
+        p.warn(
+            codes::KEYCHAIN_UNKNOWN,
+            node.span,
+            format!("there is no {what} {} of keychain entries", quote(text)),
+        )
+        .help(help);
+    }
+}
+
 fn is_written_out(node: &Node) -> bool {
     matches!(&node.value, Value::Str(text) if !is_reference(text))
 }
@@ -159,7 +193,7 @@ fn workload(field: &Field<'_>, p: &mut Problems) -> Json {
     field.map(p);
     if let Some(node) = first_broken_template(field.node) {
         p.warn(
-            "TEMPLATE_IGNORED",
+            codes::TEMPLATE_IGNORED,
             node.span,
             "this text of `workload` is no template that can be read: it stays as it is",
         )
@@ -175,14 +209,14 @@ fn first_broken_template(node: &Node) -> Option<&Node> {
         Value::Map(entries) => entries
             .iter()
             .find_map(|it| first_broken_template(&it.node)),
-        _ => None,
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => None,
     }
 }
 
 fn workbook(field: &Field<'_>, p: &mut Problems) -> BTreeMap<String, Vec<TaskDef>> {
     let mut library = BTreeMap::new();
     for item in field.list(p).unwrap_or_default() {
-        let Some(mut f) = item.fields(p) else {
+        let Some(mut f) = item.known(&fields::WORKBOOK, p) else {
             continue;
         };
         let name = f.req("name", p);
@@ -191,19 +225,14 @@ fn workbook(field: &Field<'_>, p: &mut Problems) -> BTreeMap<String, Vec<TaskDef
         for text in ["desc", "description"] {
             f.opt(text, p).and_then(|it| it.text(p));
         }
-        leftover::report(
-            &f,
-            "a workbook entry",
-            &["name", "tool", "desc", "description"],
-            p,
-        );
+        leftover::finish(&f, "a workbook entry", p);
         let (Some(name), Some(text)) = (name, text) else {
             continue;
         };
         for task in tasks.iter().flatten() {
             if matches!(task.kind, "workbook" | "wait" | "manual") {
                 p.error(
-                    "TOOL_NOT_ALONE",
+                    codes::TOOL_NOT_ALONE,
                     task.span,
                     format!("a workbook entry cannot hold {}", quote(task.kind)),
                 )
@@ -215,7 +244,7 @@ fn workbook(field: &Field<'_>, p: &mut Problems) -> BTreeMap<String, Vec<TaskDef
             .is_some()
         {
             let message = format!("the workbook has {} twice", quote(text));
-            p.error("NAME_DUPLICATE", name.span(), message)
+            p.error(codes::NAME_DUPLICATE, name.span(), message)
                 .help("give each entry a name of its own");
         }
     }
@@ -226,7 +255,7 @@ fn workflow(field: &Field<'_>, p: &mut Problems) -> Option<Vec<StepDef>> {
     let items = field.list(p)?;
     if items.is_empty() {
         field
-            .error("FIELD_VALUE", "must have at least one step", p)
+            .error(codes::FIELD_VALUE, "must have at least one step", p)
             .help("add `- step: hello` with a `tool`");
         return None;
     }

@@ -5,7 +5,8 @@ use stepwell_kernel::expr::TemplateValue;
 use stepwell_kernel::plan::{Loop, LoopMode, MaxInFlight, OnFailure, OnLoopFailure, Route};
 
 use super::model::{Named, StepDef};
-use super::{next, policy};
+use super::{fields, next, policy};
+use crate::codes;
 use crate::field::Field;
 use crate::leftover;
 use crate::problem::Problems;
@@ -13,27 +14,12 @@ use crate::reader::Fields;
 use crate::template;
 use crate::tools::{self, Assignments, VarScope};
 
-const STEP: &[&str] = &[
-    "step",
-    "desc",
-    "description",
-    "args",
-    "input",
-    "set_ctx",
-    "set",
-    "spec",
-    "loop",
-    "tool",
-    "next",
-    "join",
-];
-
 /// Most iterations of a parallel loop that are in flight at a time where the file does not say.
-const MAX_IN_FLIGHT: u32 = 1000;
+pub(super) const MAX_IN_FLIGHT: u32 = 1000;
 
 /// Reads one step. `None` if it has no name that could be used.
 pub(super) fn read(item: &Field<'_>, p: &mut Problems) -> Option<StepDef> {
-    let mut f = item.fields(p)?;
+    let mut f = item.known(&fields::STEP, p)?;
     let name = f.req("step", p).and_then(|field| {
         let text = field.name(p)?.to_owned();
         Some(Named {
@@ -47,7 +33,9 @@ pub(super) fn read(item: &Field<'_>, p: &mut Problems) -> Option<StepDef> {
         .map(str::to_owned);
     let input = f.opt(["args", "input"], p).map(|it| input(&it, p));
     let set_ctx = set_ctx(&mut f, p);
-    let spec = f.opt("spec", p).and_then(|it| it.fields(p));
+    let spec = f
+        .opt("spec", p)
+        .and_then(|it| it.known(&fields::STEP_SPEC, p));
     let policy = spec.map(|it| policy::read(it, p)).unwrap_or_default();
     let each = f.opt("loop", p);
     let each = each.and_then(|it| self::each(&it, policy.loop_failure, p));
@@ -57,8 +45,8 @@ pub(super) fn read(item: &Field<'_>, p: &mut Problems) -> Option<StepDef> {
         None => (Route::Exclusive, Vec::new()),
     };
     let join = f.opt("join", p);
-    let joins = join.as_ref().and_then(|it| it.one_of(&["all", "each"], p));
-    leftover::report(&f, "a step", STEP, p);
+    let joins = join.as_ref().and_then(|it| it.word(p));
+    leftover::finish(&f, "a step", p);
     let on_failure = match (policy.on_failure, &each) {
         // In a loop, going on is meant for the iterations.
         (Some(OnFailure::Skip), Some(_)) | (None, _) => OnFailure::Route,
@@ -71,6 +59,7 @@ pub(super) fn read(item: &Field<'_>, p: &mut Problems) -> Option<StepDef> {
         set_ctx,
         admit: policy.admit,
         timeout_ms: policy.timeout_ms,
+        losses: policy.losses,
         on_failure,
         each,
         tasks,
@@ -106,10 +95,10 @@ pub(super) fn patches(sets: &Assignments<'_>, p: &mut Problems) -> Vec<(String, 
 }
 
 fn each(field: &Field<'_>, failure: Option<OnLoopFailure>, p: &mut Problems) -> Option<Loop> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::LOOP, p)?;
     if let Some(cursor) = f.opt("cursor", p) {
         p.error(
-            "LOOP_UNSUPPORTED",
+            codes::LOOP_UNSUPPORTED,
             cursor.span(),
             "loops over a cursor are not supported",
         )
@@ -123,7 +112,10 @@ fn each(field: &Field<'_>, failure: Option<OnLoopFailure>, p: &mut Problems) -> 
     let items = items.and_then(|it| items_of(&it, p));
     let iterator = f.opt("iterator", p).map(|it| iterator(&it, p));
     let mut shape = LoopShape::default();
-    if let Some(spec) = f.opt("spec", p).and_then(|it| it.fields(p)) {
+    if let Some(spec) = f
+        .opt("spec", p)
+        .and_then(|it| it.known(&fields::LOOP_SPEC, p))
+    {
         shape = LoopShape::read(spec, p);
     }
     f.finish(p);
@@ -141,7 +133,7 @@ fn items_of(field: &Field<'_>, p: &mut Problems) -> Option<TemplateValue> {
     let value = template::value(field.node, p)?;
     if field.node.as_seq().is_none() && value.as_template().is_none() {
         field
-            .error("FIELD_TYPE", "must be a list or a template for one", p)
+            .error(codes::FIELD_TYPE, "must be a list or a template for one", p)
             .help("write `in: \"{{ workload.items }}\"`");
         return None;
     }
@@ -154,7 +146,7 @@ fn iterator(field: &Field<'_>, p: &mut Problems) -> Option<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if text.starts_with(|c: char| c.is_ascii_digit()) || !text.chars().all(word) {
         field
-            .error("NAME_INVALID", "must be a name for templates", p)
+            .error(codes::NAME_INVALID, "must be a name for templates", p)
             .help("letters, digits and `_` only, such as `item`");
         return None;
     }
@@ -180,9 +172,7 @@ impl Default for LoopShape {
 impl LoopShape {
     fn read(mut f: Fields<'_>, p: &mut Problems) -> LoopShape {
         let mode = f.opt("mode", p);
-        let word = mode.map_or(Some("sequential"), |it| {
-            it.one_of(&["sequential", "parallel"], p)
-        });
+        let word = mode.map_or(Some("sequential"), |it| it.word(p));
         let parallel = word == Some("parallel");
         let given = f.opt("max_in_flight", p);
         let max_in_flight = match &given {
@@ -193,27 +183,28 @@ impl LoopShape {
         let pointless = !matches!(max_in_flight, None | Some(MaxInFlight::Fixed(1)));
         if let Some(field) = given.filter(|_| word == Some("sequential") && pointless) {
             p.warn(
-                "FIELD_UNUSED",
+                codes::FIELD_UNUSED,
                 field.span(),
                 "`max_in_flight` means nothing in a sequential loop",
             )
             .help("write `mode: parallel`, or remove it");
         }
         let mut on_failure = None;
-        if let Some(mut policy) = f.opt("policy", p).and_then(|it| it.fields(p)) {
-            if let Some(mut failure) = policy.opt("failure", p).and_then(|it| it.fields(p)) {
+        if let Some(mut policy) = f
+            .opt("policy", p)
+            .and_then(|it| it.known(&fields::LOOP_POLICY, p))
+        {
+            if let Some(mut failure) = policy
+                .opt("failure", p)
+                .and_then(|it| it.known(&fields::LOOP_FAILURE_MODE, p))
+            {
                 let mode = failure.opt("mode", p);
                 on_failure = mode.and_then(|it| policy::loop_failure(&it, p));
                 failure.finish(p);
             }
-            leftover::report(&policy, "the policy of a loop", &["failure"], p);
+            leftover::finish(&policy, "the policy of a loop", p);
         }
-        leftover::report(
-            &f,
-            "the `spec` of a loop",
-            &["mode", "max_in_flight", "policy"],
-            p,
-        );
+        leftover::finish(&f, "the `spec` of a loop", p);
         LoopShape {
             mode: if parallel {
                 LoopMode::Parallel
@@ -230,6 +221,6 @@ fn limit(field: &Field<'_>, p: &mut Problems) -> Option<MaxInFlight> {
     if field.node.as_str().is_some() {
         return template::condition(field, p).map(MaxInFlight::Computed);
     }
-    let limit = field.int(1..=i64::from(MAX_IN_FLIGHT), p)?;
+    let limit = field.whole(p)?;
     Some(MaxInFlight::Fixed(limit as u32))
 }

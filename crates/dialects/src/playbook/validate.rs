@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use stepwell_kernel::plan::Route;
 
 use super::model::{Named, Playbook};
+use crate::codes;
 use crate::problem::Problems;
 use crate::words::{list, nearest, quote};
 
@@ -45,7 +46,7 @@ impl<'p> Graph<'p> {
         for (at, step) in playbook.steps.iter().enumerate() {
             if by_name.contains_key(step.name.text.as_str()) {
                 p.error(
-                    "NAME_DUPLICATE",
+                    codes::NAME_DUPLICATE,
                     step.name.span,
                     format!("two steps are named {}", quote(&step.name.text)),
                 )
@@ -77,7 +78,8 @@ impl<'p> Graph<'p> {
         if found.is_none() {
             let message = format!("there is no step {}", quote(&name.text));
             let help = self.help(&name.text, p);
-            p.error("STEP_UNDEFINED", name.span, message).help(help);
+            p.error(codes::STEP_UNDEFINED, name.span, message)
+                .help(help);
         }
         found
     }
@@ -107,7 +109,8 @@ impl<'p> Graph<'p> {
                 quote(&name.text)
             );
             let help = self.help(&name.text, p);
-            p.error("STEP_UNDEFINED", name.span, message).help(help);
+            p.error(codes::STEP_UNDEFINED, name.span, message)
+                .help(help);
         }
         found
     }
@@ -128,7 +131,7 @@ fn workbook(playbook: &Playbook, p: &mut Problems) {
             None => format!("the workbook has {}", list(&known)),
         };
         p.error(
-            "WORKBOOK_UNKNOWN",
+            codes::WORKBOOK_UNKNOWN,
             *span,
             format!("there is no workbook task {}", quote(name)),
         )
@@ -149,7 +152,7 @@ fn final_step(
     };
     if entry == last {
         p.error(
-            "FINAL_STEP_ARC",
+            codes::FINAL_STEP_ARC,
             name.span,
             format!("{} is the entry and the final step", quote(&name.text)),
         )
@@ -158,7 +161,7 @@ fn final_step(
     for step in &playbook.steps {
         for arc in step.arcs.iter().filter(|arc| arc.to.text == name.text) {
             p.error(
-                "FINAL_STEP_ARC",
+                codes::FINAL_STEP_ARC,
                 arc.to.span,
                 format!(
                     "{} is the final step, so no arc may lead to it",
@@ -171,7 +174,7 @@ fn final_step(
     for arc in playbook.steps.get(last).iter().flat_map(|it| &it.arcs) {
         if graph.by_name.contains_key(arc.to.text.as_str()) {
             p.error(
-                "FINAL_STEP_ARC",
+                codes::FINAL_STEP_ARC,
                 arc.to.span,
                 format!(
                     "{} is the final step, so nothing comes after it",
@@ -200,7 +203,7 @@ fn unreachable(
     for (at, step) in playbook.steps.iter().enumerate() {
         if !seen[at] && last != Some(at) {
             p.warn(
-                "STEP_UNREACHABLE",
+                codes::STEP_UNREACHABLE,
                 step.name.span,
                 format!("no token can reach {}", quote(&step.name.text)),
             )
@@ -219,14 +222,14 @@ fn joins(playbook: &Playbook, graph: &Graph<'_>, entry: usize, p: &mut Problems)
         let Some(span) = step.join_all else { continue };
         if incoming[at] < 2 {
             p.warn(
-                "JOIN_POINTLESS",
+                codes::JOIN_POINTLESS,
                 span,
                 "there are not two arcs to join here",
             )
             .help("remove `join`, or lead the other branches here");
         } else if at == entry {
             p.warn(
-                "JOIN_POINTLESS",
+                codes::JOIN_POINTLESS,
                 span,
                 "the entry step starts without waiting for the arcs that lead back to it",
             )
@@ -277,7 +280,7 @@ fn meetings(playbook: &Playbook, graph: &Graph<'_>, p: &mut Problems) {
 fn warn_meeting(playbook: &Playbook, fork: usize, at: usize, p: &mut Problems) {
     let (fork, step) = (&playbook.steps[fork].name.text, &playbook.steps[at].name);
     p.warn(
-        "STEP_RUNS_TWICE",
+        codes::STEP_RUNS_TWICE,
         step.span,
         format!(
             "branches that part at {} can meet at {}, which then runs once for each",

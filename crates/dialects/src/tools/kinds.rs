@@ -15,16 +15,46 @@ pub enum FieldShape {
     Code,
     /// One text or a list of texts; becomes a list.
     Commands,
-    /// A mapping.
+    /// A mapping with keys of the author's choice.
     Map,
     /// `true` or `false`, or a template.
     Flag,
     /// A length of time in seconds or with a unit, or a template; becomes `…_ms` if it is fixed.
     Duration,
-    /// An HTTP method.
-    Method,
+    /// One of these words in any case, or a template; becomes the word as written here.
+    OneOf(&'static [&'static str]),
     /// Where a program or SQL stands, if not in the task.
     Script,
+}
+
+/// What a value in a field can change beside the data of its task. `stepwell check` warns of values from outside in all
+/// fields but those of [`FieldReach::Data`]: see [`super::untrusted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldReach {
+    /// The value stays data, whatever it is.
+    Data,
+    /// Command lines. A secret on one is warned of too.
+    Commands,
+    /// Commands that are split at spaces if they are one text; in a list each value is one argument.
+    Words,
+    /// SQL text, in which a value can be another statement.
+    Sql,
+    /// A path, so that a value can name any file.
+    Path,
+    /// A path, unless the task has the named field, a directory that no path leads out of.
+    PathUnless(&'static str),
+    /// A path that is an argument of a program. A secret in it is warned of too.
+    PathArgument,
+    /// The path of a program.
+    ProgramScript,
+    /// The path of SQL, or SQL text.
+    SqlScript,
+    /// Environment variables, some of which name files that programs load.
+    Environment,
+    /// An address; its host is what a value can change.
+    Address,
+    /// Where a server is and who asks: an address, its parts, or the name of a credential.
+    Server,
 }
 
 /// One field: its names, the first of which is what the worker sees.
@@ -34,6 +64,8 @@ pub struct FieldSpec {
     pub names: &'static [&'static str],
     /// How the value is read.
     pub shape: FieldShape,
+    /// What a value in the field can change.
+    pub reach: FieldReach,
     /// Whether a task without the field is an error.
     pub required: bool,
     /// What the field means, for the schemas and the documents.
@@ -54,7 +86,7 @@ pub enum RunBy {
 /// What the pipeline does without a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PipelineKind {
-    /// Returns its arguments.
+    /// Does nothing: its arguments are its result.
     Noop,
     /// Waits for a time.
     Sleep,
@@ -82,19 +114,19 @@ pub struct ToolKind {
     pub name: &'static str,
     /// Other names that files use.
     pub aliases: &'static [&'static str],
-    /// What it does, in one line for tables.
+    /// What the tool does, in one line for the tables of the documents.
     pub summary: &'static str,
-    /// Which part of the system does its work.
+    /// The part of the system that does the work of the tool.
     pub run_by: RunBy,
-    /// Its own fields. Every kind takes the [`COMMON`] ones too.
+    /// The fields of this kind. Every kind also has the [`COMMON`] fields.
     pub keys: &'static [FieldSpec],
-    /// Codes of its errors that share a page.
+    /// Error codes of the tool that share one page of the documents.
     pub family: Option<CodeFamily>,
 }
 
 impl FieldSpec {
-    /// Whether a script can stand in for it.
-    pub(super) fn may_be_script(&self) -> bool {
+    /// Whether a script can replace the field.
+    pub(crate) fn may_be_script(&self) -> bool {
         matches!(self.names.first(), Some(&"code" | &"commands"))
     }
 }
@@ -116,7 +148,7 @@ impl ToolKind {
     }
 
     /// Whether it takes `script`.
-    pub(super) fn has_script(&self) -> bool {
+    pub(crate) fn has_script(&self) -> bool {
         self.keys.iter().any(|key| key.shape == FieldShape::Script)
     }
 

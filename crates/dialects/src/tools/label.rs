@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::TaskDef;
+use crate::codes;
 use crate::field::Field;
 use crate::problem::Problems;
 use crate::reader::check_name_text;
@@ -54,7 +55,7 @@ pub(super) fn unique(tasks: &[Option<TaskDef>], p: &mut Problems) -> bool {
         if !seen.insert(task.name.as_str()) {
             ok = false;
             p.error(
-                "NAME_DUPLICATE",
+                codes::NAME_DUPLICATE,
                 task.span,
                 format!("two tasks of this block are named {}", quote(&task.name)),
             )

@@ -6,6 +6,7 @@ use stepwell_kernel::plan::BackoffKind;
 
 use super::sets::{Assignments, VarScope};
 use crate::backoff;
+use crate::codes;
 use crate::duration::DurationRule;
 use crate::field::Field;
 use crate::problem::Problems;
@@ -23,14 +24,14 @@ pub enum RuleAction {
     Jump,
     /// The block ends as completed.
     Break,
-    /// The step fails.
+    /// The block ends and the step fails.
     Fail,
     /// The next task follows.
     Continue,
 }
 
 impl RuleAction {
-    /// Every action.
+    /// Every action that a rule can have.
     pub const ALL: [RuleAction; 5] = [
         RuleAction::Retry,
         RuleAction::Jump,
@@ -39,7 +40,7 @@ impl RuleAction {
         RuleAction::Continue,
     ];
 
-    /// The word for it in files and in normalised rules.
+    /// The word for the action in files and in normalised rules.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -67,7 +68,7 @@ pub(super) fn read(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
     for item in &items {
         if decided {
             p.warn(
-                "RULE_UNREACHABLE",
+                codes::RULE_UNREACHABLE,
                 item.span(),
                 format!(
                     "{} is never looked at: a rule before it always matches",
@@ -100,7 +101,7 @@ fn rule(item: &Field<'_>, p: &mut Problems) -> Option<Map<String, Json>> {
     let body = match (&when, &otherwise) {
         (Some(_), _) if empty_else => {
             p.error(
-                "RULE_SHAPE",
+                codes::RULE_SHAPE,
                 span,
                 "a rule has either `when` or `else`, not both",
             )
@@ -118,13 +119,13 @@ fn rule(item: &Field<'_>, p: &mut Problems) -> Option<Map<String, Json>> {
         (None, Some(otherwise)) if then.is_none() => Some(else_body(otherwise)),
         (None, _) if empty_else => then,
         (None, _) => {
-            p.error("RULE_SHAPE", span, "this rule has neither `when` nor `else`")
+            p.error(codes::RULE_SHAPE, span, "this rule has neither `when` nor `else`")
                 .help("write `when: \"{{ … }}\"` with `then`, or `else: {then: {do: continue}}` as the last rule");
             return None;
         }
     };
     let Some(body) = body else {
-        p.error("RULE_SHAPE", span, "this rule does not say what to do")
+        p.error(codes::RULE_SHAPE, span, "this rule does not say what to do")
             .help("add `then: {do: continue}`, or retry, jump, break or fail");
         return None;
     };
@@ -171,7 +172,7 @@ fn action_of(
         }
     } else if action == RuleAction::Jump {
         p.error(
-            "RULE_SHAPE",
+            codes::RULE_SHAPE,
             f.span(),
             "`jump` needs `to`, the name of a task",
         )
@@ -258,7 +259,7 @@ pub(super) fn is_template(node: &Node) -> bool {
 fn useless(field: &Field<'_>, action: RuleAction, p: &mut Problems) {
     let action = action.word();
     p.warn(
-        "FIELD_UNUSED",
+        codes::FIELD_UNUSED,
         field.span(),
         format!("{} means nothing without `do: {action}`", field.label),
     )
@@ -282,7 +283,7 @@ pub(super) fn targets(item: &Field<'_>, names: &[&str], p: &mut Problems) -> boo
             ),
         };
         p.error(
-            "TASK_UNKNOWN",
+            codes::TASK_UNKNOWN,
             node.span,
             format!("there is no task {} in this block", quote(to)),
         )

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use crate::codes;
 use crate::field::Field;
 use crate::leftover;
 use crate::problem::Problems;
@@ -33,7 +34,7 @@ fn mapping(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
             kind = given.string(p)?;
             if !matches!(kind, "file" | "inline") {
                 let message = format!("scripts cannot be read from {} here", quote(kind));
-                p.error("FIELD_VALUE", given.span(), message).help(
+                p.error(codes::FIELD_VALUE, given.span(), message).help(
                     "write `type: file` with `uri`, a path on the worker's machine, and bring the file there",
                 );
                 return None;
@@ -48,7 +49,7 @@ fn mapping(field: &Field<'_>, p: &mut Problems) -> Option<Json> {
     };
     let Some(text) = text else {
         p.error(
-            "FIELD_MISSING",
+            codes::FIELD_MISSING,
             field.span(),
             format!("this script needs `{name}`"),
         )

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value as Json};
 
+use crate::codes;
 use crate::field::Field;
 use crate::problem::Problems;
 use crate::source::Span;
@@ -86,7 +87,7 @@ impl<'n> Assignments<'n> {
     fn push(&mut self, scope: VarScope, name: &'n str, entry: &'n MapEntry, p: &mut Problems) {
         if name.is_empty() || name.contains(['.', ' ', '[', ']', '{', '}']) {
             p.error(
-                "SET_SCOPE",
+                codes::SET_SCOPE,
                 entry.key_span,
                 format!("{} is not the name of one variable", quote(&entry.key)),
             )
@@ -142,7 +143,7 @@ fn refuse(entry: &MapEntry, scope: Option<VarScope>, allowed: &[VarScope], p: &m
             quote(&entry.key)
         ),
     };
-    p.error("SET_SCOPE", span, message).help(format!(
+    p.error(codes::SET_SCOPE, span, message).help(format!(
         "write {}; the scopes that can be set here are {}",
         quote(&format!("{first}.{name}")),
         list(&words)

@@ -4,12 +4,18 @@
 //!
 //! A new tool is a row here and a module of the worker. Not here: running anything.
 
-use super::kinds::{CodeFamily, FieldShape, FieldSpec, PipelineKind, RunBy, ToolKind};
+use super::kinds::{CodeFamily, FieldReach, FieldShape, FieldSpec, PipelineKind, RunBy, ToolKind};
 
-const fn key(names: &'static [&'static str], shape: FieldShape, help: &'static str) -> FieldSpec {
+const fn key(
+    names: &'static [&'static str],
+    shape: FieldShape,
+    reach: FieldReach,
+    help: &'static str,
+) -> FieldSpec {
     FieldSpec {
         names,
         shape,
+        reach,
         required: false,
         help,
     }
@@ -18,11 +24,13 @@ const fn key(names: &'static [&'static str], shape: FieldShape, help: &'static s
 const fn needed(
     names: &'static [&'static str],
     shape: FieldShape,
+    reach: FieldReach,
     help: &'static str,
 ) -> FieldSpec {
     FieldSpec {
         names,
         shape,
+        reach,
         required: true,
         help,
     }
@@ -33,31 +41,37 @@ pub const COMMON: &[FieldSpec] = &[
     key(
         &["description", "desc"],
         FieldShape::Any,
+        FieldReach::Data,
         "What the task is for.",
     ),
     key(
         &["args", "input"],
         FieldShape::Map,
+        FieldReach::Data,
         "Arguments, rendered by the worker.",
     ),
     key(
         &["auth", "credential"],
         FieldShape::Any,
+        FieldReach::Data,
         "The name of a credential, an address, or a mapping.",
     ),
     key(
         &["timeout", "timeout_s", "timeout_seconds"],
         FieldShape::Duration,
+        FieldReach::Data,
         "Longest time that one execution may take.",
     ),
     key(
         &["assert"],
         FieldShape::Map,
+        FieldReach::Data,
         "`expects` and `returns`: keys that must be present.",
     ),
     key(
         &["select", "output_select"],
         FieldShape::Commands,
+        FieldReach::Data,
         "Paths of a large result that stay in the log, such as `rows.0.id`.",
     ),
 ];
@@ -65,21 +79,37 @@ pub const COMMON: &[FieldSpec] = &[
 const SQL: FieldSpec = needed(
     &["commands", "command", "query", "sql"],
     FieldShape::Commands,
+    FieldReach::Sql,
     "SQL statements.",
 );
 const PARAMS: FieldSpec = key(
     &["params"],
     FieldShape::Any,
+    FieldReach::Data,
     "Values for the placeholders of the statements.",
 );
 /// Stands in for what is needed of its kind: the code, the SQL.
-pub(super) const SCRIPT: FieldSpec = key(
-    &["script"],
-    FieldShape::Script,
-    "The path of a file with the program or the statements, or `{uri, source: {type: file}}`.",
+const fn script(reach: FieldReach) -> FieldSpec {
+    key(
+        &["script"],
+        FieldShape::Script,
+        reach,
+        "The path of a file with the program or the statements, or `{uri, source: {type: file}}`.",
+    )
+}
+const SQL_SCRIPT: FieldSpec = script(FieldReach::SqlScript);
+const CWD: FieldSpec = key(
+    &["cwd"],
+    FieldShape::Text,
+    FieldReach::Path,
+    "The working directory.",
 );
-const CWD: FieldSpec = key(&["cwd"], FieldShape::Text, "The working directory.");
-const ENV: FieldSpec = key(&["env"], FieldShape::Map, "Environment variables.");
+const ENV: FieldSpec = key(
+    &["env"],
+    FieldShape::Map,
+    FieldReach::Environment,
+    "Environment variables.",
+);
 
 /// Every kind of tool.
 pub const KINDS: &[ToolKind] = &[
@@ -89,25 +119,48 @@ pub const KINDS: &[ToolKind] = &[
         summary: "HTTP requests with authentication, redirects, limits, `Retry-After`, and one idempotency key per task",
         run_by: RunBy::Tool,
         keys: &[
-            key(&["method"], FieldShape::Method, "`GET` if absent."),
-            needed(&["url", "endpoint"], FieldShape::Text, "The address."),
-            key(&["params", "query"], FieldShape::Any, "The query string."),
-            key(&["headers"], FieldShape::Any, "Request headers."),
-            key(&["json"], FieldShape::Any, "A JSON body."),
+            key(
+                &["method"],
+                FieldShape::OneOf(&["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]),
+                FieldReach::Data,
+                "`GET` if absent.",
+            ),
+            needed(
+                &["url", "endpoint"],
+                FieldShape::Text,
+                FieldReach::Address,
+                "The address.",
+            ),
+            key(
+                &["params", "query"],
+                FieldShape::Any,
+                FieldReach::Data,
+                "The query string.",
+            ),
+            key(
+                &["headers"],
+                FieldShape::Any,
+                FieldReach::Data,
+                "Request headers.",
+            ),
+            key(&["json"], FieldShape::Any, FieldReach::Data, "A JSON body."),
             key(
                 &["body", "data", "payload"],
                 FieldShape::Any,
+                FieldReach::Data,
                 "A body; a mapping is sent as JSON.",
             ),
-            key(&["form"], FieldShape::Any, "A form body."),
+            key(&["form"], FieldShape::Any, FieldReach::Data, "A form body."),
             key(
                 &["follow_redirects"],
                 FieldShape::Flag,
+                FieldReach::Data,
                 "Whether redirects are followed.",
             ),
             key(
                 &["verify_ssl"],
                 FieldShape::Flag,
+                FieldReach::Data,
                 "Whether certificates are checked.",
             ),
         ],
@@ -126,6 +179,7 @@ pub const KINDS: &[ToolKind] = &[
             needed(
                 &["cmds", "cmd", "command", "commands"],
                 FieldShape::Commands,
+                FieldReach::Commands,
                 "Commands, run in order.",
             ),
             CWD,
@@ -142,10 +196,16 @@ pub const KINDS: &[ToolKind] = &[
             needed(
                 &["code"],
                 FieldShape::Code,
+                FieldReach::Data,
                 "The program, passed on as written and never rendered; `args` are its variables.",
             ),
-            SCRIPT,
-            key(&["libs"], FieldShape::Any, "Modules to import."),
+            script(FieldReach::ProgramScript),
+            key(
+                &["libs"],
+                FieldShape::Any,
+                FieldReach::Data,
+                "Modules to import.",
+            ),
             ENV,
             CWD,
         ],
@@ -160,7 +220,17 @@ pub const KINDS: &[ToolKind] = &[
         aliases: &[],
         summary: "SQL on PostgreSQL in one transaction, rows with their types, cancelled on the server",
         run_by: RunBy::Tool,
-        keys: &[SQL, SCRIPT, PARAMS],
+        keys: &[
+            needed(
+                &["auth", "credential"],
+                FieldShape::Any,
+                FieldReach::Server,
+                "The name of a credential, an address, or a mapping with `dsn`, or with `host`, `user` and others.",
+            ),
+            SQL,
+            SQL_SCRIPT,
+            PARAMS,
+        ],
         family: Some(CodeFamily {
             prefix: "PG_",
             has: |state| state.len() == 5 && state.bytes().all(|byte| byte.is_ascii_alphanumeric()),
@@ -176,10 +246,11 @@ pub const KINDS: &[ToolKind] = &[
             needed(
                 &["database", "path", "file"],
                 FieldShape::Text,
+                FieldReach::Path,
                 "The database file.",
             ),
             SQL,
-            SCRIPT,
+            SQL_SCRIPT,
             PARAMS,
         ],
         family: None,
@@ -190,10 +261,66 @@ pub const KINDS: &[ToolKind] = &[
         summary: "SQL on DuckDB, in a file or in memory, with the program `duckdb`",
         run_by: RunBy::Tool,
         keys: &[
-            key(&["database"], FieldShape::Text, "The database file."),
+            key(
+                &["database"],
+                FieldShape::Text,
+                FieldReach::PathArgument,
+                "The database file.",
+            ),
             SQL,
-            SCRIPT,
+            SQL_SCRIPT,
             PARAMS,
+        ],
+        family: None,
+    },
+    ToolKind {
+        name: "file",
+        aliases: &[],
+        summary: "Files below one directory: read, write as a whole, list, delete",
+        run_by: RunBy::Tool,
+        keys: &[
+            needed(
+                &["action", "operation"],
+                FieldShape::OneOf(&["read", "write", "list", "delete"]),
+                FieldReach::Data,
+                "What to do.",
+            ),
+            key(
+                &["path"],
+                FieldShape::Text,
+                FieldReach::PathUnless("root"),
+                "The file or directory, relative to `root`; needed except for `list`.",
+            ),
+            key(
+                &["root"],
+                FieldShape::Text,
+                FieldReach::Path,
+                "The directory that paths never lead out of; the worker's directory if absent.",
+            ),
+            key(
+                &["content"],
+                FieldShape::Any,
+                FieldReach::Data,
+                "write: text, `{base64: …}`, or a value that is written as JSON.",
+            ),
+            key(
+                &["overwrite"],
+                FieldShape::Flag,
+                FieldReach::Data,
+                "write: whether an existing file is replaced; true if absent.",
+            ),
+            key(
+                &["format"],
+                FieldShape::OneOf(&["text", "json"]),
+                FieldReach::Data,
+                "read: what the content must be; text or base64 if absent.",
+            ),
+            key(
+                &["recursive"],
+                FieldShape::Flag,
+                FieldReach::Data,
+                "list: whether directories below are listed too.",
+            ),
         ],
         family: None,
     },
@@ -206,21 +333,31 @@ pub const KINDS: &[ToolKind] = &[
             needed(
                 &["commands", "command"],
                 FieldShape::Any,
+                FieldReach::Words,
                 "A command as text, or a list of commands, each a text or a list of its arguments.",
             ),
             key(
                 &["url"],
                 FieldShape::Text,
+                FieldReach::Address,
                 "The server, such as redis://host:6379/0; otherwise `auth` says where it is.",
+            ),
+            key(
+                &["auth", "credential"],
+                FieldShape::Any,
+                FieldReach::Server,
+                "The name of a credential, an address, or a mapping with `url`, or with `host` and others.",
             ),
             key(
                 &["pipeline"],
                 FieldShape::Flag,
+                FieldReach::Data,
                 "Whether all commands are sent at once.",
             ),
             key(
                 &["transaction"],
                 FieldShape::Flag,
+                FieldReach::Data,
                 "Whether the commands are executed together, with MULTI and EXEC.",
             ),
         ],
@@ -246,6 +383,7 @@ pub const KINDS: &[ToolKind] = &[
         keys: &[needed(
             &["duration", "seconds"],
             FieldShape::Duration,
+            FieldReach::Data,
             "How long to wait.",
         )],
         family: None,
@@ -256,15 +394,22 @@ pub const KINDS: &[ToolKind] = &[
         summary: "Another definition, in any language, as a run with its own log",
         run_by: RunBy::Pipeline(PipelineKind::Playbook),
         keys: &[
-            needed(&["path"], FieldShape::Text, "The definition to run."),
+            needed(
+                &["path"],
+                FieldShape::Text,
+                FieldReach::Path,
+                "The definition to run.",
+            ),
             key(
                 &["return_step"],
                 FieldShape::Text,
+                FieldReach::Data,
                 "The step whose output is the result.",
             ),
             key(
                 &["args", "input", "payload"],
                 FieldShape::Map,
+                FieldReach::Data,
                 "Arguments, rendered by the worker.",
             ),
         ],
@@ -286,6 +431,7 @@ pub const KINDS: &[ToolKind] = &[
         keys: &[needed(
             &["event", "event_type"],
             FieldShape::Plain,
+            FieldReach::Data,
             "The type of the event that ends the wait.",
         )],
         family: None,

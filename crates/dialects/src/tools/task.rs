@@ -5,6 +5,7 @@ use stepwell_kernel::expr::has_template;
 
 use super::kinds::{FieldShape, FieldSpec, ToolKind};
 use super::{TaskDef, kinds, label, rules, script};
+use crate::codes;
 use crate::field::Field;
 use crate::leftover;
 use crate::problem::Problems;
@@ -47,6 +48,9 @@ fn read_into(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<TaskDef> {
     for key in kind.fields() {
         field(&mut f, spec.as_mut(), key, kind, &mut json, p);
     }
+    also_needed(kind, &f, &json, p);
+    one_body(kind, &f, &json, p);
+    whole_address(kind, &f, &json, p);
     rules::sets(&mut f, p).write(&mut json);
     if let Some(mut spec) = spec {
         policy(&mut spec, &mut json, p);
@@ -62,6 +66,71 @@ fn read_into(item: &Field<'_>, at: usize, p: &mut Problems) -> Option<TaskDef> {
         workbook,
         json,
     })
+}
+
+/// Fields that a task needs only beside, or instead of, certain others.
+fn also_needed(kind: &ToolKind, f: &Fields<'_>, json: &Map<String, Json>, p: &mut Problems) {
+    let action = json.get("action").and_then(Json::as_str);
+    let lacks = |name: &str| !json.contains_key(name);
+    let (names, why, help): (&[&'static str], _, _) = match (kind.name, action) {
+        ("redis", _) if lacks("url") && lacks("auth") => (
+            &["url", "auth", "credential"],
+            "a `redis` task must say where the server is, with `url` or `auth`",
+            "add `url: redis://host:6379`, or `auth` with the name of a credential",
+        ),
+        ("file", Some("read" | "write" | "delete")) if lacks("path") => (
+            &["path"],
+            "a `file` task needs `path`, but for `list`",
+            "add `path: …`",
+        ),
+        ("file", Some("write")) if lacks("content") => (
+            &["content"],
+            "a `file` task that writes needs `content`",
+            "add `content: …`",
+        ),
+        _ => return,
+    };
+    // A field with another problem is there.
+    if !names.iter().any(|name| f.has(name)) {
+        p.missing(codes::FIELD_MISSING, f.span(), names, why)
+            .help(help);
+    }
+}
+
+/// A request has one body. A template may leave one of several out, so that only bodies that are written out count.
+fn one_body(kind: &ToolKind, f: &Fields<'_>, json: &Map<String, Json>, p: &mut Problems) {
+    let is_sure = |name: &&&str| match json.get(**name) {
+        None | Some(Json::Null) => false,
+        Some(Json::String(text)) => !has_template(text),
+        Some(_) => true,
+    };
+    let bodies = ["json", "body", "form"];
+    let sure: Vec<&str> = bodies.iter().filter(is_sure).copied().collect();
+    if let ("http", [first, second, ..]) = (kind.name, &sure[..]) {
+        let spans = [f.span_of(first), f.span_of(second)];
+        let later = spans.into_iter().max_by_key(|span| span.start);
+        let message = format!("a request has one body, and this has {}", list(&sure));
+        p.error(codes::FIELD_CONFLICT, later.unwrap_or(f.span()), message)
+            .help("keep one of them");
+    }
+}
+
+/// The address of a request begins with its scheme; what a template gives is known only when the task runs.
+fn whole_address(kind: &ToolKind, f: &Fields<'_>, json: &Map<String, Json>, p: &mut Problems) {
+    let url = json.get("url").and_then(Json::as_str).unwrap_or_default();
+    let begins = |scheme: &str| {
+        let start = url.trim_start().get(..scheme.len());
+        start.is_some_and(|it| it.eq_ignore_ascii_case(scheme))
+    };
+    // A reference to a secret begins with `$`.
+    let is_open = url.is_empty() || has_template(url) || url.contains("${");
+    if kind.name != "http" || is_open || begins("http://") || begins("https://") {
+        return;
+    }
+    let name = if f.has("url") { "url" } else { "endpoint" };
+    let message = format!("{} must begin with `https://` or `http://`", quote(name));
+    p.error(codes::FIELD_VALUE, f.span_of(name), message)
+        .help("write the whole address, such as https://example.com/orders");
 }
 
 /// A task's span runs over all its lines; its kind's is what a message should mark.
@@ -89,7 +158,8 @@ fn kind(f: &mut Fields<'_>, p: &mut Problems) -> Option<&'static ToolKind> {
             None => format!("the kinds are {}", list(&known)),
         };
         let message = format!("there is no tool {}", quote(name));
-        p.error("TOOL_UNKNOWN", field.span(), message).help(help);
+        p.error(codes::TOOL_UNKNOWN, field.span(), message)
+            .help(help);
     }
     found
 }
@@ -106,7 +176,7 @@ fn names(
         name.name(p);
         if labelled {
             p.warn(
-                "FIELD_UNUSED",
+                codes::FIELD_UNUSED,
                 name.span(),
                 "this task has a label and a name; the name counts",
             )
@@ -117,8 +187,12 @@ fn names(
         if kind.name == "playbook"
             && let Some(task) = f.opt("task", p)
         {
-            p.warn("FIELD_UNUSED", task.span(), "`task` of a call is not used")
-                .help("remove it; `path` says what is called");
+            p.warn(
+                codes::FIELD_UNUSED,
+                task.span(),
+                "`task` of a call is not used",
+            )
+            .help("remove it; `path` says what is called");
         }
         return None;
     }
@@ -129,7 +203,7 @@ fn names(
         }
         None => {
             p.error(
-                "FIELD_MISSING",
+                codes::FIELD_MISSING,
                 f.span(),
                 "a `workbook` task needs `name`, the workbook entry that it calls",
             )
@@ -157,7 +231,7 @@ fn field(
             None => found = Some(inner),
             Some(outer) => {
                 let message = format!("{} is given in the task and in its `spec`", outer.label);
-                p.error("FIELD_CONFLICT", inner.span(), message)
+                p.error(codes::FIELD_CONFLICT, inner.span(), message)
                     .help("keep one of them");
             }
         }
@@ -166,14 +240,14 @@ fn field(
     match found {
         Some(found) if scripted => {
             let message = format!("{} is given beside `script`", found.label);
-            p.error("FIELD_CONFLICT", found.span(), message)
+            p.error(codes::FIELD_CONFLICT, found.span(), message)
                 .help("keep one of them");
         }
         Some(found) => value(&found, name, key.shape, json, p),
         None if scripted => {}
         None if key.required => {
             let what = format!("a {} task needs {}", quote(kind.name), one_of(key.names));
-            p.missing("FIELD_MISSING", f.span(), key.names, what)
+            p.missing(codes::FIELD_MISSING, f.span(), key.names, what)
                 .help(format!("add `{name}: …`"));
         }
         None => {}
@@ -219,7 +293,7 @@ fn value(
         FieldShape::Commands => {
             let items = field.list_or_one();
             if items.is_empty() {
-                field.error("FIELD_VALUE", "must not be empty", p);
+                field.error(codes::FIELD_VALUE, "must not be empty", p);
             }
             put(items.iter().filter_map(|it| it.string(p)).collect());
         }
@@ -228,21 +302,24 @@ fn value(
                 put(field.json());
             }
         }
-        FieldShape::Method => method(field, &mut put, p),
+        FieldShape::OneOf(words) => one_of_words(field, words, &mut put, p),
     }
 }
 
-const METHODS: &[&str] = &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
-
-fn method(field: &Field<'_>, put: &mut dyn FnMut(Json), p: &mut Problems) {
+fn one_of_words(
+    field: &Field<'_>,
+    words: &[&'static str],
+    put: &mut dyn FnMut(Json),
+    p: &mut Problems,
+) {
     let Some(text) = field.string(p) else { return };
-    let upper = text.to_uppercase();
-    if has_template(text) {
+    let found = words.iter().find(|word| word.eq_ignore_ascii_case(text));
+    if let Some(word) = found {
+        put(json!(word));
+    } else if has_template(text) {
         put(json!(text));
-    } else if METHODS.contains(&upper.as_str()) {
-        put(json!(upper));
     } else {
-        field.one_of(METHODS, p);
+        field.one_of(words, p);
     }
 }
 
@@ -250,7 +327,7 @@ fn fixed(field: &Field<'_>, p: &mut Problems) -> bool {
     let is_template = rules::is_template(field.node);
     if is_template {
         field
-            .error("FIELD_VALUE", "cannot be a template", p)
+            .error(codes::FIELD_VALUE, "cannot be a template", p)
             .help("write it out: it is looked up before anything is evaluated");
     }
     !is_template
@@ -263,7 +340,7 @@ fn unrendered(code: &str, field: &Field<'_>, p: &mut Problems) {
         .is_ok_and(|template| !template.reads().is_empty());
     if has_template(code) && renders {
         p.warn(
-            "TEMPLATE_IGNORED",
+            codes::TEMPLATE_IGNORED,
             field.span(),
             format!("templates in {} are not evaluated", field.label),
         )
@@ -271,7 +348,7 @@ fn unrendered(code: &str, field: &Field<'_>, p: &mut Problems) {
     }
 }
 
-/// `spec.policy.rules`.
+/// Reads `spec.policy.rules` of a task into the field `rules`; without rules the field is absent.
 fn policy(spec: &mut Fields<'_>, json: &mut Map<String, Json>, p: &mut Problems) {
     let Some(mut policy) = spec.opt("policy", p).and_then(|it| it.fields(p)) else {
         return;

@@ -581,6 +581,7 @@ fn waiting(kind: WaitKind) -> (&'static str, &'static str) {
         let mut visit = visit(Status::Waiting);
         visit["run"]["wait"] = json!({ "kind": kind, "approvals": [] });
         it["tally"]["waits_outside"] = json!(1);
+        it["open"] = json!([StepRef::first(StepNo(0))]);
         it["steps"][0]["visits"] = json!([visit]);
     });
     let at = StepRef::first(StepNo(0));

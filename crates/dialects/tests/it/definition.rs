@@ -5,7 +5,7 @@ use stepwell_dialects::problem::render;
 use stepwell_dialects::{Document, Node, Problem, Problems, Source, tree};
 use stepwell_kernel::plan::{Net, Plan};
 
-/// A language's compiler.
+/// The function that compiles a definition of one language to a net.
 pub(crate) type Compile = fn(&Document<'_>, &mut Problems) -> Option<Net>;
 
 /// The net and the problems of a text; a net comes exactly if there is no error.

@@ -106,6 +106,7 @@ fn compensated() -> Vec<Event> {
             execution: 1,
             error: error(ErrorClass::Timeout),
             retry_at: Time(0),
+            loss: None,
         },
         Body::StepExecutionStarted {
             step: at(0),
@@ -122,6 +123,7 @@ fn compensated() -> Vec<Event> {
             execution: 1,
             error: error(ErrorClass::Validation),
             cancelled: false,
+            unknown: false,
             by: None,
         },
         Body::CompensationStarted {
@@ -144,6 +146,7 @@ fn compensated() -> Vec<Event> {
                 step: at(0),
                 outcome: UndoOutcome::Done,
                 executions: 1,
+                attempts: 1,
                 error: None,
             }],
         },
@@ -209,7 +212,7 @@ fn the_evidence_of_a_compensated_run_ends_with_a_summary() {
     let summary = serde_json::to_value(&last.compensation).expect("JSON");
     let expected = json!({
         "rollback": "complete",
-        "actions": [{"actionId": "pay", "outcome": "done", "attempts": 1}],
+        "actions": [{"actionId": "pay", "outcome": "done", "attempts": 1, "executions": 1}],
     });
     assert_eq!(summary, expected);
 }

@@ -4,10 +4,11 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value as Json};
+use stepwell_kernel::event::EventType;
 use stepwell_kernel::keys;
 use stepwell_kernel::time::Time;
 
-use super::template::{Part, fields};
+use super::template::{ENVELOPE, Part, fields};
 use super::{CODEC, ChunkFault, DIGESTS};
 use crate::store::StoredChunk;
 
@@ -17,12 +18,12 @@ struct Entry(Time, Map<String, Json>, Map<String, Json>);
 /// An event that a step sent to the outside.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outbound {
-    /// The event of the run that it was sent with.
+    /// Sequence number of the run's event that records the sending.
     pub seq: u64,
-    /// Which of those that were sent with it, from 0.
+    /// Position among the events that were sent with `seq`, from 0.
     pub place: usize,
     pub step_id: String,
-    /// What was sent.
+    /// The content as the step produced it.
     pub event: Json,
 }
 
@@ -41,6 +42,60 @@ pub fn with_outbound(
     plan_version: &str,
     chunk: &StoredChunk,
 ) -> Result<(Vec<Json>, Vec<Outbound>), ChunkFault> {
+    let entries = entries(chunk)?;
+    let mut events = Vec::with_capacity(entries.len());
+    let mut outbound = Vec::new();
+    let digests = chunk.digests.chunks_exact(DIGESTS);
+    for (seq, (Entry(at, residual, mut ext), digests)) in
+        (chunk.first..).zip(entries.into_iter().zip(digests))
+    {
+        let Some(Json::String(event_type)) = ext.remove("type") else {
+            return Err(ChunkFault(format!("event {seq} has no type")));
+        };
+        let known = EventType::from_name(&event_type);
+        let sent = match ext.remove("outbound") {
+            Some(Json::Array(sent)) if known == Some(EventType::StepWaiting) => sent,
+            _ => Vec::new(),
+        };
+        let contract = contract(known, at, residual, run_id, plan_version);
+        let contract = with_digests(contract, digests, seq, event_type);
+        let step_id = contract
+            .get("stepId")
+            .and_then(Json::as_str)
+            .unwrap_or_default();
+        outbound.extend(sent.into_iter().enumerate().map(|(place, event)| Outbound {
+            seq,
+            place,
+            step_id: step_id.to_owned(),
+            event,
+        }));
+        events.push(Json::Object(contract));
+    }
+    Ok((events, outbound))
+}
+
+/// What the hashes of a chunk's events are computed from, in order: the contract part and the `ext` part.
+pub fn hashed_parts(
+    run_id: &str,
+    plan_version: &str,
+    chunk: &StoredChunk,
+) -> Result<Vec<(Json, Json)>, ChunkFault> {
+    let digests = chunk.digests.chunks_exact(DIGESTS);
+    (chunk.first..)
+        .zip(entries(chunk)?.into_iter().zip(digests))
+        .map(|(seq, (Entry(at, residual, ext), digests))| {
+            let event_type = ext.get("type").and_then(Json::as_str);
+            let event_type =
+                event_type.ok_or_else(|| ChunkFault(format!("event {seq} has no type")))?;
+            let known = EventType::from_name(event_type);
+            let contract = contract(known, at, residual, run_id, plan_version);
+            let contract = with_digests(contract, digests, seq, event_type.to_owned());
+            Ok((Json::Object(contract), Json::Object(ext)))
+        })
+        .collect()
+}
+
+fn entries(chunk: &StoredChunk) -> Result<Vec<Entry>, ChunkFault> {
     if chunk.codec != CODEC {
         return Err(ChunkFault(format!(
             "it is written in form {}, this program knows form {CODEC}",
@@ -56,43 +111,38 @@ pub fn with_outbound(
             chunk.digests.len()
         )));
     }
-    let mut events = Vec::with_capacity(entries.len());
-    let mut outbound = Vec::new();
-    let digests = chunk.digests.chunks_exact(DIGESTS);
-    for (seq, (Entry(at, residual, mut ext), digests)) in
-        (chunk.first..).zip(entries.into_iter().zip(digests))
-    {
-        let Some(Json::String(event_type)) = ext.remove("type") else {
-            return Err(ChunkFault(format!("event {seq} has no type")));
-        };
-        let sent = match ext.remove("outbound") {
-            Some(Json::Array(sent)) if event_type == "StepWaiting" => sent,
-            _ => Vec::new(),
-        };
-        let mut contract = from_template(&event_type, at, run_id, plan_version);
-        merge(&mut contract, residual);
-        let step_id = contract
-            .get("stepId")
-            .and_then(Json::as_str)
-            .unwrap_or_default();
-        outbound.extend(sent.into_iter().enumerate().map(|(place, event)| Outbound {
-            seq,
-            place,
-            step_id: step_id.to_owned(),
-            event,
-        }));
-        let id = digests.first_chunk().map(keys::uuid);
-        contract.insert("eventId".into(), id.into());
-        contract.insert("idempotencyKey".into(), keys::hex(&digests[16..48]).into());
-        contract.insert("runSeq".into(), seq.into());
-        contract.insert("eventType".into(), event_type.into());
-        events.push(Json::Object(contract));
-    }
-    Ok((events, outbound))
+    Ok(entries)
+}
+
+fn contract(
+    known: Option<EventType>,
+    at: Time,
+    residual: Map<String, Json>,
+    run_id: &str,
+    plan_version: &str,
+) -> Map<String, Json> {
+    let mut contract = from_template(known, at, run_id, plan_version);
+    merge(&mut contract, residual);
+    contract
+}
+
+/// Adds what is kept beside the body.
+fn with_digests(
+    mut contract: Map<String, Json>,
+    digests: &[u8],
+    seq: u64,
+    event_type: String,
+) -> Map<String, Json> {
+    let id = digests.first_chunk().map(keys::uuid);
+    contract.insert("eventId".into(), id.into());
+    contract.insert("idempotencyKey".into(), keys::hex(&digests[16..48]).into());
+    contract.insert("runSeq".into(), seq.into());
+    contract.insert("eventType".into(), event_type.into());
+    contract
 }
 
 fn from_template(
-    event_type: &str,
+    event_type: Option<EventType>,
     at: Time,
     run_id: &str,
     plan_version: &str,
@@ -108,13 +158,14 @@ fn from_template(
             Part::EmptyList => Json::Array(Vec::new()),
         }
     };
-    let members = fields(event_type).iter();
+    // A type of a later version shares the envelope, as the type of every event does.
+    let members = event_type.map_or(ENVELOPE, fields).iter();
     members
         .map(|(name, part)| (name.as_str().to_owned(), value(part)))
         .collect()
 }
 
-/// RFC 7396.
+/// Applies a JSON merge patch (RFC 7396): a null removes the field.
 fn merge(target: &mut Map<String, Json>, patch: Map<String, Json>) {
     for (name, value) in patch {
         match value {
@@ -130,7 +181,7 @@ fn merge(target: &mut Map<String, Json>, patch: Map<String, Json>) {
                     merge(inner, patch);
                 }
             }
-            value => {
+            value @ (Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_)) => {
                 target.insert(name, value);
             }
         }

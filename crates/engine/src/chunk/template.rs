@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use stepwell_kernel::contract::FieldName;
-use stepwell_kernel::keys::EVENT_TYPES;
+use stepwell_kernel::event::EventType;
 
 use super::CODEC;
 
@@ -56,98 +56,126 @@ macro_rules! attempt {
     };
 }
 
+/// What all events have in common.
+pub(super) const ENVELOPE: Fields = from!("engine");
+
 /// The template of a type.
-pub(super) fn fields(event_type: &str) -> Fields {
+pub(super) fn fields(event_type: EventType) -> Fields {
     match event_type {
-        "RunCreated" => from!("engine", CreatedAt = Part::At),
-        "RunQueued" => from!(
+        EventType::RunCreated => from!("engine", CreatedAt = Part::At),
+        EventType::RunQueued => from!(
             "engine",
             QueuedAt = Part::At,
             Status = Part::Text("PENDING")
         ),
-        "RunApproved" => from!(
+        EventType::RunApproved => from!(
             "planner",
             ApprovedAt = Part::At,
             Status = Part::Text("APPROVED")
         ),
-        "RunStarted" => from!(
+        EventType::RunStarted => from!(
             "engine",
             EngineType = Part::Text("native"),
             StartedAt = Part::At,
             Status = Part::Text("RUNNING")
         ),
-        "StepStarted" => attempt!("activity-worker", StartedAt = Part::At),
-        "StepCompleted" => attempt!(
+        EventType::StepStarted => attempt!("activity-worker", StartedAt = Part::At),
+        EventType::StepCompleted => attempt!(
             "activity-worker",
             ArtifactRefs = Part::EmptyList,
             CompletedAt = Part::At,
             DurationMs = Part::Number(0)
         ),
-        "StepFailed" => attempt!("activity-worker", FailedAt = Part::At),
-        "StepSkipped" => from!(
+        EventType::StepFailed => attempt!("activity-worker", FailedAt = Part::At),
+        EventType::StepSkipped => from!(
             "engine",
             LogicalAttemptId = Part::Number(1),
             PlanVersion = Part::PlanVersion,
             SkippedAt = Part::At
         ),
-        "StepExecutionStarted" => attempt!("activity-worker", StartedAt = Part::At),
-        "StepExecutionFailed" => attempt!("activity-worker", FailedAt = Part::At),
-        "StepWaiting" => attempt!("engine"),
-        "StepApproved" | "StepWoken" => from!("engine", EngineAttemptId = Part::Number(1)),
-        "StepRouted" => from!("engine", Handled = Part::Flag(false)),
-        "UndoStarted" => from!(
+        EventType::StepExecutionStarted => attempt!("activity-worker", StartedAt = Part::At),
+        EventType::StepExecutionFailed => attempt!("activity-worker", FailedAt = Part::At),
+        EventType::StepWaiting => attempt!("engine"),
+        EventType::StepAnswered => from!(
+            "system",
+            EngineAttemptId = Part::Number(1),
+            LogicalAttemptId = Part::Number(1)
+        ),
+        EventType::StepApproved | EventType::StepWoken => {
+            from!("engine", EngineAttemptId = Part::Number(1))
+        }
+        EventType::StepRouted => from!("engine", Handled = Part::Flag(false)),
+        EventType::UndoStarted => from!(
             "activity-worker",
             EngineAttemptId = Part::Number(1),
             StartedAt = Part::At
         ),
-        "UndoCompleted" => from!(
+        EventType::UndoCompleted => from!(
             "activity-worker",
             CompletedAt = Part::At,
             EngineAttemptId = Part::Number(1)
         ),
-        "UndoExecutionFailed" | "UndoFailed" => from!(
+        EventType::UndoExecutionFailed | EventType::UndoFailed => from!(
             "activity-worker",
             EngineAttemptId = Part::Number(1),
             FailedAt = Part::At
         ),
-        "SignalAccepted" => from!("system", AcceptedAt = Part::At),
-        "SignalRejected" => from!("system", RejectedAt = Part::At),
-        "RunPaused" => from!(
+        EventType::SignalAccepted => from!("system", AcceptedAt = Part::At),
+        EventType::SignalRejected => from!("system", RejectedAt = Part::At),
+        EventType::RunPaused => from!(
             "engine",
             LogicalAttemptId = Part::Number(1),
             PausedAt = Part::At,
             Status = Part::Text("PAUSED")
         ),
-        "RunResumed" => from!(
+        EventType::RunResumed => from!(
             "engine",
             LogicalAttemptId = Part::Number(1),
             ResumedAt = Part::At,
             Status = Part::Text("RUNNING")
         ),
-        "RunCompleted" => from!(
+        EventType::RunCompleted => from!(
             "engine",
             CompletedAt = Part::At,
             Status = Part::Text("COMPLETED")
         ),
-        "RunFailed" => from!("engine", FailedAt = Part::At, Status = Part::Text("FAILED")),
-        "RunCancelled" => from!(
+        EventType::RunFailed => from!("engine", FailedAt = Part::At, Status = Part::Text("FAILED")),
+        EventType::RunCancelled => from!(
             "engine",
             CancelledAt = Part::At,
             Status = Part::Text("CANCELLED")
         ),
-        _ => from!("engine"),
+        // Only the envelope is shared. A new type is added here and nowhere else: an older version, which does not
+        // know the type, reads its events by the envelope and would find another hash.
+        EventType::StepHeld
+        | EventType::StepRetried
+        | EventType::TokensAdmitted
+        | EventType::CtxPatched
+        | EventType::ParamsUpdated
+        | EventType::OverrideInjected
+        | EventType::TargetUpdated
+        | EventType::EventReceived
+        | EventType::PauseDrainTimedOut
+        | EventType::RunStalled
+        | EventType::RunFinalizing
+        | EventType::RunStopping
+        | EventType::CompensationStarted
+        | EventType::CompensationInterrupted
+        | EventType::Opaque => ENVELOPE,
     }
 }
 
 /// All templates, for the stores' view of the log.
 #[must_use]
 pub fn templates() -> Vec<ChunkTemplate> {
-    let template = |event_type: &'static str| ChunkTemplate {
+    let template = |event_type: &EventType| ChunkTemplate {
         codec: CODEC,
-        event_type,
-        json: json(fields(event_type)),
+        event_type: event_type.name(),
+        json: json(fields(*event_type)),
     };
-    EVENT_TYPES.into_iter().map(template).collect()
+    let mut types = EventType::ALL.to_vec();
+    types.sort_by_key(|it| *it as u8);
+    types.iter().map(template).collect()
 }
 
 /// Neither names nor texts have anything that JSON would escape.

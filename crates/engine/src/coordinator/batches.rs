@@ -4,9 +4,9 @@
 use stepwell_kernel::command::{Command, Env, Reply};
 use stepwell_kernel::time::Time;
 
-use super::Coordinator;
 use super::batch_builder::MAX_APPENDS;
 use super::hot_run::Sealed;
+use super::{Coordinator, Handoff, Notice};
 use crate::error::Error;
 use crate::store::{Append, Batch, RunNo};
 
@@ -16,6 +16,9 @@ impl Coordinator {
         // Without a session nothing could be committed; `tick` opens another one.
         if self.lease.is_lost() {
             return None;
+        }
+        if self.capacity.has_room_for_others() {
+            self.notices.push(Notice::Elsewhere(Handoff::Room));
         }
         let (runs, schedule) = (&mut self.runs, &mut self.schedule);
         self.capacity
@@ -48,6 +51,7 @@ impl Coordinator {
                 later.push(run);
                 continue;
             }
+            self.fire_overdue(run, now, now);
             self.claim_ready(run, now);
             appends.extend(self.seal(run, now));
         }
@@ -72,11 +76,12 @@ impl Coordinator {
             let Some(target) = self.capacity.next_claim(hot, &self.config, now) else {
                 return;
             };
+            hot.unshare();
             let claim = Command::ClaimStep {
                 target,
                 worker: self.lease.worker().to_owned(),
                 // What this process does itself is its session's as long as that lives, whatever this says.
-                lease_until: now.plus(hot.plan().lease_ms()),
+                lease_until: now.max(hot.state().last_at()).plus(hot.plan().lease_ms()),
             };
             let env = Env {
                 now,
@@ -84,11 +89,20 @@ impl Coordinator {
             };
             // A task that is out of date is dropped: the state offers it again when it is due.
             let Ok((effects, reply)) = hot.decide(claim, &env) else {
+                self.capacity.give_back(hot, target);
                 continue;
             };
-            if let Reply::Claimed(claimed) = reply {
-                self.capacity.begin(hot, target, claimed.claim.execution);
-                hot.draft().claim(*claimed);
+            match reply {
+                Reply::Claimed(claimed) => {
+                    self.capacity.begin(hot, target, claimed.claim.execution);
+                    hot.draft().claim(*claimed);
+                }
+                // The step ended without work, as one that has nothing to loop over.
+                Reply::Done
+                | Reply::Created { .. }
+                | Reply::Duplicate(_)
+                | Reply::Refused(_)
+                | Reply::RetryRun { .. } => self.capacity.give_back(hot, target),
             }
             self.follow(run, effects);
         }
@@ -111,8 +125,9 @@ impl Coordinator {
                 self.refused(run, lost, &why, now);
             }
             Sealed::Failed(error, lost) => {
-                // A bug: nothing of this draft can be written. Only the log is truth.
-                tracing::error!(%error, "a decision was dropped");
+                // A bug: nothing of this draft can be written, and the state in memory is worth nothing.
+                // Only the log is truth.
+                self.invariants.dropped(run, &error);
                 self.forget_lost(run, &lost);
                 for request in lost.requests() {
                     self.refuse(&request, error.clone());
@@ -120,5 +135,59 @@ impl Coordinator {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::fixture::{commit_all, store_with};
+    use crate::coordinator::{Config, Ticket};
+    use crate::port::NoCatalog;
+    use stepwell_kernel::codes::ENGINE_INVARIANT;
+    use stepwell_kernel::rejection::Code;
+
+    fn cancel() -> Command {
+        Command::CancelRun {
+            actor: crate::coordinator::engine_actor(),
+            reason: None,
+            compensate: false,
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_for_a_run_whose_state_does_not_fit_its_rules() {
+        let (store, runs) = store_with(2);
+        let now = Time(2_000);
+        let catalog = Box::new(NoCatalog);
+        let mut coordinator =
+            Coordinator::open(store.clone(), catalog, Config::default(), now).unwrap();
+        coordinator.recover("run_0", now).unwrap();
+        commit_all(&mut coordinator, now);
+        let before = store.load(runs[0]).unwrap().unwrap().head;
+        coordinator.runs.get_mut(runs[0]).unwrap().set_fault();
+        coordinator.submit("run_0", cancel(), Ticket(7), now);
+        coordinator.submit("run_1", cancel(), Ticket(8), now);
+        commit_all(&mut coordinator, now);
+        coordinator.tick(now).unwrap();
+        let (mut refused, mut alerts) = (Vec::new(), Vec::new());
+        for notice in coordinator.notices() {
+            match notice {
+                Notice::Answer(ticket, Err(Error::Rejected(rejection))) => {
+                    refused.push((ticket, rejection.code));
+                }
+                Notice::Alert(run, alert) => alerts.push((run, alert.code)),
+                _ => {}
+            }
+        }
+        assert_eq!(refused, [(Ticket(7), Code::LogInvalid)]);
+        assert_eq!(alerts, [(runs[0], ENGINE_INVARIANT.to_owned())]);
+        let after = store.load(runs[0]).unwrap().unwrap().head;
+        assert_eq!(before, after, "the log and the head are as they were");
+        // The faulty state is gone: the run goes on from its log.
+        coordinator.submit("run_0", cancel(), Ticket(9), now);
+        commit_all(&mut coordinator, now);
+        let answered = |notice| matches!(notice, Notice::Answer(Ticket(9), Ok(_)));
+        assert!(coordinator.notices().any(answered));
     }
 }

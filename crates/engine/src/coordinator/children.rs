@@ -2,15 +2,17 @@
 //! ended.
 
 use serde_json::Value as Json;
+use stepwell_kernel::codes;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Parent, Rollback, StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, StepRef, Work};
+use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::run_output;
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
 
-use super::{Coordinator, HotRun, Message, Notice};
+use super::{Coordinator, HotRun, Message, MissingChildren, Notice};
 use crate::error::Error;
 use crate::start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
 use crate::store::{MessageNo, NewMessage, RunNo, StoredMessage};
@@ -54,13 +56,13 @@ impl Coordinator {
         if self.depth(mail.run) >= MAX_CHILD_DEPTH {
             let message =
                 format!("runs may start runs {MAX_CHILD_DEPTH} deep; {path:?} would be one more");
-            let error = StepError::new(ErrorClass::Validation, "CHILD_TOO_DEEP", message);
+            let error = StepError::new(ErrorClass::Validation, codes::CHILD_TOO_DEEP, message);
             return self.answer_message(mail, no_child(step, request_key, error), now);
         }
         if let Some(child) = self.catalog.find(&plan, &path) {
             return self.start_for(&child, request, (mail.run, mail.no), stops, now);
         }
-        if self.config.engine_type == "mock" {
+        if self.config.missing_children == MissingChildren::AskDriver {
             return self.notices.push(Notice::MissingChild {
                 run: mail.run,
                 step,
@@ -73,7 +75,7 @@ impl Coordinator {
             "there is no definition {path:?} near {}",
             plan.net().source.uri
         );
-        let error = StepError::new(ErrorClass::Validation, "CHILD_UNKNOWN", message);
+        let error = StepError::new(ErrorClass::Validation, codes::CHILD_UNKNOWN, message);
         self.answer_message(mail, no_child(step, request_key, error), now);
     }
 
@@ -151,10 +153,18 @@ impl Coordinator {
         outcome: RunOutcome,
     ) -> Result<Option<NewMessage>, Error> {
         let above = self.runs.number_of(&parent.run_id)?;
-        // What is in memory may be from before it began to wait.
         self.refresh(above);
-        self.runs.load(above, self.room())?;
-        let (Some(waiting), Some(hot)) = (self.runs.get(above), self.runs.get(run)) else {
+        let stored = match self.runs.get(above) {
+            Some(hot) if self.is_current(hot) => None,
+            // What is in memory may be from before the parent began to wait.
+            Some(_) => Some(self.runs.read(above)?),
+            None => {
+                self.runs.load(above, self.room())?;
+                None
+            }
+        };
+        let waiting = stored.as_ref().or_else(|| self.runs.get(above));
+        let (Some(waiting), Some(hot)) = (waiting, self.runs.get(run)) else {
             let what = "a run and its parent are not both in memory";
             self.invariants.broken(run, what);
             return Ok(None);
@@ -188,16 +198,52 @@ impl Coordinator {
             }
         }
     }
+
+    /// The child that a message asks for cannot be created: the step that waits for it fails.
+    pub(super) fn child_refused(
+        &mut self,
+        (parent, mail): (RunNo, MessageNo),
+        child: (&str, Option<&Parent>),
+        why: &Rejection,
+        now: Time,
+    ) {
+        if let Err(error) = self.runs.load(parent, self.room()) {
+            // The message lies there until its run can be read; then the child is tried again.
+            self.inbox.end(mail);
+            return tracing::warn!(%error, "a message could not be dealt with yet");
+        }
+        let waiting = self.runs.get(parent).and_then(|hot| waiting(hot, child));
+        let Some((step, request_key)) = waiting else {
+            // No step waits for it: it repeats the run, or the step was cancelled.
+            tracing::warn!(%why, "a run could not be created");
+            return self.discard(parent, mail);
+        };
+        let message = format!("the child run cannot be created: {why}");
+        let error = StepError::new(ErrorClass::Conflict, why.code.name(), message);
+        let mail = StoredMessage {
+            no: mail,
+            run: parent,
+            body: String::new(),
+        };
+        self.answer_message(&mail, no_child(step, request_key, error), now);
+    }
+}
+
+/// The step of a parent that waits for the child with this id, and the key of the child.
+fn waiting(hot: &HotRun, (run_id, parent): (&str, Option<&Parent>)) -> Option<(StepRef, String)> {
+    let step = hot.plan().parse_step_id(&parent?.step_id)?;
+    let key = hot.state().run(step)?.child()?;
+    (run_id_for(key) == run_id).then(|| (step, key.to_owned()))
 }
 
 /// Which definition a step waits for, and which of its steps' outputs: what its worker asked for, else
 /// what the plan says.
 fn called(hot: &HotRun, step: StepRef) -> Option<(&str, Option<&str>)> {
     let wait = hot.state().run(step)?.wait()?;
-    let call = match wait.kind() {
-        WaitKind::Child { call, .. } => call.as_ref(),
-        _ => return None,
+    let WaitKind::Child { call, .. } = wait.kind() else {
+        return None;
     };
+    let call = call.as_ref();
     match (call, &hot.plan().step(step.step).work) {
         (Some(call), _) => Some((&call.path, call.return_step.as_deref())),
         (None, Work::Child(spec)) => Some((&spec.path, spec.return_step.as_deref())),

@@ -9,9 +9,10 @@ use stepwell_kernel::time::Time;
 
 use super::hot_run::Flight;
 use super::request::{Decided, Origin};
-use super::{Assignment, Coordinator, HotRun, Notice, Request, substitutes};
-use crate::error::Error;
-use crate::store::{Append, AppendResult, Batch, Guard, RunNo, StoreError};
+use super::{Assignment, Coordinator, Handoff, HotRun, Notice, Request, substitutes};
+use crate::store::{
+    Append, AppendResult, Batch, Guard, NewMessage, RunNo, StoreError, StoreErrorKind,
+};
 
 /// What to do with a batch that the store did not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +23,15 @@ pub enum Retry {
     Never,
 }
 
+/// A wait for the store that is too short to be seen in the times of events, in milliseconds.
+const UNNOTICED_MS: u64 = 100;
+
 impl Coordinator {
     /// The store has answered.
     pub fn committed(&mut self, batch: &Batch, outcomes: Vec<AppendResult>, now: Time) {
+        let took = self.sent_at(batch).map_or(0, |sent| now.since(sent));
+        let budget = self.config.write_budget_ms;
+        self.slow_writes.written(batch, took, budget);
         let mut outcomes = outcomes.into_iter();
         for append in &batch.appends {
             let run = append.run;
@@ -44,6 +51,26 @@ impl Coordinator {
                         .broken(run, "the store did not answer for an append of its batch");
                     self.redo(run, flight.into_uncommitted(append), None, now);
                 }
+            }
+        }
+        self.slow_writes.write(&*self.store, &mut self.notices, now);
+    }
+
+    /// When the first append of a batch in flight was sent.
+    fn sent_at(&self, batch: &Batch) -> Option<Time> {
+        let runs = batch.appends.iter().filter_map(|it| self.runs.get(it.run));
+        runs.filter_map(HotRun::sent_at).min()
+    }
+
+    /// A batch is sent now that could not be sent, or was not taken, for a while: its events say that they are
+    /// appended now.
+    pub fn restamp(&mut self, batch: &mut Batch, now: Time) {
+        if now.since(batch.now) < UNNOTICED_MS {
+            return;
+        }
+        for append in &mut batch.appends {
+            if let Some(hot) = self.runs.get_mut(append.run) {
+                hot.restamp(append, now);
             }
         }
     }
@@ -86,8 +113,8 @@ impl Coordinator {
             AppendResult::RequestTaken(run_id) => {
                 self.not_created(run, lost, now, |_| Ok(Reply::Created { run_id }));
             }
-            AppendResult::BizKeyTaken => self.not_created(run, lost, now, |left| {
-                Err(Error::BizKeyTaken(left.event_key.clone()))
+            AppendResult::UniqueKeyTaken(holder) => self.not_created(run, lost, now, |left| {
+                Err(Rejection::key_taken(&left.event_key, &holder).into())
             }),
             AppendResult::SlotsFull(key) => self.no_slot(run, lost, key, now),
             AppendResult::Refused(why) => self.refused(run, lost, &why, now),
@@ -99,11 +126,20 @@ impl Coordinator {
     /// the log, so that exactly one of the two is recorded.
     pub fn failed(&mut self, batch: &Batch, error: &StoreError, now: Time) -> Retry {
         let budget = self.config.write_budget_ms;
-        let runs = batch.appends.iter().filter_map(|it| self.runs.get(it.run));
-        let sent = runs.filter_map(HotRun::sent_at).min();
-        let late = sent.is_some_and(|sent| now.since(sent) > budget);
+        let took = self.sent_at(batch).map_or(0, |sent| now.since(sent));
+        let late = took > budget;
         if error.kind.may_pass() && !late {
+            if error.kind == StoreErrorKind::AnswerLost {
+                for append in &batch.appends {
+                    if let Some(hot) = self.runs.get_mut(append.run) {
+                        hot.doubt();
+                    }
+                }
+            }
             return Retry::Same;
+        }
+        if late {
+            self.slow_writes.given_up(batch, took, budget);
         }
         tracing::warn!(%error, late, "a commit is given up; its commands are decided again");
         for append in &batch.appends {
@@ -116,6 +152,10 @@ impl Coordinator {
             };
             if late {
                 flight.requests_mut().for_each(substitutes::too_late);
+            }
+            if error.kind.may_pass() {
+                // The store was away. Only who was slower than others gives up after some retries.
+                flight.requests_mut().for_each(|it| it.retries = 0);
             }
             self.redo(append.run, flight.into_uncommitted(append), None, now);
         }
@@ -164,15 +204,24 @@ impl Coordinator {
     /// Tells what a draft has come to that is committed, or had nothing to commit.
     pub(super) fn conclude(&mut self, run: RunNo, append: &Append, flight: Flight, now: Time) {
         let (decided, starts, notices) = flight.into_committed();
+        let (back, decided) = decided.into_iter().partition(Decided::goes_back);
         self.answer_all(decided);
+        self.give_back(run, back, now);
         if !starts.is_empty() {
             self.assign(run, starts);
         }
         if !append.mail.is_empty() || !append.waits.is_empty() {
             self.inbox.look();
         }
+        let ours = |mail: &NewMessage| {
+            let known = self.runs.known_number(&mail.to);
+            known.is_some_and(|run| self.shard.has(run))
+        };
+        if !self.shard.is_all() && !append.mail.iter().all(ours) {
+            self.notices.push(Notice::Elsewhere(Handoff::Mailed));
+        }
         if append.slots.iter().any(|slot| slot.change < 0) {
-            self.slots.look();
+            self.slots.freed();
         }
         for message in &append.taken {
             self.inbox.end(*message);
@@ -187,10 +236,13 @@ impl Coordinator {
             let what = "work was claimed for a run that is not in memory";
             return self.invariants.broken(run, what);
         };
+        let parent = hot.state().parent();
+        let parent: Option<Arc<str>> = parent.map(|it| it.run_id.as_str().into());
         for claimed in starts {
             self.notices.push(Notice::Start(Box::new(Assignment {
                 run,
                 run_id: Arc::clone(hot.run_id()),
+                parent: parent.clone(),
                 plan: Arc::clone(hot.plan()),
                 claimed,
             })));
@@ -201,6 +253,9 @@ impl Coordinator {
         for Decided { request, answer } in decided {
             match (request.origin, answer) {
                 (Origin::Sender(ticket), Ok(reply)) => self.notices.answer(ticket, Ok(reply)),
+                (Origin::Message { no, reply: true }, Ok(Reply::Duplicate(first))) => {
+                    self.tell_first(no, *first);
+                }
                 (Origin::Message { no, .. }, Ok(_)) => self.inbox.end(no),
                 (Origin::Parent { run, mail }, Ok(_)) => self.child_is_there(run, mail),
                 // Nobody waits for it.
@@ -221,7 +276,8 @@ impl Coordinator {
             waiting.push_front(Request::own(Command::Proceed));
         }
         let next = hot.work().next_at(hot.plan());
-        if next.is_some_and(|at| at <= now) && !hot.work().awaits_capacity() {
+        let by_the_log = now.max(hot.state().last_at());
+        if next.is_some_and(|at| at <= by_the_log) && !hot.work().awaits_capacity() {
             self.schedule.mark(run);
         }
         self.take_all(run, waiting, now);

@@ -5,18 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::plan::Plan;
 
+use super::HotRun;
 use crate::limits::Limits;
 
 /// Which work this process does itself.
 #[derive(Clone)]
 pub enum Serves {
-    /// None: work is offered to others.
+    /// No work: all work is offered to workers in other processes.
     Nothing,
-    /// All.
+    /// The work of every queue and operation.
     Everything,
-    /// These queues and operations.
+    /// The work of these pairs of queue and operation.
     Only(Arc<HashSet<(String, String)>>),
 }
 
@@ -41,12 +41,27 @@ impl fmt::Debug for Serves {
     }
 }
 
+/// What happens to a step that waits for a child run whose definition cannot be found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingChildren {
+    /// The step fails with CHILD_UNKNOWN.
+    #[default]
+    Fail,
+    /// The driver is told (`Notice::MissingChild`) and says how the child ended.
+    AskDriver,
+}
+
+/// The engine that pretends all work.
+pub(crate) const PRETENDS: &str = "mock";
+
 /// How a coordinator works.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which engine the log names.
     pub engine_type: &'static str,
-    /// What this server is called.
+    pub missing_children: MissingChildren,
+    /// What this server is called. Programs call themselves `app:host:pid` ([`Config::process_name`]), and readers of
+    /// the store add the number of the session.
     pub name: String,
     /// Which work this process does itself.
     pub serves: Serves,
@@ -61,13 +76,15 @@ pub struct Config {
     pub queues: BTreeMap<String, usize>,
     /// How many runs may run at a time.
     pub limits: Limits,
-    /// Who gets every event.
+    /// Names of the sinks that get every event.
     pub sinks: Vec<String>,
     /// How many runs are kept in memory when nothing is to be done for them.
     pub cache: usize,
     /// Runs that have ended are kept in memory like others: for those who look at them there.
     pub keeps_ended: bool,
-    /// How long a session lives without being renewed.
+    /// How long a session lives without being renewed, where other processes share the store: at least 5 s, so that a
+    /// renewal that hangs can be given up in time. Where a lock proves that there is no other process, a session of a
+    /// service ends only with its process.
     pub session_ms: u64,
     /// How often the store is asked for what others have left there.
     pub poll_ms: u64,
@@ -81,6 +98,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             engine_type: "native",
+            missing_children: MissingChildren::default(),
             name: "stepwell".into(),
             serves: Serves::Nothing,
             only: None,
@@ -99,13 +117,30 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The name of this process: the program, the machine and the id of the process.
+    #[must_use]
+    pub fn process_name(app: &str) -> String {
+        let read = |path: &str| std::fs::read_to_string(path).ok();
+        let host = std::env::var("HOSTNAME").ok();
+        let host = host.or_else(|| read("/proc/sys/kernel/hostname"));
+        let host = host.or_else(|| read("/etc/hostname"));
+        // Parts are separated by colons, and `#` begins the number of a shard.
+        let clean = |text: &str| text.trim().replace([':', '#'], "-");
+        let host = host.map(|it| clean(&it)).filter(|it| !it.is_empty());
+        let host = host.unwrap_or_else(|| "localhost".into());
+        format!("{}:{host}:{}", clean(app), std::process::id())
+    }
+
     pub(crate) fn works_on(&self, run_id: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(run_id))
     }
 
-    /// Whether this process does a run's work itself.
-    pub(crate) fn does(&self, run_id: &str, plan: &Plan, target: Target) -> bool {
-        let (queue, op) = crate::rows::served_by(plan, target);
-        self.serves.has(queue, op) && self.works_on(run_id)
+    /// Whether this process does a run's work itself. What was begun as a rehearsal is not finished for real; pretending
+    /// does no harm to any run that this process is asked for.
+    pub(super) fn does(&self, hot: &HotRun, target: Target) -> bool {
+        let (queue, op) = crate::rows::served_by(hot.plan(), target);
+        let engine = hot.state().engine();
+        let is_ours = self.engine_type == PRETENDS || engine != Some(PRETENDS);
+        is_ours && self.serves.has(queue, op) && self.works_on(hot.run_id())
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use stepwell_kernel::command::{Command, Env};
 use stepwell_kernel::decide::decide;
-use stepwell_kernel::keys;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
@@ -15,7 +14,7 @@ use super::hot_run::cancel_child;
 use super::request::Origin;
 use super::{Coordinator, HotRun, Message, Request, Slots, Ticket};
 use crate::error::Error;
-use crate::start::{StartRequest, run_id_for};
+use crate::start::{StartRequest, request_key, run_id_for};
 use crate::store::{MessageNo, NewRun, PlanNo, RunNo};
 
 impl Coordinator {
@@ -46,6 +45,7 @@ impl Coordinator {
         now: Time,
     ) {
         let child = request.run_id.clone();
+        let parent = request.parent.clone();
         let origin = Origin::Parent { run, mail };
         match self.create(plan, request, origin, true, now) {
             Ok(run) if cancelled => match self.runs.get_mut(run) {
@@ -55,6 +55,9 @@ impl Coordinator {
                     .broken(run, "a run is not in memory just after its creation"),
             },
             Ok(_) => {}
+            Err(Error::Rejected(why)) => {
+                self.child_refused((run, mail), (&child, parent.as_ref()), &why, now);
+            }
             Err(error) => {
                 tracing::error!(%error, run = child, "a child could not be started");
                 self.inbox.end(mail);
@@ -73,9 +76,13 @@ impl Coordinator {
         if self.stopping {
             return Err(Error::Stopping);
         }
+        let fetched = request.fetched_sha256.take();
+        let changed = fetched.filter(|found| *found != plan.net().source.sha256);
+        // A run that fails before it starts waits for no slot and no approval.
+        let enqueue = enqueue && changed.is_none();
         let start = enqueue && self.may_start(plan, &mut request, now)?;
         let plan_no = self.runs.plan_number(plan)?;
-        let run = self.batches.next_run(&*self.store)?;
+        let run = self.shared.numbers.next(self.shard, &*self.store)?;
         let new = new_run(plan, plan_no, &request, now);
         let ours = match (&request.parent, origin) {
             (Some(parent), _) => self.works_on(&parent.run_id),
@@ -89,8 +96,8 @@ impl Coordinator {
         if enqueue {
             self.decide(run, Request::own(Command::EnqueueRun), now);
         }
-        if start {
-            self.start_run(run, now);
+        if start || changed.is_some() {
+            self.start_run(run, changed, now);
         } else if enqueue {
             self.slots.look();
         }
@@ -102,10 +109,12 @@ impl Coordinator {
         &mut self,
         run: RunNo,
         plan: &Arc<Plan>,
-        new: Box<NewRun>,
+        mut new: Box<NewRun>,
         create: Request,
         now: Time,
     ) -> Result<(), Error> {
+        // As the first event will say, also when the first commit was lost.
+        new.created_at = now;
         let hot = HotRun::create(run, new, plan.clone());
         self.runs.insert(hot, self.room());
         self.decide(run, create, now);
@@ -196,19 +205,29 @@ impl Coordinator {
         Ok(false)
     }
 
-    /// Decides that a run starts.
-    pub(super) fn start_run(&mut self, run: RunNo, now: Time) {
+    /// Decides that a run starts, or that it fails because something else was fetched than its plan's reference says.
+    pub(super) fn start_run(&mut self, run: RunNo, fetched_sha256: Option<String>, now: Time) {
+        let engine = self.engine_of_original(run);
+        let engine = engine.unwrap_or_else(|| self.config.engine_type.to_owned());
         let Some(hot) = self.runs.get(run) else {
             let what = "a run that is to start is not in memory";
             return self.invariants.broken(run, what);
         };
-        let engine = self.config.engine_type.to_owned();
         let start = Command::StartRun {
             engine_run_ref: format!("{engine}://{}", hot.run_id()),
             engine,
-            fetched_sha256: None,
+            fetched_sha256,
         };
         self.take(run, Request::own(start), now);
+    }
+
+    /// The engine of the run that this one repeats: a rehearsal is repeated as a rehearsal.
+    fn engine_of_original(&mut self, run: RunNo) -> Option<String> {
+        let original = self.runs.get(run)?.state().original_run_id()?.to_owned();
+        let original = self.runs.number_of(&original).ok()?;
+        let room = self.room();
+        let original = self.runs.load(original, room).ok()?;
+        original.state().engine().map(str::to_owned)
     }
 
     /// Starts the run that RETRY_RUN asked for: what was asked for then, once more.
@@ -225,8 +244,11 @@ pub(super) struct RepeatOf {
 }
 
 impl RepeatOf {
-    pub(super) fn new(hot: &HotRun, request_key: &str) -> RepeatOf {
+    /// `by` starts the new run, and is its maker.
+    pub(super) fn new(hot: &HotRun, request_key: &str, by: Option<String>) -> RepeatOf {
         let state = hot.state();
+        let mut context = state.context().clone();
+        context.triggered_by = by.or(context.triggered_by);
         let first = state.original_run_id().unwrap_or(hot.run_id());
         // A run without parameters of its own was started without.
         let params = state.params().first().map(|it| Json::clone(it));
@@ -236,7 +258,7 @@ impl RepeatOf {
             request: StartRequest {
                 run_id: run_id_for(request_key),
                 params: params.unwrap_or_default(),
-                context: state.context().clone(),
+                context,
                 original_run_id: Some(first.to_owned()),
                 ..StartRequest::default()
             },
@@ -245,17 +267,9 @@ impl RepeatOf {
 }
 
 fn new_run(plan: &Plan, plan_no: PlanNo, request: &StartRequest, now: Time) -> NewRun {
-    let (net, context) = (plan.net(), &request.context);
-    let request_key = request.request_id.as_ref().map(|id| {
-        keys::request_key(
-            &context.tenant_id,
-            &context.project_id,
-            &context.environment_id,
-            &net.plan_id,
-            &net.plan_version,
-            id,
-        )
-    });
+    let context = &request.context;
+    let request_id = request.request_id.as_deref();
+    let request_key = request_id.map(|id| request_key(plan, context, id));
     NewRun {
         run_id: request.run_id.clone(),
         request_key,
@@ -266,5 +280,6 @@ fn new_run(plan: &Plan, plan_no: PlanNo, request: &StartRequest, now: Time) -> N
         parent: request.parent.as_ref().map(|parent| parent.run_id.clone()),
         event_key: String::new(),
         created_at: now,
+        priority: context.priority,
     }
 }

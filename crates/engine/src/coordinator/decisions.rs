@@ -13,7 +13,8 @@ use crate::store::{Guard, RunNo};
 
 impl Coordinator {
     /// Decides a request, or lets it wait until the run's commit is answered.
-    pub(super) fn take(&mut self, run: RunNo, request: Request, now: Time) {
+    pub(super) fn take(&mut self, run: RunNo, mut request: Request, now: Time) {
+        request.came.get_or_insert(now);
         let hot = match self.runs.load(run, self.room()) {
             Ok(hot) => hot,
             Err(error) => return self.refuse(&request, error),
@@ -38,8 +39,17 @@ impl Coordinator {
         }
     }
 
-    /// Decides a request now: the run is in memory and nothing of it is in flight.
+    /// Decides a request: the run is in memory and nothing of it is in flight. What is overdue is decided before.
     pub(super) fn decide(&mut self, run: RunNo, request: Request, now: Time) {
+        // A decision that was cut short goes on first; it does not come from anyone.
+        if !matches!(request.command, Command::Proceed) {
+            let came = request.came.map_or(now, |came| came.min(now));
+            self.fire_overdue(run, came, now);
+        }
+        self.decide_now(run, request, now);
+    }
+
+    pub(super) fn decide_now(&mut self, run: RunNo, request: Request, now: Time) {
         let env = Env {
             now,
             key: self.key.clone(),
@@ -53,6 +63,11 @@ impl Coordinator {
         };
         let start = matches!(request.command, Command::StartRun { .. });
         let (effects, decided) = decide_in(hot, &request, &self.lease, &env);
+        if let (Command::DeliverEvent { event_type, .. }, Ok(Reply::Duplicate(_))) =
+            (&request.command, &decided)
+        {
+            hot.await_again(event_type);
+        }
         if start && decided.is_ok() {
             Slots::acquire(&self.config.limits, hot);
         }
@@ -133,7 +148,11 @@ fn decide_in(
             if let Reply::RetryRun { request_key } = &reply {
                 // In the same commit as the signal, so that a crash cannot lose it.
                 let request_key = request_key.clone();
-                let message = Message::Repeat { request_key }.to(hot.run_id());
+                let mut by = None;
+                if let Command::Signal { actor, .. } = &request.command {
+                    by = Some(actor.id.clone());
+                }
+                let message = Message::Repeat { request_key, by }.to(hot.run_id());
                 hot.draft().send(message);
             }
             (effects, Ok(reply))

@@ -5,9 +5,10 @@
 use stepwell_kernel::command::Reply;
 use stepwell_kernel::rejection::{Code, Rejection};
 
-use super::{Notices, Ticket};
+use super::{MessageAnswer, Notices, Ticket};
 use crate::error::Error;
 use crate::number_map::NumberSet;
+use crate::shard::Shard;
 use crate::store::{MessageNo, MessageState, SessionNo, Store, StoreError, StoredMessage};
 
 /// How many new messages are asked for at a time.
@@ -64,6 +65,7 @@ impl Inbox {
         &mut self,
         store: &dyn Store,
         session: SessionNo,
+        shard: Shard,
         poll: bool,
     ) -> Result<Page, StoreError> {
         let asked = std::mem::take(&mut self.look);
@@ -73,7 +75,9 @@ impl Inbox {
         }
         self.changes = changes;
         // Messages that are being handled are still there: without this they would hide those behind them.
+        // The same goes for messages that are other shards'.
         let limit = PAGE.saturating_add(self.handling.len());
+        let limit = limit.saturating_mul(shard.count());
         let messages = store.mail(session, limit)?;
         let has_more = messages.len() == limit;
         Ok(Page { messages, has_more })
@@ -95,7 +99,13 @@ impl Inbox {
             match store.take_answer(message) {
                 Ok(MessageState::Waiting) => self.awaited.push((message, ticket)),
                 Ok(MessageState::Taken) => notices.answer(ticket, Ok(Reply::Done)),
-                Ok(MessageState::Answered(text)) => notices.answer(ticket, Err(refusal(&text))),
+                Ok(MessageState::Answered(text)) => {
+                    let answer = match MessageAnswer::read(&text) {
+                        MessageAnswer::Known(first) => Ok(Reply::Duplicate(Box::new(first))),
+                        MessageAnswer::Refused(why) => Err(refusal(&why)),
+                    };
+                    notices.answer(ticket, answer);
+                }
                 Err(error) => {
                     self.awaited.push((message, ticket));
                     self.awaited.extend(awaited);
@@ -139,7 +149,7 @@ mod tests {
         let mut inbox = Inbox::default();
         inbox.look();
         assert!(inbox.must_look());
-        inbox.read(&store, SessionNo(1), false).unwrap();
+        inbox.read(&store, SessionNo(1), Shard::ALL, false).unwrap();
         assert!(!inbox.must_look(), "asked for once");
     }
 
@@ -150,13 +160,13 @@ mod tests {
             .map(|_| store.post(runs[0], "{}", Time(1)).unwrap())
             .collect();
         let mut inbox = Inbox::default();
-        let first = inbox.read(&*store, SessionNo(1), true).unwrap();
+        let first = inbox.read(&*store, SessionNo(1), Shard::ALL, true).unwrap();
         assert!(first.has_more);
         assert_eq!(first.messages.len(), PAGE);
         for message in first.messages {
             assert!(inbox.begin(message.no));
         }
-        let next = inbox.read(&*store, SessionNo(1), true).unwrap();
+        let next = inbox.read(&*store, SessionNo(1), Shard::ALL, true).unwrap();
         assert!(!next.has_more);
         let last = next.messages.last().map(|message| message.no);
         assert_eq!(last, numbers.last().copied());

@@ -5,19 +5,15 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use stepwell_kernel::codes::ENGINE_INVARIANT;
 use stepwell_kernel::effect::Priority;
+use stepwell_kernel::rejection::Code;
 use stepwell_kernel::time::Time;
 
 use super::Notices;
 use super::notices::Notice;
 use crate::error::Error;
 use crate::store::{NewAlert, RunNo, Store, StoreError};
-
-/// The alert for a state that cannot be.
-pub const ENGINE_INVARIANT: &str = "ENGINE_INVARIANT";
-
-/// The alert for a run whose log has an event that cannot follow those before it.
-pub(super) const LOG_INVALID: &str = "LOG_INVALID";
 
 /// Alerts that wait for the store, at most; a bug that repeats must not fill the memory.
 const MAX_WAITING: usize = 64;
@@ -26,37 +22,56 @@ const MAX_WAITING: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Invariants {
     waiting: VecDeque<(RunNo, NewAlert)>,
-    /// Runs whose log is invalid and was reported: a run that is not served is looked at again and again.
+    /// Runs that were reported because they cannot be served: such a run is looked at again and again.
     invalid: BTreeSet<RunNo>,
 }
 
 impl Invariants {
     /// Reports a state that cannot be. `what` says which invariant of which run does not hold.
     pub(super) fn broken(&mut self, run: RunNo, what: &str) {
-        tracing::error!(run = run.0, code = ENGINE_INVARIANT, "{what}");
         debug_assert!(false, "{ENGINE_INVARIANT}: run {}: {what}", run.0);
-        if self.waiting.len() < MAX_WAITING {
-            let alert = NewAlert {
-                code: ENGINE_INVARIANT.to_owned(),
-                priority: Priority::P1,
-                message: format!("{what}; the run's log is unharmed; this is a bug to report"),
-            };
-            self.waiting.push_back((run, alert));
-        }
+        let message = format!("{what}; the run's log is unharmed; this is a bug to report");
+        self.report(run, ENGINE_INVARIANT, message);
     }
 
     /// Reports a run whose log cannot be folded, once. The run is not served.
     pub(super) fn log_invalid(&mut self, run: RunNo, error: &Error) {
-        if self.waiting.len() >= MAX_WAITING || !self.invalid.insert(run) {
-            return;
+        if self.is_first(run) {
+            let message = match matches!(error, Error::Newer { .. }) {
+                true => error.to_string(),
+                false => format!("{error}; the run is not served until its log is repaired"),
+            };
+            let code = error.code().unwrap_or(Code::LogInvalid.name());
+            self.report(run, code, message);
         }
-        tracing::error!(run = run.0, code = LOG_INVALID, "{error}");
-        let alert = NewAlert {
-            code: LOG_INVALID.to_owned(),
-            priority: Priority::P1,
-            message: format!("{error}; the run is not served until its log is repaired"),
-        };
-        self.waiting.push_back((run, alert));
+    }
+
+    /// Reports a decision that cannot be written, once for a run. The sender of the command is refused.
+    pub(super) fn dropped(&mut self, run: RunNo, error: &Error) {
+        if self.is_first(run) {
+            let message = format!(
+                "a decision could not be written and was dropped: {error}; the run's log is unharmed; this is a \
+                 bug to report"
+            );
+            self.report(run, ENGINE_INVARIANT, message);
+        }
+    }
+
+    /// Whether nothing was reported yet of a run that cannot be served.
+    fn is_first(&mut self, run: RunNo) -> bool {
+        self.waiting.len() < MAX_WAITING && self.invalid.insert(run)
+    }
+
+    fn report(&mut self, run: RunNo, code: &str, message: String) {
+        tracing::error!(run = run.0, code, "{message}");
+        if self.waiting.len() < MAX_WAITING {
+            let alert = NewAlert {
+                code: code.to_owned(),
+                priority: Priority::P1,
+                message,
+            };
+            self.waiting.push_back((run, alert));
+        }
     }
 
     /// Whether an alert waits for the store.

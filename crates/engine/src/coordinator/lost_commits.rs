@@ -97,7 +97,7 @@ impl Coordinator {
                 it.execution() == execution && worker
             });
             if ours {
-                self.capacity.begin(hot, target, execution);
+                self.capacity.keep(hot, target, execution);
             }
             if !ours || hot.state().phase() == Phase::Stopping {
                 self.notices.stop(run, target, execution);
@@ -124,17 +124,30 @@ impl Coordinator {
                 Origin::Sender(ticket) if matches!(request.command, Command::CreateRun { .. }) => {
                     self.notices.answer(ticket, answer.clone());
                 }
-                // A child that is there already was started before a crash; it answers by itself.
-                Origin::Parent { run, mail } => self.child_is_there(run, mail),
+                Origin::Parent { run, mail } => match &answer {
+                    Err(Error::Rejected(why)) if why.code == Code::KeyTaken => {
+                        let Command::CreateRun { parent, .. } = &request.command else {
+                            continue;
+                        };
+                        self.child_refused((run, mail), (&old.run_id, parent.as_ref()), why, now);
+                    }
+                    // A child that is there already was started before a crash; it answers by itself.
+                    _ => self.child_is_there(run, mail),
+                },
                 // What follows for the run that is there is derived from its state.
                 Origin::Coordinator => {}
                 Origin::Sender(_) | Origin::Message { .. } => others.push(request),
             }
         }
         others.extend(old.waiting);
-        self.handle_again(&others);
-        for request in others {
-            match self.runs.number_of(&old.run_id) {
+        self.ask_by_id(&old.run_id, others, now);
+    }
+
+    /// Requests to a run that was not created are decided by the run that has its id, if one is there.
+    fn ask_by_id(&mut self, run_id: &str, requests: Vec<Request>, now: Time) {
+        self.handle_again(&requests);
+        for request in requests {
+            match self.runs.number_of(run_id) {
                 Ok(run) => self.take(run, request, now),
                 Err(error) => self.refuse(&request, error),
             }
@@ -158,15 +171,24 @@ impl Coordinator {
         };
         // Create it again without starting it.
         self.slots.look();
-        let Some(mut create) = lost.requests().next() else {
+        let mut requests = lost.requests();
+        let Some(mut create) = requests.next() else {
             return self
                 .invariants
                 .broken(run, "a run was to be created without a command");
         };
+        let others: Vec<Request> = requests.filter(is_asked).chain(old.waiting).collect();
         let limits = &self.config.limits;
         match Slots::when_full(limits, key, &mut create.command, now) {
-            Ok(()) => self.create_queued(run, &old.plan, new, create, now),
-            Err(error) => self.refuse(&create, error),
+            Ok(()) => {
+                self.create_queued(run, &old.plan, new, create, now);
+                self.handle_again(&others);
+                self.take_all(run, others, now);
+            }
+            Err(error) => {
+                self.refuse(&create, error);
+                self.ask_by_id(&old.run_id, others, now);
+            }
         }
     }
 
@@ -204,7 +226,8 @@ impl Coordinator {
         }
         again.extend(old.waiting);
         if created {
-            return;
+            again.retain(is_asked);
+            return self.ask_by_id(&old.run_id, again, now);
         }
         match self.runs.load(run, self.room()) {
             Ok(_) => {
@@ -258,4 +281,9 @@ impl Coordinator {
         }
         self.parked.park(run, rest, jobs);
     }
+}
+
+/// Whether a caller asked for it. What the coordinator asks for itself is derived from the state.
+fn is_asked(request: &Request) -> bool {
+    !matches!(request.origin, Origin::Coordinator)
 }

@@ -6,43 +6,48 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use stepwell_kernel::command::Command;
+use stepwell_kernel::command::{Command, EarlierResult};
 use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::time::Time;
 
 use super::creation::RepeatOf;
-use super::request::Origin;
-use super::{Coordinator, HotRun, Request, engine_actor};
+use super::request::{Decided, Origin};
+use super::{Coordinator, Handoff, HotRun, Notice, Request, engine_actor};
 use crate::error::Error;
-use crate::store::{MessageNo, NewMessage, RunNo, StoredMessage};
+use crate::service::ExternalEvent;
+use crate::store::{Delivered, MessageNo, NewMessage, RunNo, StoredMessage};
 
-/// What a message says.
+/// The content of a message in the mailbox of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "letter")] // The tag is in stored rows and cannot change.
 pub enum Message {
-    /// A command; with `reply` the sender looks for an answer.
+    /// A command for the run.
     Command {
-        /// What is wanted.
         command: Box<Command>,
-        /// The sender looks for an answer.
+        /// Whether the sender waits for an answer.
         #[serde(default)]
         reply: bool,
     },
-    /// A run to itself: a step waits for a child that is to be started.
+    /// From a run to itself: a step waits for a child run that must be started.
     #[serde(rename_all = "camelCase")]
     StartChild {
         /// The step that waits.
         step: StepRef,
         request_key: String,
-        /// With these parameters.
+        /// The parameters of the child run.
         input: Arc<Json>,
     },
-    /// A run to itself: an operator asked for its repetition.
+    /// From a run to itself: an operator asked to repeat the run.
     #[serde(rename_all = "camelCase")]
-    Repeat { request_key: String },
-    /// A parent was paused; which of its pauses.
+    Repeat {
+        request_key: String,
+        /// Who asked, and so starts the new run; absent in messages of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    /// The parent run was paused; `pause` counts the pauses of the parent.
     ParentPaused { pause: u32 },
-    /// A parent goes on; which of its pauses ended.
+    /// The parent run continues; `pause` is the number of the pause that ended.
     ParentResumed { pause: u32 },
 }
 
@@ -55,8 +60,42 @@ impl From<Command> for Message {
     }
 }
 
+/// The answer to a message that was not simply taken.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MessageAnswer {
+    /// The same command was decided before; this is the result of that time.
+    Known(EarlierResult),
+    /// The command was refused: the code and the reason.
+    Refused(String),
+}
+
+/// What the text of an answer begins with that is no refusal. Refusals begin with their code.
+const KNOWN: &str = "known ";
+
+impl MessageAnswer {
+    fn text(&self) -> String {
+        match self {
+            MessageAnswer::Known(first) => {
+                let first = serde_json::to_string(first);
+                format!("{KNOWN}{}", first.expect("every result has a JSON form"))
+            }
+            MessageAnswer::Refused(why) => why.clone(),
+        }
+    }
+
+    /// Reads what the owner of a run has answered.
+    #[must_use]
+    pub fn read(text: &str) -> MessageAnswer {
+        let first = text.strip_prefix(KNOWN);
+        match first.and_then(|first| serde_json::from_str(first).ok()) {
+            Some(first) => MessageAnswer::Known(first),
+            None => MessageAnswer::Refused(text.to_owned()),
+        }
+    }
+}
+
 impl Message {
-    /// As JSON text.
+    /// The message as the JSON text that is stored.
     #[must_use]
     pub fn body(&self) -> String {
         serde_json::to_string(self).expect("every part of a message has a JSON form")
@@ -105,7 +144,7 @@ fn asked(hot: &HotRun, message: Message) -> Asked {
             Asked::Command(signal(id, "RESUME"), false)
         }
         Message::ParentResumed { .. } => Asked::Nothing,
-        Message::Repeat { request_key } => Asked::Repeat(RepeatOf::new(hot, &request_key)),
+        Message::Repeat { request_key, by } => Asked::Repeat(RepeatOf::new(hot, &request_key, by)),
         Message::StartChild {
             step,
             request_key,
@@ -171,6 +210,42 @@ impl Coordinator {
         }
     }
 
+    /// Events came to a run that had ended: they go to others that wait for them, or are kept.
+    pub(super) fn give_back(&mut self, run: RunNo, events: Vec<Decided>, now: Time) {
+        for Decided { request, .. } in events {
+            let (Some(hot), Some(no)) = (self.runs.get(run), request.message()) else {
+                continue;
+            };
+            let Command::DeliverEvent {
+                event_id,
+                event_type,
+                payload,
+            } = request.command
+            else {
+                continue;
+            };
+            let event = ExternalEvent {
+                tenant: hot.state().context().tenant_id.clone(),
+                id: event_id,
+                event_type,
+                key: hot.event_key().to_owned(),
+                payload,
+            };
+            self.inbox.end(no);
+            match self.store.give_back(no, &event.into(), now) {
+                Ok(Delivered::ToRun(_)) => {
+                    self.inbox.look();
+                    self.notices.push(Notice::Elsewhere(Handoff::Mailed));
+                }
+                Ok(Delivered::Kept | Delivered::Again) => {}
+                // The message lies there, and is read once more.
+                Err(away) => {
+                    tracing::warn!(error = %away, "an event could not be given back yet");
+                }
+            }
+        }
+    }
+
     /// A message becomes a command to the run it is for.
     pub(super) fn answer_message(&mut self, mail: &StoredMessage, command: Command, now: Time) {
         let origin = Origin::Message {
@@ -178,6 +253,18 @@ impl Coordinator {
             reply: false,
         };
         self.take(mail.run, Request::new(command, origin), now);
+    }
+
+    /// Tells the sender of a message what the same command came to the first time.
+    pub(super) fn tell_first(&mut self, message: MessageNo, first: EarlierResult) {
+        self.inbox.end(message);
+        if let Err(away) = self
+            .store
+            .answer(message, &MessageAnswer::Known(first).text())
+        {
+            // The message stays unanswered, so it is read and answered once more.
+            tracing::warn!(error = %away, "an answer could not be written yet");
+        }
     }
 
     /// Another server has the run: it is asked to take the command.
@@ -234,6 +321,7 @@ mod tests {
             Message::from(Command::Proceed),
             Message::Repeat {
                 request_key: "k".into(),
+                by: Some("ada".into()),
             },
             Message::ParentPaused { pause: 2 },
             Message::ParentResumed { pause: 2 },
@@ -242,6 +330,15 @@ mod tests {
             let body = message.body();
             assert_eq!(serde_json::from_str::<Message>(&body).unwrap(), message);
         }
+    }
+
+    #[test]
+    fn an_answer_reads_back_as_it_was_written() {
+        let first = EarlierResult::Manual(stepwell_kernel::command::ManualOutcome::Failed);
+        let known = MessageAnswer::Known(first);
+        assert_eq!(MessageAnswer::read(&known.text()), known);
+        let refused = MessageAnswer::Refused("RUN_TERMINAL: it has ended".into());
+        assert_eq!(MessageAnswer::read(&refused.text()), refused);
     }
 
     #[test]

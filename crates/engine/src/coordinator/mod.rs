@@ -17,14 +17,18 @@
 //! | `run_cache` | the runs and plans in memory |
 //! | `hot_run` | one run: its state, its draft, its commit in flight, what is known of its rows |
 //! | `schedule` | which runs the next batch looks at, timers, when the store is asked |
-//! | `capacity` | the work of this process, and the lines of runs that wait for room |
+//! | `load` | how much this process does, counted for all shards together |
+//! | `capacity` | the work of each run, and the lines of runs that wait for room |
 //! | `inbox` | messages being handled, answers of other servers |
 //! | `slots` | when queued runs are looked at, and what a run needs to start |
-//! | `session_lease` | the session of this server |
+//! | `sharing` | whether other servers offer more work than there was room for |
+//! | `session_lease`, `lease_term` | the session of this server; what its renewer knows too |
 //! | `parked` | commands for runs that cannot be read now, commits in doubt |
-//! | `batch_builder` | ids of commits, numbers of runs |
+//! | `batch_builder` | ids of commits |
+//! | `run_numbers` | the numbers of new runs, for all shards together |
 //! | `notices` | what the driver is told |
 //! | `invariants` | states that cannot be and were found |
+//! | `slow_writes` | commits that took longer than the write budget |
 //!
 //! The other files hold what is done with the parts: `decisions` (a command), `batches` (the next commit),
 //! `commit_results` and `lost_commits` (what the store answered), `creation`, `queue`, `messages`,
@@ -47,6 +51,8 @@ mod fixture;
 mod hot_run;
 mod inbox;
 mod invariants;
+mod lease_term;
+mod load;
 mod lost_commits;
 mod messages;
 mod notices;
@@ -54,9 +60,12 @@ mod parked;
 mod queue;
 mod request;
 mod run_cache;
+mod run_numbers;
 mod schedule;
 mod session_lease;
+mod sharing;
 mod slots;
+mod slow_writes;
 mod substitutes;
 mod takeover;
 mod tick;
@@ -71,29 +80,43 @@ use stepwell_kernel::time::Time;
 
 use crate::error::Error;
 use crate::number_map::NumberMap;
-use crate::port::Catalog;
-use crate::store::{Guard, RunNo, SessionNo, Store, StoreError};
+use crate::port::{Catalog, Clock};
+use crate::shard::Shard;
+use crate::store::{Guard, RunNo, SessionNo, Store, StoreError, TaskRow};
 
 use batch_builder::BatchBuilder;
 use capacity::Capacity;
 use hot_run::Leftover;
 use inbox::Inbox;
 use invariants::Invariants;
+use load::Load;
 use notices::Notices;
 use parked::Parked;
 use request::{Origin, Request};
 use run_cache::{Room, RunCache};
+use run_numbers::RunNumbers;
 use schedule::Schedule;
 use session_lease::SessionLease;
+use sharing::Sharing;
 use slots::Slots;
+use slow_writes::SlowWrites;
 
 pub use commit_results::Retry;
-pub use config::{Config, Serves};
+pub(crate) use config::PRETENDS;
+pub use config::{Config, MissingChildren, Serves};
+pub(crate) use hot_run::is_whole;
 pub use hot_run::{HotRun, engine_actor};
-pub use invariants::ENGINE_INVARIANT;
-pub use messages::Message;
-pub use notices::{Assignment, Notice, Ticket};
+pub(crate) use lease_term::LeaseTerm;
+pub use messages::{Message, MessageAnswer};
+pub use notices::{Assignment, Handoff, Notice, Ticket};
 pub use session_lease::worker_of;
+
+/// The parts that all shards of an engine have together.
+#[derive(Debug, Default)]
+pub(crate) struct SharedParts {
+    load: Load,
+    numbers: RunNumbers,
+}
 
 /// Decides the commands of many runs; see the module.
 pub struct Coordinator {
@@ -101,16 +124,20 @@ pub struct Coordinator {
     catalog: Box<dyn Catalog + Send>,
     key: TokenKey,
     config: Config,
+    shard: Shard,
+    shared: Arc<SharedParts>,
     lease: SessionLease,
     runs: RunCache,
     schedule: Schedule,
     capacity: Capacity,
     inbox: Inbox,
     slots: Slots,
+    sharing: Sharing,
     parked: Parked,
     batches: BatchBuilder,
     notices: Notices,
     invariants: Invariants,
+    slow_writes: SlowWrites,
     /// Nothing new is started or claimed.
     stopping: bool,
 }
@@ -126,30 +153,47 @@ impl fmt::Debug for Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator with a session of its own.
+    /// A coordinator of all runs, with a session of its own.
     pub fn open(
         store: Arc<dyn Store>,
         catalog: Box<dyn Catalog + Send>,
         config: Config,
         now: Time,
     ) -> Result<Coordinator, StoreError> {
+        Coordinator::open_shard(store, catalog, config, (Shard::ALL, Arc::default()), now)
+    }
+
+    /// A coordinator of the runs of one shard, with a session of its own.
+    pub(crate) fn open_shard(
+        store: Arc<dyn Store>,
+        catalog: Box<dyn Catalog + Send>,
+        config: Config,
+        (shard, shared): (Shard, Arc<SharedParts>),
+        now: Time,
+    ) -> Result<Coordinator, StoreError> {
         let key = TokenKey(store.secret()?);
         let lease = SessionLease::open(&*store, &config.name, config.session_ms, now)?;
+        let mut runs = RunCache::new(store.clone());
+        runs.set_quarantined(store.quarantined()?);
         Ok(Coordinator {
-            runs: RunCache::new(store.clone()),
+            runs,
             store,
             catalog,
             key,
             config,
+            shard,
             lease,
             schedule: Schedule::new(now),
-            capacity: Capacity::default(),
+            capacity: Capacity::new(shard, shared.clone()),
+            shared,
             inbox: Inbox::default(),
             slots: Slots::default(),
+            sharing: Sharing::default(),
             parked: Parked::default(),
             batches: BatchBuilder::new(),
             notices: Notices::default(),
             invariants: Invariants::default(),
+            slow_writes: SlowWrites::default(),
             stopping: false,
         })
     }
@@ -177,7 +221,33 @@ impl Coordinator {
         self.lease.session()
     }
 
-    /// How much work of this process is in flight.
+    /// From now on a renewer renews the session, which was opened after `sent` by the clock's steady time.
+    pub(crate) fn keep_session(&self, clock: Arc<dyn Clock>, sent: Time) -> Arc<LeaseTerm> {
+        self.lease.keep(clock, self.config.session_ms, sent)
+    }
+
+    /// How long the session lives without being renewed.
+    pub(crate) fn session_ms(&self) -> u64 {
+        self.config.session_ms
+    }
+
+    /// What the renewer of the session knows too.
+    pub(crate) fn term(&self) -> &Arc<LeaseTerm> {
+        self.lease.term()
+    }
+
+    /// The runs that this coordinator has.
+    #[must_use]
+    pub fn shard(&self) -> Shard {
+        self.shard
+    }
+
+    /// The number of a run.
+    pub fn number_of(&self, run_id: &str) -> Result<RunNo, Error> {
+        self.runs.number_of(run_id)
+    }
+
+    /// How much work of this process is in flight, all shards together.
     #[must_use]
     pub fn busy(&self) -> usize {
         self.capacity.busy()
@@ -239,6 +309,9 @@ impl Coordinator {
             && hot.work().job(target) == Some(execution)
         {
             self.capacity.end(hot, target);
+            if !self.capacity.has_waiting() {
+                self.sharing.has_room();
+            }
         }
         // The session is the lease of this process's work, however long it takes: the commit is
         // guarded by it, and the time that the claim was granted for says nothing.
@@ -269,10 +342,48 @@ impl Coordinator {
         Ok(())
     }
 
+    /// From now on the run is one of those that are worked on here.
+    pub fn work_on(&mut self, run_id: &str) {
+        if let Some(only) = &mut self.config.only {
+            only.insert(run_id.to_owned());
+        }
+    }
+
+    /// Takes what another shard of this engine found for this one.
+    pub fn take_handoff(&mut self, handoff: Handoff, now: Time) {
+        match handoff {
+            Handoff::Due(run) => {
+                self.refresh(run);
+                self.wake(run, now);
+            }
+            Handoff::Reserved(task) => self.take_reserved(*task),
+            Handoff::Queued(_) => self.slots.look(),
+            Handoff::Mailed => self.inbox.look(),
+            // The next batch looks who waits for it.
+            Handoff::Room => {}
+        }
+    }
+
+    /// Passes on what is for a run of another shard. Says whether it was.
+    fn hands_off(&mut self, run: RunNo, handoff: impl FnOnce() -> Handoff) -> bool {
+        let other = !self.shard.has(run);
+        if other {
+            self.notices.push(Notice::Elsewhere(handoff()));
+        }
+        other
+    }
+
+    fn take_reserved(&mut self, task: TaskRow) {
+        if !self.hands_off(task.run, || Handoff::Reserved(Box::new(task.clone()))) {
+            self.refresh(task.run);
+            self.adopt(&task);
+        }
+    }
+
     /// Whether a run's work is offered to others rather than done here.
     #[must_use]
     pub fn offers(&self, hot: &HotRun, target: Target) -> bool {
-        !self.config.does(hot.run_id(), hot.plan(), target)
+        !self.config.does(hot, target)
     }
 
     /// Whether a run is started and worked on here.
@@ -325,9 +436,19 @@ impl Coordinator {
     /// Forgets a run that nobody here has, so that it is read anew.
     fn refresh(&mut self, run: RunNo) {
         let idle = |hot: &HotRun| hot.is_idle(self.lease.session());
-        if self.runs.get(run).is_some_and(idle) && !self.store_is_ours() {
+        // A commit that was given up may have come through, behind the back of the only process too.
+        let known = self.store_is_ours() && self.shard.has(run) && !self.parked.is_doubtful(run);
+        if self.runs.get(run).is_some_and(idle) && !known {
             self.drop_run(run);
         }
+    }
+
+    /// Whether nobody else can have changed a run since it came into memory. Work of a run that is shared may have been
+    /// taken, and done, by another server, which then had the run.
+    fn is_current(&self, hot: &HotRun) -> bool {
+        let alone = self.store_is_ours() && self.shard.has(hot.run());
+        let ours = self.lease.owns(hot.head()) && !hot.work().is_shared();
+        (alone || ours) && !self.parked.is_doubtful(hot.run())
     }
 
     /// Whether no other process writes to this store.

@@ -12,7 +12,7 @@ use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 
 use crate::error::Error;
-use crate::store::{MessageNo, NewAlert, RunNo};
+use crate::store::{MessageNo, NewAlert, RunNo, TaskRow};
 
 /// Names the answer that a sender waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +23,8 @@ pub struct Ticket(pub u64);
 pub struct Assignment {
     pub run: RunNo,
     pub run_id: Arc<str>,
+    /// The run that started this one and waits for it; absent if nothing did.
+    pub parent: Option<Arc<str>>,
     pub plan: Arc<Plan>,
     pub claimed: Claimed,
 }
@@ -32,53 +34,67 @@ pub struct Assignment {
 pub enum Notice {
     /// The answer to a command or to a start.
     Answer(Ticket, Result<Reply, Error>),
-    /// Do this work.
+    /// The claim of this work is committed: the worker must start the work.
     Start(Box<Assignment>),
     /// This work is no longer wanted.
     Stop {
         run: RunNo,
-        /// Which work.
         target: Target,
         execution: u32,
     },
-    /// There is work that nobody here serves.
+    /// The session is lost, and with it the leases of all work of this process for the runs of this shard: the work
+    /// must end at once, since others may begin it.
+    SessionLost,
+    /// There is work for a queue or operation that this process does not serve.
     Offer {
         run: RunNo,
-        /// Which work.
         target: Target,
-        /// Not before.
+        /// Workers see the task from this time on.
         visible_at: Time,
     },
-    /// A person must answer.
-    Person {
-        run: RunNo,
-        /// Which step waits.
-        step: StepRef,
-    },
-    /// A child's definition was not found.
+    /// A step waits until a person completes or approves the step.
+    Person { run: RunNo, step: StepRef },
+    /// The definition of a child run was not found.
     MissingChild {
         run: RunNo,
         /// The step that waits.
         step: StepRef,
-        /// The child's key.
+        /// The request key that the child run would have.
         request_key: String,
-        /// What was looked for.
+        /// The path of the missing definition.
         path: String,
-        /// The message that asks for it.
+        /// The message that asks for the child run.
         mail: MessageNo,
     },
     /// A step sent an event to the outside.
     Published(RunNo, Json),
     /// An alert was raised.
     Alert(RunNo, NewAlert),
-    /// Events were committed.
+    /// Events of the run were committed.
     Changed {
         run: RunNo,
-        /// Its last sequence number.
+        /// The last sequence number of the run.
         seq: u64,
     },
     /// The run has ended.
     Ended(RunNo, Arc<str>, RunOutcome),
+    /// Another shard of this engine must handle this.
+    Elsewhere(Handoff),
+}
+
+/// What one shard of an engine found for another.
+#[derive(Clone, Debug)]
+pub enum Handoff {
+    /// The time of a run has come; the store offers it to nobody else for a while.
+    Due(RunNo),
+    /// A task that is reserved for this server.
+    Reserved(Box<TaskRow>),
+    /// The first run in the queue, and there is a slot for it.
+    Queued(RunNo),
+    /// Messages were sent to runs that may be another shard's.
+    Mailed,
+    /// There is room to work again.
+    Room,
 }
 
 /// The queue of what the driver is told.
@@ -96,7 +112,7 @@ impl Notices {
         self.queue.extend(notices);
     }
 
-    /// Answers a sender.
+    /// Queues the answer for the sender that holds the ticket.
     pub(super) fn answer(&mut self, ticket: Ticket, answer: Result<Reply, Error>) {
         self.push(Notice::Answer(ticket, answer));
     }

@@ -80,6 +80,11 @@ impl Parked {
         some.map(|(run, after)| (*run, *after)).collect()
     }
 
+    /// Whether the last commit of a run is in doubt.
+    pub(super) fn is_doubtful(&self, run: RunNo) -> bool {
+        self.doubtful.contains_key(&run)
+    }
+
     /// The result of a run's doubtful commit is known.
     pub(super) fn resolve(&mut self, run: RunNo) {
         self.doubtful.remove(&run);
@@ -137,7 +142,9 @@ mod tests {
         parked.doubt(RUN, 4);
         parked.doubt(RunNo(2), 7);
         assert_eq!(parked.doubtful(1), [(RUN, 4)]);
+        assert!(parked.is_doubtful(RUN));
         parked.resolve(RUN);
+        assert!(!parked.is_doubtful(RUN));
         assert_eq!(parked.doubtful(9), [(RunNo(2), 7)]);
         parked.resolve_all();
         assert!(parked.doubtful(9).is_empty());

@@ -2,7 +2,8 @@
 //! needs, and the answer that the kernel gave. Values only; the rules are in `decisions`.
 
 use stepwell_kernel::command::{Command, Reply};
-use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::time::Time;
 
 use super::Ticket;
 use crate::store::{Guard, MessageNo, RunNo};
@@ -16,6 +17,8 @@ pub(crate) struct Request {
     pub(super) guard: Option<Guard>,
     /// How many commits of this command were lost to others.
     pub(super) retries: u8,
+    /// When the command came, if it had to wait since: it is late only if it came late.
+    pub(super) came: Option<Time>,
 }
 
 /// Where a command comes from, which says how it is answered.
@@ -38,6 +41,17 @@ pub(crate) struct Decided {
     pub(super) answer: Result<Reply, Rejection>,
 }
 
+impl Decided {
+    /// Whether this is an event that the store gave to a run that waited for it, and that came when the run had ended: by
+    /// its deadline, for example. The event goes back, for another run. A sender that named the run looks for an answer.
+    pub(super) fn goes_back(&self) -> bool {
+        let request = &self.request;
+        matches!(request.origin, Origin::Message { reply: false, .. })
+            && matches!(request.command, Command::DeliverEvent { .. })
+            && matches!(&self.answer, Err(why) if why.code == Code::RunTerminal)
+    }
+}
+
 impl Request {
     pub(super) fn new(command: Command, origin: Origin) -> Request {
         Request {
@@ -45,6 +59,7 @@ impl Request {
             origin,
             guard: None,
             retries: 0,
+            came: None,
         }
     }
 

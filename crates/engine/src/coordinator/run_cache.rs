@@ -11,22 +11,35 @@ use super::HotRun;
 use crate::error::Error;
 use crate::number_map::NumberMap;
 use crate::read;
-use crate::store::{PlanNo, RunNo, SessionNo, Store, StoreError};
+use crate::store::{PlanNo, RunNo, SessionNo, Store, StoreError, StoredRun};
 
 /// Runs in memory, by number and by id, and their plans.
 pub(super) struct RunCache {
-    store: Arc<dyn Store>,
+    reader: Reader,
     runs: NumberMap<RunNo, Box<Cached>>,
     ids: HashMap<Arc<str>, RunNo>,
-    plans: NumberMap<PlanNo, Arc<Plan>>,
-    plan_numbers: HashMap<String, PlanNo>,
     /// Counts the batches; says which run was used last.
     turn: u64,
     /// How many runs were left in memory when some were forgotten last.
     kept: usize,
+    /// Runs that are about to be asked for, and those of them that were read already.
+    expected: Vec<RunNo>,
+    read_ahead: NumberMap<RunNo, StoredRun>,
+}
+
+/// Reads runs from the store, with plans that are read once.
+struct Reader {
+    store: Arc<dyn Store>,
+    plans: NumberMap<PlanNo, Arc<Plan>>,
+    plan_numbers: HashMap<String, PlanNo>,
     /// Runs whose log could not be folded, to be reported.
     invalid: Vec<(RunNo, Error)>,
+    /// Damaged runs that are not served, and why.
+    quarantined: NumberMap<RunNo, String>,
 }
+
+/// How many runs are read at a time.
+const READ_AHEAD: usize = 64;
 
 struct Cached {
     hot: HotRun,
@@ -46,14 +59,19 @@ pub(super) struct Room {
 impl RunCache {
     pub(super) fn new(store: Arc<dyn Store>) -> RunCache {
         RunCache {
-            store,
+            reader: Reader {
+                store,
+                plans: NumberMap::default(),
+                plan_numbers: HashMap::new(),
+                invalid: Vec::new(),
+                quarantined: NumberMap::default(),
+            },
             runs: NumberMap::default(),
             ids: HashMap::new(),
-            plans: NumberMap::default(),
-            plan_numbers: HashMap::new(),
             turn: 0,
             kept: 0,
-            invalid: Vec::new(),
+            expected: Vec::new(),
+            read_ahead: NumberMap::default(),
         }
     }
 
@@ -75,7 +93,7 @@ impl RunCache {
         self.runs.values().map(|cached| &cached.hot)
     }
 
-    /// Another batch begins.
+    /// Counts a new batch. Eviction removes the idle runs whose last use was the most batches ago.
     pub(super) fn next_turn(&mut self) {
         self.turn += 1;
     }
@@ -83,6 +101,7 @@ impl RunCache {
     /// A run, brought into memory if it is not there.
     pub(super) fn load(&mut self, run: RunNo, room: Room) -> Result<&mut HotRun, Error> {
         self.evict(run, room);
+        let ahead = self.take_read_ahead(run);
         match self.runs.entry(run) {
             Entry::Occupied(entry) => {
                 let cached = entry.into_mut();
@@ -90,31 +109,50 @@ impl RunCache {
                 Ok(&mut cached.hot)
             }
             Entry::Vacant(entry) => {
-                let store = &*self.store;
-                let unknown = || Error::UnknownRun(format!("number {}", run.0));
-                let stored = store.load(run)?.ok_or_else(unknown)?;
-                let plan = match self.plans.get(&stored.plan) {
-                    Some(plan) => plan.clone(),
-                    None => {
-                        let plan = read::plan(store, stored.plan, &stored.run_id)?;
-                        self.plans.insert(stored.plan, plan.clone());
-                        let hash = plan.hash().to_owned();
-                        self.plan_numbers.insert(hash, stored.plan);
-                        plan
-                    }
-                };
-                let all = || Ok(store.chunks(run, 0, usize::MAX)?);
-                let read = HotRun::read(stored, plan, all);
-                let hot = read.inspect_err(|error| {
-                    if matches!(error, Error::LogInvalid { .. }) {
-                        self.invalid.push((run, error.clone()));
-                    }
-                })?;
+                let hot = self.reader.read(run, ahead)?;
                 self.ids.insert(hot.run_id().clone(), run);
                 let used = self.turn;
                 Ok(&mut entry.insert(Box::new(Cached { hot, used })).hot)
             }
         }
+    }
+
+    /// A run as the store has it now, beside what is in memory.
+    pub(super) fn read(&mut self, run: RunNo) -> Result<HotRun, Error> {
+        self.reader.read(run, None)
+    }
+
+    /// These runs are about to be asked for, in this order: those that are not in memory are read some at a
+    /// time. Nothing may change them in the store before `expect_no_more`, or what was read is out of date.
+    pub(super) fn expect(&mut self, runs: impl Iterator<Item = RunNo>) {
+        self.expected = runs.collect();
+    }
+
+    /// Forgets what was read ahead and not asked for.
+    pub(super) fn expect_no_more(&mut self) {
+        self.expected.clear();
+        self.read_ahead.clear();
+    }
+
+    /// A run that is expected, read together with those after it.
+    fn take_read_ahead(&mut self, run: RunNo) -> Option<StoredRun> {
+        if self.runs.contains_key(&run) {
+            return None;
+        }
+        if let Some(stored) = self.read_ahead.remove(&run) {
+            return Some(stored);
+        }
+        let at = self.expected.iter().position(|it| *it == run)?;
+        let mut next = self.expected.split_off(at);
+        self.expected = next.split_off(next.len().min(READ_AHEAD));
+        next.retain(|run| !self.runs.contains_key(run));
+        next.sort_unstable();
+        next.dedup();
+        // One that cannot be read must not keep the others from being read: each is read alone then.
+        let stored = self.reader.store.load_all(&next).unwrap_or_default();
+        self.read_ahead
+            .extend(stored.into_iter().map(|it| (it.run, it)));
+        self.read_ahead.remove(&run)
     }
 
     /// Adds a run that is about to be created. Its id is known only once it is committed.
@@ -130,9 +168,19 @@ impl RunCache {
             .hot
     }
 
+    /// Serves these runs no more, and all others again. Of a run in memory nothing more is written.
+    pub(super) fn set_quarantined(&mut self, runs: Vec<(RunNo, String)>) {
+        for (run, why) in &runs {
+            if let Some(cached) = self.runs.get_mut(run) {
+                cached.hot.condemn(why);
+            }
+        }
+        self.reader.quarantined = runs.into_iter().collect();
+    }
+
     /// Runs whose log could not be folded since the last call.
     pub(super) fn take_invalid(&mut self) -> Vec<(RunNo, Error)> {
-        std::mem::take(&mut self.invalid)
+        std::mem::take(&mut self.reader.invalid)
     }
 
     /// Takes a run out of memory.
@@ -142,24 +190,23 @@ impl RunCache {
         Some(hot)
     }
 
+    /// The number of a run that is in memory.
+    pub(super) fn known_number(&self, run_id: &str) -> Option<RunNo> {
+        self.ids.get(run_id).copied()
+    }
+
     /// The number of a run.
     pub(super) fn number_of(&self, run_id: &str) -> Result<RunNo, Error> {
-        if let Some(run) = self.ids.get(run_id) {
-            return Ok(*run);
+        if let Some(run) = self.known_number(run_id) {
+            return Ok(run);
         }
-        let found = self.store.find(run_id)?;
+        let found = self.reader.store.find(run_id)?;
         found.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))
     }
 
     /// The number of a plan, which is kept in the store if it is not there yet.
     pub(super) fn plan_number(&mut self, plan: &Arc<Plan>) -> Result<PlanNo, StoreError> {
-        if let Some(no) = self.plan_numbers.get(plan.hash()) {
-            return Ok(*no);
-        }
-        let no = self.store.put_plan(plan)?;
-        self.plans.insert(no, plan.clone());
-        self.plan_numbers.insert(plan.hash().to_owned(), no);
-        Ok(no)
+        self.reader.plan_number(plan)
     }
 
     /// Forgets runs that have been idle longest when there are too many, but not `wanted`, for which
@@ -181,6 +228,59 @@ impl RunCache {
             self.remove(run);
         }
         self.kept = self.runs.len();
+    }
+}
+
+impl Reader {
+    /// A run; `ahead` is what was read of it already.
+    fn read(&mut self, run: RunNo, ahead: Option<StoredRun>) -> Result<HotRun, Error> {
+        if let Some(why) = self.quarantined.get(&run) {
+            return Err(Error::Quarantined {
+                run_id: format!("number {}", run.0),
+                why: why.clone(),
+            });
+        }
+        self.read_any(run, ahead).inspect_err(|error| {
+            if error.is_damage() {
+                self.invalid.push((run, error.clone()));
+            }
+        })
+    }
+
+    fn read_any(&mut self, run: RunNo, ahead: Option<StoredRun>) -> Result<HotRun, Error> {
+        let stored = match ahead {
+            Some(stored) => stored,
+            None => {
+                let unknown = || Error::UnknownRun(format!("number {}", run.0));
+                self.store.load(run)?.ok_or_else(unknown)?
+            }
+        };
+        let plan = self.plan(&stored)?;
+        let all = || Ok(self.store.chunks(run, 0, usize::MAX)?);
+        HotRun::read(stored, plan, all)
+    }
+
+    fn plan(&mut self, stored: &StoredRun) -> Result<Arc<Plan>, Error> {
+        if let Some(plan) = self.plans.get(&stored.plan) {
+            return Ok(plan.clone());
+        }
+        let plan = read::plan(&*self.store, stored.plan, &stored.run_id)?;
+        self.keep_plan(stored.plan, &plan);
+        Ok(plan)
+    }
+
+    fn plan_number(&mut self, plan: &Arc<Plan>) -> Result<PlanNo, StoreError> {
+        if let Some(no) = self.plan_numbers.get(plan.hash()) {
+            return Ok(*no);
+        }
+        let no = self.store.put_plan(plan)?;
+        self.keep_plan(no, plan);
+        Ok(no)
+    }
+
+    fn keep_plan(&mut self, no: PlanNo, plan: &Arc<Plan>) {
+        self.plans.insert(no, plan.clone());
+        self.plan_numbers.insert(plan.hash().to_owned(), no);
     }
 }
 
@@ -257,6 +357,32 @@ mod tests {
         assert!(cache.number_of("run_5").is_err());
         assert!(cache.remove(run).is_some());
         assert!(cache.remove(run).is_none());
+    }
+
+    #[test]
+    fn runs_that_are_expected_are_read_some_at_a_time() {
+        let (store, runs) = store_with(READ_AHEAD + 5);
+        let mut cache = RunCache::new(store);
+        cache.expect(runs.iter().chain(&runs[..3]).copied());
+        cache.load(runs[0], room(999)).unwrap();
+        assert_eq!(cache.read_ahead.len(), READ_AHEAD - 1);
+        for run in &runs {
+            assert_eq!(cache.load(*run, room(999)).unwrap().run(), *run);
+        }
+        assert_eq!((cache.len(), cache.read_ahead.len()), (runs.len(), 0));
+    }
+
+    #[test]
+    fn a_run_that_is_not_there_keeps_none_of_the_expected_runs_from_being_read() {
+        let (store, runs) = store_with(2);
+        let mut cache = RunCache::new(store);
+        cache.expect([runs[0], RunNo(77), runs[1]].into_iter());
+        assert!(cache.load(runs[0], room(9)).is_ok());
+        assert!(cache.load(RunNo(77), room(9)).is_err());
+        assert_eq!(cache.read_ahead.len(), 1);
+        cache.expect_no_more();
+        assert_eq!(cache.read_ahead.len(), 0);
+        assert!(cache.load(runs[1], room(9)).is_ok());
     }
 
     #[test]

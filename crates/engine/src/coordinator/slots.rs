@@ -2,6 +2,8 @@
 //! be looked at. The rows of slots are changed by the commit that starts or ends a run; here only the
 //! changes are put into its draft.
 
+use std::collections::BTreeSet;
+
 use stepwell_kernel::command::Command;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::{Phase, State};
@@ -10,12 +12,16 @@ use stepwell_kernel::time::Time;
 use super::HotRun;
 use crate::error::Error;
 use crate::limits::{Limits, WhenFull};
-use crate::store::Store;
+use crate::store::{RunNo, Store};
 
 /// Whether queued runs are to be looked at.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     look: bool,
+    /// Queued runs of other shards, whose shard was told that there is a slot.
+    told: BTreeSet<RunNo>,
+    /// Since when a slot is free that runs of other servers, which stand before, may take.
+    free_since: Option<Time>,
 }
 
 impl Slots {
@@ -26,6 +32,29 @@ impl Slots {
 
     pub(super) fn must_look(&self) -> bool {
         self.look
+    }
+
+    /// Whether the shard of a queued run is to be told that there is a slot; true once until a slot is freed, or
+    /// two shards would tell each other until the slot is taken.
+    pub(super) fn tell(&mut self, run: RunNo) -> bool {
+        self.told.insert(run)
+    }
+
+    /// A slot was freed, or may have been.
+    pub(super) fn freed(&mut self) {
+        self.told.clear();
+        self.look();
+    }
+
+    /// Whether those who stand before in the queue have left a free slot for so long that nobody seems to work on them.
+    pub(super) fn is_left(&mut self, now: Time, patience_ms: u64) -> bool {
+        let since = *self.free_since.get_or_insert(now);
+        now.since(since) >= patience_ms
+    }
+
+    /// No slot is free.
+    pub(super) fn none_free(&mut self) {
+        self.free_since = None;
     }
 
     /// Whether queued runs are to be looked at now; asked for once.
@@ -121,6 +150,16 @@ mod tests {
         assert_eq!(when_full(delay, None), Ok(Some(Time(150))));
         assert_eq!(when_full(delay, Some(Time(400))), Ok(Some(Time(400))));
         assert_eq!(when_full(WhenFull::Queue, None), Ok(None));
+    }
+
+    #[test]
+    fn a_slot_that_nobody_before_takes_is_left() {
+        let mut slots = Slots::default();
+        assert!(!slots.is_left(Time(100), 50));
+        assert!(!slots.is_left(Time(149), 50));
+        slots.none_free();
+        assert!(!slots.is_left(Time(150), 50), "it was taken meanwhile");
+        assert!(slots.is_left(Time(200), 50));
     }
 
     #[test]

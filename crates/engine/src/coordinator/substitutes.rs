@@ -3,6 +3,7 @@
 //! would run without end.
 
 use serde_json::Value as Json;
+use stepwell_kernel::codes;
 use stepwell_kernel::command::{Claim, Command};
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{Rollback, StepError};
@@ -16,7 +17,7 @@ use super::request::Origin;
 pub(super) fn too_late(request: &mut Request) {
     let error = StepError::new(
         ErrorClass::Timeout,
-        "WRITE_LATENCY_EXCEEDED",
+        codes::WRITE_LATENCY_EXCEEDED,
         "the result could not be written within the write budget",
     );
     if let Command::CompleteStep { claim, .. } | Command::FailStep { claim, .. } = &request.command
@@ -42,39 +43,42 @@ pub(super) fn instead_of(request: &Request, rejection: &Rejection) -> Option<Com
         rejection.code.name(),
         rejection.message.clone(),
     );
-    match &request.command {
-        Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } => {
-            Some(failure(claim, error))
-        }
-        _ => None,
+    if let Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } = &request.command
+    {
+        return Some(failure(claim, error));
     }
+    // What else a worker reports says no more than that the step failed, which is refused for a reason.
+    None
 }
 
 /// What is recorded instead of a result that the database refuses.
 pub(super) fn failure_of(command: &Command, why: &str) -> Option<Command> {
     let error = StepError::new(
         ErrorClass::Validation,
-        "VALUE_REFUSED",
+        codes::VALUE_REFUSED,
         format!("the result cannot be written: {why}"),
     );
-    match command {
-        Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } => {
-            Some(failure(claim, error))
-        }
-        Command::ChildEnded {
-            step,
-            request_key,
-            output,
-            ..
-        } if !output.is_null() => Some(Command::ChildEnded {
+    if let Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. } = command {
+        return Some(failure(claim, error));
+    }
+    if let Command::ChildEnded {
+        step,
+        request_key,
+        output,
+        ..
+    } = command
+        && !output.is_null()
+    {
+        return Some(Command::ChildEnded {
             step: *step,
             request_key: request_key.clone(),
             outcome: RunOutcome::Failed(Rollback::None),
             output: Json::Null,
             error: Some(error),
-        }),
-        _ => None,
+        });
     }
+    // No other command brings the result of work.
+    None
 }
 
 /// The same work would come to the same result again.

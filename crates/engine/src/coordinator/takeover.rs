@@ -1,7 +1,7 @@
 //! What is left of servers and workers that died: a lost session of this server, runs of dead servers,
 //! commits that came through late, leases of workers outside that have ended.
 
-use stepwell_kernel::command::Command;
+use stepwell_kernel::command::{Command, LeaseEnd};
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::StepRef;
@@ -74,7 +74,10 @@ impl Coordinator {
                 continue;
             }
             for run in self.store.runs_of(dead, PAGE)? {
-                self.take_over(run, dead, now);
+                // The other shards take theirs over.
+                if self.shard.has(run) {
+                    self.take_over(run, dead, now);
+                }
             }
         }
         Ok(())
@@ -99,7 +102,11 @@ impl Coordinator {
             return;
         }
         let guard = Guard::Dead(dead);
-        let (requests, people) = leases_of(hot, dead, now);
+        let cause = match self.lease.had(dead) {
+            true => LeaseEnd::OwnSession,
+            false => LeaseEnd::SessionDead,
+        };
+        let (requests, people) = leases_of(hot, dead, cause, now);
         hot.draft().guard(&guard);
         for command in requests {
             self.decide(run, Request::own(command).guarded(guard.clone()), now);
@@ -121,7 +128,8 @@ impl Coordinator {
                 continue;
             }
             if hot.is_none_or(|hot| hot.committed() <= after) {
-                if self.store.chunks(run, after, 1)?.is_empty() {
+                let has_events = !self.store.chunks(run, after, 1)?.is_empty();
+                if !has_events && !self.is_ours_unknown(run)? {
                     continue;
                 }
                 let jobs = self.drop_run(run).map(|left| left.jobs);
@@ -129,16 +137,36 @@ impl Coordinator {
                 // A run that was not in memory has no work here.
                 self.keep_jobs(run, jobs.unwrap_or_default());
                 self.attend(run, now);
+                if !has_events {
+                    // One with events may come through yet.
+                    continue;
+                }
             }
             self.parked.resolve(run);
         }
         Ok(())
     }
 
+    /// Whether the store says that this server has a run, and nothing in memory does. A commit without events, such as
+    /// the one that takes over a run that only waits, shows in the head alone.
+    fn is_ours_unknown(&self, run: RunNo) -> Result<bool, StoreError> {
+        if self
+            .runs
+            .get(run)
+            .is_some_and(|hot| self.lease.owns(hot.head()))
+        {
+            return Ok(false);
+        }
+        let stored = self.store.load(run)?;
+        Ok(stored.is_some_and(|stored| self.lease.owns(&stored.head)))
+    }
+
     pub(super) fn expire_leases(&mut self, now: Time) -> Result<(), StoreError> {
         for task in self.store.expired(now, PAGE)? {
-            self.refresh(task.run);
-            self.expire(&task, now);
+            if self.shard.has(task.run) {
+                self.refresh(task.run);
+                self.expire(&task, now);
+            }
         }
         Ok(())
     }
@@ -171,6 +199,7 @@ impl Coordinator {
             target,
             execution: it.execution(),
             lease_until: task.until,
+            cause: LeaseEnd::Expired,
         };
         let guard = Guard::Expired {
             target: task.target.clone(),
@@ -181,7 +210,12 @@ impl Coordinator {
 
 /// What the death of a server means for one of its runs: the leases that ended with its session, and the
 /// people that must be asked again.
-fn leases_of(hot: &HotRun, dead: SessionNo, now: Time) -> (Vec<Command>, Vec<StepRef>) {
+fn leases_of(
+    hot: &HotRun,
+    dead: SessionNo,
+    cause: LeaseEnd,
+    now: Time,
+) -> (Vec<Command>, Vec<StepRef>) {
     let worker = worker_of(dead);
     let (mut expired, mut people) = (Vec::new(), Vec::new());
     for source in wake_sources(hot.plan(), hot.state()) {
@@ -195,6 +229,7 @@ fn leases_of(hot: &HotRun, dead: SessionNo, now: Time) -> (Vec<Command>, Vec<Ste
                         target,
                         execution: it.execution(),
                         lease_until: Some(before(now)),
+                        cause,
                     });
                 }
             }
@@ -203,7 +238,17 @@ fn leases_of(hot: &HotRun, dead: SessionNo, now: Time) -> (Vec<Command>, Vec<Ste
                 wait: WaitKind::Gate | WaitKind::Approval | WaitKind::Manual,
             } => people.push(step),
             // Rows move it, or `attend` does.
-            _ => {}
+            WakeSource::Outside {
+                wait: WaitKind::Event { .. } | WaitKind::Timer { .. } | WaitKind::Child { .. },
+                ..
+            }
+            | WakeSource::Queue
+            | WakeSource::Task { .. }
+            | WakeSource::Child { .. }
+            | WakeSource::Timer { .. }
+            | WakeSource::Operator
+            | WakeSource::Ctx { .. }
+            | WakeSource::Proceed => {}
         }
     }
     (expired, people)

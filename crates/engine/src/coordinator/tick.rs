@@ -1,25 +1,20 @@
 //! Time, and everything that this server learns only by asking the store: what is due is read off the
 //! states of the runs and off the store, so no timer can be lost.
 
-use std::collections::BTreeMap;
-
-use stepwell_kernel::command::{Command, TimerKind};
+use stepwell_kernel::command::{Command, LeaseEnd, TimerKind};
 use stepwell_kernel::effect::Effect;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
 
-use super::{Coordinator, HotRun, Request, Serves};
+use super::{Coordinator, Handoff, HotRun, Notice, Request};
 use crate::error::Error;
-use crate::rows::parse_target;
-use crate::store::{Guard, RunNo, StoreError, TaskRow};
+use crate::store::{RunNo, StoreError};
 
 /// How many rows are asked for at a time.
 const PAGE: usize = 256;
 /// How long a run that is being woken is not offered to other servers, in milliseconds.
 const WAKE_MS: u64 = 10_000;
-/// How long a task that is about to be claimed is not offered to other workers, in milliseconds.
-const RESERVE_MS: u64 = 10_000;
 
 impl Coordinator {
     /// When `tick` must be called at the latest.
@@ -58,6 +53,7 @@ impl Coordinator {
     fn must_ask(&self) -> bool {
         self.inbox.must_look()
             || self.slots.must_look()
+            || self.sharing.must_look()
             || self.lease.is_lost()
             || self.invariants.are_broken()
     }
@@ -72,6 +68,8 @@ impl Coordinator {
         self.lease
             .renew(&*self.store, self.config.session_ms, now)?;
         if self.lease.is_lost() {
+            // Told first: whether another session can be opened or not, its work must end.
+            self.notices.push(Notice::SessionLost);
             self.reopen(now)?;
         }
         while let Some(run) = self.schedule.next_fired(&mut self.runs, now) {
@@ -81,9 +79,11 @@ impl Coordinator {
         let poll = self.schedule.take_poll(now, self.config.poll_ms);
         if poll {
             self.take_over_dead(now)?;
-            self.expire_leases(now)?;
+            // What came through late may have the leases that are looked at next.
             self.look_for_late_commits(now)?;
-            self.slots.look();
+            self.expire_leases(now)?;
+            self.slots.freed();
+            self.runs.set_quarantined(self.store.quarantined()?);
         }
         if poll || self.schedule.is_due(now) {
             self.wake_due(now)?;
@@ -95,8 +95,11 @@ impl Coordinator {
         if self.slots.take_look() && !self.stopping {
             self.dequeue(now).map_err(store_error)?;
         }
-        if poll {
+        if self.sharing.take_look() || poll {
             self.reserve_tasks(now)?;
+        }
+        if poll {
+            self.share(now)?;
             self.inbox.read_answers(&*self.store, &mut self.notices)?;
         }
         Ok(())
@@ -108,32 +111,53 @@ impl Coordinator {
             tracing::warn!(%error, "a run could not be woken yet");
             return;
         }
+        if self.runs.get(run).is_some_and(HotRun::is_in_flight) {
+            // Its timer is set again once the commit is answered.
+            return;
+        }
+        let phase = self.runs.get(run).map(|hot| hot.state().phase());
+        match phase {
+            Some(Phase::Created | Phase::Queued) => self.slots.look(),
+            _ => self.fire(run, now, |due, last_at| due <= now.max(last_at)),
+        }
+        self.attend(run, now);
+    }
+
+    /// Decides what was overdue in a run when a command came, before the command is: a person, a
+    /// worker or an event that comes after a deadline comes too late, also if nobody was there to notice the deadline.
+    pub(super) fn fire_overdue(&mut self, run: RunNo, came: Time, now: Time) {
+        let session = self.lease.session();
+        let other_owner = |hot: &HotRun| hot.other_owner(session).is_some();
+        if self.runs.get(run).is_some_and(other_owner) {
+            // The timers of the run are for the server that has it.
+            return;
+        }
+        self.fire(run, now, |due, _| due < came);
+    }
+
+    /// Fires the timers of a run that are due, by their time and by the time of the log.
+    fn fire(&mut self, run: RunNo, now: Time, is_due: impl Fn(Time, Time) -> bool) {
         while let Some(hot) = self.runs.get(run) {
-            if hot.is_in_flight() {
-                // Its timer is set again once the commit is answered.
-                return;
-            }
             let state = hot.state();
-            if matches!(state.phase(), Phase::Created | Phase::Queued) {
-                self.slots.look();
-                break;
+            if hot.is_in_flight() || matches!(state.phase(), Phase::Created | Phase::Queued) {
+                return;
             }
             let timer = match state.pause() {
                 Some(_) => state.timers().own(TimerKind::Drain),
                 None => state.timers().next(),
             };
-            let Some((_, id)) = timer.filter(|(due, _)| *due <= now) else {
-                break;
+            let last_at = state.last_at();
+            let Some((_, id)) = timer.filter(|(due, _)| is_due(*due, last_at)) else {
+                return;
             };
             let before = state.seq();
-            self.decide(run, Request::own(Command::FireTimer(id)), now);
+            self.decide_now(run, Request::own(Command::FireTimer(id)), now);
             let is_moved = |hot: &HotRun| hot.state().seq() != before;
             if !self.runs.get(run).is_some_and(is_moved) {
                 // The kernel refused it: the timer is not due by the log's own time.
-                break;
+                return;
             }
         }
-        self.attend(run, now);
     }
 
     /// Derives from the state what this server must do for a run, and writes the head accordingly.
@@ -156,7 +180,7 @@ impl Coordinator {
                     task,
                 } => {
                     // What was offered to others and is not claimed is done here where it can be.
-                    let does = self.config.does(hot.run_id(), hot.plan(), target);
+                    let does = self.config.does(hot, target);
                     let offered = !does && hot.has_task(target);
                     if !offered && hot.work().job(target).is_none() {
                         effects.push(Effect::Dispatch {
@@ -182,11 +206,17 @@ impl Coordinator {
                             target,
                             execution: it.execution(),
                             lease_until: Some(before(now)),
+                            cause: LeaseEnd::Unanswered,
                         });
                     }
                 }
-                // Rows or people move it: timers, children, events, a slot.
-                _ => {}
+                // Rows or people move it.
+                WakeSource::Queue
+                | WakeSource::Outside { .. }
+                | WakeSource::Child { .. }
+                | WakeSource::Timer { .. }
+                | WakeSource::Operator
+                | WakeSource::Ctx { .. } => {}
             }
         }
         for expire in lost {
@@ -218,11 +248,15 @@ impl Coordinator {
         }
         let due = self.store.due(now, now.plus(WAKE_MS), PAGE)?;
         let more = due.len() == PAGE;
+        self.runs.expect(due.iter().copied());
         for run in due {
-            // What is in memory may be older than what made it due.
-            self.refresh(run);
-            self.wake(run, now);
+            if !self.hands_off(run, || Handoff::Due(run)) {
+                // What is in memory may be older than what made it due.
+                self.refresh(run);
+                self.wake(run, now);
+            }
         }
+        self.runs.expect_no_more();
         self.schedule.set_due(match more {
             true => Some(now),
             false => self.store.next_due()?.filter(|due| *due > now),
@@ -247,83 +281,25 @@ impl Coordinator {
     }
 
     fn read_messages(&mut self, poll: bool, now: Time) -> Result<(), StoreError> {
-        let page = self.inbox.read(&*self.store, self.lease.session(), poll)?;
+        let session = self.lease.session();
+        let page = self.inbox.read(&*self.store, session, self.shard, poll)?;
         let mut begun = false;
+        self.runs.expect(page.messages.iter().map(|it| it.run));
         for message in page.messages {
-            if !self.inbox.is_handling(message.no) {
+            // The other shards read theirs.
+            if self.shard.has(message.run) && !self.inbox.is_handling(message.no) {
                 self.refresh(message.run);
                 self.read_message(&message, now);
                 begun |= self.inbox.is_handling(message.no);
             }
         }
+        self.runs.expect_no_more();
         // Where nothing could be begun, the same messages would come at once and again; they wait for the
         // next poll.
         if page.has_more && begun {
             self.inbox.look();
         }
         Ok(())
-    }
-
-    /// Work that others have left and that this process has room for.
-    fn reserve_tasks(&mut self, now: Time) -> Result<(), StoreError> {
-        let set = match &self.config.serves {
-            // A server that serves everything does so only for the runs that it is asked for.
-            Serves::Nothing | Serves::Everything => return Ok(()),
-            Serves::Only(set) => set.clone(),
-        };
-        if self.stopping {
-            return Ok(());
-        }
-        // Each limited queue is asked for by itself: no more of it than it has room for.
-        let mut asked: BTreeMap<Option<&str>, Vec<(String, String)>> = BTreeMap::new();
-        for pair in &*set {
-            let limited = self.config.queues.contains_key(&pair.0);
-            let queue = limited.then_some(pair.0.as_str());
-            asked.entry(queue).or_default().push(pair.clone());
-        }
-        let mut left = self.capacity.room(&self.config).min(PAGE);
-        for (queue, pairs) in asked {
-            let room = match queue {
-                Some(queue) => self.capacity.room_in(queue, &self.config).min(left),
-                None => left,
-            };
-            if room == 0 {
-                continue;
-            }
-            let (worker, until) = (self.lease.worker(), now.plus(RESERVE_MS));
-            let tasks = self.store.reserve(&pairs, worker, now, until, room)?;
-            left = left.saturating_sub(tasks.len());
-            for task in tasks {
-                self.refresh(task.run);
-                self.adopt(&task);
-            }
-        }
-        Ok(())
-    }
-
-    /// A reserved task becomes work of this process: the claim takes the row away. A task that cannot be
-    /// adopted is offered to others again when its reservation ends.
-    fn adopt(&mut self, task: &TaskRow) {
-        let hot = match self.runs.load(task.run, self.room()) {
-            Ok(hot) => hot,
-            Err(error) => {
-                tracing::warn!(%error, run = task.run.0, "a task's run cannot be read now");
-                return;
-            }
-        };
-        if hot.is_in_flight() || hot.is_owned_by_other(self.lease.session()) {
-            return;
-        }
-        let Some(target) = parse_target(hot.plan(), &task.target) else {
-            let what = "a task is named after no step of its run's plan";
-            return self.invariants.broken(task.run, what);
-        };
-        hot.add_ready(target, task.visible_at);
-        hot.draft().guard(&Guard::Lease {
-            target: task.target.clone(),
-            worker: self.lease.worker().to_owned(),
-        });
-        self.schedule.mark(task.run);
     }
 
     /// Tries again what waits for runs that could not be read.
@@ -348,8 +324,8 @@ pub(super) fn before(now: Time) -> Time {
 }
 
 pub(super) fn store_error(error: Error) -> StoreError {
-    match error {
-        Error::Store(error) => error,
-        other => StoreError::new(crate::store::StoreErrorKind::Internal, other),
+    if let Error::Store(error) = error {
+        return error;
     }
+    StoreError::new(crate::store::StoreErrorKind::Internal, error)
 }

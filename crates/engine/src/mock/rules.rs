@@ -9,19 +9,19 @@ use stepwell_kernel::plan::{ErrorClass, Plan, StepRef};
 pub struct FailRule {
     /// The step's id, or its name for every visit and item.
     pub step: String,
-    /// Its undo fails, not the step.
+    /// Whether the undo of the step fails instead of the step.
     pub undo: bool,
     pub how: Failing,
-    /// Only this execution; absent means all.
+    /// The execution that fails, from 1; absent means every execution.
     pub attempt: Option<u32>,
 }
 
 /// How a step is made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failing {
-    /// It reports this.
+    /// The worker reports an error of this class.
     Class(ErrorClass),
-    /// Its worker dies, so that its lease runs out.
+    /// The worker dies, so the lease of the step expires.
     Crash,
 }
 

@@ -13,6 +13,7 @@
 mod publisher;
 mod retry_delay;
 mod sink;
+mod telemetry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use crate::store::{Store, StoreError, StoreErrorKind};
 use crate::ticker::{Ticker, Waker};
 
-pub use publisher::{DELIVERY_FAILED, Publisher};
+pub use publisher::Publisher;
 pub use sink::{Delivery, Outbound, Sink, SinkError};
 
 /// How a publisher works.
@@ -32,15 +33,15 @@ pub struct Config {
     pub max_attempts: u32,
     /// The longest wait after the first failure; it doubles with each.
     pub backoff: Duration,
-    /// The longest wait after any.
+    /// The longest wait after any failure.
     pub max_backoff: Duration,
-    /// How often the outbox is looked into when nobody says that there is something in it.
+    /// Time between two reads of the outbox if no notification arrives.
     pub poll: Duration,
-    /// How long what was taken is this publisher's. More than a sink's patience.
+    /// How long a taken marker belongs to this publisher. Longer than `Sink::patience`.
     pub lease: Duration,
     /// How many runs' markers are taken at a time.
     pub batch: usize,
-    /// For the jitter.
+    /// Seed of the random part of the waits. Equal seeds and names give equal waits.
     pub seed: u64,
 }
 
@@ -72,7 +73,15 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// There is something in the outbox. Costs next to nothing.
+    /// Wakes the publishers of all of these.
+    #[must_use]
+    pub fn all(them: impl Iterator<Item = Notify>) -> Notify {
+        Notify {
+            wakers: them.flat_map(|it| it.wakers).collect(),
+        }
+    }
+
+    /// Wakes the publishers: the outbox has new markers. Cheap enough to call after every commit.
     pub fn notify(&self) {
         for waker in &self.wakers {
             waker.wake();
@@ -80,7 +89,7 @@ impl Notify {
     }
 }
 
-/// Starts publishers.
+/// Starts one thread for each sink. Fails if the system cannot start a thread.
 pub fn spawn(
     store: &Arc<dyn Store>,
     sinks: Vec<Box<dyn Sink>>,

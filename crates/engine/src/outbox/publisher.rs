@@ -5,24 +5,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stepwell_kernel::codes;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 
 use super::retry_delay::RetryDelay;
+use super::telemetry::RunsTelemetry;
 use super::{Config, Delivery, Sink, SinkError};
+use crate::chain_check::ChainCheck;
 use crate::chunk;
 use crate::store::{Marker, NewAlert, RunFilter, RunNo, Store, StoreError};
 use crate::ticker::Ticks;
-
-/// The alert when a delivery is given up.
-pub const DELIVERY_FAILED: &str = "EVENT_BUS_DELIVERY_FAILED";
 
 /// How many runs' plan versions are remembered.
 const REMEMBERED: usize = 10_000;
 /// A sink may ask for a pause, but not without a limit.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
-/// One sink's deliveries.
+/// Delivers the events of all runs to one sink.
 pub struct Publisher {
     store: Arc<dyn Store>,
     sink: Box<dyn Sink>,
@@ -40,6 +40,7 @@ pub struct Publisher {
     down: Option<(u32, Time)>,
     closing: bool,
     versions: HashMap<RunNo, Arc<str>>,
+    telemetry: RunsTelemetry,
 }
 
 /// The result of a delivery.
@@ -76,6 +77,7 @@ impl Publisher {
             down: None,
             closing: false,
             versions: HashMap::new(),
+            telemetry: RunsTelemetry::default(),
         }
     }
 
@@ -171,7 +173,19 @@ impl Publisher {
         let Some(chunk) = chunk else {
             return Ok(Err("its events are not in the store".into()));
         };
+        // What is delivered must be what was written.
+        let before = chunk.first.saturating_sub(1);
+        let chain = ChainCheck::from_store(&*self.store, marker.run, &marker.run_id, before)?;
+        let Some(mut chain) = chain else {
+            return Ok(Err(format!("event {before} before it is not in the store")));
+        };
+        if let Err(damaged) = chain.verify(&version, chunk) {
+            return Ok(Err(damaged.to_string()));
+        }
         let read = chunk::with_outbound(&marker.run_id, &version, chunk);
+        let telemetry = self
+            .telemetry
+            .of(&*self.store, marker.run, (chunk.first, chunk.last))?;
         let delivery = |(events, outbound)| Delivery {
             run_id: marker.run_id.clone(),
             first_seq: chunk.first,
@@ -179,6 +193,7 @@ impl Publisher {
             attempt: marker.attempts.saturating_add(1),
             events,
             outbound,
+            telemetry,
         };
         Ok(read.map(delivery).map_err(|fault| fault.to_string()))
     }
@@ -236,7 +251,7 @@ impl Publisher {
 
     fn given_up(&self, marker: &Marker, attempts: u32, why: String) -> Verdict {
         let alert = NewAlert {
-            code: DELIVERY_FAILED.into(),
+            code: codes::EVENT_BUS_DELIVERY_FAILED.into(),
             priority: Priority::P1,
             message: format!(
                 "the events of run {} from {} on were not delivered to {} in {attempts} attempts \

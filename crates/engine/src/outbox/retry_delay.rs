@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Waits that grow.
+/// Computes waits that grow with the number of failures.
 #[derive(Clone, Debug)]
 pub(super) struct RetryDelay {
     base_ms: u64,
@@ -11,7 +11,7 @@ pub(super) struct RetryDelay {
 }
 
 impl RetryDelay {
-    /// `who` is part of the seed, so that servers of the same configuration do not come back together.
+    /// `who` is part of the seed, so that servers with the same configuration do not retry at the same time.
     pub(super) fn new(base: Duration, max: Duration, seed: u64, who: &[&str]) -> RetryDelay {
         // FNV-1a: any spread will do.
         let mut chance = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
@@ -34,7 +34,7 @@ impl RetryDelay {
         1 + self.next() % most.min(self.max_ms)
     }
 
-    /// SplitMix64.
+    /// The next pseudo-random number (SplitMix64).
     fn next(&mut self) -> u64 {
         self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.chance;

@@ -25,9 +25,9 @@ pub trait Sink: Send + fmt::Debug {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
     pub run_id: String,
-    /// The first event's sequence number.
+    /// Sequence number of the first event.
     pub first_seq: u64,
-    /// The last event's.
+    /// Sequence number of the last event.
     pub last_seq: u64,
     /// Which attempt at this delivery, from 1.
     pub attempt: u32,
@@ -35,10 +35,13 @@ pub struct Delivery {
     pub events: Vec<Json>,
     /// What steps sent to the outside with them, in order.
     pub outbound: Vec<Outbound>,
+    /// The changes of state that the events made, in the words of the run's language, in order; empty for languages
+    /// without telemetry.
+    pub telemetry: Vec<Json>,
 }
 
 impl Delivery {
-    /// The same for each attempt, and for no other delivery to the same sink.
+    /// A key that is equal for each attempt, and for no other delivery to the same sink.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{}/{}", self.run_id, self.first_seq)
@@ -49,12 +52,12 @@ impl Delivery {
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct SinkError {
-    /// For people.
+    /// The reason, for the operator; it is stored with the marker and shown with the dead letter.
     pub why: String,
     /// The sink asks not to be tried before this time has passed.
     pub retry_after: Option<Duration>,
-    /// It is the sink as a whole that fails: other deliveries would fail as well, so they are spared
-    /// the attempt until one gets through.
+    /// The sink as a whole fails: other deliveries would fail too. The publisher makes no other attempt until a
+    /// delivery succeeds.
     pub down: bool,
 }
 

@@ -76,6 +76,11 @@ impl Behind {
         self.by_age.first().map(|(since, run)| (*run, *since))
     }
 
+    /// Since when a run has waited.
+    pub(super) fn since(&self, run: RunNo) -> Option<Time> {
+        self.runs.get(&run).map(|change| change.since)
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.runs.len()

@@ -1,6 +1,7 @@
 //! One run: what is fetched after the watermark is applied; on a gap it is told once, and projection
 //! goes on only when a resync has reached everything that was seen before.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -10,6 +11,7 @@ use stepwell_kernel::snapshot::{
 };
 use stepwell_kernel::time::Time;
 
+use crate::chain_check::ChainCheck;
 use crate::chunk::contract_events;
 use crate::error::Error;
 use crate::store::{NewAlert, PlanRow, RunNo, Store, StoreError, StoredChunk};
@@ -18,12 +20,17 @@ use crate::store::{NewAlert, PlanRow, RunNo, Store, StoreError, StoredChunk};
 /// it costs a small part of making it, however long the run is.
 const KEEP_AFTER: u64 = 16;
 
+/// How many verified hashes are remembered, so that a resync need not read them again.
+const KNOWN_HASHES: usize = 128;
+
 /// A run that is followed.
 #[derive(Debug)]
 pub(super) struct Followed {
     run: RunNo,
     run_id: String,
     version: Arc<str>,
+    /// Hashes of the hash chain that were verified: of the last events of chunks, the latest first.
+    hashes: VecDeque<(u64, String)>,
     projector: SnapshotProjector,
     /// The watermark of what is kept.
     kept: u64,
@@ -31,6 +38,33 @@ pub(super) struct Followed {
     pub(super) last_at: Option<Time>,
     /// When it was last needed, as its owner counts.
     pub(super) used: u64,
+    /// The gap that was seen when the run was last caught up with.
+    pub(super) gap: Option<Gap>,
+    /// How the snapshot was made again then.
+    pub(super) resynced: Option<ResyncMode>,
+    /// An alert was raised or the snapshot was made again: what came of it is kept soon, so that the next projector
+    /// does not do the same again.
+    keep_soon: bool,
+}
+
+/// A gap in what was read of a log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gap {
+    /// The run as it was before the gap.
+    pub before: RunSnapshot,
+    /// The first event after the gap.
+    pub next: u64,
+    /// The last event that was read.
+    pub observed: u64,
+}
+
+/// How a snapshot is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResyncMode {
+    /// From all events of the run.
+    Full,
+    /// From the kept snapshot and the events after it; from all events if no snapshot is kept.
+    FromSnapshot,
 }
 
 /// What a run's plan says about its projection.
@@ -58,12 +92,16 @@ impl Followed {
         let snapshot = snapshot.unwrap_or_else(|| RunSnapshot::new(&run_id));
         Followed {
             run,
+            hashes: VecDeque::new(),
             run_id,
             version,
             kept: snapshot.last_event_seq,
             projector: SnapshotProjector::new(snapshot, dependencies),
             last_at: None,
             used: 0,
+            gap: None,
+            resynced: None,
+            keep_soon: false,
         }
     }
 
@@ -75,27 +113,79 @@ impl Followed {
         self.projector.is_stale()
     }
 
-    /// Applies everything the log has.
+    /// The highest event that was seen.
+    pub(super) fn observed(&self) -> u64 {
+        let awaited = self.projector.awaited().unwrap_or_default();
+        awaited.max(self.snapshot().last_event_seq)
+    }
+
+    /// The last event of the first chunk that is not projected, and when its first new event was appended.
+    pub(super) fn unread(&self, store: &dyn Store) -> Result<Option<(u64, Time)>, Error> {
+        let after = self.snapshot().last_event_seq;
+        let chunks = store.chunks(self.run, after, 1)?;
+        let Some(chunk) = chunks.first() else {
+            return Ok(None);
+        };
+        let events = self.contract_events(chunk)?;
+        let new = |it: &&Json| it["runSeq"].as_u64().is_some_and(|seq| seq > after);
+        let at = events.iter().find(new).and_then(emitted_at);
+        Ok(at.map(|at| (chunk.last, at)))
+    }
+
+    fn contract_events(&self, chunk: &StoredChunk) -> Result<Vec<Json>, Error> {
+        let read = contract_events(&self.run_id, &self.version, chunk);
+        read.map_err(|source| Error::Unreadable {
+            run_id: self.run_id.clone(),
+            source,
+        })
+    }
+
+    /// Applies everything the log has, and then makes the snapshot again if that is asked for.
     pub(super) fn catch_up(
+        &mut self,
+        store: &dyn Store,
+        asked: Option<ResyncMode>,
+        page: usize,
+        alerts: &mut Vec<NewAlert>,
+    ) -> Result<(), Error> {
+        (self.gap, self.resynced) = (None, None);
+        if self.is_stale() {
+            // The last resync fell short. Everything is asked for, and whatever is there by now.
+            self.resync(store, &Resync::Full, page, alerts)?;
+        }
+        // Also before a resync that is asked for: a resync bridges a gap and raises no alert.
+        self.apply_unread(store, page, alerts)?;
+        if let Some(mode) = asked {
+            let snapshot_seq = self.snapshot().last_event_seq;
+            self.projector.doubt();
+            self.keep_soon = true;
+            let wanted = match mode {
+                ResyncMode::Full => Resync::Full,
+                ResyncMode::FromSnapshot => Resync::FromSnapshot { snapshot_seq },
+            };
+            self.resync(store, &wanted, page, alerts)?;
+        }
+        Ok(())
+    }
+
+    /// Applies what comes after the watermark, as long as nothing is missing.
+    fn apply_unread(
         &mut self,
         store: &dyn Store,
         page: usize,
         alerts: &mut Vec<NewAlert>,
     ) -> Result<(), Error> {
-        if self.is_stale() {
-            // The last resync fell short. Everything is asked for, and whatever is there by now.
-            self.resync(store, &Resync::Full, page, alerts)?;
-        }
         while !self.is_stale() {
             let after = self.snapshot().last_event_seq;
             let chunks = store.chunks(self.run, after, page)?;
             let Some(last) = chunks.last().map(|it| it.last) else {
                 break;
             };
-            let events = self.read(&chunks, after)?;
+            let events = self.read(store, &chunks, after)?;
             let fed = self.projector.feed(&events);
             let resync = self.told(fed, alerts);
             if let Some(wanted) = resync {
+                self.gap = self.gap_in(&events);
                 self.resync(store, &wanted, page, alerts)?;
             } else if self.snapshot().last_event_seq < last || chunks.len() < page {
                 // Read to the end, or nothing came of it: asking again at once would not help.
@@ -103,6 +193,18 @@ impl Followed {
             }
         }
         Ok(())
+    }
+
+    /// The gap because of which nothing more of these events was applied.
+    fn gap_in(&self, events: &[ContractEvent]) -> Option<Gap> {
+        let before = self.snapshot().clone();
+        let watermark = before.last_event_seq;
+        let seqs = events.iter().map(|event| event.run_seq);
+        Some(Gap {
+            before,
+            next: seqs.filter(|seq| *seq > watermark).min()?,
+            observed: self.projector.awaited()?,
+        })
     }
 
     /// Asks for a resync, and for all of it if less was not enough. It may still fall short: then the
@@ -139,6 +241,10 @@ impl Followed {
                 .filter(|(seq, _)| seq <= snapshot_seq)
                 .and_then(|(_, snapshot)| read_snapshot(&self.run_id, &snapshot)),
         };
+        self.resynced = Some(match snapshot {
+            Some(_) => ResyncMode::FromSnapshot,
+            None => ResyncMode::Full,
+        });
         let mut after = snapshot.as_ref().map_or(0, |it| it.last_event_seq);
         let mut events = Vec::new();
         loop {
@@ -146,13 +252,14 @@ impl Followed {
             let Some(last) = chunks.last().map(|it| it.last) else {
                 break;
             };
-            events.extend(self.read(&chunks, after)?);
+            events.extend(self.read(store, &chunks, after)?);
             after = last.max(after + 1);
         }
         Ok(ResyncAnswer { snapshot, events })
     }
 
     fn told(&mut self, fed: FeedResult, alerts: &mut Vec<NewAlert>) -> Option<Resync> {
+        self.keep_soon |= !fed.alerts.is_empty();
         alerts.extend(fed.alerts.into_iter().map(|it| NewAlert {
             code: it.code.to_owned(),
             priority: it.priority,
@@ -161,20 +268,33 @@ impl Followed {
         fed.resync
     }
 
-    fn read(&mut self, chunks: &[StoredChunk], after: u64) -> Result<Vec<ContractEvent>, Error> {
+    fn read(
+        &mut self,
+        store: &dyn Store,
+        chunks: &[StoredChunk],
+        after: u64,
+    ) -> Result<Vec<ContractEvent>, Error> {
         let mut events = Vec::new();
+        let mut verified = after;
         for chunk in chunks {
-            let read = contract_events(&self.run_id, &self.version, chunk);
-            let read = read.map_err(|source| Error::Unreadable {
-                run_id: self.run_id.clone(),
-                source,
-            })?;
+            // After a gap nothing is applied: the projector tells it and asks for what is missing.
+            if chunk.first <= verified + 1 {
+                let known = self.hashes.iter().find(|(seq, _)| *seq == verified);
+                let chain = match known {
+                    Some((_, hash)) => Some(ChainCheck::at(&self.run_id, verified, hash.clone())),
+                    None => ChainCheck::from_store(store, self.run, &self.run_id, verified)?,
+                };
+                if let Some(mut chain) = chain {
+                    chain.verify(&self.version, chunk)?;
+                    self.hashes.truncate(KNOWN_HASHES - 1);
+                    self.hashes
+                        .push_front((chain.seq(), chain.hash().to_owned()));
+                }
+                verified = chunk.last;
+            }
+            let read = self.contract_events(chunk)?;
             events.extend(read.iter().filter_map(ContractEvent::read));
-            let at = read.last().and_then(|it| it.get("emittedAt"));
-            self.last_at = at
-                .and_then(Json::as_str)
-                .and_then(Time::from_rfc3339)
-                .or(self.last_at);
+            self.last_at = read.last().and_then(emitted_at).or(self.last_at);
         }
         events.retain(|event| event.run_seq > after);
         Ok(events)
@@ -186,7 +306,8 @@ impl Followed {
         let seq = snapshot.last_event_seq;
         let new = seq.saturating_sub(self.kept);
         let due = KEEP_AFTER.max(snapshot.steps.len() as u64 / 2);
-        if new == 0 || (new < due && !snapshot.status.is_terminal()) {
+        let is_due = new > 0 && (new >= due || snapshot.status.is_terminal());
+        if !is_due && (!self.keep_soon || self.is_stale()) {
             return Ok(());
         }
         // It has names and texts only, all of which have a JSON form.
@@ -195,8 +316,17 @@ impl Followed {
         };
         store.put_projection(self.run, seq, &text, now)?;
         self.kept = seq;
+        self.keep_soon = false;
         Ok(())
     }
+}
+
+/// When an event of the contract was appended.
+fn emitted_at(event: &Json) -> Option<Time> {
+    event
+        .get("emittedAt")?
+        .as_str()
+        .and_then(Time::from_rfc3339)
 }
 
 /// A kept snapshot. One that cannot be read is made again.

@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use stepwell_kernel::codes;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::snapshot::{Dependencies, RunSnapshot};
 use stepwell_kernel::time::Time;
@@ -27,9 +28,7 @@ use crate::ticker::{Ticker, Ticks, Waker};
 
 use behind::Behind;
 use follow::Followed;
-
-/// The alert when projection lags.
-pub const LAG_HIGH: &str = "PROJECTOR_LAG_HIGH";
+pub use follow::{Gap, ResyncMode};
 
 /// How a projector works.
 #[derive(Clone, Debug)]
@@ -74,6 +73,30 @@ impl Todo {
     fn lag(&self, now: Time) -> Duration {
         let first = self.get().first();
         Duration::from_millis(first.map_or(0, |(_, since)| now.since(since)))
+    }
+}
+
+/// A run as the projector has it, and what came of looking at it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Projected {
+    pub snapshot: RunSnapshot,
+    /// A gap was seen that is not bridged yet: the snapshot may be behind.
+    pub is_stale: bool,
+    /// The highest event that was seen; the last event of the snapshot, unless the run is stale.
+    pub observed: u64,
+    /// The gap that was seen now.
+    pub gap: Option<Gap>,
+    /// How the snapshot was made again, if it was.
+    pub resynced: Option<ResyncMode>,
+    /// How long the oldest event that was not projected had been in the store.
+    pub lag: Duration,
+}
+
+impl Projected {
+    /// Whether there is something to tell that the earlier one does not say.
+    #[must_use]
+    pub fn is_news_after(&self, earlier: &Projected) -> bool {
+        self.snapshot != earlier.snapshot || self.is_stale != earlier.is_stale || self.gap.is_some()
     }
 }
 
@@ -144,7 +167,7 @@ impl Projector {
         self.raise(now)?;
         let runs = self.todo.get().oldest(now, self.config.batch);
         for run in &runs {
-            match self.catch_up(*run, now) {
+            match self.catch_up(*run, None, now) {
                 Ok(_) => {}
                 Err(Error::Store(error)) => return Err(error),
                 Err(error) => {
@@ -164,31 +187,77 @@ impl Projector {
 
     /// A run as its log has it now.
     pub fn project(&mut self, run: RunNo, now: Time) -> Result<RunSnapshot, Error> {
-        let snapshot = self.catch_up(run, now)?;
-        self.raise(now)?;
-        self.forget();
-        Ok(snapshot)
+        Ok(self.refresh(run, now)?.snapshot)
     }
 
-    fn catch_up(&mut self, run: RunNo, now: Time) -> Result<RunSnapshot, Error> {
+    /// A run as its log has it now, and what came of reading it.
+    pub fn refresh(&mut self, run: RunNo, now: Time) -> Result<Projected, Error> {
+        self.look_at(run, None, now)
+    }
+
+    /// Makes the snapshot of a run again. The run is stale if that does not reach what was projected before.
+    pub fn resync(&mut self, run: RunNo, mode: ResyncMode, now: Time) -> Result<Projected, Error> {
+        self.look_at(run, Some(mode), now)
+    }
+
+    /// Looks for events of a run that nobody has told of, such as those of other processes.
+    pub fn look(&mut self, run: RunNo) -> Result<(), Error> {
+        let store = Arc::clone(&self.store);
+        if let Some((seq, at)) = self.followed(run)?.unread(&*store)? {
+            self.changed(run, seq, at);
+        }
+        Ok(())
+    }
+
+    fn look_at(
+        &mut self,
+        run: RunNo,
+        asked: Option<ResyncMode>,
+        now: Time,
+    ) -> Result<Projected, Error> {
+        self.watch_lag(now);
+        let projected = self.catch_up(run, asked, now);
+        self.raise(now)?;
+        self.forget();
+        projected
+    }
+
+    /// A run that is followed from now on.
+    fn followed(&mut self, run: RunNo) -> Result<&mut Followed, Error> {
         if !self.runs.contains_key(&run) {
             let followed = self.follow(run)?;
             self.runs.insert(run, followed);
         }
         self.clock += 1;
-        let Some(followed) = self.runs.get_mut(&run) else {
-            return Err(Error::UnknownRun(run.0.to_string()));
-        };
-        followed.used = self.clock;
+        let used = self.clock;
+        let followed = self.runs.get_mut(&run);
+        let followed = followed.ok_or_else(|| Error::UnknownRun(run.0.to_string()))?;
+        followed.used = used;
+        Ok(followed)
+    }
+
+    fn catch_up(
+        &mut self,
+        run: RunNo,
+        asked: Option<ResyncMode>,
+        now: Time,
+    ) -> Result<Projected, Error> {
+        let since = self.todo.get().since(run);
+        let (store, page) = (Arc::clone(&self.store), self.config.page);
+        let followed = self.followed(run)?;
         let mut raised = Vec::new();
-        let caught = followed.catch_up(&*self.store, self.config.page, &mut raised);
+        let caught = followed.catch_up(&*store, asked, page, &mut raised);
         self.alerts.extend(raised.into_iter().map(|it| (run, it)));
         caught?;
+        // Before anything is kept: a projector that goes on from there does not raise them again.
+        self.raise(now)?;
+        let followed = self.followed(run)?;
+        let (gap, resynced) = (followed.gap.clone(), followed.resynced);
         let stale = followed.is_stale();
-        let seq = followed.snapshot().last_event_seq;
+        let (seq, observed) = (followed.snapshot().last_event_seq, followed.observed());
         // What was read of a run that is stale was not applied.
         let at = followed.last_at.filter(|_| !stale);
-        followed.keep(&*self.store, now)?;
+        followed.keep(&*store, now)?;
         let snapshot = followed.snapshot().clone();
         let mut todo = self.todo.get();
         todo.reached(run, seq, at);
@@ -198,7 +267,14 @@ impl Projector {
         if snapshot.status.is_terminal() && !stale {
             self.runs.remove(&run);
         }
-        Ok(snapshot)
+        Ok(Projected {
+            snapshot,
+            is_stale: stale,
+            observed,
+            gap,
+            resynced,
+            lag: Duration::from_millis(since.map_or(0, |since| now.since(since))),
+        })
     }
 
     /// Begins with what was kept of a run.
@@ -243,7 +319,7 @@ impl Projector {
                 self.todo.get().len()
             );
             let alert = NewAlert {
-                code: LAG_HIGH.into(),
+                code: codes::PROJECTOR_LAG_HIGH.into(),
                 priority: Priority::P2,
                 message,
             };
@@ -311,7 +387,7 @@ impl Ticks for Shared {
     }
 }
 
-/// Starts a projector.
+/// Starts the thread of the projector. Fails if the system cannot start a thread.
 pub fn spawn(store: Arc<dyn Store>, config: Config) -> Result<Running, StoreError> {
     let projector = Projector::new(store.clone(), config);
     let todo = projector.todo.clone();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use stepwell_kernel::time::Time;
 
-use super::service_loop::ServiceLoop;
+use super::service_loop::{ServiceLoop, ShardSetup};
 use super::{Handle, Setup, Worker};
 use crate::coordinator::Retry;
 use crate::store::{Batch, RunNo, StoreError};
@@ -19,18 +19,21 @@ const TRIES: u32 = 3;
 impl<W: Worker> ServiceLoop<W> {
     /// A loop without a thread, for its owner to turn.
     pub(crate) fn in_line(setup: Setup<W>) -> Result<ServiceLoop<W>, StoreError> {
-        let (inbox, inputs) = std::sync::mpsc::channel();
-        ServiceLoop::new(setup, Handle::new(inbox), inputs, Vec::new())
+        let (handle, mut inputs) = Handle::new(1);
+        let inputs = inputs.remove(0);
+        ServiceLoop::new(setup, ShardSetup::of_all(handle, inputs))
     }
 
     /// The same loop with another worker, which is told of the runs that are in memory.
     pub(crate) fn with_worker<V: Worker>(self, worker: V) -> ServiceLoop<V> {
         let mut changed = ServiceLoop {
             coordinator: self.coordinator,
+            opened_at: self.opened_at,
             clock: self.clock,
             worker,
             observer: self.observer,
             reporter: self.reporter,
+            inbox: self.inbox,
             inputs: self.inputs,
             committers: self.committers,
             deliveries: self.deliveries,
@@ -88,7 +91,7 @@ impl<W: Worker> ServiceLoop<W> {
         loop {
             let now = self.clock.now();
             self.pass_on();
-            self.deliveries.send(self.reporter.handle());
+            self.deliveries.send(&self.inbox);
             if let Some(batch) = self.coordinator.next_batch(now) {
                 self.commit_here(&batch, now)?;
             } else if let Ok(input) = self.inputs.try_recv() {

@@ -24,11 +24,22 @@ impl<W: Worker> ServiceLoop<W> {
                     self.begin(*assignment);
                     continue;
                 }
+                Notice::Elsewhere(handoff) => {
+                    let shard = self.coordinator.shard();
+                    self.reporter.handle().hand_off(shard, handoff);
+                    continue;
+                }
                 Notice::Stop {
                     run,
                     target,
                     execution,
                 } => self.worker.stop(run, target, execution),
+                Notice::SessionLost => {
+                    let shard = self.coordinator.shard();
+                    if let Some(work) = self.worker.lost_work() {
+                        work.end(&|run| shard.has(run));
+                    }
+                }
                 Notice::Changed { .. } => self.changes += 1,
                 Notice::Alert(run, ref alert) => {
                     tracing::warn!(run = run.0, code = alert.code, priority = ?alert.priority, "{}", alert.message);
@@ -56,7 +67,15 @@ impl<W: Worker> ServiceLoop<W> {
             Notice::Changed { run, .. }
             | Notice::Person { run, .. }
             | Notice::MissingChild { run, .. } => *run,
-            _ => return true,
+            Notice::Answer(..)
+            | Notice::Start(_)
+            | Notice::Stop { .. }
+            | Notice::SessionLost
+            | Notice::Offer { .. }
+            | Notice::Published(..)
+            | Notice::Alert(..)
+            | Notice::Ended(..)
+            | Notice::Elsewhere(_) => return true,
         };
         let hot = self.coordinator.hot(run);
         hot.is_some_and(|hot| self.coordinator.works_on(hot.run_id()))
@@ -71,8 +90,12 @@ impl<W: Worker> ServiceLoop<W> {
     }
 
     /// Hands out work. A claim that was on its way to the store when all work was told to stop is told
-    /// so too.
+    /// so too. Nothing is begun for a session that is lost, or whose time may be over before the work could be ended:
+    /// the next session finds the claim in the log.
     fn begin(&mut self, assignment: Assignment) {
+        if !self.coordinator.term().may_begin() {
+            return;
+        }
         let claim = &assignment.claimed.claim;
         let (run, target, execution) = (assignment.run, claim.target, claim.execution);
         self.worker.start(assignment, &self.reporter);

@@ -9,16 +9,18 @@ use std::time::{Duration, Instant};
 
 use stepwell_kernel::time::Time;
 
-use super::committer::{Committer, Stats};
+use super::committer::{CommitPipeline, Committer, Stats};
 use super::delivery::DeliveryQueue;
+use super::renewing::session_length;
 use super::{
     Handle, Idle, Input, Observer, OnAnswer, OnDelivered, OnRest, Reporter, Setup, Worker,
 };
-use crate::coordinator::{Coordinator, Retry, Ticket};
+use crate::coordinator::{Coordinator, Handoff, Retry, SharedParts, Ticket};
 use crate::error::Error;
 use crate::number_map::NumberMap;
 use crate::port::Clock;
-use crate::store::{Batch, Delivered, OutsideEvent, StoreError};
+use crate::shard::Shard;
+use crate::store::{Batch, Delivered, OutsideEvent, StoreError, StoreErrorKind};
 
 /// How long the loop sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
@@ -37,13 +39,72 @@ pub(super) struct Stopping {
     pub(super) answer: Sender<Result<(), StoreError>>,
 }
 
+/// What comes after a turn of the loop.
+pub(super) enum Turn {
+    /// This input is there.
+    Take(Input),
+    /// There is nothing to do for so long, unless an input comes.
+    Wait(Duration),
+    /// The loop has stopped, as was asked.
+    Ended,
+}
+
+/// What one shard of an engine gets beside the setup.
+pub(super) struct ShardSetup {
+    pub(super) shard: Shard,
+    pub(super) shared: Arc<SharedParts>,
+    pub(super) handle: Handle,
+    pub(super) inputs: Receiver<Input>,
+    pub(super) committers: Vec<Committer>,
+    pub(super) stats: Arc<Stats>,
+}
+
+impl ShardSetup {
+    /// All shards of an engine. Without a pipeline each loop commits on its own thread.
+    pub(super) fn all(
+        shards: &[Shard],
+        handle: &Handle,
+        inputs: Vec<Receiver<Input>>,
+        pipeline: Option<&CommitPipeline>,
+        stats: &Arc<Stats>,
+    ) -> Vec<ShardSetup> {
+        let shared = Arc::<SharedParts>::default();
+        let part = |(shard, inputs): (&Shard, _)| ShardSetup {
+            shard: *shard,
+            shared: shared.clone(),
+            handle: handle.clone(),
+            inputs,
+            committers: pipeline
+                .map_or_else(Vec::new, |it| it.committers(handle.inbox(shard.index()))),
+            stats: stats.clone(),
+        };
+        shards.iter().zip(inputs).map(part).collect()
+    }
+
+    /// The only shard of an engine, which commits on the loop's own thread.
+    pub(super) fn of_all(handle: Handle, inputs: Receiver<Input>) -> ShardSetup {
+        ShardSetup {
+            shard: Shard::ALL,
+            shared: Arc::default(),
+            handle,
+            inputs,
+            committers: Vec::new(),
+            stats: Arc::default(),
+        }
+    }
+}
+
 /// The loop and what it needs.
 pub(crate) struct ServiceLoop<W> {
     pub(super) coordinator: Coordinator,
+    /// The steady time just before the session was opened.
+    pub(super) opened_at: Time,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) worker: W,
     pub(super) observer: Box<dyn Observer>,
     pub(super) reporter: Reporter,
+    /// Where the answers of the store go.
+    pub(super) inbox: Sender<Input>,
     pub(super) inputs: Receiver<Input>,
     /// Without any, batches are committed on the loop's own thread.
     pub(super) committers: Vec<Committer>,
@@ -67,23 +128,23 @@ pub(crate) struct ServiceLoop<W> {
 }
 
 impl<W: Worker> ServiceLoop<W> {
-    pub(super) fn new(
-        setup: Setup<W>,
-        handle: Handle,
-        inputs: Receiver<Input>,
-        committers: Vec<Committer>,
-    ) -> Result<ServiceLoop<W>, StoreError> {
-        let now = setup.clock.now();
+    pub(super) fn new(setup: Setup<W>, part: ShardSetup) -> Result<ServiceLoop<W>, StoreError> {
+        let (opened_at, now) = (setup.clock.steady(), setup.clock.now());
         let deliveries = DeliveryQueue::new(setup.store.clone(), setup.clock.clone());
-        let coordinator = Coordinator::open(setup.store, setup.catalog, setup.config, now)?;
+        let shard = (part.shard, part.shared);
+        let (store, catalog, mut config) = (setup.store, setup.catalog, setup.config);
+        config.session_ms = session_length(&*store, config.session_ms);
+        let coordinator = Coordinator::open_shard(store, catalog, config, shard, now)?;
         Ok(ServiceLoop {
             coordinator,
+            opened_at,
             clock: setup.clock,
             worker: setup.worker,
             observer: setup.observer,
-            reporter: Reporter::new(handle),
-            inputs,
-            committers,
+            inbox: part.handle.inbox(part.shard.index()).clone(),
+            reporter: Reporter::new(part.handle),
+            inputs: part.inputs,
+            committers: part.committers,
             deliveries,
             tickets: 0,
             answers: NumberMap::default(),
@@ -95,7 +156,7 @@ impl<W: Worker> ServiceLoop<W> {
             alone: None,
             moved: true,
             changes: 0,
-            stats: Arc::new(Stats::default()),
+            stats: part.stats,
         })
     }
 
@@ -123,10 +184,6 @@ impl<W: Worker> ServiceLoop<W> {
         &self.reporter
     }
 
-    pub(super) fn stats(&self) -> &Arc<Stats> {
-        &self.stats
-    }
-
     pub(super) fn run(self) {
         match self.clock.is_virtual() {
             true => self.run_virtual(),
@@ -136,46 +193,64 @@ impl<W: Worker> ServiceLoop<W> {
 
     fn run_real(mut self) {
         loop {
-            let now = self.clock.now();
-            if now >= self.coordinator.next_tick()
-                && let Err(error) = self.coordinator.tick(now)
-            {
-                tracing::warn!(%error, "the store could not be asked");
-                self.observer.store_failed(&error);
-                // Asked again after a while, not at once.
-                self.coordinator.rest(now);
-            }
-            self.pass_on();
-            self.tick_worker(now);
-            self.deliveries.send(self.reporter.handle());
-            self.send_batches(true, now);
-            self.prepare(now);
-            self.stats
-                .in_flight
-                .store(self.coordinator.busy(), Ordering::SeqCst);
-            if self.is_done() {
-                return;
-            }
-            let mut next = self.wait();
-            let now = self.clock.now();
-            let mut taken = 0;
-            while let Some(input) = next {
-                self.take(input, now);
-                taken += 1;
-                // A committer that has nothing to do gets what there is: the next batch forms meanwhile.
-                if taken % SHARE == 0 {
-                    self.deliveries.send(self.reporter.handle());
-                    self.send_batches(false, now);
-                    // Whatever comes in, the session is renewed in time.
-                    if self.clock.now().since(now) > LONGEST_NAP.as_millis() as u64 / 5 {
-                        break;
-                    }
+            let first = match self.turn() {
+                Turn::Take(input) => Some(input),
+                Turn::Wait(nap) => self.inputs.recv_timeout(nap).ok(),
+                Turn::Ended => return,
+            };
+            self.take_waiting(first);
+        }
+    }
+
+    /// One turn: does what is due, and gives the actors what there is for them. The inputs come next.
+    pub(super) fn turn(&mut self) -> Turn {
+        let now = self.clock.now();
+        if now >= self.coordinator.next_tick()
+            && let Err(error) = self.coordinator.tick(now)
+        {
+            tracing::warn!(%error, "the store could not be asked");
+            self.store_failed(&error);
+            // Asked again after a while, not at once.
+            self.coordinator.rest(now);
+        }
+        self.pass_on();
+        self.tick_worker(now);
+        self.deliveries.send(&self.inbox);
+        self.send_batches(true, now);
+        self.prepare(now);
+        self.stats
+            .in_flight
+            .store(self.coordinator.busy(), Ordering::SeqCst);
+        if self.is_done() {
+            return Turn::Ended;
+        }
+        match self.inputs.try_recv() {
+            Ok(input) => Turn::Take(input),
+            Err(_) => Turn::Wait(self.nap()),
+        }
+    }
+
+    /// Takes an input and those that wait behind it, until it is time for something else.
+    pub(super) fn take_waiting(&mut self, first: Option<Input>) {
+        let now = self.clock.now();
+        let mut next = first;
+        let mut taken = 0;
+        while let Some(input) = next {
+            self.take(input, now);
+            taken += 1;
+            // A committer that has nothing to do gets what there is: the next batch forms meanwhile.
+            if taken % SHARE == 0 {
+                self.deliveries.send(&self.inbox);
+                self.send_batches(false, now);
+                // Whatever comes in, timers fire in time.
+                if self.clock.now().since(now) > LONGEST_NAP.as_millis() as u64 / 5 {
+                    break;
                 }
-                next = match taken < MAX_INPUTS {
-                    true => self.inputs.try_recv().ok(),
-                    false => None,
-                };
             }
+            next = match taken < MAX_INPUTS {
+                true => self.inputs.try_recv().ok(),
+                false => None,
+            };
         }
     }
 
@@ -188,25 +263,20 @@ impl<W: Worker> ServiceLoop<W> {
         is_due
     }
 
-    /// The next input, or none once it is time for something else.
-    fn wait(&mut self) -> Option<Input> {
-        if let Ok(input) = self.inputs.try_recv() {
-            return Some(input);
-        }
+    /// How long there is nothing to do unless an input comes.
+    fn nap(&mut self) -> Duration {
         let now = self.clock.now();
         let retry = self.again.iter().map(|(at, _)| *at);
         let due = retry.chain(self.worker.next_due());
         let until = due.fold(self.coordinator.next_tick(), Time::min);
         let nap = Duration::from_millis(until.since(now)).min(LONGEST_NAP);
-        if nap.is_zero() {
-            return None;
-        }
         let committing = self.committers.iter().any(|it| it.busy) || self.next.is_some();
         let flying = committing || !self.deliveries.is_empty();
-        if !flying && self.again.is_empty() && !self.coordinator.is_pressed() {
+        let is_busy = flying || !self.again.is_empty() || self.coordinator.is_pressed();
+        if !nap.is_zero() && !is_busy {
             self.rest();
         }
-        self.inputs.recv_timeout(nap).ok()
+        nap
     }
 
     /// Nothing is left to do for now.
@@ -227,6 +297,9 @@ impl<W: Worker> ServiceLoop<W> {
     }
 
     pub(crate) fn take(&mut self, input: Input, now: Time) {
+        let Some(input) = self.route(input) else {
+            return;
+        };
         self.moved = true;
         match input {
             Input::Submit(run_id, command, on_answer) => {
@@ -270,7 +343,9 @@ impl<W: Worker> ServiceLoop<W> {
             Input::Deliver(event, on_delivered) => self.deliveries.push(*event, on_delivered),
             Input::Delivered(events, answer) => self.delivered(events, answer),
             Input::Look => self.coordinator.look(),
+            Input::Handoff(handoff) => self.coordinator.take_handoff(handoff, now),
             Input::Recover(run_id, answer) => {
+                self.coordinator.work_on(&run_id);
                 let _ = answer.send(self.recover(&run_id, now));
             }
             Input::CatchUp(run_id) => {
@@ -282,14 +357,51 @@ impl<W: Worker> ServiceLoop<W> {
             Input::Advance(time) => self.advance(time),
             Input::Stop(grace, answer) => {
                 self.coordinator.stop();
+                // Asked again: only the time changes, and not once the worker was told.
+                let told = self
+                    .stopping
+                    .as_ref()
+                    .filter(|it| it.told)
+                    .map(|it| it.until);
                 self.stopping = Some(Stopping {
-                    until: later(grace),
-                    told: false,
+                    until: told.unwrap_or_else(|| later(grace)),
+                    told: told.is_some(),
                     answer,
                 });
             }
         }
         self.pass_on();
+    }
+
+    /// Passes on what is for a run of another shard; gives back what is for this one. A run that cannot be found is
+    /// refused here.
+    fn route(&self, input: Input) -> Option<Input> {
+        let shard = self.coordinator.shard();
+        let run_id = match &input {
+            _ if shard.is_all() => return Some(input),
+            Input::Submit(run_id, ..) | Input::Recover(run_id, _) | Input::CatchUp(run_id) => {
+                run_id
+            }
+            // These are sent to the shard that they are for.
+            Input::Start { .. }
+            | Input::Finished { .. }
+            | Input::MissingChildEnded(..)
+            | Input::Committed(..)
+            | Input::Deliver(..)
+            | Input::Delivered(..)
+            | Input::Look
+            | Input::Handoff(_)
+            | Input::Flush(_)
+            | Input::Advance(_)
+            | Input::Stop(..) => return Some(input),
+        };
+        match self.coordinator.number_of(run_id) {
+            Ok(run) if !shard.has(run) => {
+                self.reporter.handle().pass_to_run(run, input);
+                None
+            }
+            _ => Some(input),
+        }
     }
 
     /// Events are in the store: their senders are told, and the runs that got them are looked after.
@@ -305,6 +417,10 @@ impl<W: Worker> ServiceLoop<W> {
                     on_delivered(Ok(delivered));
                 }
                 self.coordinator.look();
+                let shard = self.coordinator.shard();
+                if !shard.is_all() {
+                    self.reporter.handle().hand_off(shard, Handoff::Mailed);
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, events = events.len(), "events could not be delivered");
@@ -339,9 +455,25 @@ impl<W: Worker> ServiceLoop<W> {
         }
     }
 
+    /// A store that is gone takes no result any more: its work is ended, nothing is begun, and senders are told. Any
+    /// other fault may pass, and work in flight goes on.
+    fn store_failed(&mut self, error: &StoreError) {
+        if error.kind == StoreErrorKind::Gone {
+            self.coordinator.term().lose();
+            if let Some(work) = self.worker.lost_work() {
+                let shard = self.coordinator.shard();
+                work.end(&|run| shard.has(run));
+            }
+            for (_, on_answer) in self.answers.drain() {
+                on_answer(Err(error.clone().into()));
+            }
+        }
+        self.observer.store_failed(error);
+    }
+
     fn failed(&mut self, batch: Box<Batch>, error: &StoreError, now: Time) {
         tracing::warn!(%error, appends = batch.appends.len(), "a commit failed");
-        self.observer.store_failed(error);
+        self.store_failed(error);
         if self.coordinator.failed(&batch, error, now) == Retry::Same {
             let at = now.plus(self.backoff.as_millis() as u64);
             self.again.push((at, batch));
@@ -363,9 +495,12 @@ impl<W: Worker> ServiceLoop<W> {
                     .take()
                     .or_else(|| self.coordinator.next_batch(now).map(Box::new)),
             };
-            let Some(batch) = batch else { break };
+            let Some(mut batch) = batch else { break };
+            // It may have waited for the store, or behind another one that did.
+            self.coordinator.restamp(&mut batch, now);
             let idle = self.committers.iter().all(|it| !it.busy);
-            if idle && quiet && self.committers.len() == 1 && batch.appends.len() == 1 {
+            let sole = self.committers.len() == 1 && self.coordinator.shard().is_all();
+            if idle && quiet && sole && batch.appends.len() == 1 {
                 self.alone = Some(batch);
                 break;
             }
@@ -413,7 +548,7 @@ impl<W: Worker> ServiceLoop<W> {
         true
     }
 
-    fn ticket(&mut self, on_answer: OnAnswer) -> Ticket {
+    pub(super) fn ticket(&mut self, on_answer: OnAnswer) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         self.answers.insert(ticket, on_answer);

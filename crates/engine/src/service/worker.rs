@@ -1,5 +1,6 @@
 //! Who does the work of an engine, and who watches it. What they are told has been committed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stepwell_kernel::command::Command;
@@ -22,9 +23,17 @@ pub trait Worker: Send {
     }
 
     /// The engine stops: all work is to end. Returns how long that may take. Results that are reported
-    /// within this time count; afterwards the work is given to others, ended or not.
+    /// within this time count; afterwards the work is given to others, ended or not. An engine with several
+    /// shards has one worker, and each shard calls this when the shard stops: the first call ends the work of
+    /// all shards, a later call only returns the time again.
     fn stop_all(&mut self) -> Duration {
         Duration::ZERO
+    }
+
+    /// What ends work at once, from any thread, when the session that leases the work is lost. None if nothing would
+    /// be done twice: the work is only pretended.
+    fn lost_work(&self) -> Option<Arc<dyn EndLostWork>> {
+        None
     }
 
     /// Something happened in a run that this engine works on.
@@ -43,6 +52,12 @@ pub trait Worker: Send {
     }
 }
 
+/// Ends work whose leases are gone.
+pub trait EndLostWork: Send + Sync {
+    /// Ends all work of these runs at once, without grace and without a report: others may begin it any moment.
+    fn end(&self, of: &dyn Fn(RunNo) -> bool);
+}
+
 impl<W: Worker + ?Sized> Worker for Box<W> {
     fn start(&mut self, assignment: Assignment, reporter: &Reporter) {
         (**self).start(assignment, reporter);
@@ -54,6 +69,10 @@ impl<W: Worker + ?Sized> Worker for Box<W> {
 
     fn stop_all(&mut self) -> Duration {
         (**self).stop_all()
+    }
+
+    fn lost_work(&self) -> Option<Arc<dyn EndLostWork>> {
+        (**self).lost_work()
     }
 
     fn notice(&mut self, notice: &Notice, reporter: &Reporter) {
@@ -93,18 +112,19 @@ impl Reporter {
     /// Reports the result of an assignment. If the engine is gone, the lease of the work ends by itself.
     pub fn report(&self, assignment: &Assignment, result: Command) {
         let claim = &assignment.claimed.claim;
-        self.handle.send(Input::Finished {
+        let finished = Input::Finished {
             run: assignment.run,
             target: claim.target,
             execution: claim.execution,
             result: Box::new(result),
-        });
+        };
+        self.handle.send_to_run(assignment.run, finished);
     }
 
     /// Ends the wait for a child run whose definition was not found (`Notice::MissingChild`).
     pub fn end_missing_child(&self, run: RunNo, message: MessageNo, end: Command) {
-        self.handle
-            .send(Input::MissingChildEnded(run, message, Box::new(end)));
+        let ended = Input::MissingChildEnded(run, message, Box::new(end));
+        self.handle.send_to_run(run, ended);
     }
 
     /// A handle of the engine, for everything else. A worker must not wait for an answer of the engine
@@ -117,13 +137,13 @@ impl Reporter {
 
 /// Watches an engine. Called on the engine's thread, right after the worker.
 pub trait Observer: Send {
-    /// Something happened.
+    /// Called for every notice except `Answer`, `Start` and `Elsewhere`, which the engine handles itself.
     fn notice(&mut self, notice: &Notice) {
         let _ = notice;
     }
 
     /// Nothing is left to do for now: all commands are answered and everything that follows from them
-    /// is committed. Called once each time the engine becomes idle.
+    /// is committed. Called once each time the engine becomes idle; with several shards, by each of them.
     fn idle(&mut self, idle: Idle) {
         let _ = idle;
     }

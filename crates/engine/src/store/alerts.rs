@@ -26,11 +26,11 @@ pub trait Alerts {
 /// An alert to be raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAlert {
-    /// A stable code.
+    /// A stable code, such as `EVENT_BUS_DELIVERY_FAILED`.
     pub code: String,
     /// How urgent it is.
     pub priority: Priority,
-    /// For people.
+    /// The text for the operator.
     pub message: String,
 }
 
@@ -39,13 +39,10 @@ pub struct NewAlert {
 pub struct AlertRow {
     /// Number in this store.
     pub no: i64,
-    /// The run that it is about.
+    /// The run that the alert is about; absent if the alert is not about a run.
     pub run_id: Option<String>,
-    /// A stable code.
     pub code: String,
-    /// How urgent it is.
     pub priority: Priority,
-    /// For people.
     pub message: String,
     /// When it was raised.
     pub at: Time,

@@ -1,5 +1,7 @@
 //! The values of a commit: for each run a chunk of its log and the rows that follow from it.
 
+pub use stepwell_dialects::ViewRow;
+pub use stepwell_kernel::plan::UniqueKey;
 use stepwell_kernel::time::Time;
 
 use super::{CommitId, MessageNo, NewAlert, PlanNo, RunNo, SessionNo};
@@ -7,11 +9,11 @@ use super::{CommitId, MessageNo, NewAlert, PlanNo, RunNo, SessionNo};
 /// Appends to many runs, at most one for each, in the order of their numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// What it is known by. A batch that is sent again has the same id and the same content.
+    /// Identifies the batch. A batch that is sent again has the same id and the same content.
     pub id: CommitId,
-    /// Who sends it.
+    /// The session of the sender; absent for a sender that owns no runs.
     pub session: Option<SessionNo>,
-    /// The sender's time. Databases with a clock that everyone shares use their own for leases.
+    /// The sender's time. A database that several servers share uses its own clock for leases.
     pub now: Time,
     /// One for each run.
     pub appends: Vec<Append>,
@@ -27,22 +29,24 @@ pub struct Append {
     pub after: u64,
     /// The events; none if only rows change (see `head_version`).
     pub chunk: Option<Chunk>,
-    /// What must hold besides.
+    /// Further conditions for the append.
     pub guards: Vec<Guard>,
     /// The run's head as it is now. Always there unless the sender owns the run.
     pub head: Option<Head>,
     /// With no chunk: the version of the head that the sender knows. Such an append always counts the
     /// version on, even if `head` is not there, so that a second sending is recognised.
     pub head_version: Option<i64>,
-    /// Work for others.
+    /// Changes of the work that is offered to workers in other processes.
     pub tasks: Vec<TaskChange>,
-    /// Who waits for which event.
+    /// Changes of the steps that wait for an event.
     pub waits: Vec<WaitChange>,
-    /// The rows of a linear run.
-    pub linear: Option<Box<LinearRows>>,
-    /// Messages that this append takes; if one is gone, answered, or another run's, it is refused.
+    /// The key that only one open run may have, when the run is created and when it ends.
+    pub unique_key: Option<Box<KeyChange>>,
+    /// Rows for readers with SQL, which the language of the run makes. The last one of a place counts.
+    pub view_rows: Vec<ViewRow>,
+    /// Messages that this append takes. The append is refused if one is gone, answered, or for another run.
     pub taken: Vec<MessageNo>,
-    /// Messages to runs.
+    /// Messages to this run or to other runs.
     pub mail: Vec<NewMessage>,
     /// The sinks that the chunk is to be delivered to.
     pub sinks: Vec<String>,
@@ -50,7 +54,7 @@ pub struct Append {
     pub slots: Vec<SlotChange>,
     /// The state, so that the log before it need not be read.
     pub snapshot: Option<StateSnapshot>,
-    /// What someone must be told.
+    /// Alerts to be raised with this append.
     pub alerts: Vec<NewAlert>,
 }
 
@@ -68,7 +72,8 @@ impl Append {
             head_version: None,
             tasks: Vec::new(),
             waits: Vec::new(),
-            linear: None,
+            unique_key: None,
+            view_rows: Vec::new(),
             taken: Vec::new(),
             mail: Vec::new(),
             sinks: Vec::new(),
@@ -79,33 +84,35 @@ impl Append {
     }
 }
 
-/// A run that comes into being.
+/// The row of a run that is created.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewRun {
-    /// Its id, unique.
+    /// Unique in the store.
     pub run_id: String,
-    /// The start request's key, unique if there is one.
+    /// Key of the start request; unique in the store if present.
     pub request_key: Option<String>,
     pub plan: Option<PlanNo>,
-    /// Who it belongs to.
+    /// The tenant that the run belongs to.
     pub tenant: String,
     pub project: String,
     pub environment: String,
-    /// The run that waits for it.
+    /// The parent run, which waits for this run.
     pub parent: Option<String>,
-    /// What events are matched by; the run's id if it has no key of its own.
+    /// Events from outside reach the run by this key; the run's id if the plan defines no key.
     pub event_key: String,
     pub created_at: Time,
+    /// Queued runs with a greater number start first.
+    pub priority: i32,
 }
 
 /// Events of one run and commit, encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The first event's sequence number: `after + 1`.
+    /// Sequence number of the first event: `after + 1`.
     pub first: u64,
-    /// The last event's.
+    /// Sequence number of the last event.
     pub last: u64,
-    /// How `body` is written.
+    /// The format of `body`.
     pub codec: i16,
     /// The events, as JSON text.
     pub body: String,
@@ -118,65 +125,58 @@ pub struct Chunk {
 /// What must hold for an append, checked in its own transaction by the database's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
-    /// The batch's session lives.
+    /// The session of the batch is alive.
     Session,
-    /// That session is dead.
+    /// This session is dead.
     Dead(SessionNo),
-    /// The worker has reserved or leased this task, and not lost it.
-    Lease {
-        /// The task.
-        target: String,
-        worker: String,
-    },
+    /// The worker holds the reservation or the lease of this task.
+    Lease { target: String, worker: String },
     /// The lease of this task has ended.
-    Expired {
-        /// The task.
-        target: String,
-    },
+    Expired { target: String },
 }
 
-/// The one row of a run that changes: what the run is doing and who sees to it.
+/// The one changing row of a run: status, owner and next wake-up time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The contract's word.
+    /// Status of the run, as the execution contract spells it: `RUNNING`, `PAUSED` and so on.
     pub status: String,
-    /// The contract's second word.
+    /// Substatus of the run, as the execution contract spells it; absent if the status has none.
     pub substatus: Option<String>,
-    /// The server that has it.
+    /// The session that owns the run; absent if no server owns the run.
     pub session: Option<SessionNo>,
-    /// When it must be looked at, if nobody has it. For a queued run: not to be started before.
+    /// When a server must look at the run, if no server owns it. A queued run does not start before this time.
     pub wake_at: Option<Time>,
-    /// It waits for a slot.
+    /// Whether the run waits for a slot.
     pub queued: bool,
     pub ended_at: Option<Time>,
-    /// The slots that it holds, so that exactly these are freed.
+    /// The slots that the run holds; when the run ends, exactly these are freed. They change only in an append that
+    /// takes or frees slots.
     pub slots: Vec<String>,
 }
 
 /// A change of the rows of `tasks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskChange {
-    /// There is work; replaces what was known of it, reservation included.
+    /// There is work. Replaces the row of this target, with its reservation.
     Put {
         /// The step's id, with `~undo` for its undo.
         target: String,
         queue: String,
-        /// The operation.
         op: String,
-        /// Smaller first.
+        /// Workers get tasks with smaller numbers first; the order of the step in its plan.
         priority: i32,
-        /// Not before.
+        /// Workers do not see the task before this time.
         visible_at: Time,
     },
-    /// A worker has claimed it.
+    /// A worker has claimed the task.
     Lease {
         target: String,
         worker: String,
         until: Time,
     },
-    /// It is done, or no longer wanted.
+    /// The task is done or no longer wanted.
     Delete { target: String },
-    /// Its worker must stop: heartbeats are refused, the lease ends by itself or by the worker.
+    /// The worker must stop: its heartbeats are refused, and the lease expires or the worker ends it.
     Stop { target: String },
 }
 
@@ -196,70 +196,42 @@ impl TaskChange {
 /// A change of the rows of `waits`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitChange {
-    /// A step waits for an event. One that is kept for it already becomes mail in the same commit.
+    /// A step waits for an event. If the store has such an event already, it becomes a message in the same commit.
     Put {
-        /// The step's id.
+        /// The id of the step-run.
         step: String,
         event_type: String,
     },
-    /// It no longer does.
-    Delete {
-        /// The step's id.
-        step: String,
-    },
+    /// The step no longer waits.
+    Delete { step: String },
 }
 
-/// The rows of a linear run, under the names of its specification.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinearRows {
-    /// The instance, whenever it changes.
-    pub instance: Option<LinearInstance>,
-    /// The steps that changed; all of them at the start.
-    pub steps: Vec<LinearStep>,
+/// A change of the owner of a unique key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    /// The run that is created has the key from now on. Refused while another run has it.
+    Take(UniqueKey),
+    /// The run has ended: others may have the key.
+    Free(UniqueKey),
 }
 
-/// A row of `workflow_instance`, without what other tables have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinearInstance {
-    /// What the run is about; unique among RUNNING instances of a type.
-    pub biz_key: Option<String>,
-    pub workflow_type: String,
-    pub workflow_version: i64,
-    /// RUNNING, COMPLETED, FAILED or CANCELED.
-    pub status: String,
-    /// The first step that is not done.
-    pub current_step_seq: u32,
-    pub current_step_type: String,
-    /// When the run started.
-    pub started_at: Option<Time>,
-    pub completed_at: Option<Time>,
-    pub failed_at: Option<Time>,
-}
+impl KeyChange {
+    /// The key that changes hands.
+    #[must_use]
+    pub fn key(&self) -> &UniqueKey {
+        match self {
+            KeyChange::Take(key) | KeyChange::Free(key) => key,
+        }
+    }
 
-/// A row of `workflow_step`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinearStep {
-    /// The step's place, from 0.
-    pub step_seq: u32,
-    pub step_type: String,
-    /// PENDING, READY, RUNNING, WAITING, DONE or DEAD.
-    pub status: String,
-    /// How many executions have failed.
-    pub attempts: u32,
-    /// How many may.
-    pub max_attempts: u32,
-    /// From when a READY step can be claimed.
-    pub next_run_at: Option<Time>,
-    /// The event a WAITING step waits for.
-    pub waiting_event_type: Option<String>,
-    /// How long it waits.
-    pub deadline_at: Option<Time>,
-    /// The worker of a RUNNING step.
-    pub locked_by: Option<String>,
-    /// The end of its lease.
-    pub locked_until: Option<Time>,
-    /// Why the last execution failed.
-    pub last_error: Option<String>,
+    /// The key that a run wants to have.
+    #[must_use]
+    pub fn taken(&self) -> Option<&UniqueKey> {
+        match self {
+            KeyChange::Take(key) => Some(key),
+            KeyChange::Free(_) => None,
+        }
+    }
 }
 
 /// A message to a run.
@@ -274,21 +246,19 @@ pub struct NewMessage {
 /// Slots that are taken (positive) or freed (negative).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotChange {
-    /// Whose: `tenant/…`, `plan/…`, `key/…`.
+    /// The slots: `all`, `tenant/…`, `plan/…` or `key/…`.
     pub key: String,
-    /// By how many.
     pub change: i32,
-    /// How many there are; if more would be taken, the append is refused.
+    /// The number of slots. The append is refused if more would be taken; absent when slots are freed.
     pub limit: Option<u32>,
 }
 
-/// A run's state, written down.
+/// The encoded state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSnapshot {
-    /// The last event in it.
+    /// Sequence number of the last event in the state.
     pub seq: u64,
-    /// Which program can read it; one of another version is ignored.
+    /// The format of `body`; a snapshot of another version is ignored.
     pub version: i32,
-    /// The state.
     pub body: Vec<u8>,
 }

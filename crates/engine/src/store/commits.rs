@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::{Batch, Result};
 
-/// Appends to runs.
+/// The only way to write events.
 pub trait Commits {
     /// Appends to many runs in one transaction. The answers are in the order of the batch. An append
     /// that is refused leaves its run as it was, whatever happens to the other appends.
@@ -21,6 +21,17 @@ pub trait Commits {
     /// with `Again` and not done a second time. So a batch whose answer was lost is sent again as it was.
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>>;
 
+    /// Commits several batches, in one transaction where the store can. Each is answered as by `commit`.
+    ///
+    /// Durable on return: as after `commit`, for each batch that is answered with `Ok`.
+    ///
+    /// Crash before the return: each append is there as a whole or not at all.
+    ///
+    /// Twice: each batch is recognised by its own id, in whichever company it comes.
+    fn commit_all(&self, batches: &[&Batch]) -> Vec<Result<Vec<AppendResult>>> {
+        batches.iter().map(|batch| self.commit(batch)).collect()
+    }
+
     /// Reserves numbers for new runs. No other caller gets the same numbers.
     ///
     /// Durable on return: the reservation.
@@ -34,9 +45,9 @@ pub trait Commits {
 /// The result of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppendResult {
-    /// It is done.
+    /// The append was committed.
     Committed,
-    /// It had been done before, by the same commit.
+    /// The same commit had committed this append before.
     Again,
     /// The run, or with no chunk its head, has changed since the sender read it; or a message is gone.
     Moved,
@@ -48,8 +59,8 @@ pub enum AppendResult {
     RunExists,
     /// The start request's key belongs to this run.
     RequestTaken(String),
-    /// Another open run holds the unique key.
-    BizKeyTaken,
+    /// This open run has the unique key.
+    UniqueKeyTaken(String),
     /// No slot is free for this key.
     SlotsFull(String),
     /// The database refuses a value.

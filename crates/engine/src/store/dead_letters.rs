@@ -37,7 +37,7 @@ pub trait DeadLetters {
 pub struct DeadLetter {
     /// Number in this store.
     pub no: i64,
-    /// The delivery.
+    /// The chunk, the sink and the number of attempts.
     pub marker: Marker,
     /// Why it was given up.
     pub why: String,

@@ -6,18 +6,19 @@
 //! must be handed over oldest first.
 
 use std::collections::HashMap;
-use std::fmt::{Debug, Write as _};
+use std::fmt::Debug;
 
+use stepwell_kernel::keys::hex;
 use stepwell_kernel::time::Time;
 
 use super::{
-    AlertRow, DeadLetter, Head, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent,
-    Result, StateSnapshot, StoredChunk, TaskRow,
+    AlertRow, DeadLetter, Head, MarkerState, NewRun, OutsideEvent, Result, StateSnapshot,
+    StoredChunk, TaskRow, name_of_tenant,
 };
 
 /// A store that can show everything it holds.
 pub trait DumpRows {
-    /// All rows.
+    /// All rows of all tables, for comparisons in tests.
     fn rows(&self) -> Result<StoreDump>;
 
     /// All rows as one text, the same for every store that holds the same.
@@ -109,7 +110,8 @@ impl StoreDump {
     pub fn inbox(&mut self, event: &OutsideEvent, given: bool) {
         let content =
             (!given).then_some((&event.event_type, &event.key, &event.payload, &event.mail));
-        self.row("inbox", &event.id, &content);
+        let id = name_of_tenant(&event.tenant, &event.id);
+        self.row("inbox", &id, &content);
     }
 
     /// A message; a run's messages oldest first.
@@ -142,14 +144,14 @@ impl StoreDump {
         }
     }
 
-    /// The instance of a linear run.
-    pub fn instance(&mut self, run_id: &str, row: &LinearInstance) {
-        self.row("instance", run_id, row);
+    /// A key that only one open run may have, and the run that has it.
+    pub fn unique_key(&mut self, plan_id: &str, key: &str, run_id: &str) {
+        self.row("unique", run_id, &(plan_id, key));
     }
 
-    /// A step of a linear run.
-    pub fn step(&mut self, run_id: &str, row: &LinearStep) {
-        self.row("step", &format!("{run_id} {:09}", row.step_seq), row);
+    /// A row for readers with SQL.
+    pub fn view_row(&mut self, run_id: &str, view: &str, row_no: u32, body: &str) {
+        self.row(view, &format!("{run_id} {row_no:09}"), &body);
     }
 
     /// A state that was written down.
@@ -189,12 +191,4 @@ impl StoreDump {
         text.push('\n');
         text
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -28,6 +28,8 @@ pub enum StoreErrorKind {
     Held,
     /// The store is damaged, or not a store of this program.
     Corrupt,
+    /// The files of the store were deleted, replaced or cut while this process used them.
+    Gone,
     /// A newer version of this program has written the store.
     Newer,
     /// An older version of this program has written the store, and migrating was not asked for.
@@ -39,14 +41,15 @@ pub enum StoreErrorKind {
 }
 
 impl StoreErrorKind {
-    /// Every kind.
-    pub const ALL: [StoreErrorKind; 10] = [
+    /// All kinds, in the order of the declaration.
+    pub const ALL: [StoreErrorKind; 11] = [
         StoreErrorKind::Unavailable,
         StoreErrorKind::AnswerLost,
         StoreErrorKind::Full,
         StoreErrorKind::ReadOnly,
         StoreErrorKind::Held,
         StoreErrorKind::Corrupt,
+        StoreErrorKind::Gone,
         StoreErrorKind::Newer,
         StoreErrorKind::Older,
         StoreErrorKind::Unusable,
@@ -63,6 +66,7 @@ impl StoreErrorKind {
             StoreErrorKind::ReadOnly => "STORE_READ_ONLY",
             StoreErrorKind::Held => "STORE_HELD",
             StoreErrorKind::Corrupt => "STORE_CORRUPT",
+            StoreErrorKind::Gone => "STORE_GONE",
             StoreErrorKind::Newer => "STORE_NEWER",
             StoreErrorKind::Older => "STORE_OLDER",
             StoreErrorKind::Unusable => "STORE_UNUSABLE",
@@ -80,6 +84,7 @@ impl StoreErrorKind {
             | StoreErrorKind::ReadOnly => true,
             StoreErrorKind::Held
             | StoreErrorKind::Corrupt
+            | StoreErrorKind::Gone
             | StoreErrorKind::Newer
             | StoreErrorKind::Older
             | StoreErrorKind::Unusable

@@ -5,7 +5,7 @@ use stepwell_kernel::time::Time;
 
 use super::{MessageNo, Result, RunNo, SessionNo};
 
-/// Messages to runs.
+/// Sends messages to runs, and keeps the answers for the senders.
 pub trait Mailbox {
     /// Puts a message into a run's mailbox. A message to a run that does not exist is dropped.
     ///
@@ -61,9 +61,9 @@ pub struct StoredMessage {
 /// The state of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageState {
-    /// Nobody has taken or answered it.
+    /// The message is neither taken nor answered.
     Waiting,
-    /// It was taken and nobody answers it; or its answer was read already.
+    /// The message was taken without an answer, or its answer was read already.
     Taken,
     Answered(String),
 }

@@ -1,6 +1,8 @@
 //! Maintenance: what belongs to the store as a whole.
 
-use super::Result;
+use stepwell_kernel::time::Time;
+
+use super::{Head, Result, RunNo, UniqueKey, ViewRow};
 
 /// The store as a whole.
 pub trait Maintenance {
@@ -23,6 +25,114 @@ pub trait Maintenance {
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the size of then.
     fn bytes(&self) -> Result<u64>;
+
+    /// Fails if what was written is not where it was written to: the files of the store were deleted or
+    /// replaced. Asked before the end of a run is reported.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: as it is then.
+    fn still_there(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Puts a damaged run into quarantine: nobody executes or shows it until it is released. The views for
+    /// SQL leave it out.
+    ///
+    /// Durable on return: the quarantine.
+    ///
+    /// Crash before the return: the run is in quarantine or not; the process that found the damage finds it again.
+    ///
+    /// Twice: the first reason stays.
+    fn quarantine(&self, run: RunNo, why: &str, now: Time) -> Result<()>;
+
+    /// The runs in quarantine, and why; oldest first.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs of then.
+    fn quarantined(&self) -> Result<Vec<(RunNo, String)>>;
+
+    /// Ends the quarantine of a run that was repaired.
+    ///
+    /// Durable on return: the end. Crash before the return: the run is in quarantine or not. Twice: nothing
+    /// more.
+    fn release(&self, run: RunNo) -> Result<()>;
+
+    /// The run that the scrub verified last; none before the first run of a round.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the run of then.
+    fn scrubbed(&self) -> Result<Option<RunNo>>;
+
+    /// Remembers how far the scrub has come, so that it goes on there.
+    ///
+    /// Durable on return: the position. Crash before the return: some runs are verified again. Twice:
+    /// nothing more.
+    fn set_scrubbed(&self, run: Option<RunNo>) -> Result<()>;
+
+    /// The rows of a run that follow from its log, as they are: to be compared with the log.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the rows of then.
+    fn kept_rows(&self, run: RunNo) -> Result<Option<KeptRows>>;
+
+    /// Corrects what belongs to no run, or what only the store knows of, after the runs were repaired. Says in words what
+    /// was done.
+    ///
+    /// Durable on return: what was corrected. Crash before the return: all of it or nothing. Twice: nothing more.
+    fn correct(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    /// Replaces the rows of a run that follow from its log: what its own row says of it, its head, the keys of its events, its waits, its
+    /// unique key and its view rows; its snapshot is removed. Tasks stay, because a lease is not in the log;
+    /// the server that wakes the run adds those that are missing.
+    ///
+    /// Durable on return: all of the rows, or on `Err` none.
+    ///
+    /// Crash before the return: all of them or none.
+    ///
+    /// Twice: the same rows.
+    fn rebuild(&self, run: RunNo, rows: &DerivedRows, now: Time) -> Result<()>;
+}
+
+/// What the row of a run says of it that is in its log too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunColumns {
+    pub tenant: String,
+    pub project: String,
+    pub environment: String,
+    /// The parent run, which waits for this run.
+    pub parent: Option<String>,
+    /// What events are matched by.
+    pub event_key: String,
+    pub created_at: Time,
+    /// Queued runs with a greater number start first.
+    pub priority: i32,
+}
+
+/// The rows of a run that follow from its log, as a store has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptRows {
+    pub columns: RunColumns,
+    /// When the run is offered to servers.
+    pub due_at: Option<Time>,
+    /// The keys of its events, in any order.
+    pub keys: Vec<Vec<u8>>,
+    /// The steps that wait for an event: step, type and key of the event.
+    pub waits: Vec<(String, String, String)>,
+    pub unique_keys: Vec<UniqueKey>,
+    /// The rows of views: name of the view, place, body.
+    pub view_rows: Vec<(String, i64, String)>,
+}
+
+/// The rows of a run that follow from its log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DerivedRows {
+    pub columns: RunColumns,
+    pub head: Head,
+    /// The keys of all events.
+    pub keys: Vec<Vec<u8>>,
+    /// The steps that wait for an event, with the type of the event.
+    pub waits: Vec<(String, String)>,
+    /// The key that only this run may have while it is open.
+    pub unique_key: Option<UniqueKey>,
+    pub view_rows: Vec<ViewRow>,
 }
 
 /// What a check found.

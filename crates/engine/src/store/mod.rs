@@ -37,7 +37,7 @@
 //!
 //! An append is refused for the first of these reasons that is true: the run, or the commit, is there
 //! already (`RunExists`, `Again`); `RequestTaken`; a plan that is not kept (`Refused`); `Moved`;
-//! `KeyExists`; `BizKeyTaken`; `GuardFailed`; a message is gone or answered (`Moved`); `SlotsFull`.
+//! `KeyExists`; `UniqueKeyTaken`; `GuardFailed`; a message is gone or answered (`Moved`); `SlotsFull`.
 //! Appends of a batch are decided in their order, each after the changes of those before it that were
 //! committed; messages are put into mailboxes after all of them.
 //!
@@ -110,6 +110,8 @@ mod mailbox;
 mod maintenance;
 mod memory;
 mod outbox;
+mod patience;
+mod patient;
 mod plans;
 mod projections;
 mod run_reader;
@@ -122,19 +124,24 @@ use std::fmt;
 
 pub use alerts::{AlertRow, Alerts, NewAlert};
 pub use batch::{
-    Append, Batch, Chunk, Guard, Head, LinearInstance, LinearRows, LinearStep, NewMessage, NewRun,
-    SlotChange, StateSnapshot, TaskChange, WaitChange,
+    Append, Batch, Chunk, Guard, Head, KeyChange, NewMessage, NewRun, SlotChange, StateSnapshot,
+    TaskChange, UniqueKey, ViewRow, WaitChange,
 };
 pub use commits::{AppendResult, Commits};
 pub use dead_letters::{DeadLetter, DeadLetters};
 #[cfg(feature = "suite")]
 pub use dump::{DumpRows, StoreDump};
 pub use error::{Result, StoreError, StoreErrorKind};
-pub use inbox::{Delivered, Inbox, OutsideEvent};
+pub use inbox::{
+    Delivered, Inbox, InboxEvent, LOCAL_TENANT, OutsideEvent, TRIGGER_KEY, name_of_tenant,
+    tenant_and_name,
+};
 pub use mailbox::{Mailbox, MessageState, StoredMessage};
-pub use maintenance::{Health, Maintenance};
+pub use maintenance::{DerivedRows, Health, KeptRows, Maintenance, RunColumns};
 pub use memory::MemoryStore;
-pub use outbox::{Marker, MarkerState, Outbox};
+pub use outbox::{Marker, MarkerState, Outbox, SinkRow, SinkStart};
+pub use patience::{Asks, LogWaits, Patience, WaitListener};
+pub use patient::PatientStore;
 pub use plans::{PlanRow, Plans};
 pub use projections::Projections;
 pub use run_reader::{RunFilter, RunReader, RunSummary, StoredChunk, StoredRun};

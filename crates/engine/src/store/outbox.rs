@@ -53,14 +53,53 @@ pub trait Outbox {
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the sinks as they are then.
     fn waiting_sinks(&self) -> Result<Vec<String>>;
+
+    /// Registers a sink: from now on every commit marks its chunks for the sink, no matter which process commits. With
+    /// `SinkStart::Beginning` the chunks that are there are marked too, in the same transaction. A sink of this
+    /// name gets the new address. Says how many chunks were marked.
+    ///
+    /// Durable on return: the sink and the marks.
+    ///
+    /// Crash before the return: both or neither.
+    ///
+    /// Twice: chunks that still wait are not marked again; with `SinkStart::Beginning` those that were delivered are.
+    fn add_sink(&self, sink: &SinkRow, start: SinkStart, now: Time) -> Result<u64>;
+
+    /// The registered sinks, by name.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the sinks as they are then.
+    fn sinks(&self) -> Result<Vec<SinkRow>>;
+
+    /// Forgets a sink and everything that waits for it. Says how much that was; `None` if there is no such sink.
+    ///
+    /// Durable on return: the removal. Crash before the return: all of it or nothing. Twice: there is no such sink.
+    fn remove_sink(&self, name: &str) -> Result<Option<u64>>;
+}
+
+/// A sink that the store knows: every event of every run is delivered to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SinkRow {
+    pub name: String,
+    /// Where the sink is: `webhook:https://…`. It may contain secrets.
+    pub address: String,
+    /// When the sink was registered, or its address was changed.
+    pub since: Time,
+}
+
+/// What a new sink gets of the events that are there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkStart {
+    /// The sink gets all of them.
+    Beginning,
+    /// The sink gets none of them.
+    Now,
 }
 
 /// A marker of the outbox: the chunk of a run that begins at `first` is to be delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// The sink's name.
     pub sink: String,
-    /// Whose chunk.
+    /// The run that the chunk belongs to.
     pub run: RunNo,
     pub run_id: String,
     /// The chunk's first sequence number.
@@ -69,19 +108,34 @@ pub struct Marker {
     pub attempts: u32,
 }
 
-/// A marker of the outbox with what `Marker` does not say.
+/// The columns of a marker that `Marker` does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MarkerState {
     /// How often delivery has failed.
     pub attempts: u32,
-    /// Not delivered before.
+    /// The delivery is not attempted before this time.
     pub due_at: Time,
-    /// The publisher that claimed it.
+    /// The publisher that claimed the marker; absent if no publisher has.
     pub publisher: Option<String>,
     /// The last instant of the claim.
     pub until: Option<Time>,
-    /// Why it failed last.
+    /// Why the last attempt failed.
     pub why: Option<String>,
-    /// Since when it waits.
+    /// Since when the delivery waits.
     pub since: Time,
+}
+
+impl MarkerState {
+    /// Of a marker that nobody has tried.
+    #[must_use]
+    pub fn due(now: Time) -> MarkerState {
+        MarkerState {
+            attempts: 0,
+            due_at: now,
+            publisher: None,
+            until: None,
+            why: None,
+            since: now,
+        }
+    }
 }

@@ -4,7 +4,7 @@ use stepwell_kernel::plan::Plan;
 
 use super::{PlanNo, Result};
 
-/// Keeps plans.
+/// Stores each plan once and finds plans by number.
 pub trait Plans {
     /// Keeps a plan. Plans are identified by their hash.
     ///

@@ -5,7 +5,7 @@ use stepwell_kernel::time::Time;
 
 use super::{Result, RunNo};
 
-/// Keeps projections.
+/// Stores the latest snapshot of each run.
 pub trait Projections {
     /// Keeps the projection of a run, unless a later one is kept already.
     ///

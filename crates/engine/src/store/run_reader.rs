@@ -5,7 +5,7 @@ use stepwell_kernel::time::Time;
 
 use super::{CommitId, Head, PlanNo, Result, RunNo, StateSnapshot, StoredMessage, TaskRow};
 
-/// Reads runs.
+/// Reads single runs and lists of runs.
 pub trait RunReader {
     /// The number of a run.
     ///
@@ -18,6 +18,15 @@ pub trait RunReader {
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the run as it is then.
     fn load(&self, run: RunNo) -> Result<Option<StoredRun>>;
+
+    /// Several runs, each as `load` reads it; runs that are not there are left out. For a server that has
+    /// something to do for many runs: one question instead of many.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
+    fn load_all(&self, runs: &[RunNo]) -> Result<Vec<StoredRun>> {
+        let loaded = runs.iter().map(|run| self.load(*run));
+        loaded.filter_map(Result::transpose).collect()
+    }
 
     /// Chunks of a run that hold events after `after`, in order, at most `limit`.
     ///
@@ -83,7 +92,7 @@ pub struct StoredChunk {
 /// Which runs to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Only this status.
+    /// Only runs with this status, as the execution contract spells it.
     pub status: Option<String>,
     /// Only runs of this plan.
     pub plan_id: Option<String>,

@@ -20,7 +20,8 @@ pub trait Sessions {
     fn open_session(&self, name: &str, now: Time, until: Time) -> Result<SessionNo>;
 
     /// Renews a session that has not ended. Returns whether the session lives; a server whose session
-    /// is dead must give up its runs.
+    /// is dead must give up its runs. The call waits for no other call of this process, and returns, with an error if
+    /// need be, within a fifth of the time from `now` to `until`, or a second if that is longer.
     ///
     /// Durable on return: the new end, if the session lives.
     ///
@@ -28,6 +29,14 @@ pub trait Sessions {
     ///
     /// Twice: the later call counts.
     fn renew_session(&self, session: SessionNo, now: Time, until: Time) -> Result<bool>;
+
+    /// The clock by which the store decides when sessions end, if the store has one of its own; else the times of the
+    /// calls count. Returns soon, as a renewal does.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the time as it is then.
+    fn store_clock(&self) -> Result<Option<Time>> {
+        Ok(None)
+    }
 
     /// Ends a session; it can never be renewed.
     ///

@@ -7,7 +7,8 @@ use super::{Result, RunNo};
 
 /// Reads slots and the runs that wait for one.
 pub trait Slots {
-    /// Queued runs that may start by their time, oldest first.
+    /// Queued runs that may start by their time: the greatest priority first, of equal ones the one that was created
+    /// first. Numbers of runs say nothing about age: each server takes them from a block of its own.
     ///
     /// Durable on return: reads only; a run leaves the queue by an append that takes its slot.
     /// Crash: nothing to recover. Twice: the runs as they are then.

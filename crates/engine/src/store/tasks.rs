@@ -66,16 +66,16 @@ pub struct TaskRow {
     pub queue: String,
     /// Name of the operation.
     pub op: String,
-    /// Smaller first.
+    /// Workers get tasks with smaller numbers first; the order of the step in its plan.
     pub priority: i32,
-    /// Not offered before.
+    /// Workers do not see the task before this time.
     pub visible_at: Time,
-    /// The worker that reserved or leased it.
+    /// The worker that reserved or leased the task; absent if the task is free.
     pub worker: Option<String>,
     /// The last instant of the reservation or lease.
     pub until: Option<Time>,
     /// The claim is committed.
     pub leased: bool,
-    /// The worker must stop.
+    /// The worker must stop: its heartbeats are refused.
     pub stopping: bool,
 }

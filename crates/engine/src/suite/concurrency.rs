@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::thread;
 
-use super::fixture::{Fixture, at, has, next, paid, put, serves, slot, wait};
+use super::fixture::{Fixture, at, has, next, paid, put, serves, slot, take, wait};
 use crate::store::{Append, AppendResult, Batch, Delivered, Guard, Store};
 
 super::table![
     of_many_appends_at_one_place_one_wins,
     of_many_runs_with_one_request_key_one_is_made,
+    of_many_runs_with_one_unique_key_one_is_made,
     workers_at_once_reserve_different_tasks,
     slots_taken_at_once_never_exceed_their_limit,
     an_expiry_and_a_result_at_once_have_one_winner,
@@ -75,6 +76,37 @@ fn of_many_runs_with_one_request_key_one_is_made(w: &Fixture) {
     let taken = AppendResult::RequestTaken(format!("r{}", winner.unwrap()));
     let lost = outcomes.iter().filter(|it| **it == taken).count();
     assert_eq!(lost, MANY - 1, "{outcomes:?}");
+}
+
+fn of_many_runs_with_one_unique_key_one_is_made(w: &Fixture) {
+    for round in 0..5 {
+        let keys = [format!("a{round}"), format!("b{round}")];
+        let run_id = |index: usize, key: &str| format!("r{index} {key}");
+        let outcomes = at_once(w, |index, store| {
+            let keyed = |key: &String| Append {
+                unique_key: take("order", key),
+                ..w.new_run(w.number(), &run_id(index, key))
+            };
+            // Every other one in the opposite order: batches must not wait for each other without end.
+            let mut both: Vec<Append> = keys.iter().map(keyed).collect();
+            if index % 2 == 1 {
+                both = keys.iter().rev().map(keyed).collect();
+            }
+            let mut outcomes = store.commit(&w.batch(at(0), both)).unwrap();
+            if index % 2 == 1 {
+                outcomes.reverse();
+            }
+            outcomes
+        });
+        for (place, key) in keys.iter().enumerate() {
+            let of_key: Vec<_> = outcomes.iter().map(|it| it[place].clone()).collect();
+            assert_eq!(won(&of_key), 1, "{of_key:?}");
+            let winner = of_key.iter().position(|it| *it == AppendResult::Committed);
+            let taken = AppendResult::UniqueKeyTaken(run_id(winner.unwrap(), key));
+            let lost = of_key.iter().filter(|it| **it == taken).count();
+            assert_eq!(lost, MANY - 1, "{of_key:?}");
+        }
+    }
 }
 
 fn workers_at_once_reserve_different_tasks(w: &Fixture) {

@@ -10,9 +10,9 @@ use stepwell_kernel::time::Time;
 
 use super::fixture::{self, at, chunk, plan};
 use crate::store::{
-    Append, AppendResult, Batch, CommitId, Delivered, DumpRows, Guard, Head, LinearStep, Marker,
-    MessageNo, NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter, RunNo, SessionNo, SlotChange,
-    StateSnapshot, Store, TaskChange, TaskRow, WaitChange,
+    Append, AppendResult, Batch, CommitId, Delivered, DumpRows, Guard, Head, Marker, MessageNo,
+    NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter, RunNo, SessionNo, SlotChange,
+    StateSnapshot, Store, TaskChange, TaskRow, ViewRow, WaitChange,
 };
 
 /// A store that can be compared with others.
@@ -221,6 +221,7 @@ impl<'a> Driver<'a> {
             tenant: self.chance.name("tenant", 2),
             event_key: self.chance.name("key", 3),
             created_at: self.now,
+            priority: self.chance.below(3) as i32 - 1,
             ..NewRun::default()
         };
         let mut append = Append::new(run, 0);
@@ -268,6 +269,9 @@ impl<'a> Driver<'a> {
         }
         append.taken.dedup();
         self.fill(&mut append);
+        if let Some(head) = append.head.as_mut().filter(|_| append.slots.is_empty()) {
+            head.slots = stored.head.slots;
+        }
         append
     }
 
@@ -319,17 +323,18 @@ impl<'a> Driver<'a> {
             });
         }
         if self.chance.once_in(5) {
-            let status = self.chance.of(&["RUNNING", "COMPLETED"]).unwrap_or("");
-            let (of, about) = (self.chance.name("type", 2), self.chance.name("biz", 4));
-            let mut rows = fixture::linear(&of, &about, status);
-            rows.steps.push(LinearStep {
-                step_seq: self.chance.below(3) as u32,
-                step_type: "step".into(),
-                status: "READY".into(),
-                next_run_at: Some(self.now),
-                ..LinearStep::default()
+            let (plan, key) = (self.chance.name("plan", 2), self.chance.name("key", 4));
+            append.unique_key = match self.chance.once_in(2) {
+                true => fixture::free(&plan, &key),
+                false => fixture::take(&plan, &key),
+            };
+        }
+        for _ in 0..self.chance.below(3) {
+            append.view_rows.push(ViewRow {
+                view: self.chance.of(&["one", "another"]).unwrap_or("one"),
+                row_no: self.chance.below(3) as u32,
+                body: format!("{{\"step\":{}}}", self.steps),
             });
-            append.linear = Some(rows);
         }
         for number in 0..self.chance.below(2) {
             let to = self.chance.of(&self.runs);
@@ -463,6 +468,7 @@ impl<'a> Driver<'a> {
             _ => {
                 let id = self.chance.name("event", self.steps as usize);
                 let event = OutsideEvent {
+                    tenant: self.chance.name("tenant", 2),
                     event_type: self.chance.name("type", 2),
                     ..fixture::paid(&id, &self.chance.name("key", 3))
                 };

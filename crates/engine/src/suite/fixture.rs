@@ -9,9 +9,9 @@ use stepwell_kernel::time::Time;
 
 use super::Fresh;
 use crate::store::{
-    Append, AppendResult, Batch, Chunk, CommitId, Guard, Head, LinearInstance, LinearRows,
-    NewAlert, NewRun, OutsideEvent, PlanNo, RunNo, SessionNo, SlotChange, Store, StoredRun,
-    TaskChange, WaitChange,
+    Append, AppendResult, Batch, Chunk, CommitId, Guard, Head, KeyChange, NewAlert, NewRun,
+    OutsideEvent, PlanNo, RunNo, SessionNo, SlotChange, Store, StoredRun, TaskChange, UniqueKey,
+    WaitChange,
 };
 
 /// A fresh store that knows one plan.
@@ -104,7 +104,6 @@ pub(super) fn put(target: &str, visible_at: Time) -> TaskChange {
     }
 }
 
-/// A claim.
 pub(super) fn lease(target: &str, worker: &str, until: Time) -> TaskChange {
     TaskChange::Lease {
         target: target.into(),
@@ -134,9 +133,10 @@ pub(super) fn wait(step: &str) -> WaitChange {
     }
 }
 
-/// Someone paid.
+/// An external event of the type `paid` without content.
 pub(super) fn paid(id: &str, key: &str) -> OutsideEvent {
     OutsideEvent {
+        tenant: "tenant".into(),
         id: id.into(),
         event_type: "paid".into(),
         key: key.into(),
@@ -154,17 +154,21 @@ pub(super) fn slot(key: &str, change: i32, limit: u32) -> SlotChange {
     }
 }
 
-/// The rows of a linear run.
-pub(super) fn linear(workflow_type: &str, biz_key: &str, status: &str) -> Box<LinearRows> {
-    Box::new(LinearRows {
-        instance: Some(LinearInstance {
-            biz_key: Some(biz_key.into()),
-            workflow_type: workflow_type.into(),
-            status: status.into(),
-            ..LinearInstance::default()
-        }),
-        steps: Vec::new(),
-    })
+fn unique(plan_id: &str, key: &str) -> UniqueKey {
+    UniqueKey {
+        plan_id: plan_id.into(),
+        key: key.into(),
+    }
+}
+
+/// A key that only one open run may have is taken.
+pub(super) fn take(plan_id: &str, key: &str) -> Option<Box<KeyChange>> {
+    Some(Box::new(KeyChange::Take(unique(plan_id, key))))
+}
+
+/// The change that frees a unique key.
+pub(super) fn free(plan_id: &str, key: &str) -> Option<Box<KeyChange>> {
+    Some(Box::new(KeyChange::Free(unique(plan_id, key))))
 }
 
 pub(super) fn alert(code: &str) -> NewAlert {

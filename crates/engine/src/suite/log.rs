@@ -1,6 +1,6 @@
 //! Appends: compare-and-set for each run alone, and commits whose answer was lost.
 
-use super::fixture::{Fixture, at, chunk, linear, next, put, rows, running};
+use super::fixture::{Fixture, at, chunk, next, put, rows, running, take};
 use crate::store::{Append, AppendResult, Head, NewMessage, PlanNo, RunNo};
 
 super::table![
@@ -21,10 +21,6 @@ super::table![
     a_request_key_is_given_once,
     a_request_key_in_one_batch_goes_to_the_first,
     a_loser_takes_no_request_key,
-    biz_keys_are_unique_among_running_instances,
-    biz_keys_are_free_when_the_instance_ends,
-    biz_keys_of_other_types_do_not_meet,
-    biz_keys_in_one_batch_go_to_the_first,
     a_head_change_without_events_is_a_compare_and_set,
     a_head_change_needs_the_last_event_too,
     a_head_changes_its_version_each_time,
@@ -33,6 +29,7 @@ super::table![
     rows_without_a_head_are_recognised_too,
     a_loser_leaves_no_rows,
     a_run_without_a_plan_is_refused_alone,
+    batches_that_share_a_transaction_are_answered_as_alone,
 ];
 
 fn an_empty_batch_does_nothing(w: &Fixture) {
@@ -121,7 +118,7 @@ fn a_lost_answer_of_a_new_run_is_recognised(w: &Fixture) {
     let run = w.number();
     let mut append = w.new_run(run, "a");
     append.create.as_mut().unwrap().request_key = Some("r".into());
-    append.linear = Some(linear("order", "biz", "RUNNING"));
+    append.unique_key = take("order", "o-1");
     let batch = w.batch(at(0), vec![append]);
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Committed]);
     assert_eq!(w.store.commit(&batch).unwrap(), [AppendResult::Again]);
@@ -254,51 +251,6 @@ fn a_loser_takes_no_request_key(w: &Fixture) {
     assert_eq!(w.store.find("b").unwrap(), Some(b));
 }
 
-fn about(w: &Fixture, run: RunNo, run_id: &str, workflow_type: &str) -> Append {
-    Append {
-        linear: Some(linear(workflow_type, "biz", "RUNNING")),
-        ..w.new_run(run, run_id)
-    }
-}
-
-fn biz_keys_are_unique_among_running_instances(w: &Fixture) {
-    let (a, b) = (w.number(), w.number());
-    assert_eq!(w.one(about(w, a, "a", "order")), AppendResult::Committed);
-    assert_eq!(w.one(about(w, b, "b", "order")), AppendResult::BizKeyTaken);
-    assert_eq!(w.store.find("b").unwrap(), None);
-    let mut itself = next(a, 1);
-    itself.linear = Some(linear("order", "biz", "RUNNING"));
-    assert_eq!(w.one(itself), AppendResult::Committed, "its own row");
-}
-
-fn biz_keys_are_free_when_the_instance_ends(w: &Fixture) {
-    for (index, end) in ["COMPLETED", "FAILED", "CANCELED"].into_iter().enumerate() {
-        let run = w.number();
-        let id = format!("run {index}");
-        assert_eq!(w.one(about(w, run, &id, "order")), AppendResult::Committed);
-        let mut ends = next(run, 1);
-        ends.linear = Some(linear("order", "biz", end));
-        assert_eq!(w.one(ends), AppendResult::Committed);
-    }
-}
-
-fn biz_keys_of_other_types_do_not_meet(w: &Fixture) {
-    let (a, b) = (w.number(), w.number());
-    let both = vec![about(w, a, "a", "order"), about(w, b, "b", "refund")];
-    let outcomes = w.send(at(0), both);
-    assert_eq!(outcomes, [AppendResult::Committed, AppendResult::Committed]);
-}
-
-fn biz_keys_in_one_batch_go_to_the_first(w: &Fixture) {
-    let (a, b) = (w.number(), w.number());
-    let both = vec![about(w, a, "a", "order"), about(w, b, "b", "order")];
-    let outcomes = w.send(at(0), both);
-    assert_eq!(
-        outcomes,
-        [AppendResult::Committed, AppendResult::BizKeyTaken]
-    );
-}
-
 fn a_head_change_without_events_is_a_compare_and_set(w: &Fixture) {
     let a = w.run("a");
     let wakes = Append {
@@ -403,4 +355,38 @@ fn a_run_without_a_plan_is_refused_alone(w: &Fixture) {
     assert_eq!(all[2], AppendResult::Committed);
     assert_eq!(w.store.find("a").unwrap(), None);
     assert_eq!(w.store.find("b").unwrap(), None);
+}
+
+fn batches_that_share_a_transaction_are_answered_as_alone(w: &Fixture) {
+    let (old, new) = (w.run("old"), w.number());
+    let first = w.batch(at(0), vec![next(old, w.last_seq(old))]);
+    // It begins where the first batch has gone on, sends a message to a run that the batch creates, and has a
+    // chunk that is refused when its rows are written.
+    let mut twice = w.new_run(w.number(), "twice");
+    if let Some(chunk) = &mut twice.chunk {
+        chunk.keys = vec![b"k".to_vec(), b"k".to_vec()];
+    }
+    let mut created = w.new_run(new, "new");
+    created.mail = vec![mail("new")];
+    let second = w.batch(
+        at(0),
+        vec![next(old, first.appends[0].after), created, twice],
+    );
+    let third = w.batch(at(0), vec![next(new, 2)]);
+    let answers = w.store.commit_all(&[&first, &second, &third]);
+    let answers: Vec<Vec<AppendResult>> = answers.into_iter().map(|it| it.unwrap()).collect();
+    assert_eq!(answers[0], [AppendResult::Committed]);
+    assert_eq!(
+        answers[1][..2],
+        [AppendResult::Moved, AppendResult::Committed]
+    );
+    assert_eq!(answers[1][2], AppendResult::KeyExists);
+    assert_eq!(w.mail_of(new).len(), 1);
+    assert_eq!(answers[2].len(), 1);
+    // The answers were lost: each batch is recognised, together or alone.
+    let again = w.store.commit_all(&[&first, &second]);
+    assert_eq!(again[0].as_ref().unwrap()[..], [AppendResult::Again]);
+    assert_eq!(again[1].as_ref().unwrap()[1], AppendResult::Again);
+    assert_eq!(w.store.commit(&first).unwrap(), [AppendResult::Again]);
+    assert_eq!(w.mail_of(new).len(), 1);
 }

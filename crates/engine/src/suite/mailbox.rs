@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use super::fixture::{Fixture, at, next, paid, rows, running, wait};
 use crate::store::{
     Append, AppendResult, Delivered, Head, MessageNo, MessageState, NewMessage, OutsideEvent,
-    RunNo, WaitChange,
+    RunNo, TRIGGER_KEY, WaitChange,
 };
+use stepwell_kernel::time::Time;
 
 super::table![
     mail_lies_there_until_it_is_taken,
@@ -27,10 +28,13 @@ super::table![
     an_event_goes_to_who_waited_longest,
     events_that_come_together_are_delivered_in_order,
     the_oldest_kept_event_comes_first,
+    kept_events_can_be_read,
     a_wait_gets_one_event,
     one_event_serves_one_wait,
     an_event_counts_once_for_ever,
     events_of_another_type_or_key_do_not_meet,
+    events_are_for_runs_of_their_tenant,
+    an_event_that_is_given_back_goes_to_another_wait,
     a_wait_that_is_over_gets_nothing,
     a_wait_of_a_loser_takes_no_event,
     waits_are_read_back,
@@ -275,6 +279,42 @@ fn the_oldest_kept_event_comes_first(w: &Fixture) {
     assert_eq!(w.mail_of(a), [mail_in("z"), mail_in("y")]);
 }
 
+fn kept_events_can_be_read(w: &Fixture) {
+    let a = w.run_with("a", |append| append.waits = vec![wait("s")]);
+    assert_eq!(
+        w.store.deliver(&paid("given", "a"), at(1)).unwrap(),
+        Delivered::ToRun(a)
+    );
+    let nobody = TRIGGER_KEY;
+    for (id, key, millis) in [
+        ("y", nobody, 5),
+        ("x", nobody, 5),
+        ("w", nobody, 2),
+        ("v", "b", 2),
+    ] {
+        w.store.deliver(&paid(id, key), at(millis)).unwrap();
+    }
+    let kept = |key: &str, after: (Time, &str), limit| {
+        let kept = w.store.kept("tenant", "paid", key, after, limit).unwrap();
+        kept.into_iter().map(|it| it.id).collect::<Vec<_>>()
+    };
+    assert_eq!(kept(nobody, (at(0), ""), 9), ["w", "x", "y"]);
+    assert_eq!(kept(nobody, (at(0), ""), 2), ["w", "x"]);
+    assert_eq!(kept(nobody, (at(5), "x"), 9), ["y"]);
+    assert_eq!(kept(nobody, (at(5), "y"), 9), Vec::<String>::new());
+    assert_eq!(kept("a", (at(0), ""), 9), Vec::<String>::new());
+    assert_eq!(
+        w.store.kept("tenant", "sold", nobody, (at(0), ""), 9),
+        Ok(Vec::new())
+    );
+    // Reading takes nothing away, and says what was delivered when.
+    let first = w
+        .store
+        .kept("tenant", "paid", nobody, (at(0), ""), 1)
+        .unwrap();
+    assert_eq!((first[0].since, first[0].payload.as_str()), (at(2), "{}"));
+}
+
 fn a_wait_gets_one_event(w: &Fixture) {
     let a = w.run_with("a", |append| append.waits = vec![wait("s")]);
     let deliver = |id, now| w.store.deliver(&paid(id, "a"), now).unwrap();
@@ -324,6 +364,76 @@ fn events_of_another_type_or_key_do_not_meet(w: &Fixture) {
     let b = w.run("other");
     assert_eq!(w.one_at(at(2), waits(b, 1, "s")), AppendResult::Committed);
     assert_eq!(w.mail_of(a), Vec::<String>::new());
+    assert_eq!(w.mail_of(b), Vec::<String>::new());
+}
+
+fn events_are_for_runs_of_their_tenant(w: &Fixture) {
+    let of = |tenant: &str, id: &str| OutsideEvent {
+        tenant: tenant.into(),
+        ..paid(id, "k")
+    };
+    let run = |run_id: &str, tenant: &str| {
+        w.run_with(run_id, |append| {
+            let new = append.create.as_mut().unwrap();
+            (new.event_key, new.tenant) = ("k".into(), tenant.into());
+        })
+    };
+    let deliver = |event: &OutsideEvent, now| w.store.deliver(event, now).unwrap();
+    let (local, acme) = (run("a", "local"), run("b", "acme"));
+    assert_eq!(deliver(&of("evil", "1"), at(1)), Delivered::Kept);
+    assert_eq!(
+        w.one_at(at(2), waits(acme, 1, "s")),
+        AppendResult::Committed
+    );
+    assert_eq!(
+        w.mail_of(acme),
+        Vec::<String>::new(),
+        "kept for another tenant"
+    );
+    assert_eq!(deliver(&of("evil", "2"), at(3)), Delivered::Kept);
+    assert_eq!(deliver(&of("local", "2"), at(3)), Delivered::Kept);
+    // The same id of another tenant is another event.
+    assert_eq!(deliver(&of("acme", "2"), at(4)), Delivered::ToRun(acme));
+    assert_eq!(deliver(&of("acme", "2"), at(5)), Delivered::Again);
+    assert_eq!(
+        w.one_at(at(6), waits(local, 1, "s")),
+        AppendResult::Committed
+    );
+    assert_eq!(w.mail_of(local), [mail_in("2")]);
+    // Also for a run that waits from its first commit.
+    let evil = w.run_with("c", |append| {
+        let new = append.create.as_mut().unwrap();
+        (new.event_key, new.tenant) = ("k".into(), "evil".into());
+        append.waits = vec![wait("s")];
+    });
+    assert_eq!(w.mail_of(evil), [mail_in("1")]);
+    let kept = w.store.kept("evil", "paid", "k", (at(0), ""), 9).unwrap();
+    assert_eq!(kept.iter().map(|it| &*it.id).collect::<Vec<_>>(), ["2"]);
+    assert_eq!(
+        w.store.kept("acme", "paid", "k", (at(0), ""), 9),
+        Ok(Vec::new())
+    );
+}
+
+fn an_event_that_is_given_back_goes_to_another_wait(w: &Fixture) {
+    let (a, b) = (keyed(w, "a", "k"), keyed(w, "b", "k"));
+    assert_eq!(w.one_at(at(1), waits(a, 1, "s")), AppendResult::Committed);
+    let event = paid("1", "k");
+    let deliver = |now| w.store.deliver(&event, now).unwrap();
+    assert_eq!(deliver(at(2)), Delivered::ToRun(a));
+    let mail = w.load(a).mail[0].no;
+    let back = |mail, now| w.store.give_back(mail, &event, now).unwrap();
+    assert_eq!(back(mail, at(3)), Delivered::Kept);
+    assert_eq!(w.mail_of(a), Vec::<String>::new());
+    assert_eq!(back(mail, at(4)), Delivered::Again, "the message is gone");
+    assert_eq!(deliver(at(4)), Delivered::Again, "its id is known");
+    assert_eq!(w.one_at(at(5), waits(b, 1, "s")), AppendResult::Committed);
+    assert_eq!(w.mail_of(b), [mail_in("1")]);
+    let c = keyed(w, "c", "k");
+    assert_eq!(w.one_at(at(6), waits(c, 1, "s")), AppendResult::Committed);
+    let mail = w.load(b).mail[0].no;
+    assert_eq!(back(mail, at(7)), Delivered::ToRun(c));
+    assert_eq!(w.mail_of(c), [mail_in("1")]);
     assert_eq!(w.mail_of(b), Vec::<String>::new());
 }
 

@@ -18,6 +18,7 @@ mod reading;
 mod sessions;
 mod slots;
 mod tasks;
+mod unique_keys;
 mod values;
 
 use std::fmt::Write as _;
@@ -57,6 +58,7 @@ pub fn cases() -> Vec<Case> {
         guards::CASES,
         sessions::CASES,
         slots::CASES,
+        unique_keys::CASES,
         tasks::CASES,
         mailbox::CASES,
         outbox::CASES,

@@ -1,11 +1,13 @@
 //! The outbox in order for each run, dead letters, and alerts.
 
 use super::fixture::{Fixture, alert, at, next, rows};
-use crate::store::{Append, AppendResult, Marker, RunNo};
+use crate::store::{Append, AppendResult, Marker, RunNo, SinkRow, SinkStart};
 
 super::table![
     a_chunk_has_one_marker_for_each_sink,
     no_chunk_no_marker,
+    a_registered_sink_gets_every_chunk_of_every_commit,
+    a_registered_sink_can_begin_at_the_beginning,
     order_per_run_holds_in_the_outbox,
     a_marker_that_is_not_due_holds_up_its_run,
     a_marker_is_its_publishers_for_a_while,
@@ -78,6 +80,54 @@ fn no_chunk_no_marker(w: &Fixture) {
     };
     assert_eq!(w.one(append), AppendResult::Committed);
     assert_eq!(take(w, 1, 9), []);
+}
+
+fn hook() -> SinkRow {
+    SinkRow {
+        name: "hook".into(),
+        address: "webhook:https://example.com/".into(),
+        since: at(1),
+    }
+}
+
+fn a_registered_sink_gets_every_chunk_of_every_commit(w: &Fixture) {
+    let a = w.run("a");
+    assert_eq!(w.store.add_sink(&hook(), SinkStart::Now, at(1)).unwrap(), 0);
+    assert_eq!(w.store.sinks().unwrap(), [hook()]);
+    // Nobody names the sink; one who does marks no chunk twice.
+    assert_eq!(w.one(next(a, 1)), AppendResult::Committed);
+    assert_eq!(w.one(told(a, 2, &["hook"])), AppendResult::Committed);
+    w.run("b");
+    let lost = w.one(next(a, 1));
+    assert_ne!(lost, AppendResult::Committed);
+    assert_eq!(w.store.backlog("hook").unwrap().0, 3);
+    assert_eq!(firsts(&take(w, 9, 20)), [("a", 2), ("b", 1)]);
+    assert_eq!(w.store.remove_sink("hook").unwrap(), Some(3));
+    assert_eq!(w.store.remove_sink("hook").unwrap(), None);
+    assert_eq!(w.one(next(a, 3)), AppendResult::Committed);
+    assert_eq!(w.store.backlog("hook").unwrap().0, 0);
+    assert_eq!(w.store.sinks().unwrap(), []);
+}
+
+fn a_registered_sink_can_begin_at_the_beginning(w: &Fixture) {
+    let a = w.run("a");
+    assert_eq!(w.one(next(a, 1)), AppendResult::Committed);
+    let marked = w.store.add_sink(&hook(), SinkStart::Beginning, at(5));
+    assert_eq!(marked.unwrap(), 2);
+    assert_eq!(w.one(next(a, 2)), AppendResult::Committed);
+    assert_eq!(w.store.backlog("hook").unwrap().0, 3);
+    let got = take(w, 9, 20);
+    assert_eq!(firsts(&got), [("a", 1)]);
+    w.store.sent(&got[0]).unwrap();
+    // Again: what was delivered is marked again, what waits is not marked twice.
+    let moved = SinkRow {
+        address: "webhook:https://example.org/".into(),
+        ..hook()
+    };
+    let marked = w.store.add_sink(&moved, SinkStart::Beginning, at(6));
+    assert_eq!(marked.unwrap(), 1);
+    assert_eq!(w.store.sinks().unwrap(), [moved]);
+    assert_eq!(w.store.backlog("hook").unwrap().0, 3);
 }
 
 fn order_per_run_holds_in_the_outbox(w: &Fixture) {

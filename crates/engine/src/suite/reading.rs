@@ -9,6 +9,7 @@ super::table![
     a_plan_is_read_back,
     chunks_are_read_in_pages,
     a_snapshot_saves_reading_what_is_before_it,
+    several_runs_are_read_as_each_is_alone,
     an_older_snapshot_does_not_replace_a_newer_one,
     a_projection_never_goes_back,
     runs_are_listed_newest_first,
@@ -98,6 +99,19 @@ fn a_snapshot_saves_reading_what_is_before_it(w: &Fixture) {
         "the one its last event is in comes along"
     );
     assert_eq!(w.store.chunks(run, 0, 9).unwrap().len(), 5, "all are kept");
+}
+
+fn several_runs_are_read_as_each_is_alone(w: &Fixture) {
+    let (a, b, c) = (w.run("a"), long(w), w.run("c"));
+    let with_snapshot = Append {
+        snapshot: Some(frozen(6, "state")),
+        ..next(b, 7)
+    };
+    assert_eq!(w.one(with_snapshot), AppendResult::Committed);
+    w.store.post(c, "{}", at(5)).unwrap();
+    let read = w.store.load_all(&[c, RunNo(987_654), b, a]).unwrap();
+    assert_eq!(read, [w.load(c), w.load(b), w.load(a)]);
+    assert_eq!(w.store.load_all(&[]).unwrap(), []);
 }
 
 fn an_older_snapshot_does_not_replace_a_newer_one(w: &Fixture) {

@@ -17,6 +17,8 @@ super::table![
     an_owned_run_is_not_due,
     a_queued_run_is_not_due,
     queued_runs_wait_for_their_time,
+    queued_runs_come_by_priority,
+    queued_runs_come_by_age,
     next_due_is_the_earliest,
 ];
 
@@ -161,6 +163,46 @@ fn a_queued_run_is_not_due(w: &Fixture) {
     assert_eq!(w.store.due(at(10), at(50), 9).unwrap(), []);
     assert_eq!(w.store.next_due().unwrap(), None);
     assert_eq!(w.store.queued(at(10), 9).unwrap(), [a]);
+}
+
+fn queued_runs_come_by_priority(w: &Fixture) {
+    let queued = |run_id: &str, priority: i32| {
+        let run = w.number();
+        let mut append = w.new_run(run, run_id);
+        if let Some(new) = append.create.as_mut() {
+            new.priority = priority;
+        }
+        append.head = Some(Head {
+            queued: true,
+            ..Head::default()
+        });
+        assert_eq!(w.one(append), AppendResult::Committed);
+        run
+    };
+    let (a, b) = (queued("a", 0), queued("b", -1));
+    let (c, d) = (queued("c", 7), queued("d", 0));
+    assert_eq!(w.store.queued(at(1), 9).unwrap(), [c, a, d, b]);
+    assert_eq!(w.store.queued(at(1), 2).unwrap(), [c, a]);
+}
+
+/// Each server numbers runs from a block of its own, so a younger run can have a smaller number.
+fn queued_runs_come_by_age(w: &Fixture) {
+    let (small, large) = (w.number(), w.number());
+    let queued = |run: RunNo, run_id: &str, created: i64| {
+        let mut append = w.new_run(run, run_id);
+        if let Some(new) = append.create.as_mut() {
+            new.created_at = at(created);
+        }
+        append.head = Some(Head {
+            queued: true,
+            ..Head::default()
+        });
+        assert_eq!(w.one(append), AppendResult::Committed);
+    };
+    queued(large, "older", 3);
+    queued(small, "younger", 4);
+    assert_eq!(w.store.queued(at(5), 9).unwrap(), [large, small]);
+    assert_eq!(w.store.queued(at(5), 1).unwrap(), [large]);
 }
 
 fn queued_runs_wait_for_their_time(w: &Fixture) {

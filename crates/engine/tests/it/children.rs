@@ -1,6 +1,7 @@
 //! Runs that start runs.
 
 use serde_json::json;
+use stepwell_engine::coordinator::MissingChildren;
 use stepwell_engine::engine::engine_actor;
 use stepwell_engine::store::RunFilter;
 use stepwell_kernel::command::{Command, Reply};
@@ -126,7 +127,7 @@ fn p32_a_child_is_started_once_whenever_the_crash_comes() {
 
     // Between the parent's commit and the child's first: the catalog has nothing, so none is made.
     let mut lost = crate::definitions::engine(Named::default());
-    lost.config().engine_type = "mock";
+    lost.config().missing_children = MissingChildren::AskDriver;
     trigger(&mut lost, &plan(PARENT), "run_parent");
     run(&mut lost, "run_parent", "before", json!(null));
     assert!(
@@ -205,7 +206,15 @@ fn a_child_that_must_be_approved_starts_when_it_is_in_its_parents_slot() {
     let id = child(&engine);
     assert_eq!(phase(&engine, &id), Phase::Queued);
     let actor = engine_actor();
-    engine.submit(&id, Command::ApproveRun { actor }).unwrap();
+    engine
+        .submit(
+            &id,
+            Command::ApproveRun {
+                actor,
+                reason: None,
+            },
+        )
+        .unwrap();
     engine.dequeue_and_start().unwrap();
     assert_eq!(phase(&engine, &id), Phase::Running);
 }

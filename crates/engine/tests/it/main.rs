@@ -10,6 +10,7 @@ mod queues;
 mod refused;
 mod service;
 mod slots;
+mod store_away;
 mod stores;
 mod virtual_time;
 
@@ -29,7 +30,7 @@ use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::{Dialect, Edge, Net, Plan, RunPolicy, SourceRef, Step, StepNo, Work};
 use stepwell_kernel::time::Time;
 
-/// 2026-02-11T10:30:00.000Z
+/// Start time of the tests: 2026-02-11T10:30:00.000Z
 const START: Time = Time(1_770_805_800_000);
 
 type MemoryEngine = Engine<Collector>;
@@ -107,7 +108,11 @@ fn request(run_id: &str) -> StartRequest {
 
 /// Pretends all work until nothing can happen any more.
 fn run_to_the_end(mut engine: MemoryEngine, work_ms: u64) -> MemoryEngine {
-    let config = Mock::configure(engine.config().clone());
+    let config = Config {
+        // The runs may have begun before.
+        engine_type: engine.config().engine_type,
+        ..Mock::configure(engine.config().clone())
+    };
     let capacity = config.capacity;
     *engine.config() = config;
     let mock = Mock::new(engine.store().clone(), engine.clock().clone());

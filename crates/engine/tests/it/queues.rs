@@ -10,6 +10,7 @@ use stepwell_kernel::effect::Priority;
 use stepwell_kernel::plan::{Plan, Step, Work};
 use stepwell_kernel::state::Phase;
 
+use crate::definitions::{Named, engine_on, signal};
 use crate::{MemoryEngine, chain, engine, log, plan, request, task};
 
 /// How long each job takes, and how long a step may take, in milliseconds.
@@ -196,4 +197,22 @@ fn whoever_waits_for_room_is_not_woken_by_time() {
     assert!(due > engine.now(), "{due:?}");
     work(&mut engine);
     all_completed(&engine);
+}
+
+/// A claim of a paused run is refused, so a worker that is offered its work would ask for it again and again.
+#[test]
+fn a_server_that_takes_over_a_paused_run_offers_nothing_of_it_until_its_resume() {
+    let mut engine = engine();
+    let store = engine.store().clone();
+    let plan = beside(vec![of_queue("s", "outside")]);
+    engine.trigger(&plan, request("run_p")).unwrap();
+    signal(&mut engine, "run_p", "s1", "PAUSE");
+    drop(engine);
+    let mut engine = engine_on(store, Named::default());
+    engine.recover("run_p").unwrap();
+    let pairs = [("outside".to_owned(), "do".to_owned())];
+    let next = |engine: &MemoryEngine| engine.store().next_visible(&pairs).unwrap();
+    assert_eq!(next(&engine), None);
+    signal(&mut engine, "run_p", "s2", "RESUME");
+    assert!(next(&engine).is_some());
 }

@@ -49,7 +49,7 @@ fn begun() -> (MemoryEngine, Assignment) {
     (engine, job)
 }
 
-/// What failed last.
+/// The error of the last step or undo that failed.
 fn why(engine: &MemoryEngine) -> StepError {
     let failed = |body| match body {
         Body::StepFailed { error, .. } | Body::UndoFailed { error, .. } => Some(error),

@@ -1,5 +1,6 @@
 //! The engine that runs by itself: how it stops, and how work in flight ends.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -160,6 +161,7 @@ fn a_service_that_is_dropped_stops_and_lets_go_of_its_store() {
 
 fn paid(id: &str, key: &str) -> ExternalEvent {
     ExternalEvent {
+        tenant: "tenant".into(),
         id: id.into(),
         event_type: "paid".into(),
         key: key.into(),
@@ -204,4 +206,123 @@ fn many_events_at_once_wake_the_runs_that_wait_for_them() {
     }
     let gone = handle.deliver(paid("late", "later"));
     assert_eq!(gone, Err(stepwell_engine::Error::Stopping));
+}
+
+/// Counts how much is done at a time, and does it on a thread.
+struct Counted {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Worker for Counted {
+    fn start(&mut self, job: Assignment, reporter: &Reporter) {
+        let at_a_time = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(at_a_time, Ordering::SeqCst);
+        let (reporter, now) = (reporter.clone(), self.now.clone());
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(2));
+            now.fetch_sub(1, Ordering::SeqCst);
+            let completed = Command::CompleteStep {
+                claim: job.claimed.claim.clone(),
+                output: serde_json::Value::Null,
+                ctx: Default::default(),
+                artifacts: Vec::new(),
+            };
+            reporter.report(&job, completed);
+        });
+    }
+}
+
+#[test]
+fn shards_finish_all_runs_within_one_limit_of_work() {
+    let store = Arc::new(MemoryStore::default());
+    let (now, most) = (Arc::default(), Arc::<AtomicUsize>::default());
+    let service = Service::start(Setup {
+        config: Config {
+            serves: Serves::Everything,
+            capacity: 3,
+            ..Config::default()
+        },
+        shards: 4,
+        ..Setup::new(
+            store.clone(),
+            Counted {
+                now,
+                most: most.clone(),
+            },
+        )
+    })
+    .unwrap();
+    let plan = plan(chain(vec![task("a"), task("b"), task("c")]));
+    let handle = service.handle();
+    for run in 0..40 {
+        handle
+            .start_later(&plan, request(&format!("run_{run}")))
+            .unwrap();
+    }
+    let ended = || {
+        (0..40)
+            .filter(|run| status(&store, &format!("run_{run}")) == "COMPLETED")
+            .count()
+    };
+    let begin = Instant::now();
+    while ended() < 40 {
+        assert!(begin.elapsed() < LONG, "{} runs have ended", ended());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(handle.flush(LONG).unwrap());
+    assert_eq!(
+        most.load(Ordering::SeqCst),
+        3,
+        "the limit is for all shards together, and is used"
+    );
+    let numbers = (0..40).map(|run| store.find(&format!("run_{run}")).unwrap().unwrap());
+    let shards: std::collections::BTreeSet<i64> = numbers.map(|run| run.0 % 4).collect();
+    assert_eq!(shards.len(), 4, "every shard has runs");
+    service.stop(LONG).unwrap();
+    assert!(
+        store
+            .dead_sessions(stepwell_kernel::time::Time(0))
+            .unwrap()
+            .is_empty()
+    );
+}
+
+/// Commands reach a run whose number is another shard's than its id, as after a start with fewer shards.
+#[test]
+fn a_command_finds_its_run_in_whichever_shard() {
+    let store = Arc::new(MemoryStore::default());
+    let plan = plan(chain(vec![task("a")]));
+    let start = |shards| {
+        let setup = Setup {
+            shards,
+            ..Setup::new(store.clone(), NoWorker)
+        };
+        Service::start(setup).unwrap()
+    };
+    let one = start(1);
+    for run in 0..12 {
+        one.handle()
+            .start(&plan, request(&format!("run_{run}")))
+            .unwrap();
+    }
+    one.stop(LONG).unwrap();
+    let many = start(3);
+    for run in 0..12 {
+        let cancel = Command::CancelRun {
+            actor: stepwell_engine::engine::engine_actor(),
+            reason: None,
+            compensate: false,
+        };
+        many.handle().submit(&format!("run_{run}"), cancel).unwrap();
+        assert_eq!(status(&store, &format!("run_{run}")), "CANCELLED");
+    }
+    many.stop(LONG).unwrap();
+}
+
+fn status(store: &MemoryStore, run_id: &str) -> String {
+    let Some(run) = store.find(run_id).unwrap() else {
+        return String::new();
+    };
+    store.load(run).unwrap().unwrap().head.status
 }

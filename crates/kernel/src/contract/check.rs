@@ -5,8 +5,9 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::fields::{ENVELOPE, Field, Shape, kind};
-use crate::event::{Body, Event};
+use super::fields::{ENVELOPE, Field, Shape};
+use super::view::fields_of;
+use crate::event::{Body, Event, EventType};
 use crate::time::Time;
 
 /// The code of an event that does not fit its schema.
@@ -23,25 +24,19 @@ pub fn check_event(event: &Event) -> Result<(), SchemaFault> {
     if event.seq == 0 {
         return fault("runSeq does not fit: 0");
     }
-    let (name, count) = match &event.body {
-        Body::StepStarted { logical, .. }
-        | Body::StepCompleted { logical, .. }
-        | Body::StepFailed { logical, .. }
-        | Body::StepSkipped { logical, .. }
-        | Body::StepExecutionStarted { logical, .. }
-        | Body::StepExecutionFailed { logical, .. }
-        | Body::StepWaiting { logical, .. }
-        | Body::StepRetried { logical, .. } => ("logicalAttemptId", *logical),
-        Body::RunPaused { ordinal, .. }
-        | Body::RunResumed { ordinal }
-        | Body::PauseDrainTimedOut { ordinal, .. } => ("logicalAttemptId", *ordinal),
-        Body::StepApproved { approvals, .. } => ("approvals", *approvals),
-        _ => return Ok(()),
-    };
-    match count {
-        0 => fault(format!("{name} does not fit: 0")),
-        _ => Ok(()),
+    if let Body::Opaque(opaque) = &event.body {
+        return fault(format!(
+            "this version cannot write an event {:.100}",
+            opaque.name
+        ));
     }
+    if event.body.attempt() == 0 {
+        return fault("logicalAttemptId does not fit: 0");
+    }
+    if let Body::StepApproved { approvals: 0, .. } = event.body {
+        return fault("approvals does not fit: 0");
+    }
+    Ok(())
 }
 
 /// Whether an event has every field it needs, each of its shape, and no other.
@@ -52,17 +47,18 @@ pub fn check_envelope(event: &Json) -> Result<(), SchemaFault> {
     let Some(name) = given.get("eventType").and_then(Json::as_str) else {
         return fault("eventType is missing or no text");
     };
-    let Some(kind) = kind(name) else {
+    let Some(event_type) = EventType::from_name(name) else {
         return fault(format!("there is no event type {name:.100}"));
     };
-    let known = check_fields(given, ENVELOPE, name)? + check_fields(given, kind.fields, name)?;
+    let own = fields_of(event_type);
+    let known = check_fields(given, ENVELOPE, name)? + check_fields(given, own, name)?;
     // Fields that do not belong are looked for only if there are more than those that do.
     if known + 1 == given.len() {
         return Ok(());
     }
     let unknown = given.keys().find(|key| {
         let named = |fields: &[Field]| fields.iter().any(|field| field.name == **key);
-        *key != "eventType" && !named(ENVELOPE) && !named(kind.fields)
+        *key != "eventType" && !named(ENVELOPE) && !named(own)
     });
     let unknown = unknown.map_or("", String::as_str);
     fault(format!("{name} has no field {unknown:.100}"))
@@ -165,7 +161,7 @@ pub(crate) fn is_hash(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// `v1.2`.
+/// A major and a minor number, such as `v1.2`.
 pub(crate) fn is_version(text: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.strip_prefix('v')

@@ -5,8 +5,8 @@
 //! Event ──Recorder──► Record { contract, ext, prevHash, hash } ──from_record──► Event
 //! ```
 //!
-//! `fields` is the one table of fields; `check` and `schema` read it. `view` says which fields an event
-//! has, `value` writes what they hold, and `recorder` hashes what is written: no tree of JSON is built for
+//! `view` has the tables of fields, which `check` and `schema` read, and says what the fields of an event
+//! hold; `value` writes it, and `recorder` hashes what is written: no tree of JSON is built for
 //! it. A reader of the contract needs only the `contract` part; the engine needs only `ext`, the sequence
 //! number and the time.
 
@@ -31,17 +31,6 @@ pub(crate) use view::words::plan_ref;
 
 use crate::event::{Body, Event};
 use crate::time::Time;
-
-/// The contract's own event types, `RunQueued` included.
-pub fn canonical_types() -> impl Iterator<Item = &'static str> {
-    let canonical = fields::kinds().filter(|kind| kind.canonical);
-    canonical.map(|kind| kind.name)
-}
-
-/// Every event type.
-pub fn event_types() -> impl Iterator<Item = &'static str> {
-    fields::kinds().map(|kind| kind.name)
-}
 
 /// An event as it is written down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

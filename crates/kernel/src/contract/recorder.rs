@@ -31,9 +31,9 @@ pub struct Recorder {
 /// Memory that recording uses again and again. One can serve any number of recorders.
 #[derive(Debug, Default)]
 pub struct RecordBuffers {
-    /// What an id is the hash of.
+    /// The text that the id of an event is the hash of.
     preimage: Vec<u8>,
-    /// What the chain's hash is of.
+    /// The text that the hash of a record is computed from.
     hashed: Vec<u8>,
     ext: Vec<u8>,
     members: MemberStack,
@@ -44,21 +44,21 @@ pub struct RecordBuffers {
 /// An event as it was recorded.
 #[derive(Debug)]
 pub struct Recorded<'a> {
-    /// The fields of its contract part, in the order of canonical JSON.
+    /// The fields of the contract part, in the order of canonical JSON.
     pub fields: &'a [(FieldName, FieldValue<'a>)],
-    /// Writes them.
+    /// Writes the values of `fields` as JSON.
     pub writer: FieldWriter<'a>,
-    /// Its `ext` part: JSON text.
+    /// The `ext` part of the event: JSON text.
     pub ext: &'a [u8],
-    /// What it is recorded under.
+    /// The key of the event; a run has at most one event for each key.
     pub key: &'a EventKey<'a>,
-    /// Its id.
+    /// The bytes of the UUID that is the id of the event.
     pub event_id: [u8; 16],
-    /// The digest of its key.
+    /// SHA-256 of the text of `key`.
     pub idempotency_key: [u8; 32],
-    /// Its hash.
+    /// SHA-256 of the record and the hash of the record before: the link of the chain.
     pub hash: [u8; 32],
-    /// Its contract part: JSON text.
+    /// The contract part of the event: JSON text.
     contract: &'a [u8],
 }
 
@@ -170,7 +170,7 @@ impl Recorder {
         let writer = FieldWriter {
             plan,
             run_id: &self.run_id,
-            event_type: key.event_type,
+            event_type: key.event_type.name(),
             seq: event.seq,
             now,
             event_id: &event_id,

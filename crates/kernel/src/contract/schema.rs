@@ -7,8 +7,9 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value as Json, json};
 
-use super::fields::{ENVELOPE, Field, Kind, Shape, kinds};
-use crate::event::Body;
+use super::fields::{ENVELOPE, Field, Shape};
+use super::view::fields_of;
+use crate::event::{Body, EventType};
 use crate::signal::SignalKind;
 use crate::snapshot::RunSnapshot;
 
@@ -19,9 +20,9 @@ const BASE: &str = "https://stepwell.dev/schemas";
 #[must_use]
 pub fn schemas() -> BTreeMap<String, Json> {
     let mut all = BTreeMap::new();
-    for kind in kinds() {
-        let path = format!("events/{}.schema.json", kind.name);
-        all.insert(path.clone(), event_schema(kind, &path));
+    for event_type in EventType::ALL {
+        let path = format!("events/{}.schema.json", event_type.name());
+        all.insert(path.clone(), event_schema(*event_type, &path));
     }
     let path = "events/ext.schema.json";
     all.insert(
@@ -40,21 +41,21 @@ pub fn schemas() -> BTreeMap<String, Json> {
     all
 }
 
-fn event_schema(kind: &Kind, path: &str) -> Json {
+fn event_schema(event_type: EventType, path: &str) -> Json {
     let mut properties = Map::new();
     properties.insert(
         "eventType".into(),
-        json!({ "type": "string", "const": kind.name, "description": "The event's type" }),
+        json!({ "type": "string", "const": event_type.name(), "description": "The event's type" }),
     );
     let mut required = vec!["eventType"];
-    for field in ENVELOPE.iter().chain(kind.fields) {
+    for field in ENVELOPE.iter().chain(fields_of(event_type)) {
         add(field, &mut properties, &mut required);
     }
     json!({
         "$schema": DIALECT,
         "$id": format!("{BASE}/{path}"),
-        "title": format!("{} Event", kind.name),
-        "description": kind.about,
+        "title": format!("{} Event", event_type.name()),
+        "description": event_type.about(),
         "type": "object",
         "required": required,
         "additionalProperties": false,

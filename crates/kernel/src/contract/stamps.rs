@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use crate::event::{Body, Event, RunContext};
+use crate::event::{Body, Event, RunContext, notice_events, undo_events};
 use crate::plan::{Plan, StepRef};
 use crate::state::{State, Status, StepRun};
 use crate::time::Time;
 
-/// The fold.
+/// What the contract view of the next event needs from the events so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stamps {
     pub(super) context: RunContext,
@@ -23,7 +23,7 @@ pub(super) struct Stamps {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) since: Time,
-    /// A worker has it.
+    /// Whether a worker has claimed the attempt.
     pub(super) leased: bool,
 }
 
@@ -78,7 +78,25 @@ impl Stamps {
             Body::StepCompleted { step, .. }
             | Body::StepFailed { step, .. }
             | Body::StepSkipped { step, .. } => return self.open.remove(step),
-            _ => {}
+            Body::RunQueued { .. }
+            | Body::RunApproved { .. }
+            | Body::RunPaused { .. }
+            | Body::RunResumed { .. }
+            | Body::RunFinalizing { .. }
+            | Body::RunStopping { .. }
+            | Body::RunCompleted { .. }
+            | Body::RunFailed { .. }
+            | Body::RunCancelled { .. }
+            | Body::StepAnswered { .. }
+            | Body::StepApproved { .. }
+            | Body::StepWoken { .. }
+            | Body::StepHeld { .. }
+            | Body::StepRetried { .. }
+            | Body::StepRouted { .. }
+            | Body::TokensAdmitted { .. }
+            | Body::Opaque(_)
+            | notice_events!()
+            | undo_events!() => {}
         }
         None
     }

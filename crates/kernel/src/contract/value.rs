@@ -32,13 +32,10 @@ pub enum FieldValue<'a> {
     PlanRef,
     /// One of the contract's words.
     Word(&'static str),
-    /// Any text.
     Text(&'a str),
-    /// Another time than the event's own.
+    /// A time other than the time of the event.
     Time(Time),
-    /// A whole number.
     Number(u64),
-    /// True or false.
     Flag(bool),
     /// The id of a step-run.
     StepId(StepRef),
@@ -47,15 +44,17 @@ pub enum FieldValue<'a> {
     Texts(&'a [String]),
     /// The keys of a patch.
     Keys(&'a Patch),
-    /// Who a run belongs to.
+    /// The tenant, project and environment of the run, and who started the run.
     Context(&'a RunContext),
-    /// Why something failed.
+    /// The error of a run, a step or an undo.
     Failure(&'a StepError),
-    /// Pointers to what was made.
+    /// The error of an execution that another follows: it is retried, whatever its class.
+    RetriedFailure(&'a StepError),
+    /// References to the artifacts of a step.
     Artifacts(&'a [ArtifactRef]),
 }
 
-/// What values of one event stand for.
+/// The data that the values of one event refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldWriter<'a> {
     pub(super) plan: &'a Plan,
@@ -107,7 +106,8 @@ impl FieldWriter<'_> {
                 write_list(patch.keys(), out, |key, out| write_text(key, out))
             }
             FieldValue::Context(context) => write_context(context, out),
-            FieldValue::Failure(error) => write_failure(error, out),
+            FieldValue::Failure(error) => write_failure(error, category(error.class).1, out),
+            FieldValue::RetriedFailure(error) => write_failure(error, true, out),
             FieldValue::Artifacts(artifacts) => write_list(*artifacts, out, write_artifact),
         }
     }
@@ -123,7 +123,25 @@ impl FieldValue<'_> {
                 let mut sizes = artifacts.iter().filter_map(|it| it.size_bytes);
                 sizes.all(fits)
             }
-            _ => true,
+            FieldValue::EventId
+            | FieldValue::EventType
+            | FieldValue::IdempotencyKey
+            | FieldValue::RunId
+            | FieldValue::RunSeq
+            | FieldValue::Now
+            | FieldValue::PlanVersion
+            | FieldValue::PlanRef
+            | FieldValue::Word(_)
+            | FieldValue::Text(_)
+            | FieldValue::Time(_)
+            | FieldValue::Flag(_)
+            | FieldValue::StepId(_)
+            | FieldValue::StepIds(_)
+            | FieldValue::Texts(_)
+            | FieldValue::Keys(_)
+            | FieldValue::Context(_)
+            | FieldValue::Failure(_)
+            | FieldValue::RetriedFailure(_) => true,
         }
     }
 }
@@ -182,8 +200,8 @@ fn write_context(context: &RunContext, out: &mut Vec<u8>) {
 }
 
 /// An error in the contract's words.
-fn write_failure(error: &StepError, out: &mut Vec<u8>) {
-    let (category, retryable) = category(error.class);
+fn write_failure(error: &StepError, retryable: bool, out: &mut Vec<u8>) {
+    let (category, _) = category(error.class);
     out.extend_from_slice(b"{\"category\":");
     write_plain(category, out);
     out.extend_from_slice(b",\"code\":");

@@ -134,19 +134,19 @@ impl Decider<'_> {
         };
         // An undo sees what the step saw that it undoes.
         let seen = self.state.run(at);
+        let claimed_run = self.state.target(claim.target);
         let version = seen.map_or(0, |run| run.params() as usize);
         let reads = self.plan.reads(at.step);
         Claimed {
             step: at.step,
             logical,
             idempotency_key,
+            attempt: claimed_run.map_or(1, |run| run.tries().max(1)),
+            fence: keys::fence(self.now, self.state.seq()),
             task,
             args: self.state.visit(at).and_then(|visit| visit.args().cloned()),
             item: self.item(at),
-            payload: self
-                .state
-                .target(claim.target)
-                .and_then(|run| run.payload().cloned()),
+            payload: claimed_run.and_then(|run| run.payload().cloned()),
             overrides: seen.and_then(|run| run.overrides().cloned()),
             target: self.state.targets().get(&at.step).cloned(),
             params: self
@@ -155,10 +155,7 @@ impl Decider<'_> {
                 .get(version)
                 .cloned()
                 .unwrap_or_default(),
-            memo: self
-                .state
-                .target(claim.target)
-                .and_then(|run| run.memo().cloned()),
+            memo: claimed_run.and_then(|run| run.memo().cloned()),
             ctx: scope::seen_ctx(self.state, &reads.ctx),
             outputs: scope::seen_outputs(self.plan, self.state, &reads.steps),
             step_id,

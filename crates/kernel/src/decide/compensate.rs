@@ -1,5 +1,5 @@
-//! Compensation: what was done is undone, in reverse order of completion, one at a time. The step that
-//! failed is never among it.
+//! Compensation: what was done is undone, in reverse order of completion, one at a time. So is work that was cut
+//! off, of which nobody knows whether it was done. A step that failed by itself is never among it.
 //!
 //! | state and command | what follows | refused with |
 //! |---|---|---|

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, MAX_ITEMS, MAX_PARALLEL};
+use crate::codes;
 use crate::event::{Body, LoopItems, LoopStart, Patch, StepError, WaitKind};
+use crate::expr::TemplateError;
 use crate::keys;
 use crate::plan::{
     ErrorClass, Loop, LoopMode, MaxInFlight, OnLoopFailure, StepRef, WaitOn, WaitSpec, Work,
@@ -135,6 +137,13 @@ impl Decider<'_> {
             let execution = run.execution();
             return self.succeed(at, execution, payload, Patch::new(), Vec::new(), None);
         }
+        let outbound = match self.outbound(at) {
+            Ok(outbound) => outbound,
+            Err(error) => {
+                let error = self.broken(at, "the outbound events", &error);
+                return self.fail_unstarted(at, error, None);
+            }
+        };
         let execution = self.start_by_engine(at);
         let (kind, deadline_ms) = match &spec.on {
             WaitOn::Approval => (WaitKind::Approval, spec.deadline_ms),
@@ -149,7 +158,20 @@ impl Decider<'_> {
             WaitOn::Timer { millis } => (WaitKind::Timer { rerun: false }, Some(*millis)),
         };
         let deadline = deadline_ms.map(|deadline| self.now.plus(deadline));
-        self.begin_wait(at, execution, kind, deadline, Vec::new(), None);
+        self.begin_wait(at, execution, kind, deadline, outbound, None);
+    }
+
+    /// What a step that only waits publishes.
+    fn outbound(&self, at: StepRef) -> Result<Vec<Json>, TemplateError> {
+        let boundary = self.item_boundary(at);
+        let view = RunScope {
+            plan: self.plan,
+            state: self.state,
+            boundary: &boundary,
+            guard: None,
+        };
+        let events = self.plan.step(at.step).outbound.iter();
+        events.map(|event| event.evaluate(&view)).collect()
     }
 
     fn start_child(&mut self, at: StepRef, input: Arc<Json>) {
@@ -284,7 +306,7 @@ impl Decider<'_> {
                     }
                     Err(found) => {
                         return wrong(
-                            "LOOP_NOT_A_LIST",
+                            codes::LOOP_NOT_A_LIST,
                             format!("`in` gives {found}, a loop needs a list"),
                         );
                     }
@@ -293,7 +315,7 @@ impl Decider<'_> {
         };
         if count > MAX_ITEMS {
             return wrong(
-                "LOOP_TOO_LARGE",
+                codes::LOOP_TOO_LARGE,
                 format!("{count} items; at most {MAX_ITEMS} fit one loop"),
             );
         }
@@ -311,7 +333,7 @@ impl Decider<'_> {
         };
         if most < 1 {
             return wrong(
-                "LOOP_BAD_LIMIT",
+                codes::LOOP_BAD_LIMIT,
                 "max_in_flight must be a whole number of at least 1".into(),
             );
         }

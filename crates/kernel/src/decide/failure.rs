@@ -5,17 +5,21 @@
 //! |---|---|---|
 //! | an execution failed and another is allowed | `StepExecutionFailed`, or `UndoExecutionFailed` for an undo | – |
 //! | an execution failed and none is allowed | `StepFailed`, or `UndoFailed` for an undo | – |
+//! | an execution was lost | `StepExecutionFailed` with `loss`, or `UndoExecutionFailed` for an undo: no attempt is used up | – |
+//! | an execution was lost: once too often, of a step that runs at most once, or where losses are attempts | as a failed execution | – |
+//! | an execution was stopped or given back | as a loss, and no loss is counted | – |
 //! | Stopping without compensation, and this failure asks for it | `RunStopping` with compensation | – |
 //! | a failure is due, `onFailure` stops | `RunStopping`, by `stop.rs` | – |
 //! | a failure is due, `onFailure` skips | `StepSkipped` | – |
 //! | a failure is due, `onFailure` holds | `StepHeld` | – |
 //! | a failure is due, `onFailure` routes, or only the final step is left | `StepRouted` | – |
 
+use crate::codes;
 use crate::effect::Target;
-use crate::event::{Body, Routing, SkipReason, StepError, StopCause};
+use crate::event::{Body, Loss, Routing, SkipReason, StepError, StopCause};
 use crate::keys;
 use crate::plan::{
-    Backoff, ErrorClass, Loop, OnFailure, OnLoopFailure, RetryPolicy, StepRef, Unhandled,
+    Backoff, ErrorClass, Loop, OnFailure, OnLoopFailure, RetryPolicy, RunPolicy, StepRef, Unhandled,
 };
 use crate::state::{Phase, StepRun};
 use crate::time::Time;
@@ -46,6 +50,7 @@ impl Decider<'_> {
                     execution,
                     error,
                     retry_at,
+                    loss: None,
                 });
             }
             (Target::Step(at), None) => self.fail_for_good(at, execution, error, None),
@@ -55,6 +60,7 @@ impl Decider<'_> {
                     execution,
                     error,
                     retry_at,
+                    loss: None,
                 });
             }
             (Target::Undo(step), None) => self.emit(Body::UndoFailed {
@@ -62,6 +68,74 @@ impl Decider<'_> {
                 execution,
                 error,
             }),
+        }
+    }
+
+    /// An execution ended without a result of its own: its worker was lost, or stopped the work.
+    pub(super) fn execution_lost(
+        &mut self,
+        target: Target,
+        execution: u32,
+        error: StepError,
+        loss: Loss,
+    ) {
+        let Some(run) = self.state.target(target) else {
+            return self.missing(target.step_ref());
+        };
+        let (logical, losses) = (run.logical(), run.losses() + 1);
+        let step = self.plan.step(target.step_ref().step);
+        let counts = loss == Loss::Lost;
+        let is_attempt = counts && self.plan.policy().losses_are_attempts;
+        if is_attempt || self.is_last(target) {
+            return self.execution_failed(target, execution, error, None, None);
+        }
+        let most = match target {
+            Target::Step(_) => step.max_losses,
+            Target::Undo(_) => None,
+        };
+        if counts && losses >= most.unwrap_or(RunPolicy::MAX_LOSSES) {
+            let message = format!(
+                "lost {losses} times with its worker, most recently: {}",
+                error.message
+            );
+            let error = StepError::new(ErrorClass::LeaseLost, codes::LOST_TOO_OFTEN, message);
+            return match target {
+                Target::Step(at) => self.fail_for_good(at, execution, error, None),
+                Target::Undo(step) => self.emit(Body::UndoFailed {
+                    step,
+                    execution,
+                    error,
+                }),
+            };
+        }
+        // A loss says nothing about the other side, so there is nothing to wait for.
+        let (retry_at, loss) = (self.now, Some(loss));
+        self.emit(match target {
+            Target::Step(step) => Body::StepExecutionFailed {
+                step,
+                logical,
+                execution,
+                error,
+                retry_at,
+                loss,
+            },
+            Target::Undo(step) => Body::UndoExecutionFailed {
+                step,
+                execution,
+                error,
+                retry_at,
+                loss,
+            },
+        });
+    }
+
+    /// Whether no other execution may follow this one, however it ends.
+    fn is_last(&self, target: Target) -> bool {
+        match target {
+            Target::Step(at) => {
+                self.plan.step(at.step).at_most_once || !self.state.phase().is_moving()
+            }
+            Target::Undo(_) => self.state.undoing().is_some_and(|undoing| undoing.halted()),
         }
     }
 
@@ -79,12 +153,8 @@ impl Decider<'_> {
             Target::Step(_) => Some(&step.retry),
             Target::Undo(_) => step.undo.as_ref().map(|undo| &undo.retry),
         };
-        let stopping = match target {
-            Target::Step(_) => !self.state.phase().is_moving(),
-            Target::Undo(_) => self.state.undoing().is_some_and(|undoing| undoing.halted()),
-        };
         retry
-            .filter(|_| !stopping)
+            .filter(|_| !self.is_last(target))
             .and_then(|retry| self.retry_at(retry, (target, run), class, retryable, delay_ms))
     }
 
@@ -140,12 +210,15 @@ impl Decider<'_> {
             return self.missing(at);
         };
         let logical = run.logical();
+        // Work that was lost and is not begun again may have had its effect.
+        let unknown = error.class == ErrorClass::LeaseLost;
         self.emit(Body::StepFailed {
             step: at,
             logical,
             execution,
             error,
             cancelled: false,
+            unknown,
             by,
         });
         self.escalate_stop(at);

@@ -6,7 +6,7 @@
 //!
 //! | state and command | what follows | refused with |
 //! |---|---|---|
-//! | no run, `CreateRun` | `RunCreated` | `INVALID_ID` |
+//! | no run, `CreateRun` | `RunCreated` | `INVALID_ID`, `BIZ_KEY_MISSING` |
 //! | any other state, `CreateRun` | – | `RUN_EXISTS` |
 //! | Created, `EnqueueRun` | `RunQueued` | – |
 //! | any other state, `EnqueueRun` | – | `RUN_TERMINAL`, `INVALID_TRANSITION` |
@@ -21,11 +21,13 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, reject, terminal};
+use crate::codes;
 use crate::command::{Actor, Command, Reply, Role};
 use crate::event::{AdmissionVerdict, Body, Rollback, StepError};
 use crate::expr::{Template, has_template};
 use crate::keys;
 use crate::plan::{EntryPoint, ErrorClass};
+use crate::reference;
 use crate::rejection::Code;
 use crate::scope::Boundary;
 use crate::state::Phase;
@@ -60,9 +62,13 @@ impl Decider<'_> {
             }
             false => merge(workload, params),
         };
+        let params = Arc::new(params);
+        if let Err(why) = self.plan.check_event_key(&params) {
+            return reject(Code::KeyMissing, why);
+        }
         self.emit(Body::RunCreated {
             plan_hash: self.plan.hash().to_owned(),
-            params: Arc::new(params),
+            params,
             context,
             parent,
             original_run_id,
@@ -78,26 +84,40 @@ impl Decider<'_> {
                 Ok(Reply::Done)
             }
             Phase::Ended(_) => terminal(),
-            _ => reject(
+            Phase::Void
+            | Phase::Queued
+            | Phase::Running
+            | Phase::Finalizing
+            | Phase::Stopping
+            | Phase::Compensating => reject(
                 Code::InvalidTransition,
                 "only a run that was just created can be queued",
             ),
         }
     }
 
-    pub(super) fn approve(&mut self, actor: &Actor) -> Handled {
+    pub(super) fn approve(&mut self, actor: &Actor, reason: Option<String>) -> Handled {
+        self.check_tenant(actor)?;
         match self.state.phase() {
             Phase::Ended(_) => return terminal(),
             Phase::Created | Phase::Queued if !self.state.approved() => {}
-            _ => return reject(Code::InvalidTransition, "the run is approved already"),
+            Phase::Void
+            | Phase::Created
+            | Phase::Queued
+            | Phase::Running
+            | Phase::Finalizing
+            | Phase::Stopping
+            | Phase::Compensating => {
+                return reject(Code::InvalidTransition, "the run is approved already");
+            }
         }
-        self.check_tenant(actor)?;
         if actor.role < Role::Operator {
             return reject(Code::AuthzDenied, "approving needs the role operator");
         }
         self.check_duties(&self.plan.policy().duties, actor)?;
         self.emit(Body::RunApproved {
             by: Some(actor.id.clone()),
+            reason,
         });
         Ok(Reply::Done)
     }
@@ -118,7 +138,13 @@ impl Decider<'_> {
                 );
             }
             Phase::Created | Phase::Queued => {}
-            _ => return reject(Code::InvalidTransition, "the run has started already"),
+            Phase::Void
+            | Phase::Running
+            | Phase::Finalizing
+            | Phase::Stopping
+            | Phase::Compensating => {
+                return reject(Code::InvalidTransition, "the run has started already");
+            }
         }
         if self
             .state
@@ -133,7 +159,7 @@ impl Decider<'_> {
                 format!("the definition has sha256 {found}, the plan reference says {wanted}");
             let error = StepError::new(
                 ErrorClass::Validation,
-                "PLAN_INTEGRITY_VALIDATION_FAILED",
+                codes::PLAN_INTEGRITY_VALIDATION_FAILED,
                 message,
             );
             self.emit(Body::RunFailed {
@@ -150,7 +176,10 @@ impl Decider<'_> {
                     "the run needs an approval before it starts",
                 );
             }
-            self.emit(Body::RunApproved { by: None });
+            self.emit(Body::RunApproved {
+                by: None,
+                reason: None,
+            });
         }
         let entry = match policy.entry {
             // A rule that cannot be evaluated denies: the stall then names it.
@@ -181,9 +210,10 @@ fn valid_run_id(id: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// Deep merge: objects by key, anything else is replaced.
+/// Deep merge: objects by key, anything else is replaced. A reference stands for a whole value.
 pub(super) fn merge(base: &Json, over: Json) -> Json {
     match (base, over) {
+        (_, over) if reference::is_reference(&over) => over,
         (Json::Object(base), Json::Object(over)) => {
             let mut merged = base.clone();
             for (key, value) in over {
@@ -225,6 +255,6 @@ fn rendered(value: &Json, run_id: &str, given: &Arc<Json>) -> Json {
             let fields = fields.map(|(key, it)| (key.clone(), rendered(it, run_id, given)));
             Json::Object(fields.collect())
         }
-        other => other.clone(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => value.clone(),
     }
 }

@@ -13,6 +13,7 @@
 //! | Ended, `Proceed` | – | `RUN_TERMINAL` |
 //! | the state does not fit its rules, any command | – | `LOG_INVALID` |
 
+mod actor_name;
 mod claim;
 mod compensate;
 mod enter;
@@ -27,7 +28,7 @@ mod signal;
 mod stop;
 mod timer;
 
-use crate::command::{Command, Env, Reply};
+use crate::command::{Command, Env, Reply, TimerKind};
 use crate::effect::Effect;
 use crate::event::{Body, Event};
 use crate::evolve::evolve;
@@ -36,28 +37,28 @@ use crate::rejection::{Code, Rejection};
 use crate::state::{Phase, State};
 use crate::time::Time;
 
-pub use people::open_token;
+pub use people::{approvals_needed, open_token, output_hash};
 pub(crate) use settle::is_unsettled;
 
 /// Most events that follow from one command; the rest come with `Proceed`.
 pub const MAX_CONSEQUENCES: usize = 1_000;
-/// Largest loop.
+/// Most items of one loop; a step with a longer list fails.
 pub const MAX_ITEMS: usize = 1_000_000;
 /// Most items of a loop that are open at a time.
 pub const MAX_PARALLEL: u32 = 1_000;
-/// Most events kept for a run that nobody has waited for yet.
+/// Most external events that a run keeps for steps that do not wait yet.
 pub const MAX_INBOX: usize = 1_000;
 /// Most visits of one step in one run: a cycle that never ends fails instead.
 pub const MAX_VISITS: usize = 100_000;
 
-/// What came of a command. The state it was decided on has the events folded in.
+/// The result of a command. The events are already folded into the state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// What happened; empty if it had happened before.
+    /// The events of the command; empty if the same command was decided before.
     pub events: Vec<Event>,
     /// What to do once the events are committed.
     pub effects: Vec<Effect>,
-    /// What the sender gets back.
+    /// The answer to the sender of the command.
     pub reply: Reply,
 }
 
@@ -104,14 +105,14 @@ pub fn decide(
 /// When the run must be woken by time at the latest. While paused only the drain counts.
 #[must_use]
 pub fn next_wake(state: &State) -> Option<Time> {
-    match state.phase() {
-        Phase::Created | Phase::Queued => state.start_after(),
-        _ if state.pause().is_some() => state
-            .timers()
-            .own(crate::command::TimerKind::Drain)
-            .map(|(due, _)| due),
-        _ => state.timers().next().map(|(due, _)| due),
+    if matches!(state.phase(), Phase::Created | Phase::Queued) {
+        return state.start_after();
     }
+    let timer = match state.pause() {
+        Some(_) => state.timers().own(TimerKind::Drain),
+        None => state.timers().next(),
+    };
+    timer.map(|(due, _)| due)
 }
 
 struct Decider<'a> {
@@ -129,7 +130,8 @@ struct Decider<'a> {
 type Handled = Result<Reply, Rejection>;
 
 impl Decider<'_> {
-    fn handle(&mut self, command: Command) -> Handled {
+    fn handle(&mut self, mut command: Command) -> Handled {
+        actor_name::tidy(&mut command)?;
         if let Command::CreateRun { .. } = command {
             return self.create(command);
         }
@@ -139,7 +141,7 @@ impl Decider<'_> {
         match command {
             Command::CreateRun { .. } => reject(Code::RunExists, "the run exists already"),
             Command::EnqueueRun => self.enqueue(),
-            Command::ApproveRun { actor } => self.approve(&actor),
+            Command::ApproveRun { actor, reason } => self.approve(&actor, reason),
             Command::StartRun {
                 engine,
                 engine_run_ref,
@@ -175,7 +177,8 @@ impl Decider<'_> {
                 target,
                 execution,
                 lease_until,
-            } => self.expire_lease(target, execution, lease_until),
+                cause,
+            } => self.expire_lease(target, execution, lease_until, cause),
             Command::FireTimer(id) => self.fire_timer(id),
             Command::DeliverEvent {
                 event_id,
@@ -188,7 +191,8 @@ impl Decider<'_> {
                 outcome,
                 actor,
                 output,
-            } => self.complete_manually(step, &token, outcome, &actor, output),
+                details,
+            } => self.complete_manually(step, &token, outcome, &actor, output, details),
             Command::ChildEnded {
                 step,
                 request_key,
@@ -232,18 +236,9 @@ impl Decider<'_> {
         if self.fault.is_some() {
             return;
         }
-        self.ctx_changed |= match &body {
-            Body::StepCompleted { ctx, routing, .. } => {
-                !ctx.is_empty()
-                    || routing
-                        .as_ref()
-                        .is_some_and(|routing| !routing.set.is_empty())
-            }
-            Body::StepRouted { routing, .. } => !routing.set.is_empty(),
-            // What happened to ctx during the pause is looked at now.
-            Body::CtxPatched { .. } | Body::RunResumed { .. } => true,
-            _ => false,
-        };
+        // What happened to ctx during a pause is looked at when the pause ends.
+        let resumed = matches!(body, Body::RunResumed { .. });
+        self.ctx_changed |= resumed || body.patches_ctx();
         if self.decision.events.is_empty() {
             // Most commands are one event, and an event is large.
             self.decision.events.reserve_exact(1);
@@ -251,7 +246,7 @@ impl Decider<'_> {
         let event = Event {
             seq: self.state.seq() + 1,
             at: self.now,
-            body,
+            body: self.plan.hidden().hide(body),
         };
         match evolve(self.plan, self.state, &event, &mut self.decision.effects) {
             Ok(()) => self.decision.events.push(event),

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, MAX_INBOX, reject, terminal};
-use crate::command::{Actor, EarlierResult, Reply, Role};
+use crate::codes;
+use crate::command::{Actor, Command, EarlierResult, Reply, Role};
 use crate::effect::RunOutcome;
 use crate::event::{Body, Patch, StepError, WaitKind};
 use crate::plan::{ErrorClass, StepRef};
@@ -29,12 +30,8 @@ impl Decider<'_> {
         event_type: String,
         payload: Json,
     ) -> Handled {
-        let valid = |id: &str| (1..=200).contains(&id.len()) && !id.contains('|');
-        if !valid(&event_id) || event_type.is_empty() || event_type.len() > 200 {
-            return reject(
-                Code::InvalidId,
-                "an event needs an id and a type of 1 to 200 characters, the id without |",
-            );
+        if let Err(why) = Command::check_event(&event_id, &event_type) {
+            return reject(Code::InvalidId, why.message);
         }
         if self.state.seen_events().contains(&event_id) {
             return Ok(Reply::Duplicate(Box::new(EarlierResult::Event)));
@@ -136,9 +133,9 @@ impl Decider<'_> {
             RunOutcome::Failed(_) | RunOutcome::Cancelled(_) => {
                 let cancelled = matches!(outcome, RunOutcome::Cancelled(_));
                 let code = if cancelled {
-                    "CHILD_CANCELLED"
+                    codes::CHILD_CANCELLED
                 } else {
-                    "CHILD_FAILED"
+                    codes::CHILD_FAILED
                 };
                 let message = error.map_or_else(
                     || "the child run did not succeed".to_owned(),
@@ -156,6 +153,7 @@ impl Decider<'_> {
     }
 
     pub(super) fn patch_from_outside(&mut self, actor: &Actor, ctx: Patch) -> Handled {
+        self.check_tenant(actor)?;
         if self.state.phase().is_ended() {
             return terminal();
         }
@@ -165,7 +163,6 @@ impl Decider<'_> {
                 "ctx can be patched while the run is running or paused",
             );
         }
-        self.check_tenant(actor)?;
         if actor.role < Role::Engineer {
             return reject(Code::AuthzDenied, "patching ctx needs the role engineer");
         }

@@ -2,17 +2,20 @@
 //!
 //! | state and command | what follows | refused with |
 //! |---|---|---|
-//! | a step-run waits for a person, `CompleteManually` with success | `StepApproved` while more people are needed, `StepWoken` at a gate, else the step succeeds | `TOKEN_MISMATCH`, `AUTHZ_DENIED`, `AUTHZ_TENANT_FORBIDDEN`, `SOD_DENIED` |
-//! | a step-run waits for a person, `CompleteManually` with failure | the step fails without a retry | the same |
+//! | a step-run waits for a person, `CompleteManually` with success | `StepAnswered`, then `StepApproved` while more people are needed, `StepWoken` at a gate, else the step succeeds | `TOKEN_MISMATCH`, `AUTHZ_DENIED`, `AUTHZ_TENANT_FORBIDDEN`, `SOD_DENIED`, `SIGNAL_INVALID_PAYLOAD` |
+//! | a step-run waits for a person, `CompleteManually` with failure | `StepAnswered`, then the step fails without a retry | the same |
 //! | any other state, `CompleteManually` | – | `RUN_TERMINAL`, `STEP_UNKNOWN`, `STEP_NOT_WAITING` |
 
 use std::sync::Arc;
 
-use serde_json::Value as Json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, reject, terminal};
-use crate::command::{Actor, EarlierResult, ManualOutcome, Reply, Role};
-use crate::event::{Body, Patch, StepError, WaitKind};
+use crate::canonical;
+use crate::codes;
+use crate::command::{Actor, AnswerDetails, EarlierResult, ManualOutcome, Reply, Role};
+use crate::event::{ArtifactRef, Body, Patch, StepError, WaitKind};
 use crate::keys::{self, TokenKey};
 use crate::plan::{Duty, ErrorClass, Plan, StepRef};
 use crate::rejection::{Code, Rejection};
@@ -35,6 +38,22 @@ pub fn open_token(plan: &Plan, state: &State, step: StepRef, key: &TokenKey) -> 
         run.execution(),
         key,
     ))
+}
+
+/// How many people must approve the open wait of a step-run; 1 where one person's answer is enough.
+#[must_use]
+pub fn approvals_needed(plan: &Plan, step: StepRef, wait: &WaitKind) -> u32 {
+    let counts = duties(plan, step, wait).iter().filter_map(needed_approvers);
+    counts.max().unwrap_or(1)
+}
+
+/// The duties of those who answer a wait.
+fn duties<'a>(plan: &'a Plan, step: StepRef, wait: &WaitKind) -> &'a [Duty] {
+    let step = plan.step(step.step);
+    match &step.gate {
+        Some(gate) if *wait == WaitKind::Gate => &gate.duties,
+        _ => &step.duties,
+    }
 }
 
 fn make_token(
@@ -82,7 +101,10 @@ impl Decider<'_> {
         outcome: ManualOutcome,
         actor: &Actor,
         output: Json,
+        details: AnswerDetails,
     ) -> Handled {
+        // Who may not ask is not told how the run is.
+        self.check_tenant(actor)?;
         let Some(run) = self.state.run(at) else {
             return reject(Code::StepUnknown, "there is no such step in this run");
         };
@@ -108,30 +130,40 @@ impl Decider<'_> {
                 "the completion token is not the one of the open wait",
             );
         }
-        let step = self.plan.step(at.step);
         let gated = *wait.kind() == WaitKind::Gate;
-        let duties = match &step.gate {
-            Some(gate) if gated => &gate.duties,
-            _ => &step.duties,
-        };
+        let duties = duties(self.plan, at, wait.kind());
         if wait.approvals().contains(&actor.id) {
             return Ok(Reply::Duplicate(Box::new(EarlierResult::Manual(
                 ManualOutcome::Succeeded,
             ))));
         }
-        self.check_tenant(actor)?;
         if actor.role < Role::Operator {
             return reject(Code::AuthzDenied, "answering needs the role operator");
         }
         self.check_duties(duties, actor)?;
+        check_details(&details)?;
         let execution = run.execution();
-        let needed = duties
-            .iter()
-            .filter_map(needed_approvers)
-            .max()
-            .unwrap_or(1);
+        let needed = approvals_needed(self.plan, at, wait.kind());
         let approvals = wait.approvals().len() as u32 + 1;
         let by = Some(actor.id.clone());
+        // Programs also write the notes into the output.
+        let written = || Some(output.get("notes")?.as_str()?.to_owned());
+        let notes = details.notes.or_else(written);
+        let told = match &notes {
+            Some(notes) => format!(": {notes}"),
+            None => String::new(),
+        };
+        self.emit(Body::StepAnswered {
+            step: at,
+            logical: run.logical(),
+            execution,
+            outcome,
+            by: actor.id.clone(),
+            completed_at: details.completed_at.unwrap_or(self.now),
+            notes,
+            evidence_refs: details.evidence_refs,
+            output_sha256: output_hash(&output),
+        });
         match outcome {
             ManualOutcome::Succeeded if approvals < needed => {
                 self.emit(Body::StepApproved {
@@ -151,27 +183,25 @@ impl Decider<'_> {
                 });
             }
             ManualOutcome::Succeeded => {
+                let memo = self.state.run(at).and_then(|run| run.memo().cloned());
+                let done = memo.map(WorkerPart::read).unwrap_or_default();
+                let output = together(done.output, output);
                 self.succeed(
                     at,
                     execution,
                     Arc::new(output),
-                    Patch::new(),
-                    Vec::new(),
+                    done.ctx,
+                    done.artifacts,
                     by,
                 );
             }
             ManualOutcome::Failed | ManualOutcome::Cancelled => {
-                let (class, code, verb) = match outcome {
-                    ManualOutcome::Cancelled => {
-                        (ErrorClass::Cancelled, "MANUAL_CANCELLED", "cancelled")
-                    }
-                    _ => (ErrorClass::Rejected, "MANUAL_FAILED", "rejected"),
+                let (class, code, verb) = if outcome == ManualOutcome::Cancelled {
+                    (ErrorClass::Cancelled, codes::MANUAL_CANCELLED, "cancelled")
+                } else {
+                    (ErrorClass::Rejected, codes::MANUAL_FAILED, "rejected")
                 };
-                let error = StepError::new(
-                    class,
-                    code,
-                    format!("{verb} by {}{}", actor.id, notes(&output)),
-                );
+                let error = StepError::new(class, code, format!("{verb} by {}{told}", actor.id));
                 self.fail_unstarted(at, error, by);
             }
         }
@@ -179,13 +209,13 @@ impl Decider<'_> {
     }
 
     pub(super) fn check_tenant(&self, actor: &Actor) -> Result<(), Rejection> {
-        match &actor.tenant {
-            Some(tenant) if *tenant != self.state.context().tenant_id => reject(
-                Code::AuthzTenantForbidden,
-                "the run belongs to another tenant",
-            ),
-            _ => Ok(()),
+        if actor.is_of(self.state.context()) {
+            return Ok(());
         }
+        reject(
+            Code::AuthzTenantForbidden,
+            "the run belongs to another tenant",
+        )
     }
 
     pub(super) fn check_duties(&self, duties: &[Duty], actor: &Actor) -> Result<(), Rejection> {
@@ -194,7 +224,11 @@ impl Decider<'_> {
                 Duty::MakerChecker
                     if self.state.context().triggered_by.as_ref() == Some(&actor.id) =>
                 {
-                    return reject(Code::SodDenied, "who started the run may not do this");
+                    let who = &actor.id;
+                    return reject(
+                        Code::SodDenied,
+                        format!("{who} started the run; another person must do this"),
+                    );
                 }
                 Duty::IncompatibleDuties { keys } => {
                     let clash = self.state.acted().iter().find(|(step, by)| {
@@ -204,7 +238,7 @@ impl Decider<'_> {
                         let name = &self.plan.step(*step).name;
                         return reject(
                             Code::SodDenied,
-                            format!("who did {name} may not do this too"),
+                            format!("{} did {name}; another person must do this", actor.id),
                         );
                     }
                 }
@@ -215,16 +249,94 @@ impl Decider<'_> {
     }
 }
 
+/// The hash of what a person gave as output, by which a repeated answer is compared; nothing if there was no output.
+#[must_use]
+pub fn output_hash(output: &Json) -> Option<String> {
+    if output.is_null() {
+        return None;
+    }
+    let mut canonical = Vec::new();
+    canonical::write(output, &mut canonical);
+    Some(keys::sha256_of_bytes(&canonical))
+}
+
+/// What a worker did of a step that a person completes. The wait keeps it.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct WorkerPart {
+    #[serde(rename = "workerOutput")]
+    output: Json,
+    #[serde(skip_serializing_if = "Patch::is_empty")]
+    ctx: Patch,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    artifacts: Vec<ArtifactRef>,
+}
+
+impl WorkerPart {
+    /// From the memo of a wait; a memo of another kind has nothing of it.
+    fn read(memo: Arc<Json>) -> WorkerPart {
+        serde_json::from_value(Arc::unwrap_or_clone(memo)).unwrap_or_default()
+    }
+}
+
+/// What a wait for a person keeps of the worker's result; nothing if there is none.
+pub(super) fn worker_part(output: &Json, ctx: &Patch, artifacts: &[ArtifactRef]) -> Option<Json> {
+    let part = WorkerPart {
+        output: output.clone(),
+        ctx: ctx.clone(),
+        artifacts: artifacts.to_vec(),
+    };
+    let is_empty = part.output.is_null() && part.ctx.is_empty() && part.artifacts.is_empty();
+    (!is_empty).then(|| serde_json::to_value(part).unwrap_or_default())
+}
+
+/// The output of a step whose work a worker and a person did: fields of the person's have priority.
+fn together(worker: Json, person: Json) -> Json {
+    match (worker, person) {
+        (Json::Null, person) => person,
+        (worker, Json::Null) => worker,
+        (Json::Object(mut worker), Json::Object(person)) => {
+            worker.extend(person);
+            Json::Object(worker)
+        }
+        (worker, person) => json!({ "result": worker, "answer": person }),
+    }
+}
+
+/// The most characters of notes.
+const MAX_NOTES: usize = 10_000;
+/// The most references to evidence, and the most characters of a reference.
+const MAX_REFS: (usize, usize) = (100, 2_000);
+
+/// Refuses what is too large for the log.
+fn check_details(details: &AnswerDetails) -> Result<(), Rejection> {
+    let length = |text: &String| text.chars().count();
+    let (refs, each) = MAX_REFS;
+    let fits = |text: &String| (1..=each).contains(&length(text));
+    if details
+        .notes
+        .as_ref()
+        .is_some_and(|it| length(it) > MAX_NOTES)
+    {
+        return reject(
+            Code::SignalInvalidPayload,
+            format!("notes have at most {MAX_NOTES} characters; keep longer texts as evidence"),
+        );
+    }
+    if details.evidence_refs.len() > refs || !details.evidence_refs.iter().all(fits) {
+        return reject(
+            Code::SignalInvalidPayload,
+            format!(
+                "there are at most {refs} references to evidence, each of 1 to {each} characters"
+            ),
+        );
+    }
+    Ok(())
+}
+
 fn needed_approvers(duty: &Duty) -> Option<u32> {
     match duty {
         Duty::DistinctApprovers { count } => Some(*count),
         Duty::MakerChecker | Duty::IncompatibleDuties { .. } => None,
-    }
-}
-
-fn notes(output: &Json) -> String {
-    match output.get("notes").and_then(Json::as_str) {
-        Some(notes) => format!(": {notes}"),
-        None => String::new(),
     }
 }

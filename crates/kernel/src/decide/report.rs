@@ -6,8 +6,8 @@
 //! | a lease is held, `CompleteStep` | `StepCompleted`; a wait for a person where a person must complete it; `UndoCompleted` for an undo | what `claim.rs` says about a result |
 //! | a lease is held, `FailStep` | `CtxPatched` before a failure for good, then what `failure.rs` says | what `claim.rs` says about a result |
 //! | a lease is held, `WaitStep` | what `enter.rs` says about a wait; the step ends where the run stops | `INVALID_TRANSITION` for an undo or a wait without an end, `NOT_MANUAL`, `INVALID_ID` |
-//! | a lease is held, `ConfirmKill` | the step ends where the run stops, else what `failure.rs` says | what `claim.rs` says about a result |
-//! | a lease has run out, `ExpireLease` | the step ends where the run stops, else what `failure.rs` says | `LEASE_ALIVE` |
+//! | a lease is held, `ConfirmKill` | the step ends where the run stops, else what `failure.rs` says about work that was stopped | what `claim.rs` says about a result |
+//! | a lease has run out, `ExpireLease` | the step ends where the run stops, else what `failure.rs` says about a loss | `LEASE_ALIVE` |
 //! | any other state, `ExpireLease` | – | `STEP_NOT_RUNNING`, `STALE_EXECUTION` |
 //! | the step has ended with this execution, any result again | nothing: the first answer is repeated | – |
 
@@ -16,9 +16,10 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, Handled, reject};
-use crate::command::{Claim, EarlierResult, Reply, WaitFor};
+use crate::codes;
+use crate::command::{Claim, EarlierResult, LeaseEnd, Reply, WaitFor};
 use crate::effect::Target;
-use crate::event::{ArtifactRef, Body, Patch, StepError, WaitKind};
+use crate::event::{ArtifactRef, Body, Loss, Patch, StepError, WaitKind};
 use crate::plan::{Completion, ErrorClass, Route, StepRef};
 use crate::rejection::{Code, Rejection};
 use crate::scope::Boundary;
@@ -50,13 +51,14 @@ impl Decider<'_> {
         if step.completion == Completion::Manual {
             // The worker's part is done; only a person can say that the step has succeeded.
             if self.state.phase().is_moving() {
+                let done = super::people::worker_part(&output, &ctx, &artifacts);
                 self.begin_wait(
                     at,
                     claim.execution,
                     WaitKind::Manual,
                     None,
                     Vec::new(),
-                    None,
+                    done,
                 );
             } else {
                 self.cancel_step(at, "the run is stopping");
@@ -192,10 +194,8 @@ impl Decider<'_> {
             return Ok(Reply::Done);
         }
         // A run that does a part of the step's work has no more time than the step.
-        let limit = match kind {
-            WaitKind::Child { .. } => self.plan.step(at.step).timeout_ms,
-            _ => None,
-        };
+        let is_child = matches!(kind, WaitKind::Child { .. });
+        let limit = self.plan.step(at.step).timeout_ms.filter(|_| is_child);
         let timeout_ms = timeout_ms.into_iter().chain(limit).min();
         let deadline = timeout_ms.map(|timeout| self.now.plus(timeout));
         self.begin_wait(at, claim.execution, kind, deadline, outbound, memo);
@@ -208,10 +208,14 @@ impl Decider<'_> {
             Target::Step(at) if self.state.phase() == Phase::Stopping => {
                 self.cancel_step(at, "stopped while it was running");
             }
-            target => {
-                let error =
-                    StepError::new(ErrorClass::LeaseLost, "KILLED", "the worker was stopped");
-                self.execution_failed(target, claim.execution, error, None, None);
+            target @ (Target::Step(_) | Target::Undo(_)) => {
+                let error = StepError::new(
+                    ErrorClass::LeaseLost,
+                    codes::KILLED,
+                    "the worker was stopped",
+                );
+                // A server that stops its work is to blame, not the work.
+                self.execution_lost(target, claim.execution, error, Loss::Released);
             }
         }
         Ok(Reply::Done)
@@ -222,6 +226,7 @@ impl Decider<'_> {
         target: Target,
         execution: u32,
         lease_until: Option<Time>,
+        cause: LeaseEnd,
     ) -> Handled {
         let Some(run) = self.state.target(target) else {
             return reject(Code::StepNotRunning, "there is no such execution");
@@ -240,17 +245,34 @@ impl Decider<'_> {
         if until >= self.now {
             return reject(Code::LeaseAlive, format!("the lease runs until {until}"));
         }
-        let message = format!(
-            "worker {} did not renew its lease, which ended at {until}",
-            lease.worker
-        );
+        let worker = &lease.worker;
+        let (message, loss) = match cause {
+            LeaseEnd::Expired => (
+                format!("worker {worker} did not renew its lease, which ended at {until}"),
+                Loss::Lost,
+            ),
+            LeaseEnd::SessionDead => (
+                format!(
+                    "the process of worker {worker} ended, or lost its session, during the work"
+                ),
+                Loss::Lost,
+            ),
+            LeaseEnd::OwnSession => (
+                format!("worker {worker} lost its session and stopped the work"),
+                Loss::Released,
+            ),
+            LeaseEnd::Unanswered => (
+                format!("worker {worker} does not have the work: the answer to its claim was lost"),
+                Loss::Released,
+            ),
+        };
         match target {
             Target::Step(at) if self.state.phase() == Phase::Stopping => {
                 self.cancel_step(at, &message)
             }
-            _ => {
-                let error = StepError::new(ErrorClass::LeaseLost, "LEASE_EXPIRED", message);
-                self.execution_failed(target, execution, error, None, None);
+            Target::Step(_) | Target::Undo(_) => {
+                let error = StepError::new(ErrorClass::LeaseLost, codes::LEASE_EXPIRED, message);
+                self.execution_lost(target, execution, error, loss);
             }
         }
         Ok(Reply::Done)

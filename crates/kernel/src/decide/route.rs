@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{Decider, MAX_VISITS};
+use crate::codes;
 use crate::event::{AdmissionVerdict, Routing, StepError, TakenEdge};
 use crate::evolve::merge_args;
 use crate::expr::{TemplateError, TemplateValue};
@@ -40,7 +41,7 @@ impl Decider<'_> {
             );
             routing.error = Some(StepError::new(
                 ErrorClass::Validation,
-                "NO_NEXT_MATCHED",
+                codes::NO_NEXT_MATCHED,
                 message,
             ));
         }
@@ -153,7 +154,7 @@ impl Decider<'_> {
         let message = format!("{name} has been visited {MAX_VISITS} times");
         Err(StepError::new(
             ErrorClass::Policy,
-            "TOO_MANY_VISITS",
+            codes::TOO_MANY_VISITS,
             message,
         ))
     }
@@ -207,7 +208,7 @@ impl Decider<'_> {
             let value = value.evaluate(&view).map_err(|error| {
                 StepError::new(
                     ErrorClass::Expression,
-                    "EXPRESSION_FAILED",
+                    codes::EXPRESSION_FAILED,
                     format!("ctx.{key}: {error}"),
                 )
             })?;
@@ -220,7 +221,7 @@ impl Decider<'_> {
         let step = &self.plan.step(at.step).name;
         StepError::new(
             ErrorClass::Expression,
-            "EXPRESSION_FAILED",
+            codes::EXPRESSION_FAILED,
             format!("{what} of {step}: {error}"),
         )
     }

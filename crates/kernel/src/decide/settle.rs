@@ -10,10 +10,11 @@
 //!
 //! | state and command | what follows | refused with |
 //! |---|---|---|
+//! | moving, only stuck tokens are left, one at a join that was skipped ahead | `StepRouted` | – |
 //! | moving, an entry, a route or a failure is due | what `enter.rs`, `failure.rs` and `route.rs` say; `StepRouted` for a late route | – |
 //! | moving, ctx has changed, denied tokens may enter now | `TokensAdmitted` | – |
 //! | moving, only stuck tokens are left | `RunStalled` | – |
-//! | Running, nothing is left, the plan has a final step | `RunFinalizing` | – |
+//! | Running, nothing is left, the plan has a final step | `RunFinalizing`; after a failure that stopped the run so does `stop.rs` | – |
 //! | moving, nothing is left | `RunCompleted` or `RunFailed` | – |
 //! | Stopping or Compensating | what `stop.rs` and `compensate.rs` say | – |
 //! | paused | nothing | – |
@@ -25,7 +26,7 @@ use serde_json::json;
 
 use super::{Decider, MAX_CONSEQUENCES};
 use crate::effect::Effect;
-use crate::event::{AdmissionVerdict, Body, Rollback, StepError, SuccessKind};
+use crate::event::{AdmissionVerdict, Body, Rollback, StepError, StopCause, SuccessKind};
 use crate::keys;
 use crate::plan::{FinalFailure, Join, StepNo, StepRef, Unhandled};
 use crate::scope::Boundary;
@@ -93,6 +94,15 @@ impl Decider<'_> {
         if tally.active() > 0 {
             return;
         }
+        if self.state.stop().is_some() && tally.denied() == 0 {
+            // The final step was all that was left to do; tokens that wait at joins were given up before.
+            return self.end_run();
+        }
+        if tally.starved() > 0
+            && let Some(at) = self.skipped_and_starved()
+        {
+            return self.route_late(at);
+        }
         if tally.denied() + tally.starved() > 0 {
             if self.state.stalled().is_none() {
                 let deadline = self.now.plus(self.plan.policy().stall_timeout_ms);
@@ -106,18 +116,38 @@ impl Decider<'_> {
         if self.state.phase() == Phase::Running
             && let Some(step) = self.plan.policy().final_step
         {
-            let summary = Arc::new(self.summary());
-            let boundary = Boundary {
-                args: Some(summary.clone()),
-                ..Boundary::default()
-            };
-            // A rule that cannot be evaluated denies: the stall then names it.
-            let entry = self
-                .admits(step, &boundary)
-                .unwrap_or(AdmissionVerdict::Denied);
-            return self.emit(Body::RunFinalizing { summary, entry });
+            return self.finalize(step);
         }
         self.end_quiescent();
+    }
+
+    /// A token with the summary of the run goes to the final step.
+    pub(super) fn finalize(&mut self, step: StepNo) {
+        let summary = Arc::new(self.summary());
+        let boundary = Boundary {
+            args: Some(summary.clone()),
+            ..Boundary::default()
+        };
+        // A rule that cannot be evaluated denies: the stall then names it.
+        let entry = self
+            .admits(step, &boundary)
+            .unwrap_or(AdmissionVerdict::Denied);
+        self.emit(Body::RunFinalizing { summary, entry });
+    }
+
+    /// A join that was skipped ahead and some of whose tokens never come: nothing is left that the steps after it
+    /// could overtake.
+    fn skipped_and_starved(&self) -> Option<StepRef> {
+        let waits = |no: &StepNo| {
+            let step = self.state.step(*no);
+            step.passes() && (step.missing() as usize) < self.plan.incoming(*no).len()
+        };
+        let step = self.plan.numbers().find(waits)?;
+        Some(StepRef {
+            step,
+            visit: 1,
+            item: None,
+        })
     }
 
     /// Routing that was held back by a pause, or that follows an operator's skip.
@@ -151,16 +181,14 @@ impl Decider<'_> {
             .iter()
             .find(|failure| !is_final(failure));
         let last = self.state.failures().iter().find(is_final);
-        let (failure, partial) = match (other, last) {
-            (Some(failure), _) => (Some(failure), policy.unhandled == Unhandled::Partial),
-            (None, Some(failure)) => (Some(failure), policy.final_failure == FinalFailure::Partial),
-            (None, None) => (None, false),
-        };
-        let body = match failure {
-            None => Body::RunCompleted {
+        // Each failure has a policy of its own, and one that accepts a failure says nothing of the other.
+        let other_fails = other.filter(|_| policy.unhandled != Unhandled::Partial);
+        let last_fails = last.filter(|_| policy.final_failure != FinalFailure::Partial);
+        let body = match other_fails.or(last_fails) {
+            None if other.or(last).is_none() => Body::RunCompleted {
                 success: SuccessKind::Full,
             },
-            Some(_) if partial => Body::RunCompleted {
+            None => Body::RunCompleted {
                 success: SuccessKind::Partial,
             },
             Some(failure) => {
@@ -227,18 +255,22 @@ impl Decider<'_> {
     /// What the final step gets to know about the run.
     fn summary(&self) -> serde_json::Value {
         let tally = self.state.tally();
-        let failures: Vec<_> = self
-            .state
-            .failures()
+        let shown = |step: StepRef, error: &StepError| {
+            let step = self.plan.step_id(step);
+            json!({ "step": step, "code": error.code, "message": error.message })
+        };
+        let unhandled = self.state.failures();
+        let mut failures: Vec<_> = unhandled
             .iter()
-            .map(|failure| {
-                json!({
-                    "step": self.plan.step_id(failure.step()),
-                    "code": failure.error().code,
-                    "message": failure.error().message,
-                })
-            })
+            .map(|failure| shown(failure.step(), failure.error()))
             .collect();
+        // A failure that stopped the run by the policy of its step was never routed.
+        if let Some(StopCause::StepFailed { step }) = self.state.stop().map(|stop| stop.cause())
+            && !unhandled.iter().any(|failure| failure.step() == *step)
+            && let Some(error) = self.state.run(*step).and_then(|run| run.error())
+        {
+            failures.push(shown(*step, error));
+        }
         let results: Vec<String> = self
             .plan
             .numbers()

@@ -13,6 +13,7 @@
 //! | not ended, EMERGENCY_STOP | `SignalAccepted`, `RunStopping`; with forceKill also `StepFailed` or `UndoFailed` | – |
 //! | not ended, ESCALATE_ALERT | `SignalAccepted` | – |
 //! | not ended, RETRY_RUN | – | `RUN_NOT_TERMINAL` |
+//! | Ended because the definition was not the one referred to, RETRY_RUN | – | `INVALID_TRANSITION` |
 //! | Ended, any signal but RETRY_RUN | – | `RUN_TERMINAL` |
 
 use std::sync::Arc;
@@ -20,13 +21,15 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::lifecycle::merge;
+use super::stop::is_cut_off;
 use super::{Decider, Handled, reject, terminal};
+use crate::codes;
 use crate::command::{Actor, EarlierResult, Reply};
 use crate::event::{Body, SkipReason, StepError, StopCause};
 use crate::evolve::open_runs;
 use crate::plan::{ErrorClass, Join, StepNo, StepRef};
 use crate::rejection::{Code, Rejection};
-use crate::signal::{SIGNALS_PER_MINUTE, SignalKind};
+use crate::signal::{SIGNALS_PER_MINUTE, SignalKind, SignalNeeds};
 use crate::state::{ItemResult, Phase, Status};
 
 impl Decider<'_> {
@@ -110,6 +113,14 @@ impl Decider<'_> {
         if self.authentic(signal, payload, reason.as_deref(), actor)? != SignalKind::RetryRun {
             return terminal();
         }
+        // The plan of such a run is not a definition that anyone wrote.
+        let untrusted = |error: &StepError| error.code == codes::PLAN_INTEGRITY_VALIDATION_FAILED;
+        if self.state.error().is_some_and(untrusted) {
+            return reject(
+                Code::InvalidTransition,
+                "the definition of the run was not the one referred to, so there is nothing to repeat: start it by reference again",
+            );
+        }
         Ok(Reply::RetryRun {
             request_key: format!("{}|RETRY_RUN|{id}", self.state.run_id()),
         })
@@ -129,7 +140,8 @@ impl Decider<'_> {
         Ok((kind, step))
     }
 
-    /// Validated, then authorised.
+    /// The kind of the signal, after its checks: the payload is valid, the run belongs to the tenant of the actor,
+    /// the role of the actor is high enough, and a destructive signal has a reason.
     fn authentic(
         &self,
         signal: &str,
@@ -152,7 +164,7 @@ impl Decider<'_> {
                 format!("{} needs the role {:?}", kind.name(), kind.role()).to_lowercase();
             return reject(Code::AuthzDenied, message);
         }
-        if kind.needs_reason() && reason.is_none() {
+        if kind.is_destructive() && reason.is_none() {
             return reject(
                 Code::AuthzReasonRequired,
                 format!("{} needs a reason", kind.name()),
@@ -171,74 +183,98 @@ impl Decider<'_> {
         }
     }
 
-    /// Whether the run's state allows it.
+    /// Whether the state of the run allows the signal.
     fn lawful(&self, kind: SignalKind, step: Option<StepRef>) -> Result<(), Rejection> {
         let phase = self.state.phase();
         let stopping = matches!(phase, Phase::Stopping | Phase::Compensating);
-        match kind {
-            SignalKind::Cancel | SignalKind::EmergencyStop | SignalKind::EscalateAlert => {
-                return Ok(());
-            }
-            SignalKind::RetryRun => {
+        match kind.needs() {
+            SignalNeeds::NotEnded => {}
+            SignalNeeds::Ended => {
                 return reject(
                     Code::RunNotTerminal,
                     "the run has not ended; cancel it before it is repeated",
                 );
             }
-            _ if stopping => {
+            SignalNeeds::NotStopping | SignalNeeds::Started if stopping => {
                 return reject(
                     Code::RunStopping,
                     "the run is stopping; what follows is its end",
                 );
             }
-            SignalKind::UpdateParams | SignalKind::InjectOverride | SignalKind::UpdateTarget => {
-                return Ok(());
-            }
-            _ if !phase.is_moving() => {
+            SignalNeeds::Started if !phase.is_moving() => {
                 return reject(Code::RunNotRunning, "the run has not started");
             }
+            SignalNeeds::NotStopping | SignalNeeds::Started => {}
+        }
+        match kind {
             SignalKind::Pause if self.state.pause().is_some() => {
-                return reject(Code::RunPaused, "the run is paused already");
+                reject(Code::RunPaused, "the run is paused already")
             }
             SignalKind::Resume if self.state.pause().is_none() => {
-                return reject(Code::RunNotPaused, "the run is not paused");
+                reject(Code::RunNotPaused, "the run is not paused")
             }
-            SignalKind::Pause | SignalKind::Resume => return Ok(()),
-            SignalKind::RetryStep | SignalKind::SkipStep => {}
+            SignalKind::RetryStep => {
+                let at = named(step)?;
+                self.may_retry(at)
+            }
+            SignalKind::SkipStep => {
+                let at = named(step)?;
+                self.may_skip(at)
+            }
+            SignalKind::Pause
+            | SignalKind::Resume
+            | SignalKind::Cancel
+            | SignalKind::RetryRun
+            | SignalKind::UpdateParams
+            | SignalKind::InjectOverride
+            | SignalKind::UpdateTarget
+            | SignalKind::EmergencyStop
+            | SignalKind::EscalateAlert => Ok(()),
         }
-        let Some(at) = step else {
-            return reject(Code::StepUnknown, "the signal names no step");
-        };
-        match (kind, self.status_of(at)?) {
-            (SignalKind::RetryStep, Some(Status::Held)) => Ok(()),
-            (SignalKind::RetryStep, Some(Status::Failed)) if self.is_routed(at) => reject(
+    }
+
+    fn may_retry(&self, at: StepRef) -> Result<(), Rejection> {
+        match self.status_of(at)? {
+            Some(Status::Held) => Ok(()),
+            Some(Status::Failed) if self.is_routed(at) => reject(
                 Code::StepTerminal,
                 "its failure has been routed on; a second end would make more tokens",
             ),
-            (SignalKind::RetryStep, Some(Status::Failed)) if at.item.is_none() => Ok(()),
-            (SignalKind::RetryStep, Some(Status::Failed)) => reject(
+            Some(Status::Failed) if at.item.is_none() => Ok(()),
+            Some(Status::Failed) => reject(
                 Code::StepTerminal,
                 "an item is retried with its loop: name the step itself",
             ),
-            (
-                SignalKind::RetryStep,
-                Some(Status::Succeeded | Status::Skipped | Status::Cancelled),
-            ) => reject(Code::StepTerminal, "only a failed step can be retried"),
-            (SignalKind::RetryStep, _) => reject(Code::StepNotTerminal, "the step has not failed"),
-            (_, Some(Status::Succeeded | Status::Failed | Status::Skipped | Status::Cancelled)) => {
+            Some(Status::Succeeded | Status::Skipped | Status::Cancelled) => {
+                reject(Code::StepTerminal, "only a failed step can be retried")
+            }
+            None
+            | Some(
+                Status::Arrived
+                | Status::Denied
+                | Status::Ready
+                | Status::Running
+                | Status::Waiting
+                | Status::Looping,
+            ) => reject(Code::StepNotTerminal, "the step has not failed"),
+        }
+    }
+
+    fn may_skip(&self, at: StepRef) -> Result<(), Rejection> {
+        match self.status_of(at)? {
+            Some(status) if status.is_terminal() => {
                 reject(Code::StepTerminal, "the step has ended")
             }
             // Where every token counts, a skip would make one out of nothing.
-            (_, None)
-                if self.plan.step(at.step).join == Join::Each
-                    && self.plan.policy().final_step != Some(at.step) =>
+            None if self.plan.step(at.step).join == Join::Each
+                && self.plan.policy().final_step != Some(at.step) =>
             {
                 reject(
                     Code::StepNotEligible,
                     "no token has reached this step; skip it when one has",
                 )
             }
-            _ => Ok(()),
+            None | Some(_) => Ok(()),
         }
     }
 
@@ -358,10 +394,11 @@ impl Decider<'_> {
         let (logical, execution) = run.map_or((1, 0), |run| (run.logical(), run.execution()));
         let held = run.is_some_and(|run| run.status() == Status::Held);
         let started = run.is_some_and(|run| run.has_started());
+        let unknown = run.is_some_and(is_cut_off);
         if started && !held {
             let error = StepError::new(
                 ErrorClass::Cancelled,
-                "SKIPPED_BY_OPERATOR",
+                codes::SKIPPED_BY_OPERATOR,
                 "an operator skipped the step",
             );
             self.emit(Body::StepFailed {
@@ -370,6 +407,7 @@ impl Decider<'_> {
                 execution,
                 error,
                 cancelled: true,
+                unknown,
                 by: None,
             });
         }
@@ -386,12 +424,17 @@ impl Decider<'_> {
             self.cancel_step(at.with_item(item), "an operator skipped the step");
         }
         let logical = if started { logical + 1 } else { logical };
+        // Steps before it may still run: those after it must not overtake them.
+        let reason = match self.state.run(at) {
+            None => SkipReason::OperatorAhead,
+            Some(_) => SkipReason::Operator,
+        };
         // An item that has ended has left the loop's window, so there is nothing left to skip.
         if !(started && at.item.is_some()) {
             self.emit(Body::StepSkipped {
                 step: at,
                 logical,
-                reason: SkipReason::Operator,
+                reason,
             });
         }
     }
@@ -411,11 +454,14 @@ impl Decider<'_> {
                     }
                 }
             }
-            phase => {
+            Phase::Compensating => {
                 self.begin_cancel(by, Some(reason), false);
-                if force && phase == Phase::Compensating {
+                if force {
                     self.kill_undo();
                 }
+            }
+            Phase::Void | Phase::Created | Phase::Queued | Phase::Ended(_) => {
+                self.begin_cancel(by, Some(reason), false);
             }
         }
     }
@@ -433,10 +479,14 @@ impl Decider<'_> {
             self.emit(Body::UndoFailed {
                 step,
                 execution,
-                error: StepError::new(ErrorClass::Cancelled, "KILLED", message),
+                error: StepError::new(ErrorClass::Cancelled, codes::KILLED, message),
             });
         }
     }
+}
+
+fn named(step: Option<StepRef>) -> Result<StepRef, Rejection> {
+    step.ok_or_else(|| Rejection::new(Code::StepUnknown, "the signal names no step"))
 }
 
 /// Why a signal was sent: the sender's own word, or the payload's. A blank one says nothing.

@@ -7,16 +7,17 @@
 //! | Running or Finalizing, `CancelRun` | `RunStopping` | `AUTHZ_DENIED` |
 //! | Compensating, `CancelRun` | `CompensationInterrupted` | `AUTHZ_DENIED` |
 //! | any other state, `CancelRun` | – | `RUN_TERMINAL`, `RUN_STOPPING` |
-//! | Stopping, a step-run that nobody works on | `StepFailed` if it had started, else `StepSkipped` | – |
-//! | Stopping, nothing is in flight | `StepSkipped` for steps that were never reached, then undoing, or `RunFailed` or `RunCancelled` | – |
+//! | Stopping, a step-run that nobody works on | `StepFailed` if it had started, `unknown` if it was cut off in the middle, else `StepSkipped` | – |
+//! | Stopping, nothing is in flight | `StepSkipped` for steps that were never reached, then undoing, or after a failure the final step as `settle.rs` says, or `RunFailed` or `RunCancelled` | – |
 
 use super::{Decider, Handled, reject, terminal};
+use crate::codes;
 use crate::command::{Actor, Reply, Role};
 use crate::event::{Body, Rollback, SkipReason, StepError, StopCause};
 use crate::evolve::open_runs;
 use crate::plan::{ErrorClass, StepRef};
 use crate::rejection::Code;
-use crate::state::{Due, Phase, Status};
+use crate::state::{Due, Phase, Status, StepRun};
 
 impl Decider<'_> {
     pub(super) fn cancel(
@@ -25,6 +26,7 @@ impl Decider<'_> {
         reason: Option<String>,
         compensate: bool,
     ) -> Handled {
+        self.check_tenant(actor)?;
         match self.state.phase() {
             Phase::Ended(_) => return terminal(),
             Phase::Stopping => return reject(Code::RunStopping, "the run is stopping already"),
@@ -35,7 +37,6 @@ impl Decider<'_> {
             | Phase::Finalizing
             | Phase::Compensating => {}
         }
-        self.check_tenant(actor)?;
         if actor.role < Role::Operator {
             return reject(Code::AuthzDenied, "cancelling needs the role operator");
         }
@@ -91,20 +92,30 @@ impl Decider<'_> {
             .is_some_and(|undoing| undoing.interrupted().is_some())
     }
 
-    /// Ends a step that is still open: one that had started has failed, one that had not is skipped.
+    /// Ends a step that is still open: one that had started has failed, one that had not is skipped. Of work that was
+    /// cut off in the middle nobody knows whether it had its effect.
     pub(super) fn cancel_step(&mut self, at: StepRef, why: &str) {
         let Some(run) = self.state.run(at) else {
             return self.missing(at);
         };
         let (logical, execution) = (run.logical(), run.execution());
         if run.has_started() {
-            let error = StepError::new(ErrorClass::Cancelled, "CANCELLED", why);
+            let unknown = is_cut_off(run);
+            let error = match unknown {
+                true => StepError::new(
+                    ErrorClass::Cancelled,
+                    codes::OUTCOME_UNKNOWN,
+                    format!("{why}; whether its work took effect is not known"),
+                ),
+                false => StepError::new(ErrorClass::Cancelled, codes::CANCELLED, why),
+            };
             self.emit(Body::StepFailed {
                 step: at,
                 logical,
                 execution,
                 error,
                 cancelled: true,
+                unknown,
                 by: None,
             });
         } else {
@@ -151,6 +162,13 @@ impl Decider<'_> {
         };
         if stop.compensate() && self.state.undoing().is_none() && self.begin_compensation() {
             return;
+        }
+        // The final step reports failures, so it runs after one; it does not after a cancel or a timeout.
+        if let StopCause::StepFailed { .. } = stop.cause()
+            && let Some(step) = self.plan.policy().final_step
+            && self.state.step(step).visits().is_empty()
+        {
+            return self.finalize(step);
         }
         self.end_run();
     }
@@ -230,26 +248,51 @@ impl Decider<'_> {
                         message: format!("{id}: {}", error.message),
                         ..error
                     },
-                    None => {
-                        StepError::new(ErrorClass::Unknown, "STEP_FAILED", format!("{id} failed"))
-                    }
+                    None => StepError::new(
+                        ErrorClass::Unknown,
+                        codes::STEP_FAILED,
+                        format!("{id} failed"),
+                    ),
                 }
             }
             StopCause::RunTimeout => {
                 let limit = self.plan.policy().timeout_ms.unwrap_or_default();
                 StepError::new(
                     ErrorClass::Timeout,
-                    "RUN_TIMEOUT",
+                    codes::RUN_TIMEOUT,
                     format!("the run took longer than {limit} ms"),
                 )
             }
             StopCause::StallTimeout { stuck } => {
                 let message = format!("nothing could move for too long: {}", stuck.join("; "));
-                StepError::new(ErrorClass::Timeout, "STALL_TIMEOUT", message)
+                StepError::new(ErrorClass::Timeout, codes::STALL_TIMEOUT, message)
             }
-            StopCause::Cancel { .. } | StopCause::Emergency { .. } => {
-                StepError::new(ErrorClass::Cancelled, "CANCELLED", "the run was cancelled")
-            }
+            StopCause::Cancel { .. } | StopCause::Emergency { .. } => StepError::new(
+                ErrorClass::Cancelled,
+                codes::CANCELLED,
+                "the run was cancelled",
+            ),
         }
+    }
+}
+
+/// Whether a worker has begun this step-run and nobody has said how it ended.
+pub(super) fn is_cut_off(run: &StepRun) -> bool {
+    match run.status() {
+        Status::Running => true,
+        // It runs again after a loss or a wait; after a failure that was reported it is not.
+        Status::Ready => run.woken(),
+        // A worker let it wait, or did its part before a person.
+        Status::Waiting => {
+            run.memo().is_some() || run.wait().is_some_and(|wait| wait.kind().reruns())
+        }
+        Status::Arrived
+        | Status::Denied
+        | Status::Looping
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Held
+        | Status::Skipped
+        | Status::Cancelled => false,
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::{Decider, Handled, reject, terminal};
+use crate::codes;
 use crate::command::{Reply, TimerId, TimerKind};
 use crate::effect::Target;
 use crate::event::{Body, Patch, StepError, StopCause, WaitKind};
@@ -155,5 +156,5 @@ impl Decider<'_> {
 }
 
 fn timeout(message: String) -> StepError {
-    StepError::new(ErrorClass::Timeout, "TIMEOUT", message)
+    StepError::new(ErrorClass::Timeout, codes::TIMEOUT, message)
 }

@@ -1,5 +1,9 @@
 //! The values that events are made of: who, what, why, and where tokens went. Only data.
+//!
+//! A word that only a newer version knows is read as the one marked `other`, so that the event still counts; the log keeps
+//! the word. Where no word fits, the event is opaque.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,22 +14,33 @@ use serde_json::Value as Json;
 use crate::plan::{EdgeNo, ErrorClass, StepRef};
 use crate::time::Time;
 
-/// Who a run belongs to and who started it.
+/// The tenant, project and environment that a run belongs to, and who started the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunContext {
-    /// The tenant.
+    /// The tenant that owns the run; only actors of this tenant may act on the run.
     pub tenant_id: String,
-    /// The project.
+    /// The project of the tenant that the run belongs to.
     pub project_id: String,
-    /// The environment.
+    /// The environment that the run works in, such as `production`.
     pub environment_id: String,
-    /// The person or system that started it.
+    /// The person or system that started the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub triggered_by: Option<String>,
     /// `manual`, `schedule`, `webhook` or `api`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_source: Option<String>,
+    /// Where runs wait for a slot, the run with the greatest number starts first; of equal ones the oldest.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks with a reference"
+)]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 /// The run and step that started a child.
@@ -37,38 +52,38 @@ pub struct Parent {
     pub step_id: String,
 }
 
-/// A pointer to something kept outside the log.
+/// A reference to data that is kept outside the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactRef {
-    /// Where it is.
+    /// The address of the artifact.
     pub uri: String,
-    /// What it is.
+    /// What the artifact is, in the word of the worker.
     pub kind: String,
-    /// Its hash.
+    /// SHA-256 of the artifact, lower-case hex; absent if the worker did not give it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Its size.
+    /// The size of the artifact in bytes; absent if the worker did not give it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// When it may be deleted.
+    /// The time from which the artifact may be deleted; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
 }
 
-/// What went wrong.
+/// Why a run, a step or an undo failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StepError {
-    /// What retry rules look at.
+    /// The kind of the failure; retry rules name classes.
+    #[serde(deserialize_with = "class_or_unknown")]
     pub class: ErrorClass,
-    /// A stable code.
+    /// The reason for programs; the code of an error never changes.
     pub code: String,
-    /// For people.
+    /// The reason for people.
     pub message: String,
 }
 
 impl StepError {
-    /// An error with the class's own name as its code.
     #[must_use]
     pub fn new(
         class: ErrorClass,
@@ -83,6 +98,32 @@ impl StepError {
     }
 }
 
+/// Reads a class; one that only a newer version knows is `unknown`.
+fn class_or_unknown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ErrorClass, D::Error> {
+    let name = Cow::<str>::deserialize(deserializer)?;
+    Ok(ErrorClass::from_name(&name).unwrap_or(ErrorClass::Unknown))
+}
+
+/// An event that this version cannot read. The log and the hash chain have it as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpaqueEvent {
+    /// The type of the event, as the log names it.
+    pub name: String,
+    /// What this version does not know: the type, or a value of the event.
+    pub why: String,
+}
+
+/// How an execution counts that ended without a result of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// The engine stopped the work or gave it back. It counts neither as a loss nor as an attempt.
+    Released,
+    /// The execution was lost with its worker. It counts as a loss of the step-run, not as an attempt.
+    #[serde(other)]
+    Lost,
+}
+
 /// Changes of the run's ctx, by key.
 pub type Patch = BTreeMap<String, Json>;
 
@@ -90,11 +131,12 @@ pub type Patch = BTreeMap<String, Json>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum TaskKind {
-    /// Ordinary work.
-    #[default]
-    ReadyStep,
-    /// The wait's deadline passed.
+    /// The deadline of a wait has passed; the worker decides what follows.
     WaitingTimeout,
+    /// The step is ready: ordinary work.
+    #[default]
+    #[serde(other)]
+    ReadyStep,
 }
 
 impl TaskKind {
@@ -103,21 +145,21 @@ impl TaskKind {
     }
 }
 
-/// Who works on an execution and until when.
+/// The worker that works on an execution, and until when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lease {
-    /// The worker.
+    /// The id that the worker has given with its claim.
     pub worker: String,
-    /// The end of the lease as it was granted; heartbeats extend the row, not the log.
+    /// When the lease ends, as the claim granted it; heartbeats extend the lease in the store, not in the log.
     pub until: Time,
 }
 
 /// How a loop started. Items are not repeated in the log when they can be found again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoopStart {
-    /// How many items.
+    /// The number of items.
     pub count: u32,
-    /// The most that run at a time.
+    /// The most items that run at a time.
     pub window: u32,
     /// Where the items are.
     pub items: LoopItems,
@@ -129,16 +171,16 @@ pub struct LoopStart {
 pub enum LoopItems {
     /// At this path of the run's state as it was when the loop started.
     Path(Vec<String>),
-    /// Here, because they were computed.
+    /// In the event, because an expression computed them.
     Inline(Arc<Vec<Json>>),
-    /// Where this reference says; an item is a part of what it stands for.
+    /// In an artifact; each item is a part of its value.
     Reference(Arc<Json>),
 }
 
 /// A token that moves along an edge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenEdge {
-    /// The edge.
+    /// The number of the edge in the plan.
     pub edge: EdgeNo,
     /// The arguments bound to the token.
     #[serde(
@@ -147,22 +189,23 @@ pub struct TakenEdge {
         skip_serializing_if = "Option::is_none"
     )]
     pub args: Option<Arc<Json>>,
-    /// What admission said.
+    /// Whether the token may enter the next step.
     #[serde(default, skip_serializing_if = "AdmissionVerdict::is_allowed")]
     pub verdict: AdmissionVerdict,
 }
 
-/// What admission said about a token.
+/// Whether a token may enter its step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AdmissionVerdict {
-    /// It may enter.
+    /// The token may enter the step.
     #[default]
     Allowed,
-    /// It stays pending.
-    Denied,
-    /// It is dropped.
+    /// The token may not enter and is removed.
     Discarded,
+    /// The token may not enter now; it waits for a change of ctx.
+    #[serde(other)]
+    Denied,
 }
 
 impl AdmissionVerdict {
@@ -171,19 +214,20 @@ impl AdmissionVerdict {
     }
 }
 
-/// Where the tokens of a routed step went, with everything that was evaluated for it.
+/// The edges that got a token when a step ended, with all values that were evaluated for them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Routing {
-    /// The edges taken, in order.
+    /// The edges that got a token, in the order of the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<TakenEdge>,
-    /// Patches that the taken edges made.
+    /// The variables of ctx that the taken edges changed.
     #[serde(default, skip_serializing_if = "Patch::is_empty")]
     pub set: Patch,
-    /// The failure that led here counts as dealt with.
+    /// Whether the edges have handled the failure of the step.
     #[serde(default, skip_serializing_if = "is_false")]
     pub handled: bool,
-    /// A guard or an argument could not be evaluated, or nothing matched where something must.
+    /// Why routing failed: a guard or an argument could not be evaluated, or no edge matched and the plan requires
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<StepError>,
 }
@@ -196,7 +240,7 @@ pub(super) fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// A value that is there, even if it is null: only one that was left out is none.
+/// Reads a value that may be null: `None` means that the field is absent, `Some(null)` that it is null.
 pub(super) fn present<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Arc<Json>>, D::Error> {
@@ -211,28 +255,28 @@ pub enum WaitKind {
     Gate,
     /// A person's approval that is the step's own work.
     Approval,
-    /// A person's completion.
+    /// A person must report that the work is done or has failed.
     Manual,
-    /// An event.
+    /// An external event must come.
     Event {
-        /// Its type.
+        /// The type of the external event; events of other types do not end the wait.
         event_type: String,
-        /// The event makes the step ready to run again instead of completing it.
+        /// Whether the event makes the step ready to run again; otherwise the event completes the step.
         rerun: bool,
     },
-    /// Time.
+    /// The step waits until its deadline.
     Timer {
-        /// The step is ready to run again instead of completed.
+        /// Whether the step is then ready to run again; otherwise it is completed.
         rerun: bool,
     },
-    /// A child run.
+    /// A child run must end.
     Child {
-        /// What the child is asked for under; a crash never starts two.
+        /// The key of the request for the child: one child for each key, also after a crash.
         request_key: String,
-        /// Its parameters.
+        /// The parameters of the child.
         input: Arc<Json>,
-        /// What the worker asked for: the step runs again when that has ended. Absent where the child
-        /// is the step's own work.
+        /// The child that a worker asked for: the step runs again when the child has ended. Absent if the child is
+        /// the work of the step itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CalledRun>,
     },
@@ -242,9 +286,9 @@ pub enum WaitKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CalledRun {
-    /// The definition: a path relative to the parent's, or a plan id.
+    /// The definition of the child: a path relative to the definition of the parent, or a plan id.
     pub path: String,
-    /// The step whose output is wanted; absent means the run's own output.
+    /// The step of the child whose output is the result; absent means the output of the run itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_step: Option<String>,
 }
@@ -265,25 +309,28 @@ impl WaitKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SkipReason {
-    /// Its own failure, and the plan says skip.
+    /// The step failed, and the plan says that the step is then skipped.
     OnFailure,
-    /// An operator asked.
-    Operator,
-    /// Something it needs failed.
+    /// A step that this step depends on failed.
     DependencyFailed,
-    /// The run was stopped before it started.
+    /// The run was stopped before the step started.
     Cancelled,
-    /// Admission dropped its token.
+    /// The token of the step was not admitted and was removed.
     Discarded,
+    /// An operator sent SKIP_STEP before the step was due: the steps after it wait until it is.
+    OperatorAhead,
+    /// An operator sent SKIP_STEP.
+    #[serde(other)]
+    Operator,
 }
 
 /// Why a run is stopping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "cause", rename_all = "snake_case")]
 pub enum StopCause {
-    /// A step failed for good.
+    /// A step failed and is not retried again.
     StepFailed {
-        /// Which.
+        /// The step-run that failed.
         step: StepRef,
     },
     /// The run took too long.
@@ -295,16 +342,16 @@ pub enum StopCause {
     },
     /// A person cancelled the run.
     Cancel {
-        /// Who.
+        /// The person or system that cancelled; absent if unknown.
         by: Option<String>,
-        /// Why.
+        /// The reason of the cancel; absent if none was given.
         reason: Option<String>,
     },
-    /// The emergency stop.
+    /// An operator sent EMERGENCY_STOP.
     Emergency {
-        /// Who.
+        /// The person or system that sent the signal; absent if unknown.
         by: Option<String>,
-        /// Why.
+        /// The reason of the emergency stop; the signal requires one.
         reason: String,
     },
 }
@@ -317,57 +364,71 @@ impl StopCause {
     }
 }
 
-/// How far the undoing of a run came.
+/// Whether the completed steps of a run were undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Rollback {
     /// Nothing was to be undone.
     #[default]
     None,
-    /// Everything was undone.
+    /// Every step that had an effect was undone.
     Complete,
-    /// Something was not.
+    /// At least one undo failed, did not run, or does not exist.
+    #[serde(other)]
     Incomplete,
 }
 
 /// The result of one undo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UndoResult {
-    /// The step.
+    /// The step-run that the undo is for.
     pub step: StepRef,
-    /// The result.
     pub outcome: UndoOutcome,
-    /// How often it was tried.
+    /// The number of executions of the undo.
     pub executions: u32,
-    /// Why it failed.
+    /// The number of attempts of the undo: an execution that was lost and its replacement are one attempt. Absent if
+    /// the undo was never executed, and in events of versions that did not count attempts.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub attempts: u32,
+    /// The error of the last execution; absent if the undo did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<StepError>,
 }
 
 impl UndoResult {
-    /// One that was never tried.
+    /// The result of an undo that was never executed.
     #[must_use]
     pub fn untried(step: StepRef, outcome: UndoOutcome) -> UndoResult {
         UndoResult {
             step,
             outcome,
             executions: 0,
+            attempts: 0,
             error: None,
         }
     }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde's skip_serializing_if passes a reference"
+)]
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The result of one undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoOutcome {
-    /// Undone.
+    /// The undo was executed and succeeded.
     Done,
-    /// Tried and failed.
+    /// The undo was executed and failed.
     Failed,
-    /// There is no undo for it.
+    /// The plan has no undo for the step.
     NotCompensable,
-    /// Never tried.
+    /// The undo was never executed, because the undoing ended before.
+    #[serde(other)]
     NotRun,
 }
 
@@ -375,8 +436,9 @@ pub enum UndoOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SuccessKind {
-    /// Everything.
+    /// No failure was left unhandled.
     Full,
-    /// As much as the policy asks for.
+    /// A failure was left, and the policy of the plan accepts that.
+    #[serde(other)]
     Partial,
 }

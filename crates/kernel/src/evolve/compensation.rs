@@ -2,13 +2,61 @@
 
 use std::sync::Arc;
 
-use super::lawful::Why;
-use super::{Fold, MISPLACED, outcome_events, run_events, step_events};
+use super::lawful::{
+    NOT_UNDOING, Why, is_one_of, need, next_execution, same_execution, undo_run, visited,
+};
+use super::step::count_loss;
+use super::{Fold, MISPLACED};
 use crate::command::{TimerId, TimerKind};
 use crate::effect::{Effect, Target};
-use crate::event::{Body, StepError, TaskKind, UndoOutcome, UndoResult};
-use crate::plan::{ErrorClass, StepRef, UndoMode};
-use crate::state::{Phase, Status, StepRun, UndoStatus, Undoing};
+use crate::event::{
+    Body, StepError, TaskKind, UndoOutcome, UndoResult, notice_events, outcome_events, run_events,
+    step_events,
+};
+use crate::plan::{ErrorClass, Plan, StepRef, UndoMode};
+use crate::state::{Phase, State, Status, StepRun, UndoStatus, Undoing};
+
+/// Whether an event of this group can follow the state.
+pub(super) fn check(_plan: &Plan, state: &State, body: &Body) -> Result<(), Why> {
+    let phase = state.phase;
+    match body {
+        Body::CompensationStarted {
+            undo,
+            not_compensable,
+        } => {
+            need(phase == Phase::Stopping, "the run is not stopping")?;
+            need(state.undoing.is_none(), "the undoing has started already")?;
+            let mut all = undo.iter().chain(not_compensable);
+            all.try_for_each(|at| visited(state, *at))
+        }
+        Body::CompensationInterrupted { .. } => {
+            let undoing = state.undoing.as_ref().ok_or(NOT_UNDOING)?;
+            let interrupted = undoing.interrupted.is_some();
+            need(!interrupted, "the undoing is interrupted already")
+        }
+        Body::UndoStarted {
+            step, execution, ..
+        } => {
+            let run = undo_run(state, *step)?;
+            next_execution(run, *execution)?;
+            is_one_of(run, &[Status::Ready])
+        }
+        Body::UndoExecutionFailed {
+            step, execution, ..
+        }
+        | Body::UndoCompleted { step, execution }
+        | Body::UndoFailed {
+            step, execution, ..
+        } => {
+            let run = undo_run(state, *step)?;
+            same_execution(run, *execution)?;
+            is_one_of(run, &[Status::Running])
+        }
+        run_events!() | notice_events!() | step_events!() | outcome_events!() | Body::Opaque(_) => {
+            Err(MISPLACED)
+        }
+    }
+}
 
 impl Fold<'_> {
     pub(super) fn apply_compensation(&mut self, body: &Body) -> Result<(), Why> {
@@ -70,7 +118,10 @@ impl Fold<'_> {
                 let run = &mut self.undoing()?.run;
                 run.status = Status::Running;
                 run.execution = *execution;
-                run.tries += 1;
+                if !run.woken {
+                    run.tries += 1;
+                }
+                run.woken = false;
                 run.lease = Some(lease.clone());
                 run.started_at.get_or_insert(now);
                 run.timer = timer;
@@ -81,11 +132,15 @@ impl Fold<'_> {
                 execution,
                 error,
                 retry_at,
+                loss,
             } => {
                 self.undo_ends(*step, *execution, Some(error))?;
                 let run = &mut self.undoing()?.run;
                 run.status = Status::Ready;
                 run.visible_at = *retry_at;
+                count_loss(run, *loss);
+                let losses = run.losses;
+                self.announce_losses(Target::Undo(*step), *loss, losses);
                 self.dispatch_undo()
             }
             Body::UndoCompleted { step, execution } => {
@@ -103,7 +158,11 @@ impl Fold<'_> {
                 }
                 self.next_undo(*step, UndoOutcome::Failed, UndoStatus::Failed)
             }
-            run_events!() | step_events!() | outcome_events!() => Err(MISPLACED),
+            run_events!()
+            | notice_events!()
+            | step_events!()
+            | outcome_events!()
+            | Body::Opaque(_) => Err(MISPLACED),
         }
     }
 
@@ -152,7 +211,8 @@ impl Fold<'_> {
         undoing.results.push(UndoResult {
             step: at,
             outcome,
-            executions: undoing.run.tries,
+            executions: undoing.run.execution,
+            attempts: undoing.run.tries,
             error: undoing.run.error.as_deref().cloned(),
         });
         undoing.next += 1;

@@ -6,6 +6,7 @@
 
 mod compensation;
 mod lawful;
+mod notice;
 mod outcome;
 mod run;
 pub mod state;
@@ -17,7 +18,10 @@ use std::sync::Arc;
 
 use crate::command::{TimerId, TimerKind};
 use crate::effect::{Effect, Target};
-use crate::event::{Body, Event, Patch, TaskKind, WaitKind};
+use crate::event::{
+    Body, Event, Patch, TaskKind, WaitKind, notice_events, outcome_events, run_events, step_events,
+    undo_events,
+};
 use crate::plan::{Plan, StepRef, WaitTimeout};
 use crate::state::{Due, State, StepRun, StepState, Visit};
 use crate::time::Time;
@@ -32,7 +36,7 @@ pub(crate) use tokens::merge_args;
 pub struct IllegalEvent {
     /// The event's sequence number.
     pub seq: u64,
-    /// The event's type.
+    /// The type of the event, such as `StepStarted`.
     pub kind: &'static str,
     /// The id of the step-run that the event is about.
     pub step: Option<String>,
@@ -71,7 +75,8 @@ pub fn evolve(
         seq: event.seq,
         at: event.at,
     };
-    fold.apply(&event.body).map_err(illegal)?;
+    let body = plan.hidden().show(&event.body);
+    fold.apply(&body).map_err(illegal)?;
     state.seq = event.seq;
     state.last_at = event.at;
     if state.pause.is_some() && state.tally.running == 0 {
@@ -98,71 +103,6 @@ pub fn replay<'e>(
     Ok(state)
 }
 
-/// The events about the run as a whole, as a pattern.
-macro_rules! run_events {
-    () => {
-        Body::RunCreated { .. }
-            | Body::RunQueued {}
-            | Body::RunApproved { .. }
-            | Body::RunStarted { .. }
-            | Body::RunPaused { .. }
-            | Body::RunResumed { .. }
-            | Body::PauseDrainTimedOut { .. }
-            | Body::RunStalled { .. }
-            | Body::RunFinalizing { .. }
-            | Body::RunStopping { .. }
-            | Body::RunCompleted { .. }
-            | Body::RunFailed { .. }
-            | Body::RunCancelled { .. }
-            | Body::SignalAccepted { .. }
-            | Body::SignalRejected { .. }
-            | Body::CtxPatched { .. }
-            | Body::ParamsUpdated { .. }
-            | Body::OverrideInjected { .. }
-            | Body::TargetUpdated { .. }
-            | Body::EventReceived { .. }
-    };
-}
-
-/// The events of a step-run that do not end it, as a pattern.
-macro_rules! step_events {
-    () => {
-        Body::StepStarted { .. }
-            | Body::StepExecutionStarted { .. }
-            | Body::StepExecutionFailed { .. }
-            | Body::StepWaiting { .. }
-            | Body::StepApproved { .. }
-            | Body::StepWoken { .. }
-            | Body::StepHeld { .. }
-            | Body::StepRetried { .. }
-    };
-}
-
-/// The events that end a step-run or move its tokens, as a pattern.
-macro_rules! outcome_events {
-    () => {
-        Body::StepCompleted { .. }
-            | Body::StepFailed { .. }
-            | Body::StepSkipped { .. }
-            | Body::StepRouted { .. }
-            | Body::TokensAdmitted { .. }
-    };
-}
-
-/// The events about the undoing of a run, as a pattern.
-macro_rules! undo_events {
-    () => {
-        Body::CompensationStarted { .. }
-            | Body::CompensationInterrupted { .. }
-            | Body::UndoStarted { .. }
-            | Body::UndoExecutionFailed { .. }
-            | Body::UndoCompleted { .. }
-            | Body::UndoFailed { .. }
-    };
-}
-
-use {outcome_events, run_events, step_events, undo_events};
-
 /// The reason for an event that was given to the wrong part of the fold; `Fold::apply` does not.
 const MISPLACED: Why = "it was folded in the wrong place";
 
@@ -178,9 +118,11 @@ impl Fold<'_> {
     fn apply(&mut self, body: &Body) -> Result<(), Why> {
         match body {
             run_events!() => self.apply_run(body),
+            notice_events!() => self.apply_notice(body),
             step_events!() => self.apply_step(body),
             outcome_events!() => self.apply_outcome(body),
             undo_events!() => self.apply_compensation(body),
+            Body::Opaque(_) => Ok(()),
         }
     }
 

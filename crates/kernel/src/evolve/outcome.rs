@@ -2,13 +2,83 @@
 
 use std::sync::Arc;
 
-use super::lawful::{NO_STEP_RUN, Why};
-use super::{Fold, MISPLACED, run_events, step_events, undo_events, visit_of};
+use super::lawful::{
+    NO_STEP_RUN, UNFINISHED, Why, edges, is_one_of, known, moving, need, same_logical, step_run,
+};
+use super::{Fold, MISPLACED, visit_of};
+use crate::codes;
 use crate::command::ManualOutcome;
 use crate::effect::{Effect, Priority, Target};
-use crate::event::{Body, SkipReason, StepError};
-use crate::plan::{ErrorClass, Route, SideEffect, StepRef};
-use crate::state::{Due, ItemResult, Status, StepRun, Visit};
+use crate::event::{
+    Body, SkipReason, StepError, notice_events, run_events, step_events, undo_events,
+};
+use crate::plan::{ErrorClass, Plan, Route, SideEffect, StepRef};
+use crate::state::{Due, ItemResult, State, Status, StepRun, Visit};
+
+/// Whether an event of this group can follow the state.
+pub(super) fn check(plan: &Plan, state: &State, body: &Body) -> Result<(), Why> {
+    match body {
+        Body::StepCompleted {
+            step: at,
+            logical,
+            routing,
+            ..
+        } => {
+            let run = step_run(plan, state, *at)?;
+            same_logical(run, *logical)?;
+            is_one_of(run, UNFINISHED)?;
+            routing.iter().try_for_each(|it| edges(plan, *at, it))
+        }
+        Body::StepFailed {
+            step: at, logical, ..
+        } => {
+            let run = step_run(plan, state, *at)?;
+            same_logical(run, *logical)?;
+            is_one_of(run, UNFINISHED)
+        }
+        Body::StepSkipped {
+            step: at, reason, ..
+        } => match state.run(*at) {
+            Some(run) => match run.status {
+                Status::Succeeded | Status::Skipped => Err("the step-run has ended"),
+                Status::Failed => need(*reason == SkipReason::OnFailure, "the step-run failed"),
+                Status::Cancelled => need(*reason == SkipReason::Operator, "the step-run ended"),
+                Status::Arrived
+                | Status::Denied
+                | Status::Ready
+                | Status::Running
+                | Status::Waiting
+                | Status::Looping
+                | Status::Held => Ok(()),
+            },
+            None => {
+                known(plan, at.step)?;
+                let next = state.step(at.step).visits.len() + 1;
+                let unreached = at.item.is_none() && at.visit as usize == next;
+                need(unreached, NO_STEP_RUN)
+            }
+        },
+        Body::StepRouted { step: at, routing } => {
+            step_run(plan, state, *at)?;
+            let due = [Due::Route(*at), Due::Failure(*at)];
+            let is_due = due.iter().any(|due| state.due.contains(due));
+            let passes = state.step(at.step).passes && at.item.is_none();
+            need(
+                is_due || passes,
+                "no tokens of this step-run are due to move",
+            )?;
+            edges(plan, *at, routing)
+        }
+        Body::TokensAdmitted { tokens } => {
+            moving(state.phase)?;
+            let denied = tokens.iter().all(|token| state.denied.contains(token));
+            need(denied, "it admits a token that was not denied")
+        }
+        run_events!() | notice_events!() | step_events!() | undo_events!() | Body::Opaque(_) => {
+            Err(MISPLACED)
+        }
+    }
+}
 
 impl Fold<'_> {
     pub(super) fn apply_outcome(&mut self, body: &Body) -> Result<(), Why> {
@@ -23,10 +93,12 @@ impl Fold<'_> {
                 ..
             } => {
                 let output = output.clone();
+                self.forget_unknown(*step);
                 self.end(*step, Status::Succeeded, |run| {
                     run.execution = *execution;
                     run.output = output;
                     run.error = None;
+                    run.unknown = false;
                     if by.is_some() {
                         run.remember_answer(ManualOutcome::Succeeded);
                     }
@@ -57,9 +129,18 @@ impl Fold<'_> {
                 execution,
                 error,
                 cancelled,
+                unknown,
                 by,
                 ..
-            } => self.failed(*step, *execution, error, *cancelled, by.as_ref()),
+            } => {
+                self.failed(*step, *execution, error, *cancelled, by.as_ref())?;
+                if *unknown && step.item.is_none() {
+                    self.forget_unknown(*step);
+                    self.remember_mark(*step);
+                    self.change(*step, |run| run.unknown = true)?;
+                }
+                Ok(())
+            }
             Body::StepSkipped {
                 step,
                 logical,
@@ -68,6 +149,9 @@ impl Fold<'_> {
             Body::StepRouted { step, routing } => {
                 self.settle(Due::Route(*step));
                 self.settle(Due::Failure(*step));
+                if self.state.step(step.step).passes {
+                    self.absorb(step.step);
+                }
                 let run = self.state.run(*step).ok_or(NO_STEP_RUN)?;
                 let failed = run.status == Status::Failed;
                 if failed && !routing.taken.is_empty() {
@@ -82,7 +166,11 @@ impl Fold<'_> {
                 }
                 Ok(())
             }
-            run_events!() | step_events!() | undo_events!() => Err(MISPLACED),
+            run_events!()
+            | notice_events!()
+            | step_events!()
+            | undo_events!()
+            | Body::Opaque(_) => Err(MISPLACED),
         }
     }
 
@@ -127,7 +215,7 @@ impl Fold<'_> {
         }
         if error.class == ErrorClass::Governance {
             let message = format!("{}: {}", self.plan.step_id(at), error.message);
-            self.alert("GOVERNANCE_BLOCKED", Priority::P1, message);
+            self.alert(codes::GOVERNANCE_BLOCKED, Priority::P1, message);
         }
         let status = if cancelled {
             Status::Cancelled
@@ -142,6 +230,9 @@ impl Fold<'_> {
         self.end(at, status, |run| {
             run.execution = execution;
             run.error = Some(Arc::new(error.clone()));
+            if error.code == codes::LOST_TOO_OFTEN {
+                run.losses += 1;
+            }
             if by.is_some() {
                 run.remember_answer(outcome);
             }
@@ -185,7 +276,7 @@ impl Fold<'_> {
         self.settle(Due::Failure(at));
         self.state.denied.remove(at);
         if self.state.run(at).is_none() && at.item.is_none() {
-            self.skip_unreached(at)?;
+            self.skip_unreached(at, reason)?;
         }
         self.end(at, status, |run| {
             run.logical = logical;
@@ -208,23 +299,20 @@ impl Fold<'_> {
         }
     }
 
-    /// A step that no token had reached: it gets a visit to be skipped in, and later tokens are absorbed.
-    fn skip_unreached(&mut self, at: StepRef) -> Result<(), Why> {
-        let plan = self.plan;
-        let incoming = plan.incoming(at.step);
-        let step = self.state.steps.get_mut(at.step.0 as usize);
+    /// A step that no token had reached: it gets a visit to be skipped in. Its tokens are absorbed; those of a step that
+    /// was skipped ahead pass on when all of them are there.
+    fn skip_unreached(&mut self, at: StepRef, reason: SkipReason) -> Result<(), Why> {
+        let step = self.state.steps.get(at.step.0 as usize);
         let step = step.ok_or(NO_STEP_RUN)?;
         if step.visits.len() + 1 != at.visit as usize {
             return Err(NO_STEP_RUN);
         }
-        step.absorbed = true;
-        if step.missing > 0 && step.missing < incoming.len() as u32 {
-            self.state.tally.starved = self.state.tally.starved.saturating_sub(1);
+        let is_join = !self.plan.incoming(at.step).is_empty();
+        match reason == SkipReason::OperatorAhead && is_join {
+            true => self.state.steps[at.step.0 as usize].passes = true,
+            false => self.absorb(at.step),
         }
-        step.missing = incoming.len() as u32;
-        for edge in incoming {
-            self.state.marks[edge.0 as usize] = 0;
-        }
+        let step = &mut self.state.steps[at.step.0 as usize];
         let run = StepRun::new(Status::Arrived, self.at);
         self.state.tally.enter(&run);
         self.state.open.insert(at);
@@ -263,7 +351,14 @@ impl Fold<'_> {
         self.advance_loop(at.visit_ref())
     }
 
-    /// Remembers, in completion order, what left a mark on the world.
+    /// An operator's retry of work that was lost has ended: the step is undone once.
+    fn forget_unknown(&mut self, at: StepRef) {
+        if self.state.run(at).is_some_and(StepRun::unknown) {
+            self.state.marked.retain(|marked| *marked != at);
+        }
+    }
+
+    /// Remembers, in completion order, what left a mark on the world, or may have.
     fn remember_mark(&mut self, at: StepRef) {
         let step = self.plan.step(at.step);
         let marks = step.undo.is_some()

@@ -1,17 +1,61 @@
 //! Events about the run as a whole.
 
-use std::sync::Arc;
-
-use super::lawful::{NO_STEP_RUN, Why};
-use super::{Fold, MISPLACED, claimable_deadline, outcome_events, step_events, undo_events};
+use super::lawful::{NO_STEP_RUN, Why, has_started, in_force, moving, need, visited};
+use super::{Fold, MISPLACED, claimable_deadline};
+use crate::codes;
 use crate::command::TimerKind;
 use crate::effect::{Effect, Priority, RunOutcome, Target};
-use crate::event::{AdmissionVerdict, Body, StopCause, SuccessKind, TaskKind};
-use crate::plan::{EntryPoint, StepNo, StepRef};
-use crate::state::{Due, KeptEvent, Pause, Phase, State, Status, StopState};
+use crate::event::{
+    AdmissionVerdict, Body, StopCause, SuccessKind, TaskKind, notice_events, outcome_events,
+    step_events, undo_events,
+};
+use crate::plan::{EntryPoint, Plan, StepNo, StepRef};
+use crate::state::{Due, Pause, Phase, State, Status, StopState};
 
-/// How many signal times are remembered: one more than a minute allows, so the limit can be seen.
-const SIGNAL_TIMES: usize = 64;
+/// Whether an event of this group can follow the state.
+pub(super) fn check(plan: &Plan, state: &State, body: &Body) -> Result<(), Why> {
+    let phase = state.phase;
+    match body {
+        Body::RunCreated { .. } | Body::RunFailed { .. } => Ok(()),
+        Body::RunQueued {} => need(phase == Phase::Created, "the run was not just created"),
+        Body::RunApproved { .. } => {
+            need(!has_started(phase), "the run has started already")?;
+            need(!state.approved, "the run is approved already")
+        }
+        Body::RunStarted { .. } => need(!has_started(phase), "the run has started already"),
+        Body::RunPaused { .. } => {
+            moving(phase)?;
+            need(state.pause.is_none(), "the run is paused already")
+        }
+        Body::RunResumed { ordinal } => in_force(state, *ordinal),
+        Body::RunFinalizing { .. } => {
+            let ended = phase == Phase::Running || phase == Phase::Stopping;
+            need(ended, "the run is not running or stopping")?;
+            let last = plan.policy().final_step;
+            need(last.is_some(), "the plan has no final step")
+        }
+        Body::RunStopping { cause, .. } => {
+            let stops = phase.is_moving() || phase == Phase::Stopping;
+            need(stops, "the run is not running")?;
+            match cause {
+                StopCause::StepFailed { step } => visited(state, *step),
+                StopCause::RunTimeout
+                | StopCause::StallTimeout { .. }
+                | StopCause::Cancel { .. }
+                | StopCause::Emergency { .. } => Ok(()),
+            }
+        }
+        Body::RunCompleted { .. } => moving(phase),
+        Body::RunCancelled { .. } => {
+            need(!phase.is_moving(), "the run is running and has not stopped")
+        }
+        notice_events!()
+        | step_events!()
+        | outcome_events!()
+        | undo_events!()
+        | Body::Opaque(_) => Err(MISPLACED),
+    }
+}
 
 impl Fold<'_> {
     pub(super) fn apply_run(&mut self, body: &Body) -> Result<(), Why> {
@@ -73,24 +117,6 @@ impl Fold<'_> {
                 self.effects.push(Effect::ResumeChildren);
                 self.offer_everything()?;
             }
-            Body::PauseDrainTimedOut { in_flight, .. } => {
-                let pause = self.state.pause.as_mut();
-                pause.ok_or("this pause is not in force")?.drain_timed_out = true;
-                self.state.timers.disarm_own(TimerKind::Drain);
-                self.alert(
-                    "PAUSE_DRAIN_TIMEOUT",
-                    Priority::P2,
-                    format!(
-                        "{in_flight} executions are still in flight after the pause's drain timeout"
-                    ),
-                );
-            }
-            Body::RunStalled { stuck, deadline } => {
-                self.state.stalled = Some(stuck.clone());
-                self.state
-                    .timers
-                    .arm_own(TimerKind::Stall, *deadline, self.seq);
-            }
             Body::RunFinalizing { summary, entry } => {
                 self.state.phase = Phase::Finalizing;
                 let last = self.plan.policy().final_step;
@@ -109,9 +135,9 @@ impl Fold<'_> {
                 rollback,
                 undos,
             } => {
-                if error.code == "PLAN_INTEGRITY_VALIDATION_FAILED" {
+                if error.code == codes::PLAN_INTEGRITY_VALIDATION_FAILED {
                     self.alert(
-                        "PLAN_INTEGRITY_VALIDATION_FAILED",
+                        codes::PLAN_INTEGRITY_VALIDATION_FAILED,
                         Priority::P1,
                         error.message.clone(),
                     );
@@ -126,40 +152,13 @@ impl Fold<'_> {
                 self.state.undos.clone_from(undos);
                 self.ended(RunOutcome::Cancelled(*rollback));
             }
-            Body::SignalAccepted {
-                signal_id,
-                signal,
-                payload,
-                by,
-                ..
-            } => {
-                self.remember_signal(signal_id, None);
-                self.announce_signal(signal, payload, by);
+            notice_events!()
+            | step_events!()
+            | outcome_events!()
+            | undo_events!()
+            | Body::Opaque(_) => {
+                return Err(MISPLACED);
             }
-            Body::SignalRejected {
-                signal_id, code, ..
-            } => self.remember_signal(signal_id, Some(code.clone())),
-            Body::CtxPatched { ctx, .. } => self.patch_ctx(ctx),
-            Body::ParamsUpdated { params } => self.state.params.push(params.clone()),
-            Body::OverrideInjected { step, value } => {
-                self.state.overrides.insert(*step, value.clone());
-            }
-            Body::TargetUpdated { step, target } => {
-                self.state.targets.insert(*step, target.clone());
-            }
-            Body::EventReceived {
-                event_id,
-                event_type,
-                payload,
-            } => {
-                self.state.seen_events.insert(event_id.clone());
-                self.state.inbox.push_back(KeptEvent {
-                    id: event_id.clone(),
-                    event_type: event_type.clone(),
-                    payload: Arc::clone(payload),
-                });
-            }
-            step_events!() | outcome_events!() | undo_events!() => return Err(MISPLACED),
         }
         Ok(())
     }
@@ -255,42 +254,6 @@ impl Fold<'_> {
         self.state.due.clear();
         self.state.inbox.clear();
         self.effects.push(Effect::RunEnded(outcome));
-    }
-
-    fn remember_signal(&mut self, id: &str, refused: Option<String>) {
-        self.state.signals.insert(id.to_owned(), refused);
-        self.state.signal_times.push_back(self.at);
-        while self.state.signal_times.len() > SIGNAL_TIMES {
-            self.state.signal_times.pop_front();
-        }
-    }
-
-    /// Signals that change what was planned, or that ask for it, tell an operator.
-    fn announce_signal(&mut self, signal: &str, payload: &serde_json::Value, by: &str) {
-        match signal {
-            "UPDATE_PARAMS" | "INJECT_OVERRIDE" | "UPDATE_TARGET" | "EMERGENCY_STOP" => {
-                self.alert(
-                    "DESTRUCTIVE_SIGNAL",
-                    Priority::P1,
-                    format!("{signal} was sent by {by}"),
-                );
-            }
-            "ESCALATE_ALERT" => {
-                let field = |name: &str| {
-                    payload
-                        .get(name)
-                        .and_then(|value| value.as_str())
-                        .unwrap_or_default()
-                };
-                let priority = match field("level") {
-                    "P1" | "CRITICAL" => Priority::P1,
-                    "WARNING" => Priority::P2,
-                    _ => Priority::P3,
-                };
-                self.alert("ESCALATED", priority, format!("{by}: {}", field("note")));
-            }
-            _ => {}
-        }
     }
 
     pub(super) fn alert(&mut self, code: &'static str, priority: Priority, message: String) {

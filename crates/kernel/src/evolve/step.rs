@@ -1,16 +1,114 @@
 //! Step events that do not end a step: claims, retries, waits, wake-ups.
 
-use super::lawful::{NO_STEP_RUN, Why};
-use super::{Fold, MISPLACED, at_path, outcome_events, run_events, undo_events, visit_of};
+use super::lawful::{
+    NO_STEP_RUN, Why, is_one_of, need, next_execution, same_execution, same_logical, step_run,
+};
+use super::{Fold, MISPLACED, at_path, visit_of};
+use crate::codes;
 use crate::command::{ManualOutcome, TimerKind};
-use crate::effect::{Effect, Target};
-use crate::event::{Body, Lease, LoopItems, LoopStart, StepError, TaskKind, WaitKind};
-use crate::plan::{ErrorClass, StepRef, WaitTimeout};
-use crate::state::{Due, LoopState, Status, StepRun, WaitState};
+use crate::effect::{Effect, Priority, Target};
+use crate::event::{
+    Body, Lease, LoopItems, LoopStart, Loss, StepError, TaskKind, WaitKind, notice_events,
+    outcome_events, run_events, undo_events,
+};
+use crate::plan::{ErrorClass, Plan, RunPolicy, StepRef, WaitTimeout};
+use crate::state::{Due, LoopState, State, Status, StepRun, WaitState};
 use crate::time::Time;
 
 /// The reason for an event that ends a wait of a step-run that does not wait.
 const NOT_WAITING: Why = "the step-run does not wait";
+
+/// Counts an execution that was lost. The claim that replaces it is no new try of the work.
+pub(super) fn count_loss(run: &mut StepRun, loss: Option<Loss>) {
+    match loss {
+        Some(Loss::Lost) => {
+            run.losses += 1;
+            run.woken = true;
+        }
+        Some(Loss::Released) => run.woken = true,
+        None => {}
+    }
+}
+
+/// Whether an event of this group can follow the state.
+pub(super) fn check(plan: &Plan, state: &State, body: &Body) -> Result<(), Why> {
+    match body {
+        Body::StepStarted {
+            step: at,
+            logical,
+            execution,
+            lease,
+            each,
+        } => {
+            let run = step_run(plan, state, *at)?;
+            need(!run.has_started(), "the logical attempt has started")?;
+            same_logical(run, *logical)?;
+            next_execution(run, *execution)?;
+            let expected: &[Status] = match (lease, each) {
+                (Some(_), None) => &[Status::Ready],
+                (None, None) => &[Status::Arrived, Status::Waiting],
+                (None, Some(_)) if at.item.is_none() && plan.step(at.step).each.is_some() => {
+                    &[Status::Arrived]
+                }
+                (_, Some(_)) => return Err("the step has no loop"),
+            };
+            is_one_of(run, expected)
+        }
+        Body::StepExecutionStarted {
+            step: at,
+            logical,
+            execution,
+            ..
+        } => {
+            let run = step_run(plan, state, *at)?;
+            need(run.has_started(), "the logical attempt has not started")?;
+            same_logical(run, *logical)?;
+            next_execution(run, *execution)?;
+            is_one_of(run, &[Status::Ready, Status::Waiting])
+        }
+        Body::StepExecutionFailed {
+            step: at,
+            logical,
+            execution,
+            ..
+        } => {
+            let run = step_run(plan, state, *at)?;
+            same_logical(run, *logical)?;
+            same_execution(run, *execution)?;
+            is_one_of(run, &[Status::Running, Status::Waiting])
+        }
+        Body::StepWaiting {
+            step: at,
+            logical,
+            execution,
+            ..
+        } => {
+            let run = step_run(plan, state, *at)?;
+            same_logical(run, *logical)?;
+            same_execution(run, *execution)?;
+            is_one_of(run, &[Status::Arrived, Status::Running])
+        }
+        Body::StepAnswered { step: at, .. }
+        | Body::StepApproved { step: at, .. }
+        | Body::StepWoken { step: at, .. } => {
+            let run = step_run(plan, state, *at)?;
+            is_one_of(run, &[Status::Waiting])?;
+            need(run.wait.is_some(), "the step-run does not wait")
+        }
+        Body::StepHeld { step: at, .. } => {
+            is_one_of(step_run(plan, state, *at)?, &[Status::Failed])
+        }
+        Body::StepRetried { step: at, logical } => {
+            let run = step_run(plan, state, *at)?;
+            need(at.item.is_none(), "an item is retried with its loop")?;
+            need(*logical > run.logical, "the logical attempt does not rise")?;
+            is_one_of(run, &[Status::Failed, Status::Held])
+        }
+        run_events!() | notice_events!() | outcome_events!() | undo_events!() | Body::Opaque(_) => {
+            Err(MISPLACED)
+        }
+    }
+}
 
 impl Fold<'_> {
     pub(super) fn apply_step(&mut self, body: &Body) -> Result<(), Why> {
@@ -38,9 +136,10 @@ impl Fold<'_> {
                 execution,
                 error,
                 retry_at,
+                loss,
                 ..
             } => {
-                self.execution_failed(*step, *execution, error, *retry_at)?;
+                self.execution_failed(*step, *execution, error, *retry_at, *loss)?;
             }
             Body::StepWaiting {
                 step,
@@ -58,6 +157,8 @@ impl Fold<'_> {
                 self.effects
                     .extend(outbound.iter().cloned().map(Effect::Publish));
             }
+            // Evidence: the event that follows changes the state.
+            Body::StepAnswered { .. } => {}
             Body::StepApproved { step, by, .. } => {
                 self.state.acted.push((step.step, by.clone()));
                 let approve = |run: &mut StepRun| {
@@ -97,6 +198,7 @@ impl Fold<'_> {
                 self.change(*step, |run| {
                     run.logical = *logical;
                     run.tries = 0;
+                    run.losses = 0;
                     run.started_at = None;
                     run.ended_at = None;
                     run.task = TaskKind::ReadyStep;
@@ -111,7 +213,13 @@ impl Fold<'_> {
                 }
                 self.enter(*step)?;
             }
-            run_events!() | outcome_events!() | undo_events!() => return Err(MISPLACED),
+            run_events!()
+            | notice_events!()
+            | outcome_events!()
+            | undo_events!()
+            | Body::Opaque(_) => {
+                return Err(MISPLACED);
+            }
         }
         Ok(())
     }
@@ -194,7 +302,7 @@ impl Fold<'_> {
         self.disarm(at)?;
         self.change(at, |run| {
             run.execution = execution;
-            // A claim that answers a wait is not a new try of the work.
+            // A claim that answers a wait or replaces a lost execution is not a new try of the work.
             let answers = run.woken || run.status == Status::Waiting;
             if !answers {
                 run.tries += 1;
@@ -214,6 +322,7 @@ impl Fold<'_> {
         execution: u32,
         error: &StepError,
         retry_at: Time,
+        loss: Option<Loss>,
     ) -> Result<(), Why> {
         self.disarm(at)?;
         let lost = error.class == ErrorClass::LeaseLost;
@@ -227,6 +336,7 @@ impl Fold<'_> {
                 run.task = TaskKind::ReadyStep;
                 run.memo = None;
             }
+            count_loss(run, loss);
             run.lease.take().is_some()
         })?;
         if had_lease && error.class == ErrorClass::Timeout {
@@ -235,7 +345,28 @@ impl Fold<'_> {
                 execution,
             });
         }
+        let losses = self.state.run(at).map_or(0, StepRun::losses);
+        self.announce_losses(Target::Step(at), loss, losses);
         self.dispatch(at)
+    }
+
+    /// An operator learns about work that is lost again and again: perhaps it kills its workers.
+    pub(super) fn announce_losses(&mut self, target: Target, loss: Option<Loss>, losses: u32) {
+        if loss != Some(Loss::Lost) || losses != RunPolicy::ALERT_LOSSES {
+            return;
+        }
+        let at = target.step_ref();
+        let step = self.plan.step(at.step);
+        let (what, most) = match target {
+            Target::Step(_) => ("", step.max_losses.unwrap_or(RunPolicy::MAX_LOSSES)),
+            Target::Undo(_) => ("the undo of ", RunPolicy::MAX_LOSSES),
+        };
+        let message = format!(
+            "{what}{} has been lost {losses} times with its worker; it fails after {most} losses. \
+             Check whether the work ends or overloads its worker",
+            self.plan.step_id(at)
+        );
+        self.alert(codes::STEP_LOST_REPEATEDLY, Priority::P2, message);
     }
 
     fn waiting(

@@ -90,6 +90,16 @@ impl Fold<'_> {
             // The join waits for its other tokens.
             return Ok(());
         }
+        if step.passes {
+            // An operator skipped the step ahead: now it is due, and the steps after it are.
+            self.absorb(target);
+            self.state.due.push(Due::Route(StepRef {
+                step: target,
+                visit: 1,
+                item: None,
+            }));
+            return Ok(());
+        }
         // Fire: take one token from every edge; what is left over waits for the next round.
         let mut missing = 0;
         for edge in incoming {
@@ -103,6 +113,22 @@ impl Fold<'_> {
             self.state.tally.starved = self.state.tally.starved.saturating_sub(1);
         }
         self.visit(target, args, verdict)
+    }
+
+    /// The tokens at a join that was skipped ahead are taken away, and those that come later are absorbed.
+    pub(super) fn absorb(&mut self, skipped: StepNo) {
+        let incoming = self.plan.incoming(skipped);
+        let step = &mut self.state.steps[skipped.0 as usize];
+        step.passes = false;
+        step.absorbed = true;
+        if step.missing < incoming.len() as u32 {
+            self.state.tally.starved = self.state.tally.starved.saturating_sub(1);
+        }
+        step.missing = incoming.len() as u32;
+        step.joined_args = None;
+        for edge in incoming {
+            self.state.marks[edge.0 as usize] = 0;
+        }
     }
 
     /// A token has reached a step.

@@ -15,32 +15,31 @@ use super::{FUEL, MAX_SOURCE, value};
 /// What went wrong with a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TemplateErrorKind {
-    /// The source does not parse, or uses a statement, filter or test there is not.
+    /// The source does not parse, or uses a statement, filter or test that does not exist.
     Syntax,
-    /// Something needed a value and had none.
+    /// The template uses a value that is not defined.
     Undefined,
-    /// A value of the wrong kind.
+    /// A filter, test or operator got a value of the wrong type.
     Type,
     /// The evaluation took too many steps.
     Fuel,
-    /// The source, the result, or something on the way to it is too large.
+    /// The source, the result, or an intermediate value is too large.
     TooLarge,
-    /// Anything else.
+    /// The template engine failed for a reason that has no kind of its own; `message` has the reason.
     Other,
 }
 
 /// Why a template could not be parsed or evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct TemplateError {
-    /// What sort of error it is.
     pub kind: TemplateErrorKind,
     /// What is wrong, and where possible what to do about it.
     pub message: String,
-    /// The line in the source, from 1.
+    /// The line in the source, from 1; absent if the engine does not know the place.
     pub line: Option<usize>,
-    /// The bytes of the source at fault.
+    /// The byte range of the fault in the source; absent if the engine does not know the place.
     pub range: Option<Range<usize>>,
-    /// The template, shortened.
+    /// The beginning of the template, short enough for one line of a message.
     pub excerpt: String,
 }
 
@@ -63,7 +62,7 @@ impl fmt::Display for TemplateError {
 }
 
 impl TemplateError {
-    /// The source is longer than is looked at.
+    /// The source is longer than `MAX_SOURCE`.
     pub(super) fn long_source(source: &str) -> TemplateError {
         TemplateError {
             kind: TemplateErrorKind::TooLarge,
@@ -85,7 +84,7 @@ impl TemplateError {
         }
     }
 
-    /// What the engine said, in our words and with places in the source as it was written.
+    /// Translates an error of the template engine. Positions become positions in the source as its author wrote it.
     pub(super) fn of_engine(error: &Error, source: &str, scanned: &Scanned) -> TemplateError {
         let (kind, message) = classify(error);
         let range = error.range().map(|range| locate(source, scanned, range));

@@ -11,7 +11,8 @@
 //!   its value, null included. Anything else renders to text.
 //! * Undefined chains: any attribute of it is undefined. It prints as nothing, is null
 //!   natively, is false, equals only undefined, contains nothing and iterates as empty.
-//!   Arithmetic with it, and ordering it with `<`, is an error.
+//!   Arithmetic with it, and ordering it with `<`, is an error. A strict scope
+//!   ([`Scope::is_strict`]) makes a value that is made from it an error too, and null in a text.
 //! * Ordering two different kinds with `<` is an error, as in Python.
 //! * Text prints `True`, `False`, `None` and `100.0` as Python does, but lists and
 //!   mappings as compact JSON, and nothing is ever HTML-escaped.
@@ -19,12 +20,19 @@
 //!   have no step; `if`, `for`, `set` and `raw` are the only statements.
 //!
 //! A source is first read by `scan`, which decides what is safe and what is read; then
-//! compiled by `template`, with what `library` offers; `value` carries JSON in and out.
+//! compiled by `program` with what `library` offers, and evaluated by `template`; `value`
+//! carries JSON in and out.
 //!
 //! What must not live here: anything that knows of workflows, steps or events.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of values are those of JSON and of the template library, where everything else is a leaf"
+)]
+
 mod error;
 mod library;
+mod program;
 mod scan;
 mod template;
 mod template_value;
@@ -35,7 +43,8 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 pub use error::{TemplateError, TemplateErrorKind};
-pub use template::Template;
+pub use scan::{OutputTag, ReadSite, output_tags};
+pub use template::{Template, UnknownCall};
 pub use template_value::{TemplateValue, TemplateValueError};
 
 /// Engine instructions one evaluation may execute.
@@ -61,6 +70,20 @@ pub fn has_template(s: &str) -> bool {
 pub trait Scope {
     /// The value of a top-level name, or `None` if it is undefined.
     fn lookup(&self, name: &str) -> Option<Arc<Json>>;
+
+    /// The same for a template that reads nothing of the value but these keys. A scope that would have to copy the
+    /// value may leave out the others.
+    fn lookup_keys(&self, name: &str, keys: &[String]) -> Option<Arc<Json>> {
+        let _ = keys;
+        self.lookup(name)
+    }
+
+    /// Whether a template fails that makes its value from something without a value, unless it says what holds then (a
+    /// default, a test), or that writes null into a text. Otherwise undefined is null, and nothing in a text, and null is
+    /// `None` there. Conditions may always ask.
+    fn is_strict(&self) -> bool {
+        false
+    }
 }
 
 impl<F: Fn(&str) -> Option<Arc<Json>>> Scope for F {

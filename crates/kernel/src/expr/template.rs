@@ -1,4 +1,4 @@
-//! One template: compiled when it is parsed, evaluated against a [`Scope`] without failing
+//! One template: parsed once, evaluated against a [`Scope`] without failing
 //! in any other way than by a [`TemplateError`].
 //!
 //! What a template may say is decided in `scan`, what its filters do in `library`; JSON
@@ -8,17 +8,19 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use minijinja::{Environment, Error, ErrorKind, Expression};
+use minijinja::{Environment, Error, ErrorKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 
 use crate::reference;
 
-use super::scan::{Scanned, scan};
+use super::program::{Code, Program};
+use super::scan::{CallKind, FUNCTIONS, ReadSite, Scanned, scan};
 use super::{MAX_OUTPUT, MAX_SOURCE, Scope, TemplateError, library, value};
 
 /// Bytes rendered text is first given budget for; most results are shorter.
@@ -26,7 +28,7 @@ const FIRST_ROOM: usize = 4 * 1024;
 
 /// A template as written in a definition, for example `{{ ctx.page | int + 1 }}`.
 ///
-/// Parsing compiles it; clones share the compiled form. Two templates are equal if their
+/// Parsing compiles it once, to find what cannot be compiled; clones share the compiled form. Two templates are equal if their
 /// sources are, and a template is serialised as its source.
 #[derive(Clone)]
 pub struct Template {
@@ -36,19 +38,49 @@ pub struct Template {
 struct Compiled {
     source: Arc<str>,
     scanned: Scanned,
-    roots: Vec<Arc<str>>,
-    code: Code,
+    reads: BTreeSet<String>,
+    roots: Vec<Root>,
+    /// The paths that must have a value where the scope is strict.
+    needs: Vec<String>,
+    form: Form,
 }
 
-enum Code {
+/// A function or a method that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownCall {
+    pub name: String,
+    /// Where the name stands in the source.
+    pub range: Range<usize>,
+    /// `function` or `method`.
+    pub what: &'static str,
+    /// The names of those that exist.
+    pub known: &'static [&'static str],
+}
+
+/// A top-level name that a template reads.
+struct Root {
+    name: Arc<str>,
+    /// All that is read of its value; absent if the value itself is.
+    keys: Option<Vec<String>>,
+}
+
+impl Root {
+    fn value(&self, scope: &dyn Scope) -> Option<Arc<Json>> {
+        match &self.keys {
+            Some(keys) => scope.lookup_keys(&self.name, keys),
+            None => scope.lookup(&self.name),
+        }
+    }
+}
+
+/// How a template is evaluated.
+enum Form {
     /// No tags: the source is the text.
     Text,
     /// One plain dotted path, looked up without the engine.
     Path(Vec<String>),
-    /// One expression.
-    Expression(Box<Expression<'static, 'static>>),
-    /// Text and tags, kept in an environment of its own under the name `""`.
-    Document(Box<Environment<'static>>),
+    /// A template that the engine evaluates.
+    Program(Program),
 }
 
 impl Template {
@@ -57,17 +89,29 @@ impl Template {
         if source.len() > MAX_SOURCE {
             return Err(TemplateError::long_source(source));
         }
-        let scanned =
+        let mut scanned =
             scan(source).map_err(|e| TemplateError::syntax(source, e.range, e.message))?;
         check_calls(source, &scanned)?;
-        let code = caught(|| compile(source, &scanned))
+        let form = caught(|| form_of(source, &scanned))
             .map_err(|e| TemplateError::of_engine(&e, source, &scanned))?;
+        let reads = scanned.reads();
+        let needs = match form {
+            // A path is looked up as it is.
+            Form::Path(_) => Vec::new(),
+            Form::Text | Form::Program(_) => {
+                scanned.needs().into_iter().map(str::to_owned).collect()
+            }
+        };
+        scanned.sites = Vec::new();
+        scanned.calls = Vec::new();
         Ok(Template {
             inner: Arc::new(Compiled {
                 source: Arc::from(source),
-                roots: roots(&scanned.reads),
+                roots: roots(&reads),
+                reads,
+                needs,
                 scanned,
-                code,
+                form,
             }),
         })
     }
@@ -80,12 +124,38 @@ impl Template {
     /// The dotted paths this template may read, such as `ctx.page`. Names the template
     /// binds itself are left out; branches not taken are included.
     pub fn reads(&self) -> &BTreeSet<String> {
-        &self.inner.scanned.reads
+        &self.inner.reads
+    }
+
+    /// The places where the template reads its scope, in the order of the source. Read from the source again, because
+    /// only those who check a definition ask.
+    pub fn sites(&self) -> Vec<ReadSite> {
+        scan(self.source()).map_or_else(|_| Vec::new(), |scanned| scanned.sites)
+    }
+
+    /// The first function or method that does not exist. Parsing accepts it, because a definition that is in a store may
+    /// have it in a branch that is never taken.
+    pub fn unknown_call(&self) -> Option<UnknownCall> {
+        let scanned = scan(self.source()).ok()?;
+        scanned.calls.into_iter().find_map(|call| {
+            let (known, what): (&[&str], _) = match call.kind {
+                CallKind::Filter | CallKind::Test => return None,
+                CallKind::Function => (&FUNCTIONS, "function"),
+                CallKind::Method => (library::METHODS, "method"),
+            };
+            let is_known = known.contains(&call.name.as_str());
+            (!is_known).then(|| UnknownCall {
+                range: call.at..call.at + call.name.len(),
+                what,
+                name: call.name,
+                known,
+            })
+        })
     }
 
     /// The top-level names among [`Template::reads`].
     pub fn roots(&self) -> impl Iterator<Item = &str> {
-        self.inner.roots.iter().map(|r| &**r)
+        self.inner.roots.iter().map(|root| &*root.name)
     }
 
     /// Whether a top-level name is read.
@@ -105,7 +175,7 @@ impl Template {
 
     /// Whether there is nothing to evaluate.
     pub fn is_static(&self) -> bool {
-        matches!(self.inner.code, Code::Text)
+        matches!(self.inner.form, Form::Text)
     }
 
     /// The value: native if the template is one `{{ … }}`, text otherwise.
@@ -117,51 +187,92 @@ impl Template {
     pub fn evaluate_within(&self, scope: &dyn Scope, bytes: usize) -> Result<Json, TemplateError> {
         let compiled = &*self.inner;
         let mut budget = value::OutputBudget::of(bytes);
-        caught(|| match &compiled.code {
-            Code::Text => Ok(Json::String(compiled.source.to_string())),
-            Code::Path(path) => {
-                let root = scope.lookup(&path[0]);
-                let json = walk(root.as_deref(), &path[1..])?;
-                value::copy(json.unwrap_or(&Json::Null), &mut budget, 0)
+        let strict = scope.is_strict();
+        caught(|| {
+            if strict {
+                self.check_needs(scope)?;
             }
-            Code::Expression(expression) => {
-                let result = expression.eval(self.context(scope))?;
-                value::to_json(&result, &mut value::OutputBudget::new(), 0)
+            match &compiled.form {
+                Form::Text => Ok(Json::String(compiled.source.to_string())),
+                Form::Path(path) => {
+                    let root = of_path(scope, path);
+                    match walk(root.as_deref(), &path[1..])? {
+                        None if strict => Err(value::no_value(&path.join("."))),
+                        json => value::copy(json.unwrap_or(&Json::Null), &mut budget, 0),
+                    }
+                }
+                Form::Program(program) => match &*self.code(program)? {
+                    Code::Expression(expression) => {
+                        let result = expression.eval(self.context(scope, strict))?;
+                        let mut budget = value::OutputBudget::new().strict(strict);
+                        value::to_json(&result, &mut budget, 0)
+                    }
+                    Code::Document(env) => self
+                        .render(env, self.context(scope, strict))
+                        .map(Json::String),
+                },
             }
-            Code::Document(env) => self.render(env, scope).map(Json::String),
         })
         .map_err(|e| self.error(e))
+    }
+
+    /// Looks for what the template cannot do without.
+    fn check_needs(&self, scope: &dyn Scope) -> Result<(), Error> {
+        for need in &self.inner.needs {
+            let path: Vec<String> = need.split('.').map(str::to_owned).collect();
+            let root = of_path(scope, &path);
+            // What is kept elsewhere is there; the evaluation says how to read it.
+            if let Ok(None) = walk(root.as_deref(), &path[1..]) {
+                return Err(value::no_value(need));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the value is true: by Jinja's rule for a native value; text is false if it
-    /// is empty or says `false`, `0`, `none` or `null`.
+    /// is empty or says `false`, `0`, `none` or `null`. A condition may ask for what has no value, also where the scope
+    /// is strict.
     pub fn truthy(&self, scope: &dyn Scope) -> Result<bool, TemplateError> {
         let compiled = &*self.inner;
-        caught(|| match &compiled.code {
-            Code::Text => Ok(text_is_true(&compiled.source)),
-            Code::Path(path) => {
-                let root = scope.lookup(&path[0]);
+        caught(|| match &compiled.form {
+            Form::Text => Ok(text_is_true(&compiled.source)),
+            Form::Path(path) => {
+                let root = of_path(scope, path);
                 let json = walk(root.as_deref(), &path[1..])?;
                 Ok(json.is_some_and(json_is_true))
             }
-            Code::Expression(expression) => Ok(expression.eval(self.context(scope))?.is_true()),
-            Code::Document(env) => Ok(text_is_true(&self.render(env, scope)?)),
+            Form::Program(program) => match &*self.code(program)? {
+                Code::Expression(expression) => {
+                    Ok(expression.eval(self.context(scope, false))?.is_true())
+                }
+                Code::Document(env) => {
+                    Ok(text_is_true(&self.render(env, self.context(scope, false))?))
+                }
+            },
         })
         .map_err(|e| self.error(e))
     }
 
-    fn context(&self, scope: &dyn Scope) -> minijinja::Value {
-        let names = self.inner.roots.iter();
+    fn code(&self, program: &Program) -> Result<Arc<Code>, Error> {
+        program.code(|| self.inner.scanned.guarded(self.source()))
+    }
+
+    fn context(&self, scope: &dyn Scope, strict: bool) -> minijinja::Value {
+        let roots = self.inner.roots.iter();
         minijinja::Value::from_object(value::ScopeRoots::new(
-            names.filter_map(|name| Some((Arc::clone(name), scope.lookup(name)?))),
+            roots.filter_map(|root| Some((Arc::clone(&root.name), root.value(scope)?))),
+            strict,
         ))
     }
 
     /// Renders into a slice, which is what bounds it: text between tags passes no filter
     /// that could count it. Evaluation is pure, so what does not fit may be done again.
-    fn render(&self, env: &Environment<'static>, scope: &dyn Scope) -> Result<String, Error> {
+    fn render(
+        &self,
+        env: &Environment<'static>,
+        context: minijinja::Value,
+    ) -> Result<String, Error> {
         let template = env.get_template("")?;
-        let context = self.context(scope);
         for size in [FIRST_ROOM, MAX_OUTPUT] {
             let mut bytes = vec![0; size];
             let mut budget = bytes.as_mut_slice();
@@ -186,10 +297,10 @@ impl Template {
 /// later.
 fn check_calls(source: &str, scanned: &Scanned) -> Result<(), TemplateError> {
     for call in &scanned.calls {
-        let (known, what) = if call.is_test {
-            (library::knows_test(&call.name), "test")
-        } else {
-            (library::knows_filter(&call.name), "filter")
+        let (known, what) = match call.kind {
+            CallKind::Test => (library::knows_test(&call.name), "test"),
+            CallKind::Filter => (library::knows_filter(&call.name), "filter"),
+            CallKind::Function | CallKind::Method => continue,
         };
         if !known {
             let range = call.at..call.at + call.name.len();
@@ -200,34 +311,51 @@ fn check_calls(source: &str, scanned: &Scanned) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// The first parts of the paths, each once.
-fn roots(reads: &BTreeSet<String>) -> Vec<Arc<str>> {
-    let mut roots: Vec<Arc<str>> = Vec::new();
+/// The first parts of the paths, each once, with the parts that follow them.
+fn roots(reads: &BTreeSet<String>) -> Vec<Root> {
+    let mut roots: Vec<Root> = Vec::new();
     for path in reads {
-        let root = path.split('.').next().unwrap_or(path);
-        if !roots.iter().any(|r| &**r == root) {
-            roots.push(Arc::from(root));
+        let mut parts = path.split('.');
+        let name = parts.next().unwrap_or(path);
+        let key = parts.next();
+        let known = roots.iter_mut().find(|root| &*root.name == name);
+        match (known, key) {
+            (Some(root), Some(key)) => {
+                if let Some(keys) = root
+                    .keys
+                    .as_mut()
+                    .filter(|keys| !keys.iter().any(|it| it == key))
+                {
+                    keys.push(key.to_owned());
+                }
+            }
+            (Some(root), None) => root.keys = None,
+            (None, key) => roots.push(Root {
+                name: Arc::from(name),
+                keys: key.map(|key| vec![key.to_owned()]),
+            }),
         }
     }
     roots
 }
 
-fn compile(source: &str, scanned: &Scanned) -> Result<Code, Error> {
+/// The value that a plain path begins at.
+fn of_path(scope: &dyn Scope, path: &[String]) -> Option<Arc<Json>> {
+    match path {
+        [name] => scope.lookup(name),
+        [name, key, ..] => scope.lookup_keys(name, std::slice::from_ref(key)),
+        [] => None,
+    }
+}
+
+fn form_of(source: &str, scanned: &Scanned) -> Result<Form, Error> {
     if !scanned.has_tags {
-        return Ok(Code::Text);
+        return Ok(Form::Text);
     }
     if let Some(path) = &scanned.path {
-        return Ok(Code::Path(path.clone()));
+        return Ok(Form::Path(path.clone()));
     }
-    let guarded = scanned.guarded(source);
-    let shared = library::environment();
-    if scanned.whole.is_some() {
-        let expression = shared.compile_expression_owned(guarded)?;
-        return Ok(Code::Expression(Box::new(expression)));
-    }
-    let mut own = shared.clone();
-    own.add_template_owned("", guarded)?;
-    Ok(Code::Document(Box::new(own)))
+    Program::compile(scanned.guarded(source), scanned.whole.is_some()).map(Form::Program)
 }
 
 /// The engine is not meant to panic. If it does all the same, one workflow has a bad

@@ -81,8 +81,19 @@ impl TemplateValue {
     pub fn as_template(&self) -> Option<&Template> {
         match &self.node {
             Node::Template(template) => Some(template),
-            _ => None,
+            Node::Static(_) | Node::List(_) | Node::Map(_) => None,
         }
+    }
+
+    /// The keys of the mapping, if the value is one.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let (fixed, mixed) = match &self.node {
+            Node::Static(Json::Object(map)) => (Some(map), None),
+            Node::Map(nodes) => (None, Some(nodes)),
+            Node::Static(_) | Node::Template(_) | Node::List(_) => (None, None),
+        };
+        let fixed = fixed.into_iter().flatten().map(|(key, _)| key.as_str());
+        fixed.chain(mixed.into_iter().flatten().map(|(key, _)| key.as_str()))
     }
 
     /// The JSON as written.

@@ -43,6 +43,33 @@ pub(super) fn kept_elsewhere(what: impl std::fmt::Display) -> Error {
     ))
 }
 
+/// A strict scope has nothing at a path that the template needs.
+pub(super) fn no_value(path: &str) -> Error {
+    Error::new(
+        ErrorKind::UndefinedError,
+        format!("`{path}` has no value; write `{path} | default(…)` if it may be absent"),
+    )
+}
+
+/// What a template makes in a strict scope is nothing.
+pub(super) fn nothing_written() -> Error {
+    Error::new(
+        ErrorKind::UndefinedError,
+        "the result has no value; add `| default(…)` if it may be absent",
+    )
+}
+
+/// Null would be written into a text of a strict scope.
+pub(super) fn null_written() -> Error {
+    Error::new(
+        ErrorKind::UndefinedError,
+        "null has no text; add `| default(…, true)` for what stands there then, or `| tojson` for the word null",
+    )
+}
+
+/// The name under which templates of a strict scope find that it is strict. No template can say it.
+pub(super) const STRICT: &str = "\0strict";
+
 pub(super) fn type_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
@@ -178,10 +205,14 @@ impl Object for JsonRef {
 #[derive(Debug)]
 pub(super) struct ScopeRoots {
     names: Vec<(Arc<str>, JsonRef)>,
+    strict: bool,
 }
 
 impl ScopeRoots {
-    pub(super) fn new(names: impl Iterator<Item = (Arc<str>, Arc<Json>)>) -> ScopeRoots {
+    pub(super) fn new(
+        names: impl Iterator<Item = (Arc<str>, Arc<Json>)>,
+        strict: bool,
+    ) -> ScopeRoots {
         let texts = Texts::default();
         let wrap = |root| JsonRef {
             root,
@@ -190,6 +221,7 @@ impl ScopeRoots {
         };
         ScopeRoots {
             names: names.map(|(name, root)| (name, wrap(root))).collect(),
+            strict,
         }
     }
 }
@@ -200,6 +232,9 @@ impl Object for ScopeRoots {
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        if self.strict && key == STRICT {
+            return Some(Value::from(true));
+        }
         let (_, root) = self.names.iter().find(|(name, _)| &**name == key)?;
         Some(root.value(&root.root, Vec::new))
     }
@@ -210,6 +245,8 @@ impl Object for ScopeRoots {
 pub(super) struct OutputBudget {
     left: usize,
     all: usize,
+    /// Whether undefined is null in the result; otherwise it is an error.
+    takes_undefined: bool,
 }
 
 impl OutputBudget {
@@ -221,7 +258,14 @@ impl OutputBudget {
         OutputBudget {
             left: bytes,
             all: bytes,
+            takes_undefined: true,
         }
+    }
+
+    /// The same for a strict scope, where a result with something undefined in it is an error.
+    pub(super) fn strict(mut self, strict: bool) -> OutputBudget {
+        self.takes_undefined = !strict;
+        self
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), Error> {
@@ -273,7 +317,7 @@ fn check_depth(depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The native JSON of an engine value; undefined becomes null.
+/// The native JSON of an engine value; undefined becomes null, unless the scope is strict.
 pub(super) fn to_json(
     value: &Value,
     budget: &mut OutputBudget,
@@ -284,6 +328,7 @@ pub(super) fn to_json(
         return copy(json.json(), budget, depth);
     }
     Ok(match value.kind() {
+        ValueKind::Undefined if !budget.takes_undefined => return Err(nothing_written()),
         ValueKind::Undefined | ValueKind::None => {
             budget.take(4)?;
             Json::Null
@@ -371,8 +416,8 @@ pub(super) fn to_text(value: &Value) -> Result<String, Error> {
     Ok(out)
 }
 
-/// Compact JSON text.
-pub(super) fn json_text(value: &Value) -> Result<String, Error> {
+/// The value as JSON text without spaces; an error if the text would be too large.
+fn json_text(value: &Value) -> Result<String, Error> {
     let json = to_json(value, &mut OutputBudget::new(), 0)?;
     Ok(json.to_string())
 }

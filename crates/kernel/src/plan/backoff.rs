@@ -53,7 +53,7 @@ impl BackoffKind {
 }
 
 impl Backoff {
-    /// No wait.
+    /// Retries follow at once.
     #[must_use]
     pub fn none() -> Backoff {
         Backoff {

@@ -1,31 +1,74 @@
-//! What events from outside are matched by, and how long claims are leased for: policies of a plan that
-//! the engine asks for when a run is created and when work is claimed.
+//! The key of a run, and how long claims are leased for: policies of a plan that the engine asks for when
+//! a run is created and when work is claimed.
 
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use super::{Plan, RunPolicy};
-use crate::expr::Template;
+use crate::expr::{Scope, Template};
+
+/// A name that at most one open run may have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UniqueKey {
+    /// The plan whose open runs must have different keys, all versions together; empty: the runs of all plans.
+    pub plan_id: String,
+    /// The business key of the run.
+    pub key: String,
+}
 
 impl Plan {
     /// The key of a run for events from outside: the policy's template, filled with the parameters of the
-    /// run. Absent where the plan has none, or where the template gives nothing for these parameters: the
-    /// key is then the run's own id.
+    /// run. Absent where the plan has none; the key is then the run's own id. So it is for runs whose template
+    /// gave nothing and that were created before this was refused ([`Plan::check_event_key`]).
     #[must_use]
     pub fn event_key(&self, params: &Arc<Json>) -> Option<String> {
+        let scope = KeyScope {
+            params,
+            is_strict: false,
+        };
+        let value = Template::parse(self.event_key_template()?)
+            .ok()?
+            .evaluate(&scope);
+        key_of(value.ok()?)
+    }
+
+    /// Says why parameters give no key although the plan has a template for it: any number of runs could then be open for
+    /// what must have one.
+    pub fn check_event_key(&self, params: &Arc<Json>) -> Result<(), String> {
+        let Some(text) = self.event_key_template() else {
+            return Ok(());
+        };
+        let scope = KeyScope {
+            params,
+            is_strict: true,
+        };
+        let value = Template::parse(text).and_then(|template| template.evaluate(&scope));
+        let why = match value.map(key_of) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => format!("template `{text}` gives nothing"),
+            Err(error) => error.to_string(),
+        };
+        Err(format!(
+            "the run would have no business key: {why}; start it with an input that gives one (`-i NAME=VALUE`), or write \
+             the definition without bizKey"
+        ))
+    }
+
+    fn event_key_template(&self) -> Option<&str> {
         // Plans that were compiled before the policy existed have the template among the extras.
         let earlier = || self.net().extra.get("bizKey")?.as_str();
-        let text = self.policy().event_key.as_deref().or_else(earlier)?;
-        let scope = |name: &str| match name {
-            "workload" | "params" => Some(params.clone()),
-            other => params.get(other).map(|it| Arc::new(it.clone())),
-        };
-        match Template::parse(text).ok()?.evaluate(&scope).ok()? {
-            Json::Null => None,
-            Json::String(text) => Some(text).filter(|text| !text.is_empty()),
-            other => Some(other.to_string()),
-        }
+        self.policy().event_key.as_deref().or_else(earlier)
+    }
+
+    /// What no other open run may have while this run is open: its key for events from outside. None if
+    /// that is only the id of the run, because the plan has no template or the template gave nothing.
+    #[must_use]
+    pub fn unique_key(&self, run_id: &str, event_key: &str) -> Option<UniqueKey> {
+        (event_key != run_id).then(|| UniqueKey {
+            plan_id: String::new(),
+            key: event_key.to_owned(),
+        })
     }
 
     /// How long a claim is leased for, in milliseconds.
@@ -38,6 +81,36 @@ impl Plan {
         };
         let lease = self.policy().lease_ms.or_else(earlier);
         lease.unwrap_or(RunPolicy::LEASE_MS)
+    }
+}
+
+/// What the template of a key sees: the parameters of the run.
+struct KeyScope<'a> {
+    params: &'a Arc<Json>,
+    is_strict: bool,
+}
+
+impl Scope for KeyScope<'_> {
+    fn lookup(&self, name: &str) -> Option<Arc<Json>> {
+        match name {
+            "workload" | "params" => Some(self.params.clone()),
+            other => self.params.get(other).map(|it| Arc::new(it.clone())),
+        }
+    }
+
+    fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+}
+
+/// The key that a value is; null and empty text are none.
+fn key_of(value: Json) -> Option<String> {
+    match value {
+        Json::Null => None,
+        Json::String(text) => Some(text).filter(|text| !text.is_empty()),
+        other @ (Json::Bool(_) | Json::Number(_) | Json::Array(_) | Json::Object(_)) => {
+            Some(other.to_string())
+        }
     }
 }
 
@@ -92,6 +165,42 @@ mod tests {
             plan(RunPolicy::default(), Json::Null).event_key(&params),
             None
         );
+    }
+
+    #[test]
+    fn a_template_that_gives_no_key_is_refused() {
+        let params = Arc::new(json!({"order": 7, "none": null, "empty": ""}));
+        let checked = |template: &str| keyed(template).check_event_key(&params);
+        for good in [
+            "{{ order }}",
+            "o-{{ workload.order }}",
+            "{{ x | default(order) }}",
+        ] {
+            assert_eq!(checked(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "{{ x }}",
+            "o-{{ workload.x }}",
+            "{{ none }}",
+            "{{ empty }}",
+            "",
+        ] {
+            let why = checked(bad).unwrap_err();
+            assert!(why.contains("no business key"), "{bad}: {why}");
+        }
+        let plain = plan(RunPolicy::default(), Json::Null);
+        assert_eq!(plain.check_event_key(&params), Ok(()));
+    }
+
+    #[test]
+    fn a_key_is_unique_unless_it_is_only_the_id_of_the_run() {
+        let unique = |event_key: &str| keyed("{{ order }}").unique_key("run_1", event_key);
+        let expected = UniqueKey {
+            plan_id: String::new(),
+            key: "o-1".into(),
+        };
+        assert_eq!(unique("o-1"), Some(expected));
+        assert_eq!(unique("run_1"), None);
     }
 
     #[test]

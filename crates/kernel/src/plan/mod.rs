@@ -10,6 +10,9 @@ mod net;
 mod policy;
 mod reads;
 
+use crate::canonical::{MemberStack, TwinSerializer};
+use crate::codes;
+use crate::hidden::Hidden;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
@@ -19,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use backoff::{Backoff, BackoffKind};
+pub use event_key::UniqueKey;
 pub use net::{
     Admission, AdmitRule, ChildSpec, Dialect, Edge, EdgeNo, Gate, Join, Loop, LoopMode,
     MaxInFlight, Net, OnDenied, Route, SourceRef, Step, StepNo, Undo, WaitOn, WaitSpec, Work,
@@ -93,6 +97,7 @@ pub struct Plan {
     /// Names that no expression can say as they are, as expressions say them.
     spoken: HashMap<String, StepNo>,
     reads: Vec<Reads>,
+    hidden: Hidden,
 }
 
 impl fmt::Debug for Plan {
@@ -118,11 +123,11 @@ impl Plan {
     pub fn new(net: Net) -> Result<Plan, PlanFault> {
         let fault = |code, message: String| Err(PlanFault { code, message });
         if net.steps.is_empty() {
-            return fault("PLAN_EMPTY", "a plan needs at least one step".into());
+            return fault(codes::PLAN_EMPTY, "a plan needs at least one step".into());
         }
         if net.steps.len() > MAX_STEPS || net.edges.len() > MAX_EDGES {
             return fault(
-                "PLAN_TOO_LARGE",
+                codes::PLAN_TOO_LARGE,
                 format!("a plan may have {MAX_STEPS} steps and {MAX_EDGES} edges"),
             );
         }
@@ -130,7 +135,7 @@ impl Plan {
         for (no, step) in net.steps.iter().enumerate() {
             if step.name.is_empty() || step.name.contains(RESERVED_IN_NAMES) {
                 return fault(
-                    "NAME_INVALID",
+                    codes::NAME_INVALID,
                     format!("step name {:?} is empty or has one of | # [ ]", step.name),
                 );
             }
@@ -139,14 +144,14 @@ impl Plan {
                 .is_some()
             {
                 return fault(
-                    "NAME_DUPLICATE",
+                    codes::NAME_DUPLICATE,
                     format!("two steps are named {:?}", step.name),
                 );
             }
         }
         if net.plan_id.contains('|') || net.plan_version.contains('|') {
             return fault(
-                "NAME_INVALID",
+                codes::NAME_INVALID,
                 "planId and planVersion must not contain |".into(),
             );
         }
@@ -156,7 +161,7 @@ impl Plan {
         for (no, edge) in net.edges.iter().enumerate() {
             if !known(edge.from) || !known(edge.to) {
                 return fault(
-                    "PLAN_BROKEN_EDGE",
+                    codes::PLAN_BROKEN_EDGE,
                     format!("edge {no} names a step that does not exist"),
                 );
             }
@@ -173,7 +178,7 @@ impl Plan {
             .any(|no| !known(no))
         {
             return fault(
-                "PLAN_BROKEN_EDGE",
+                codes::PLAN_BROKEN_EDGE,
                 "the entry or final step does not exist".into(),
             );
         }
@@ -186,10 +191,10 @@ impl Plan {
             }
         }
         let find = |name: &str| by_name.get(name).or_else(|| spoken.get(name)).copied();
-        let reads = net.steps.iter().map(|step| reads::of(&net, step, find));
-        let reads = reads.collect();
+        let reads = reads::of_all(&net, find);
         Ok(Plan {
             reference: crate::contract::plan_ref(&net, &hash),
+            hidden: Hidden::of(&net),
             net,
             hash,
             incoming,
@@ -200,13 +205,13 @@ impl Plan {
         })
     }
 
-    /// The net itself.
+    /// The net that was validated; it never changes.
     #[must_use]
     pub fn net(&self) -> &Net {
         &self.net
     }
 
-    /// The run-wide policy.
+    /// The policies that hold for the whole run, not for one step.
     #[must_use]
     pub fn policy(&self) -> &RunPolicy {
         &self.net.policy
@@ -216,6 +221,11 @@ impl Plan {
     #[must_use]
     pub fn hash(&self) -> &str {
         &self.hash
+    }
+
+    /// What the definition has written out and no event may show.
+    pub(crate) fn hidden(&self) -> &Hidden {
+        &self.hidden
     }
 
     /// How the contract refers to it: canonical JSON.
@@ -289,10 +299,12 @@ impl Plan {
         self.step_id_text(at).into_owned()
     }
 
-    /// The same without a copy where the id is the step's name.
+    /// The same without a copy where the id is the step's name. A damaged log can be read with the plan of another run:
+    /// a step that the plan does not have has no name, and the hashes of its events then differ.
     #[must_use]
     pub fn step_id_text(&self, at: StepRef) -> Cow<'_, str> {
-        let name = &self.step(at.step).name;
+        let step = self.net.steps.get(at.step.0 as usize);
+        let name = step.map_or("", |it| it.name.as_str());
         match (at.visit, at.item) {
             (1, None) => Cow::Borrowed(name),
             (visit, None) => Cow::Owned(format!("{name}#{visit}")),
@@ -331,11 +343,21 @@ fn in_expressions(name: &str) -> Cow<'_, str> {
 }
 
 fn content_hash(net: &Net) -> Result<String, PlanFault> {
-    let value = serde_json::to_value(net).map_err(|error| PlanFault {
-        code: "PLAN_NOT_CANONICAL",
-        message: format!("the plan has no canonical JSON form: {error}"),
-    })?;
+    fn fault(error: impl fmt::Display) -> PlanFault {
+        PlanFault {
+            code: codes::PLAN_NOT_CANONICAL,
+            message: format!("the plan has no canonical JSON form: {error}"),
+        }
+    }
     let mut canonical = Vec::with_capacity(4096);
-    crate::canonical::write(&value, &mut canonical);
+    let (mut plain, mut members) = (Vec::new(), MemberStack::default());
+    let mut twin = TwinSerializer::new(&mut plain, &mut canonical, &mut members);
+    net.serialize(&mut twin).map_err(fault)?;
+    if !twin.is_exact() {
+        // Through a tree, which takes many times the memory of the plan.
+        let value = serde_json::to_value(net).map_err(fault)?;
+        canonical.clear();
+        crate::canonical::write(&value, &mut canonical);
+    }
     Ok(crate::keys::hex(&Sha256::digest(canonical)))
 }

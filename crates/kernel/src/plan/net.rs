@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::policy::{
-    Completion, Duty, OnFailure, OnLoopFailure, RetryPolicy, RunPolicy, SideEffect,
+    Completion, Duty, OnFailure, OnLoopFailure, RetryPolicy, RunPolicy, SideEffect, is_false,
 };
 use crate::expr::{Template, TemplateValue};
 
@@ -37,9 +37,9 @@ pub enum Dialect {
     Dag,
     /// The execution contract's plans.
     Plan,
-    /// Petri-net playbooks.
+    /// Playbooks: Petri nets whose arcs route tokens between steps.
     Playbook,
-    /// Persisted linear chains.
+    /// Linear chains: each step starts when the step before has ended.
     Linear,
 }
 
@@ -69,24 +69,24 @@ impl Dialect {
 /// Where a definition came from: the hash is over the raw bytes of the file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceRef {
-    /// Where it was read.
+    /// The place that the definition was read from.
     pub uri: String,
-    /// SHA-256 of its bytes, lower-case hex.
+    /// SHA-256 of the bytes of the definition, lower-case hex.
     pub sha256: String,
 }
 
 /// Everything a dialect says about a workflow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Net {
-    /// The language.
+    /// The language that the definition is written in.
     pub dialect: Dialect,
     /// The workflow's own name or id.
     pub plan_id: String,
-    /// Its version; a part of every idempotency key.
+    /// The version of the workflow; a part of every idempotency key.
     pub plan_version: String,
     /// The version of the file format, as `v1.2`.
     pub schema_version: String,
-    /// Where it came from.
+    /// The file that the net was compiled from.
     pub source: SourceRef,
     /// Defaults for the run's parameters; the start request is merged over them.
     #[serde(default, skip_serializing_if = "Json::is_null")]
@@ -96,12 +96,12 @@ pub struct Net {
     /// How tokens move, in the order of the file.
     #[serde(default)]
     pub edges: Vec<Edge>,
-    /// What holds for the whole run.
+    /// The policies of the whole run.
     pub policy: RunPolicy,
     /// Named tasks that steps may call (a playbook's workbook); opaque to the kernel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub library: BTreeMap<String, Json>,
-    /// Anything else the worker needs (keychain, executor); opaque to the kernel.
+    /// Other data that the worker needs (keychain, executor); opaque to the kernel.
     #[serde(default, skip_serializing_if = "Json::is_null")]
     pub extra: Json,
 }
@@ -128,14 +128,14 @@ pub enum Route {
     Inclusive,
 }
 
-/// A way for tokens from one step to another.
+/// A connection for tokens between two steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Edge {
-    /// Where the token comes from.
+    /// The step whose end puts a token on the edge.
     pub from: StepNo,
-    /// The step it enables.
+    /// The step that the token goes to.
     pub to: StepNo,
-    /// The guard; absent is true.
+    /// The guard: the token takes the edge only if the guard is true. Absent is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Template>,
     /// Arguments bound to the token.
@@ -147,7 +147,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// A plain edge.
+    /// An edge without guard, arguments or patches: every token takes the edge.
     #[must_use]
     pub fn plain(from: StepNo, to: StepNo) -> Edge {
         Edge {
@@ -174,19 +174,18 @@ impl Edge {
 pub struct Step {
     /// Unique in the plan; the stepId of its first visit.
     pub name: String,
-    /// What it is for, in the author's words.
+    /// The purpose of the step, in the words of its author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Steps that are ready together are dispatched by this, then by name.
+    /// Of the steps that become ready together, the lowest number is dispatched first; equal numbers go by name.
     pub order: u32,
-    /// When it fires.
+    /// Whether the step fires for all its tokens together or for each token.
     pub join: Join,
-    /// Where its tokens go.
+    /// Which edges get a token when the step ends.
     pub route: Route,
-    /// Who may enter.
+    /// The rules that decide whether a token may enter the step; absent admits every token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admit: Option<Admission>,
-    /// What it does.
     pub work: Work,
     /// Input for the work, rendered by the worker.
     #[serde(default, skip_serializing_if = "Json::is_null")]
@@ -194,6 +193,9 @@ pub struct Step {
     /// Patches of the run's ctx at the step's boundary, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set_ctx: Vec<(String, TemplateValue)>,
+    /// Events that a step without a worker publishes when its wait begins.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outbound: Vec<TemplateValue>,
     /// A person's approval that is needed before the work starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
@@ -205,18 +207,25 @@ pub struct Step {
     /// Longest time one execution may take, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// What a failure for good leads to.
+    /// The step is never executed a second time by itself: a loss is a failure of class `lease_lost`, and no failure is
+    /// retried. Only an operator can ask for another execution.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub at_most_once: bool,
+    /// How often a step-run may be lost with its worker before it fails; absent: [`RunPolicy::MAX_LOSSES`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_losses: Option<u32>,
+    /// What happens when the step has failed and is not retried again.
     pub on_failure: OnFailure,
-    /// Who ends the step.
+    /// Whether the worker or a person ends the step.
     #[serde(default)]
     pub completion: Completion,
-    /// Checks on the person who completes it.
+    /// Checks on the person who completes or approves the step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duties: Vec<Duty>,
-    /// How it is undone.
+    /// The work that undoes the step; absent if the step cannot be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<Undo>,
-    /// What kind of mark it leaves on the world.
+    /// The effect of the step outside the engine.
     #[serde(default)]
     pub side_effect: SideEffect,
 }
@@ -235,10 +244,13 @@ impl Step {
             work,
             input: Json::Null,
             set_ctx: Vec::new(),
+            outbound: Vec::new(),
             gate: None,
             each: None,
             retry: RetryPolicy::once(),
             timeout_ms: None,
+            at_most_once: false,
+            max_losses: None,
             on_failure: OnFailure::Stop { compensate: false },
             completion: Completion::Automatic,
             duties: Vec::new(),
@@ -254,11 +266,11 @@ impl Step {
 pub enum Work {
     /// A worker that serves this queue and operation does it.
     Task {
-        /// Which workers.
+        /// Only workers that serve this queue can claim the step.
         queue: String,
-        /// What they do.
+        /// The name of the function that the worker runs.
         operation: String,
-        /// The file's own words for it; opaque to the kernel.
+        /// The settings of the operation as the file gives them; opaque to the kernel.
         #[serde(default, skip_serializing_if = "Json::is_null")]
         config: Json,
     },
@@ -267,38 +279,38 @@ pub enum Work {
         /// A list of `{name, kind, …}`; opaque to the kernel.
         tasks: Json,
     },
-    /// Nobody works: the step waits.
+    /// No worker is needed: the step waits.
     Wait(WaitSpec),
-    /// Another run does it.
+    /// Another run does the work; the step waits until that run ends.
     Child(ChildSpec),
 }
 
-/// What a wait waits for.
+/// What a step waits for, and how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitSpec {
-    /// The thing that ends it.
+    /// What ends the wait.
     pub on: WaitOn,
-    /// After this long without it the step fails with class `timeout`.
+    /// The longest wait, in milliseconds; after that the step fails with class `timeout`. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
 }
 
-/// The thing that ends a wait.
+/// What ends a wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum WaitOn {
     /// A person's decision. `Step::duties` says who may give it.
     Approval,
-    /// A person's completion.
+    /// A person reports that the work is done or has failed.
     Manual,
-    /// An event from outside.
+    /// An external event comes for the run.
     Event {
-        /// Its type.
+        /// The type of the external event; events of other types do not end the wait.
         event_type: String,
     },
     /// The passing of time.
     Timer {
-        /// How much of it.
+        /// The length of the wait, in milliseconds.
         millis: u64,
     },
 }
@@ -306,27 +318,29 @@ pub enum WaitOn {
 /// A run started by a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildSpec {
-    /// The definition: a path relative to the parent's, or a plan id.
+    /// The definition of the child: a path relative to the definition of the parent, or a plan id.
     pub path: String,
     /// The child's step whose output is the result; absent means the run's own output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_step: Option<String>,
-    /// What the child gets as parameters.
+    /// The parameters of the child.
     pub input: TemplateValue,
 }
 
 /// A person must approve before the work starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gate {
-    /// Checks on that person.
+    /// Checks on the person who approves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duties: Vec<Duty>,
-    /// After this long without an answer the step fails with class `timeout`.
+    /// The longest wait for an answer, in milliseconds; after that the step fails with class `timeout`. Absent: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
 }
 
-/// Ordered rules; the first that matches decides; none matching allows.
+/// Rules that decide whether a token may enter a step. The first rule that matches decides; if no rule matches, the
+/// token may enter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Admission {
     /// The rules in order.
@@ -335,13 +349,13 @@ pub struct Admission {
     pub denied: OnDenied,
 }
 
-/// One admission rule.
+/// A condition, and the decision if the condition is true.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AdmitRule {
     /// The condition; absent (`else`) always matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Template>,
-    /// The decision.
+    /// Whether the token may enter the step.
     pub allow: bool,
 }
 
@@ -349,25 +363,25 @@ pub struct AdmitRule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDenied {
-    /// It stays, and is looked at again when ctx changes.
+    /// The token stays before the step; the rules are evaluated again when ctx changes.
     Pending,
-    /// It is dropped.
+    /// The token is removed; it never enters the step.
     Discard,
 }
 
 /// Runs a step once for each item of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Loop {
-    /// The list.
+    /// A template that evaluates to the list of items when the loop starts.
     #[serde(rename = "in")]
     pub items: TemplateValue,
     /// The name of an item in the worker's scope.
     pub iterator: String,
     /// One after the other, or several at a time.
     pub mode: LoopMode,
-    /// The most that run at a time.
+    /// The most iterations that run at a time.
     pub max_in_flight: MaxInFlight,
-    /// What a failed iteration means.
+    /// Whether the loop goes on after a failed iteration.
     pub on_failure: OnLoopFailure,
 }
 
@@ -375,9 +389,9 @@ pub struct Loop {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopMode {
-    /// The next starts when the one before has ended.
+    /// An iteration starts when the iteration before has ended.
     Sequential,
-    /// Up to `max_in_flight` at a time.
+    /// Up to `max_in_flight` iterations run at a time.
     Parallel,
 }
 
@@ -391,14 +405,14 @@ pub enum MaxInFlight {
     Computed(Template),
 }
 
-/// How a step is undone.
+/// The work that undoes a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Undo {
-    /// Which workers.
+    /// Only workers that serve this queue can claim the undo.
     pub queue: String,
-    /// What they do.
+    /// The name of the function that the worker runs.
     pub operation: String,
-    /// What they get.
+    /// The input of the undo; the worker renders its templates.
     #[serde(default, skip_serializing_if = "Json::is_null")]
     pub input: Json,
     /// Tools that the built-in worker runs instead; as in `Work::Pipeline`.

@@ -11,7 +11,7 @@ use super::named::named;
 use super::net::StepNo;
 
 named! {
-    /// What kind of failure it was. Retry rules speak of classes, never of messages.
+    /// The kind of a failure. Retry rules name classes, never messages.
     ErrorClass {
         /// The work took too long.
         Timeout = "timeout",
@@ -35,7 +35,7 @@ named! {
         External = "external",
         /// Governance blocked the work; someone must be told.
         Governance = "governance",
-        /// The worker's lease ran out.
+        /// The execution was lost with its worker: whether the work was done is not known.
         LeaseLost = "lease_lost",
         /// An expression could not be evaluated.
         Expression = "expression",
@@ -51,11 +51,12 @@ named! {
 /// How often, how fast and for which errors a failure is retried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RetryPolicy {
-    /// Total executions, the first included.
+    /// The most executions, the first included.
     pub max_executions: u32,
-    /// The wait between them.
+    /// The wait before each retry.
     pub backoff: Backoff,
-    /// Classes that are retried. `lease_lost` always is: the work may never have run.
+    /// The classes that are retried. `lease_lost` is always retried: perhaps the work has never run. An execution that
+    /// was lost does not count as one of `max_executions`, but where [`RunPolicy::losses_are_attempts`].
     pub classes: Vec<ErrorClass>,
 }
 
@@ -77,44 +78,44 @@ impl RetryPolicy {
     }
 }
 
-/// What a step's failure for good leads to.
+/// What happens when a step has failed and is not retried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum OnFailure {
-    /// The run stops and fails; with `compensate` what was done is undone first.
+    /// The run stops and fails.
     Stop {
-        /// Whether to undo.
+        /// Whether the completed steps are undone before the run ends.
         compensate: bool,
     },
-    /// The step is skipped and its dependents go on.
+    /// The step is skipped and the steps after it run.
     Skip,
-    /// The step's edges are looked at with the failure as the boundary event.
+    /// The guards of the edges are evaluated; the boundary event is the failure.
     Route,
-    /// The run stays open until someone retries or skips the step, or the time is up.
+    /// The run stays open until an operator retries or skips the step, or the time is up.
     Hold {
-        /// How long, in milliseconds.
+        /// The longest wait for an operator, in milliseconds; after that the run fails.
         timeout_ms: u64,
     },
 }
 
-/// What a failed iteration of a loop means.
+/// What happens when an iteration of a loop fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLoopFailure {
-    /// No more start, the rest drain, the step fails.
+    /// No further iteration starts; the running iterations end; then the step fails.
     Fail,
-    /// The others go on; the loop ends with its errors listed.
+    /// The other iterations run; the output of the loop lists the errors.
     Continue,
 }
 
-/// Who ends a step.
+/// Whether a worker or a person ends a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Completion {
-    /// Its worker.
+    /// The worker: the step ends with the result of the work.
     #[default]
     Automatic,
-    /// A person, after its worker has started it.
+    /// A person: the worker only starts the step.
     Manual,
 }
 
@@ -122,34 +123,34 @@ pub enum Completion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "rule", rename_all = "snake_case")]
 pub enum Duty {
-    /// Not the one who started the run.
+    /// The person must not be the person who started the run.
     MakerChecker,
-    /// So many different people.
+    /// Several different people must approve.
     DistinctApprovers {
-        /// How many.
+        /// The number of different people that are needed.
         count: u32,
     },
-    /// Not one who completed or approved any of these steps.
+    /// The person must not have completed or approved any of these steps.
     IncompatibleDuties {
-        /// Step names.
+        /// The names of the other steps.
         keys: Vec<String>,
     },
 }
 
-/// What kind of mark a step leaves on the world.
+/// The effect of a step outside the engine. The compensation of a run reads this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SideEffect {
-    /// The file does not say: passed over by compensation unless it has an undo.
+    /// The definition does not say. The compensation ignores the step unless the step has an undo.
     #[default]
     Unknown,
-    /// None.
+    /// The step changes nothing outside the engine, so there is nothing to undo.
     Pure,
-    /// Repeating it changes nothing more.
+    /// A second execution changes nothing more.
     Idempotent,
-    /// It can be undone.
+    /// The step can be undone.
     Compensable,
-    /// It cannot be undone: recorded as not compensable.
+    /// The step cannot be undone: the result of its undo is recorded as not compensable.
     Irreversible,
 }
 
@@ -163,17 +164,17 @@ pub enum EntryPoint {
     Step(StepNo),
 }
 
-/// What a failing compensation means for the ones after it.
+/// What happens to the remaining undos when an undo fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoMode {
-    /// They still run.
+    /// The remaining undos run.
     Continue,
-    /// They do not.
+    /// The remaining undos do not run.
     Stop,
 }
 
-/// What a failure that no edge handles means.
+/// What happens when a step fails and no edge handles the failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unhandled {
@@ -193,11 +194,11 @@ pub enum WaitTimeout {
     Fail,
     /// The step is claimed again, and told that the wait ran out (linear).
     Claim,
-    /// Nothing: it goes on waiting (linear with timeout claiming off).
+    /// Nothing: the step waits on (linear, if timeout claiming is off).
     Ignore,
 }
 
-/// What a failing final step means.
+/// How a run ends whose final step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FinalFailure {
@@ -207,36 +208,36 @@ pub enum FinalFailure {
     Partial,
 }
 
-/// What holds for the whole run.
+/// The policies of the whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunPolicy {
     /// The run must pass through Queued (dag).
     pub must_queue: bool,
-    /// Someone must approve before it starts.
+    /// A person must approve the run before it starts.
     pub needs_approval: bool,
-    /// Where it begins.
+    /// The steps that get a token when the run starts.
     pub entry: EntryPoint,
-    /// Runs once, after everything else.
+    /// A step that runs once, after all other steps have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_step: Option<StepNo>,
-    /// What its failure means.
+    /// How the run ends if the final step fails.
     pub final_failure: FinalFailure,
-    /// A routed step whose guards all say no fails the run.
+    /// Whether the run fails if a step chooses its edges by guards and no guard is true.
     pub no_next_is_error: bool,
-    /// What a failure that no edge handles means.
+    /// What happens when a step fails and no edge handles the failure.
     pub unhandled: Unhandled,
-    /// Longest time from start to Stopping, in milliseconds.
+    /// The longest time from the start of the run until it must stop, in milliseconds; absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether a run timeout undoes what was done.
+    /// Whether the completed steps are undone after a timeout of the run.
     pub timeout_compensates: bool,
-    /// How long a stalled run waits to be revived, in milliseconds.
+    /// How long a stalled run waits for a change of ctx before it fails, in milliseconds.
     pub stall_timeout_ms: u64,
-    /// How long a pause waits for work in flight before it says so, in milliseconds.
+    /// How long a pause waits for work in flight before it raises an alert, in milliseconds.
     pub drain_timeout_ms: u64,
-    /// What a failing compensation means for the others.
+    /// What happens to the remaining undos when an undo fails.
     pub undo_mode: UndoMode,
-    /// Steps that were never reached are skipped in the log just before the run fails.
+    /// Whether the log gets a StepSkipped for each step that was never reached, just before a stopped run ends.
     pub skip_unreached: bool,
     /// How a handler's wait for an event ends when its deadline passes.
     pub wait_timeout: WaitTimeout,
@@ -244,27 +245,37 @@ pub struct RunPolicy {
     /// handler can only say no: some classes must never be retried.
     #[serde(default, skip_serializing_if = "is_false")]
     pub handler_may_retry: bool,
-    /// Templates in the plan's workload are evaluated when a run is created (playbook). What a start
-    /// request brings never is.
+    /// Templates in the plan's workload are evaluated when a run is created (playbook). Templates in the parameters
+    /// of a start request are never evaluated.
     #[serde(default, skip_serializing_if = "is_false")]
     pub renders_workload: bool,
-    /// A template over the parameters: what events from outside are matched by, and what no two running
-    /// runs of the plan may share (linear). Absent: the run's own id.
+    /// A template that makes a value from something that has no value fails, unless the template says what holds then.
+    /// Absent, and in plans that were compiled earlier: such a value is null, or nothing in a text.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub strict_templates: bool,
+    /// A template over the parameters (linear). Its value selects the run that an external event is for, and no two
+    /// open runs of the plan may have the same value. Absent: the id of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_key: Option<String>,
-    /// How long a claim is leased for, in milliseconds; absent: [`RunPolicy::LEASE_MS`].
+    /// The length of a lease, in milliseconds; absent: [`RunPolicy::LEASE_MS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
-    /// Checks on anyone who approves the run.
+    /// An execution that was lost counts as an attempt (linear). Elsewhere losses are counted apart from attempts.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub losses_are_attempts: bool,
+    /// Checks on the person who approves the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duties: Vec<super::Duty>,
+    /// Secrets that the definition has written out. Events have a token in their place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<String>,
 }
 
 #[allow(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde's skip_serializing_if passes a reference"
 )]
-fn is_false(value: &bool) -> bool {
+pub(super) fn is_false(value: &bool) -> bool {
     !*value
 }
 
@@ -273,6 +284,10 @@ impl RunPolicy {
     pub const STALL_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
     /// Half a minute: how long a silent worker keeps a step.
     pub const LEASE_MS: u64 = 30_000;
+    /// How often a step-run may be lost with its worker before it fails.
+    pub const MAX_LOSSES: u32 = 10;
+    /// An operator learns about a step-run when it has been lost this often.
+    pub const ALERT_LOSSES: u32 = 3;
     /// Five minutes, the contract's default.
     pub const DRAIN_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 }
@@ -296,9 +311,12 @@ impl Default for RunPolicy {
             wait_timeout: WaitTimeout::Fail,
             handler_may_retry: false,
             renders_workload: false,
+            strict_templates: false,
             event_key: None,
             lease_ms: None,
+            losses_are_attempts: false,
             duties: Vec::new(),
+            hidden: Vec::new(),
         }
     }
 }

@@ -7,19 +7,18 @@ use serde_json::Value as Json;
 use super::net::{Net, Step, StepNo, Work};
 use crate::expr::{Template, has_template};
 
-/// What the work of one step looks at.
+/// The values of the run that the work of one step reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// Steps whose output it looks at.
+    /// The steps whose output the work reads.
     pub steps: Vec<StepNo>,
-    /// Keys of ctx.
     pub ctx: CtxReads,
 }
 
-/// Keys of ctx.
+/// The variables of ctx that the work of a step reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CtxReads {
-    /// Whatever there is.
+    /// Every variable: the work is a program, so nobody knows what it reads.
     All,
     Keys(Vec<String>),
 }
@@ -30,8 +29,18 @@ impl Default for CtxReads {
     }
 }
 
-/// What the work and the undo of a step look at.
-pub(super) fn of(net: &Net, step: &Step, find: impl Fn(&str) -> Option<StepNo>) -> Reads {
+/// The values that the work and the undo of each step read.
+pub(super) fn of_all(net: &Net, find: impl Fn(&str) -> Option<StepNo>) -> Vec<Reads> {
+    // Read once, not for each step: both may be long.
+    let mut library = BTreeSet::new();
+    net.library
+        .values()
+        .for_each(|it| collect(it, &mut library));
+    let steps = net.steps.iter();
+    steps.map(|step| of(step, &library, &find)).collect()
+}
+
+fn of(step: &Step, library: &BTreeSet<String>, find: &impl Fn(&str) -> Option<StepNo>) -> Reads {
     let mut paths = BTreeSet::new();
     let mut all_ctx = false;
     collect(&step.input, &mut paths);
@@ -39,7 +48,7 @@ pub(super) fn of(net: &Net, step: &Step, find: impl Fn(&str) -> Option<StepNo>) 
         Work::Pipeline { tasks } => {
             collect(tasks, &mut paths);
             // A task of the library sees what the step sees that calls it.
-            net.library.values().for_each(|it| collect(it, &mut paths));
+            paths.extend(library.iter().cloned());
         }
         Work::Task { config, .. } => {
             collect(config, &mut paths);
@@ -86,6 +95,6 @@ fn collect(value: &Json, paths: &mut BTreeSet<String>) {
         }
         Json::Array(items) => items.iter().for_each(|item| collect(item, paths)),
         Json::Object(map) => map.values().for_each(|item| collect(item, paths)),
-        _ => {}
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
     }
 }

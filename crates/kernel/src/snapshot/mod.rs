@@ -23,32 +23,67 @@ pub use read::ContractEvent;
 
 use fold::Fold;
 
-/// A run's status in the contract's words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum RunStatus {
-    /// It exists.
-    #[default]
-    Pending,
-    /// It may start.
-    Approved,
-    /// It runs.
-    Running,
-    /// Nothing new starts.
-    Paused,
-    /// It has succeeded.
-    Completed,
-    /// It has failed.
-    Failed,
-    /// It was cancelled.
-    Cancelled,
-    /// A later version's word.
-    #[serde(untagged)]
-    Other(String),
+/// Defines a status of the contract from one table: each row is the documentation, the variant and its word.
+macro_rules! statuses {
+    (
+        $(#[$meta:meta])*
+        $enum:ident {
+            $(#[doc = $first_doc:literal])+ $first:ident = $first_word:literal,
+            $($(#[doc = $doc:literal])+ $variant:ident = $word:literal,)+
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        pub enum $enum {
+            $(#[doc = $first_doc])+
+            #[default]
+            #[serde(rename = $first_word)]
+            $first,
+            $($(#[doc = $doc])+ #[serde(rename = $word)] $variant,)+
+            /// A word that this version does not know.
+            #[serde(untagged)]
+            Other(String),
+        }
+
+        impl $enum {
+            /// The words of the contract, in the order of the table.
+            pub const WORDS: &'static [&'static str] = &[$first_word, $($word),+];
+
+            /// The word of the status.
+            #[must_use]
+            pub fn word(&self) -> &str {
+                match self {
+                    $enum::$first => $first_word,
+                    $($enum::$variant => $word,)+
+                    $enum::Other(word) => word,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// A run's status in the contract's words.
+    RunStatus {
+        /// The run was created and is not approved.
+        Pending = "PENDING",
+        /// The run is approved and has not started.
+        Approved = "APPROVED",
+        /// The run has started and has not ended.
+        Running = "RUNNING",
+        /// No new step starts until the run is resumed.
+        Paused = "PAUSED",
+        /// The run has ended with success.
+        Completed = "COMPLETED",
+        /// The run has ended with an error.
+        Failed = "FAILED",
+        /// The run was ended by a person or by its parent.
+        Cancelled = "CANCELLED",
+    }
 }
 
 impl RunStatus {
-    /// Whether it can no longer change.
+    /// Whether the run has ended: the status never changes again.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         matches!(
@@ -58,56 +93,52 @@ impl RunStatus {
     }
 }
 
-/// The status of one attempt of a step in the contract's words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum StepStatus {
-    /// It has not started.
-    #[default]
-    Pending,
-    /// It has started.
-    Running,
-    /// It has succeeded.
-    Success,
-    /// It has failed.
-    Failed,
-    /// It will not run.
-    Skipped,
-    /// A later version's word.
-    #[serde(untagged)]
-    Other(String),
+statuses! {
+    /// The status of one attempt of a step in the contract's words.
+    StepStatus {
+        /// The attempt has not started.
+        Pending = "PENDING",
+        /// The attempt has started and has not ended.
+        Running = "RUNNING",
+        /// The attempt has ended with success.
+        Success = "SUCCESS",
+        /// The attempt has ended with an error.
+        Failed = "FAILED",
+        /// The step will not run.
+        Skipped = "SKIPPED",
+    }
 }
 
-/// A pointer as an event gave it.
+/// A reference to an artifact, as the event has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
-    /// Where it is.
+    /// The address of the artifact.
     pub uri: String,
-    /// What it is.
+    /// What the artifact is, in the word of the worker.
     pub kind: String,
-    /// Its hash.
+    /// SHA-256 of the artifact, lower-case hex; absent if the worker did not give it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Its size.
+    /// The size of the artifact in bytes; absent if the worker did not give it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// When it may be deleted.
+    /// The time from which the artifact may be deleted; absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
 }
 
-/// An error as an event gave it.
+/// An error, as the event has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotError {
-    /// Stable code.
+    /// The reason for programs; the code of an error never changes.
     pub code: String,
-    /// For people.
+    /// The reason for people.
     pub message: String,
-    /// Whether the same work may succeed when tried again.
+    /// Whether the same work may succeed when tried again; by the class of the error, also where no attempt is left.
     pub retryable: bool,
-    /// What kind of error.
+    /// The class of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
 }
@@ -116,79 +147,82 @@ pub struct SnapshotError {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StepSnapshot {
-    /// The step.
+    /// The id of the visit or of the loop item.
     pub step_id: String,
-    /// The attempt's status.
     pub status: StepStatus,
-    /// Which attempt, as operators count them.
+    /// The number of the logical attempt, from 1; RETRY_STEP raises it.
     pub logical_attempt_id: u64,
-    /// The last execution seen.
+    /// The number of the last execution; absent if no event has named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_attempt_id: Option<u64>,
-    /// When it started.
+    /// When the attempt started; absent before the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
-    /// The start's event time, where that is another.
+    /// The time of the event that reported the start, if that time is not `startedAt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_event_time: Option<String>,
-    /// When it ended, however it ended.
+    /// When the attempt ended, with any status; absent before the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<String>,
-    /// From start to end.
+    /// The time from the start to the end, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// Pointers to what it made.
+    /// References to the artifacts of the step.
     pub artifacts: Vec<Artifact>,
-    /// Why it failed.
+    /// The error of the attempt; absent if the attempt has not failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<SnapshotError>,
-    /// Why it was skipped.
+    /// Why the step was skipped; absent if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A run.
+/// A run as the events of the contract show it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSnapshot {
-    /// The run.
     pub run_id: String,
-    /// Its status.
     pub status: RunStatus,
     /// Detail of the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substatus: Option<String>,
+    /// How many steps are in flight while a paused run drains. Not a part of the projection: who shows the run adds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
+    /// The status in a sentence for people, added as `inFlight` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// The highest sequence number seen.
     pub last_event_seq: u64,
     /// Every attempt of every step that was seen, in the order they were first seen.
     pub steps: Vec<StepSnapshot>,
-    /// Pointers to what all its steps made, once it has succeeded.
+    /// References to the artifacts of all steps; empty until the run has succeeded.
     pub artifacts: Vec<Artifact>,
-    /// The engine's own reference.
+    /// The id that the engine itself has given to the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_run_ref: Option<String>,
-    /// When it started.
+    /// When the run started; absent before the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
-    /// The start's event time, where that is another.
+    /// The time of the event that reported the start, if that time is not `startedAt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_event_time: Option<String>,
-    /// When it ended, however it ended.
+    /// When the run ended, with any status; absent before the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<String>,
-    /// From start to end.
+    /// The time from the start to the end, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_duration_ms: Option<u64>,
-    /// How many attempts of steps have failed.
+    /// The number of attempts of steps that have failed.
     #[serde(default)]
     pub failed_steps: u64,
-    /// Why it failed.
+    /// The error of the run; absent if the run has not failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<SnapshotError>,
-    /// How many pauses were seen to begin.
+    /// The number of pauses that have begun.
     #[serde(default)]
     pub pauses: u64,
-    /// How many pauses were seen to end.
+    /// The number of pauses that have ended.
     #[serde(default)]
     pub resumes: u64,
 }

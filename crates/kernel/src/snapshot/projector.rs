@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ContractEvent, RunSnapshot, StepStatus, detect_non_contiguous, incremental, project};
+use crate::codes;
 use crate::effect::Priority;
 use crate::plan::{Join, Plan, Route};
 
@@ -11,9 +12,8 @@ use crate::plan::{Join, Plan, Route};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectorAlert {
     pub code: &'static str,
-    /// How urgent.
     pub priority: Priority,
-    /// For people.
+    /// What happened and what to do, for people.
     pub message: String,
 }
 
@@ -41,9 +41,9 @@ pub struct ResyncAnswer {
 /// What came of feeding the projector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FeedResult {
-    /// To be raised.
+    /// The alerts that the caller must raise.
     pub alerts: Vec<ProjectorAlert>,
-    /// To be asked for; the projector stands still until it is answered.
+    /// The request that the caller must send to the store. The projector applies nothing until the answer comes.
     pub resync: Option<Resync>,
 }
 
@@ -116,6 +116,18 @@ impl SnapshotProjector {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.stale.is_some()
+    }
+
+    /// The highest sequence number that a resync must reach; none if nothing is missing.
+    #[must_use]
+    pub fn awaited(&self) -> Option<u64> {
+        self.stale.map(|stale| stale.observed)
+    }
+
+    /// The snapshot is made again: a resync is awaited, which must reach what was projected before.
+    pub fn doubt(&mut self) {
+        let observed = self.snapshot.last_event_seq;
+        self.stale.get_or_insert(Stale { observed });
     }
 
     /// Takes what was fetched after the watermark.
@@ -225,7 +237,7 @@ impl SnapshotProjector {
 
 fn gap(last: u64, next: u64) -> ProjectorAlert {
     ProjectorAlert {
-        code: "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED",
+        code: codes::PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED,
         priority: Priority::P2,
         message: format!("event {next} was fetched after event {last}"),
     }
@@ -233,7 +245,7 @@ fn gap(last: u64, next: u64) -> ProjectorAlert {
 
 fn inversion(seq: u64, step: &str, needed: &str) -> ProjectorAlert {
     ProjectorAlert {
-        code: "PROJECTOR_CAUSAL_VIOLATION",
+        code: codes::PROJECTOR_CAUSAL_VIOLATION,
         priority: Priority::P3,
         message: format!("event {seq}: {step} started before {needed} had ended"),
     }

@@ -9,15 +9,15 @@ use crate::time::Time;
 /// An event as any version of the contract may have written it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContractEvent {
-    /// Its type, known or not.
+    /// The type of the event; this version may not know it.
     pub event_type: String,
-    /// Its place in the log.
+    /// The place of the event in the log of its run, from 1.
     pub run_seq: u64,
     fields: Map<String, Json>,
 }
 
 impl ContractEvent {
-    /// Reads an event. Only what has no type or no place in the log is none.
+    /// Reads an event; `None` only if it has no type or no place in the log.
     #[must_use]
     pub fn read(event: &Json) -> Option<ContractEvent> {
         let fields = event.as_object()?;

@@ -73,6 +73,8 @@ fn people_timers_events_and_undos_can_be_driven() {
     sim.deliver("e-1", "paid", json!({ "amount": 5 })).unwrap();
     sim.claim("listens").unwrap();
     sim.expire_lease("listens").unwrap();
+    assert_eq!(sim.status("listens"), Some(Status::Ready));
+    sim.run_failing("listens", ErrorClass::Transient).unwrap();
     assert_eq!(sim.status("listens"), Some(Status::Failed));
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
 }

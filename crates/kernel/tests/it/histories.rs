@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::command::{Command, ManualOutcome, WaitFor};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{
-    AdmissionVerdict, ArtifactRef, Body, CalledRun, Lease, LoopItems, LoopStart, Parent, Patch,
-    Rollback, Routing, RunContext, SkipReason, StepError, StopCause, SuccessKind, TakenEdge,
+    AdmissionVerdict, ArtifactRef, Body, CalledRun, Lease, LoopItems, LoopStart, Loss, Parent,
+    Patch, Rollback, Routing, RunContext, SkipReason, StepError, StopCause, SuccessKind, TakenEdge,
     TaskKind, UndoOutcome, UndoResult, WaitKind,
 };
 use stepwell_kernel::plan::{
@@ -213,6 +213,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         step,
         outcome: UndoOutcome::NotRun,
         executions: 0,
+        attempts: 0,
         error: None,
     }];
     let routing = Routing {
@@ -231,6 +232,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         environment_id: "e".into(),
         triggered_by: by.clone(),
         trigger_source: Some("carrier pigeon".into()),
+        priority: -7,
     };
     let child = WaitKind::Child {
         request_key: "k".into(),
@@ -254,7 +256,10 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             start_after: Some(START),
         },
         Body::RunQueued {},
-        Body::RunApproved { by: by.clone() },
+        Body::RunApproved {
+            by: by.clone(),
+            reason: by.clone(),
+        },
         Body::RunStarted {
             engine: "native".into(),
             engine_run_ref: "r".into(),
@@ -288,6 +293,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             execution: 0,
             error: error.clone(),
             cancelled: true,
+            unknown: true,
             by: by.clone(),
         },
         Body::StepSkipped {
@@ -341,6 +347,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             execution,
             error: error.clone(),
             retry_at: START,
+            loss: Some(Loss::Lost),
         },
         Body::StepWaiting {
             step,
@@ -351,6 +358,17 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             token_hash: Some("h".into()),
             outbound: vec![json!({ "type": "x" })],
             memo: Some(value.clone()),
+        },
+        Body::StepAnswered {
+            step,
+            logical,
+            execution,
+            outcome: ManualOutcome::Failed,
+            by: "someone".into(),
+            completed_at: START,
+            notes: Some("torn".into()),
+            evidence_refs: vec!["photo-1".into()],
+            output_sha256: None,
         },
         Body::StepApproved {
             step,
@@ -422,6 +440,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
             execution,
             error: error.clone(),
             retry_at: Time(0),
+            loss: Some(Loss::Released),
         },
         Body::UndoCompleted { step, execution },
         Body::UndoFailed {

@@ -193,6 +193,7 @@ impl Sim {
                 environment_id: "test".into(),
                 triggered_by: Some("maker".into()),
                 trigger_source: Some("manual".into()),
+                priority: 0,
             },
             params: Json::Null,
             checked: true,
@@ -281,7 +282,10 @@ impl Sim {
 
     pub(crate) fn approve(&mut self, by: &str) -> Sent {
         let actor = actor(by, Role::Operator);
-        self.send(Command::ApproveRun { actor })
+        self.send(Command::ApproveRun {
+            actor,
+            reason: None,
+        })
     }
 
     pub(crate) fn start_run(&mut self) -> Sent {
@@ -384,7 +388,7 @@ impl Sim {
         })
     }
 
-    /// Claims and completes.
+    /// Claims the step and completes it without an output.
     pub(crate) fn run(&mut self, step: &str) -> Sent {
         self.run_with(step, Json::Null)
     }
@@ -399,7 +403,7 @@ impl Sim {
         self.complete_undo(step)
     }
 
-    /// Claims and fails.
+    /// Claims the step and reports a failure of this class.
     pub(crate) fn run_failing(&mut self, step: &str, class: ErrorClass) -> Sent {
         self.claim(step)?;
         self.fail(step, class)
@@ -445,6 +449,7 @@ impl Sim {
             target: claim.target,
             execution: claim.execution,
             lease_until: None,
+            cause: Default::default(),
         })
     }
 
@@ -479,6 +484,7 @@ impl Sim {
     ) -> Sent {
         let step = self.at(step);
         self.send(Command::CompleteManually {
+            details: Default::default(),
             step,
             token: token.into(),
             outcome,
@@ -576,7 +582,6 @@ impl Sim {
         self.send(Command::FireTimer(id))
     }
 
-    /// The earliest timer.
     pub(crate) fn next_timer(&self) -> Option<(Time, TimerId)> {
         self.state.timers().next()
     }
@@ -626,7 +631,7 @@ impl Sim {
         }
     }
 
-    /// Everything that happened.
+    /// The whole log of the run.
     pub(crate) fn events(&self) -> &[Event] {
         &self.events
     }

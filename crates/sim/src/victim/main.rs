@@ -17,15 +17,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use stepwell_engine::StartRequest;
 use stepwell_engine::coordinator::{Assignment, Config, Serves};
 use stepwell_engine::rows::served_by;
 use stepwell_engine::service::{Reporter, Service, Setup, Worker};
 use stepwell_engine::store::{RunFilter, Store};
+use stepwell_engine::{Error, StartRequest};
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::{Patch, RunContext, StepError};
 use stepwell_kernel::plan::ErrorClass;
+use stepwell_kernel::rejection::Code;
 use stepwell_sim::Rng;
 use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
 use stepwell_stores::sqlite::{SqliteOptions, SqliteStore};
@@ -37,16 +38,16 @@ const WORKER_THREADS: usize = 8;
 
 #[derive(Debug, Parser)]
 struct Args {
-    /// `sqlite:PATH` or `postgres://…`
+    /// Address of the store: `sqlite:PATH` or `postgres://…`
     #[arg(long)]
     store: String,
-    /// The schema, in PostgreSQL
+    /// Schema of the tables in PostgreSQL
     #[arg(long, default_value = "stepwell")]
     schema: String,
     /// Name of the server
     #[arg(long)]
     name: String,
-    /// Where the marks go
+    /// File that records the work of this process
     #[arg(long)]
     witness: PathBuf,
     /// The first run to start
@@ -55,22 +56,28 @@ struct Args {
     /// How many runs to start
     #[arg(long, default_value_t = 0)]
     runs: u32,
+    /// Milliseconds between two starts
+    #[arg(long, default_value_t = 0)]
+    every_ms: u64,
     /// Starts runs and drives them, works on their steps, or both
     #[arg(long, value_enum, default_value_t = Role::Both)]
     role: Role,
-    /// What chance begins with
+    /// Seed of the random numbers
     #[arg(long)]
     seed: u64,
-    /// How long a session lives without being renewed
+    /// Length of the session lease in milliseconds
     #[arg(long, default_value_t = 1_000)]
     session_ms: u64,
-    /// Goes on when all runs have ended, until someone stops it
+    /// Continue after all runs have ended, until the process is stopped
     #[arg(long)]
     stay: bool,
-    /// One job in ten takes up to this long
+    /// End as soon as standard input is closed, as it is when the program that started this one has ended
+    #[arg(long)]
+    leash: bool,
+    /// Longest time in milliseconds of a long job; one job in ten is long
     #[arg(long, default_value_t = 0)]
     long_ms: u64,
-    /// Says on stderr what the engine warns of
+    /// Print warnings of the engine on standard error
     #[arg(long)]
     tell: bool,
 }
@@ -86,6 +93,12 @@ fn main() -> Result<()> {
     let args = Args::parse();
     if args.tell {
         tracing::subscriber::set_global_default(warnings::WarningPrinter)?;
+    }
+    if args.leash {
+        thread::spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            std::process::exit(0);
+        });
     }
     let store = open(&args)?;
     let plan_catalog = PlanCatalog::load();
@@ -104,6 +117,8 @@ fn main() -> Result<()> {
     let service = Service::start(Setup {
         catalog: Box::new(plan_catalog.clone()),
         config,
+        // Kills and faults must not find a difference between one deciding thread and several.
+        shards: 1 + (args.seed % 3) as usize,
         ..Setup::new(store.clone(), worker_threads)
     })?;
     say("ready");
@@ -145,13 +160,14 @@ fn start_runs(args: &Args, service: &Service, plan_catalog: &PlanCatalog) -> Res
         for number in std::mem::take(&mut wanted) {
             let plan = plan_catalog.nth(number as usize);
             answers.push((number, handle.start_later(&plan, request(args, number))?));
+            thread::sleep(Duration::from_millis(args.every_ms));
         }
         for (number, answer) in answers {
             match answer.recv().context("the engine is gone")? {
                 Ok(_) => {}
                 // The business key belongs to the same run, started before a crash.
-                Err(stepwell_engine::Error::BizKeyTaken(_)) => {}
-                Err(stepwell_engine::Error::Store(error)) if error.kind.may_pass() => {
+                Err(Error::Rejected(rejection)) if rejection.code == Code::KeyTaken => {}
+                Err(Error::Store(error)) if error.kind.may_pass() => {
                     wanted.push(number);
                 }
                 Err(error) => return Err(error.into()),

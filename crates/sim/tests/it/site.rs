@@ -1,6 +1,5 @@
 //! Where a test's processes meet, and what must hold once they are gone.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,17 +8,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use stepwell_engine::chunk;
-use stepwell_engine::store::{RunFilter, RunSummary, Store};
-use stepwell_kernel::event::{Body, Event};
-use stepwell_kernel::plan::Plan;
+use stepwell_engine::store::Store;
+use stepwell_sim::verdict;
 use stepwell_stores::postgres::{PostgresOptions, PostgresStore};
 use stepwell_stores::sqlite::{SqliteOptions, SqliteStore};
 
 /// The program that is started.
 pub(crate) const VICTIM: &str = env!("CARGO_BIN_EXE_stepwell-victim");
 
-/// How long the last process may take to end all runs.
+/// How long a process may take without a sign that it goes on.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where a test's processes meet.
@@ -91,6 +88,7 @@ impl Site {
             child,
             says,
             complaints,
+            witness: self.witness(),
         }
     }
 
@@ -114,6 +112,17 @@ pub(crate) struct Victim {
     child: Child,
     says: BufReader<std::process::ChildStdout>,
     complaints: Receiver<String>,
+    /// The file that grows with the work of all processes.
+    witness: PathBuf,
+}
+
+/// A test that fails leaves no process behind.
+impl Drop for Victim {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Victim {
@@ -174,20 +183,23 @@ impl Victim {
 
     /// Waits for its end, and says how it ended as well.
     pub(crate) fn ends_with(mut self) -> (ExitStatus, String) {
-        let until = Instant::now() + PATIENCE;
         let mut complaint = String::new();
+        let (mut until, mut done) = (Instant::now() + PATIENCE, 0);
         // The last line comes when it ends.
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.complaints.recv_timeout(left) {
+            match self.complaints.recv_timeout(Duration::from_secs(1)) {
                 Ok(line) => {
                     complaint.push_str(&line);
                     complaint.push('\n');
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    let _ = self.child.kill();
-                    panic!("the runs do not end:\n{complaint}");
+                    // A slow machine takes longer; what counts is that work is done.
+                    let now_done = fs::metadata(&self.witness).map_or(0, |it| it.len());
+                    if std::mem::replace(&mut done, now_done) != now_done {
+                        until = Instant::now() + PATIENCE;
+                    }
+                    assert!(Instant::now() < until, "the runs do not end:\n{complaint}");
                 }
             }
         }
@@ -195,115 +207,12 @@ impl Victim {
     }
 }
 
-pub(crate) fn all_runs(store: &dyn Store) -> Vec<RunSummary> {
-    let filter = RunFilter {
-        limit: 100_000,
-        ..RunFilter::default()
-    };
-    store.list(&filter).unwrap()
-}
-
-/// The events of a run, after its chunks were checked.
-fn events(store: &dyn Store, run: &RunSummary) -> Vec<Event> {
-    let mut events = Vec::new();
-    for chunk in store.chunks(run.run, 0, usize::MAX).unwrap() {
-        assert_eq!(
-            chunk.first,
-            events.len() as u64 + 1,
-            "{}: a gap",
-            run.run_id
-        );
-        events.extend(chunk::decode(chunk.first, chunk.codec, &chunk.body).unwrap());
-        assert_eq!(
-            chunk.last,
-            events.len() as u64,
-            "{}: a short chunk",
-            run.run_id
-        );
-    }
-    events
-}
-
 /// What must hold once nobody works any more.
 pub(crate) fn judge(site: &Site, started: usize) {
     let store = site.open();
-    let runs = all_runs(&*store);
-    let tops = runs
-        .iter()
-        .filter(|run| run.plan_id != "chain" || run.run_id.contains('-'));
-    assert_eq!(tops.count(), started, "one run for each request");
-    let health = store.check().unwrap();
-    assert_eq!(health.problems, Vec::<String>::new());
-    let mut known: HashMap<(String, String, u32), u32> = HashMap::new();
-    for run in &runs {
-        assert!(
-            run.head.ended_at.is_some(),
-            "{} has not ended: {run:?}",
-            run.run_id
-        );
-        let wanted = match run.plan_id.as_str() {
-            "saga" => "FAILED",
-            _ => "COMPLETED",
-        };
-        assert_eq!(run.head.status, wanted, "{} ({})", run.run_id, run.plan_id);
-        let plan = plan_of(&*store, run);
-        let mut completed: HashMap<String, u32> = HashMap::new();
-        for event in events(&*store, run) {
-            let id = event.body.step().map(|at| plan.step_id(at));
-            let id = id.unwrap_or_default();
-            match event.body {
-                Body::StepStarted { execution, .. }
-                | Body::StepExecutionStarted { execution, .. } => {
-                    *known
-                        .entry((run.run_id.clone(), format!("step {id}"), execution))
-                        .or_default() += 1;
-                }
-                Body::UndoStarted { execution, .. } => {
-                    *known
-                        .entry((run.run_id.clone(), format!("undo {id}"), execution))
-                        .or_default() += 1;
-                }
-                Body::StepCompleted { .. } => *completed.entry(id).or_default() += 1,
-                _ => {}
-            }
-        }
-        assert!(
-            completed.values().all(|times| *times == 1),
-            "{}: {completed:?}",
-            run.run_id
-        );
-    }
-    assert!(
-        known.values().all(|times| *times == 1),
-        "an execution was claimed twice"
-    );
-    let mut marks = 0;
-    for line in fs::read_to_string(site.witness())
-        .unwrap_or_default()
-        .lines()
-    {
-        let [run, kind, step, execution] = line.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("a broken mark: {line:?}");
-        };
-        let key = (
-            run.to_owned(),
-            format!("{kind} {step}"),
-            execution.parse().unwrap(),
-        );
-        let left = known
-            .get_mut(&key)
-            .unwrap_or_else(|| panic!("the log does not know {line:?}"));
-        assert!(*left > 0, "{line:?} happened twice");
-        *left -= 1;
-        marks += 1;
-    }
-    assert!(marks >= started, "something was done");
-}
-
-fn plan_of(store: &dyn Store, run: &RunSummary) -> Plan {
-    let stored = store.load(run.run).unwrap().unwrap();
-    let row = store.plan(stored.plan).unwrap().unwrap();
-    Plan::new(serde_json::from_str(&row.net).unwrap()).unwrap()
+    let verdict = verdict::judge(&*store, &site.witness(), started).unwrap();
+    assert_eq!(verdict.violations(), Vec::<String>::new());
+    assert!(verdict.effects >= started as u64, "something was done");
 }
 
 pub(crate) fn judge_or_tell(site: &Site, runs: usize, complaint: &str) {

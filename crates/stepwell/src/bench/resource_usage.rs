@@ -22,7 +22,7 @@ pub(super) struct CpuUsage {
 }
 
 impl CpuUsage {
-    /// The current values.
+    /// CPU time since the start of the process, read from `/proc`; zero where the system has no `/proc`.
     pub(super) fn now() -> CpuUsage {
         let mut cpu = CpuUsage::default();
         let mut aside = Duration::ZERO;

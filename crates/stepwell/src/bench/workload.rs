@@ -16,7 +16,7 @@ pub(super) const EVENT: &str = "bench.go";
 pub(super) const QUEUE: &str = "bench";
 pub(super) const OPERATION: &str = "noop";
 
-/// A workload.
+/// What the runs of a measurement do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Workload {
     /// Sequential steps, many concurrent runs.

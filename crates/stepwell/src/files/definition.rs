@@ -4,11 +4,12 @@
 
 use std::fmt;
 
-use stepwell_dialects::{Loaded, Problem, Severity, Source, load, problem};
-use stepwell_kernel::keys::sha256_hex;
+use serde_json::Value as Json;
+use stepwell_dialects::plan::check_engine;
+use stepwell_dialects::{Loaded, Problem, Severity, Source, advice, inputs, load, problem};
 use stepwell_kernel::plan::Plan;
 
-use super::read;
+use super::{children, read};
 
 /// A definition and the result of loading it.
 #[derive(Debug)]
@@ -35,18 +36,56 @@ impl Definition {
 
     fn load(source: Result<Source, (String, Problem)>) -> Definition {
         match source {
-            Ok(source) => {
-                let loaded = load(&source);
-                Definition { source, loaded }
-            }
-            Err((name, problem)) => Definition {
-                source: Source::unreadable(name),
-                loaded: Loaded {
-                    plan: None,
-                    dialect: None,
-                    problems: vec![problem],
-                },
+            Ok(source) => Definition::of(source),
+            Err((name, problem)) => Definition::with_problems(&name, vec![problem]),
+        }
+    }
+
+    pub(super) fn of(source: Source) -> Definition {
+        let loaded = load(&source);
+        Definition { source, loaded }
+    }
+
+    /// A definition that could not be read.
+    pub(super) fn with_problems(name: &str, problems: Vec<Problem>) -> Definition {
+        Definition {
+            source: Source::unreadable(name),
+            loaded: Loaded {
+                plan: None,
+                unusable: None,
+                dialect: None,
+                problems,
             },
+        }
+    }
+
+    /// Adds warnings about what is right but not safe, and calls of definitions that do not exist, unless there is an
+    /// error in more than the names that templates read: `stepwell check` shows them.
+    pub fn advise(&mut self) {
+        let is_right = self.errors().next().is_none();
+        let right = self.loaded.plan.as_ref().filter(|_| is_right);
+        if let Some(plan) = right.or(self.loaded.unusable.as_ref()) {
+            let mut found = advice::advice(&self.source, plan);
+            found.extend(children::check(&self.source, plan));
+            self.loaded.problems.extend(found);
+        }
+    }
+
+    /// Adds a warning for each parameter that the definition neither declares nor reads, unless there is an error.
+    pub fn look_at_input(&mut self, params: &Json) {
+        let is_right = self.errors().next().is_none();
+        if let Some(plan) = self.loaded.plan.as_ref().filter(|_| is_right) {
+            let found = inputs::unused(plan, params);
+            self.loaded.problems.extend(found);
+        }
+    }
+
+    /// Adds what keeps the engine `native` or `mock` from running the definition, unless there is an error.
+    pub fn look_at_engine(&mut self, engine: &str) {
+        let is_right = self.errors().next().is_none();
+        if let Some(plan) = self.loaded.plan.as_ref().filter(|_| is_right) {
+            let found = check_engine(plan, engine);
+            self.loaded.problems.extend(found);
         }
     }
 
@@ -63,11 +102,10 @@ impl Definition {
         (errors, self.loaded.problems.len() - errors)
     }
 
-    /// The hash of the text, if it could be read.
+    /// The hash of the bytes, if they could be read.
     #[must_use]
     pub fn sha256(&self) -> Option<String> {
-        let text = self.source.text();
-        (!text.is_empty()).then(|| sha256_hex(text))
+        (!self.source.text().is_empty()).then(|| self.source.sha256())
     }
 
     /// All problems with the places in the text where they are; empty if there are none.
@@ -100,6 +138,19 @@ pub struct DefinitionError {
 }
 
 impl DefinitionError {
+    /// An error if an engine must not run a plan.
+    pub(crate) fn check_engine(plan: &Plan, engine: &str) -> Result<(), DefinitionError> {
+        let problems = check_engine(plan, engine);
+        if problems.iter().all(|it| it.severity == Severity::Warning) {
+            return Ok(());
+        }
+        let source = Source::unreadable(&plan.net().source.uri);
+        Err(DefinitionError {
+            text: problem::render(&source, &problems, false),
+            problems,
+        })
+    }
+
     /// All problems of the definition, warnings included.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {

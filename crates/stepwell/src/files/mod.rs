@@ -1,7 +1,9 @@
-//! Definitions as files: reads them safely, and finds the definitions of child runs.
+//! Definitions as files and by reference: reads them safely, and finds the definitions of child runs.
 
 mod catalog;
+mod children;
 mod definition;
+mod reference;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,6 +14,8 @@ use stepwell_dialects::{Problem, Severity, Source, Span};
 
 pub use catalog::Files;
 pub use definition::{Definition, DefinitionError};
+pub use reference::FetchedDefinition;
+pub use stepwell_dialects::plan::reference::PlanRef;
 
 /// Reads the text at a path (`-` is standard input). The error is the name for messages and the problem.
 pub fn read(path: &str) -> Result<Source, (String, Problem)> {
@@ -32,16 +36,34 @@ fn bytes_at(path: &str) -> io::Result<Vec<u8>> {
     if Path::new(path).is_dir() {
         return Err(io::Error::from(io::ErrorKind::IsADirectory));
     }
+    // Opening a pipe waits for a writer, and reading a device can change it.
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the errors of the system are a list that grows"
+)]
 fn unreadable(path: &str, cause: &io::Error) -> Problem {
     let (why, help) = match cause.kind() {
+        io::ErrorKind::NotFound if path.contains("://") => (
+            "this is an address, not a file",
+            "download the definition, or run it by reference: `stepwell run --plan-ref FILE`, where FILE has the address \
+             as `uri`, with its `sha256`",
+        ),
         io::ErrorKind::NotFound => ("the file was not found", "check the path"),
         io::ErrorKind::IsADirectory => (
             "this is a directory, not a file",
             "give the files in the directory, for example `DIR/*.yaml`",
+        ),
+        io::ErrorKind::InvalidInput => (
+            "this is a pipe, a socket or a device, not a file",
+            "give a file, or `-` for standard input",
         ),
         io::ErrorKind::PermissionDenied => (
             "no permission to read the file",
@@ -50,9 +72,10 @@ fn unreadable(path: &str, cause: &io::Error) -> Problem {
         _ => ("the file cannot be read", "check the path"),
     };
     let message = match cause.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::PermissionDenied => {
-            why.to_owned()
-        }
+        io::ErrorKind::NotFound
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::InvalidInput
+        | io::ErrorKind::PermissionDenied => why.to_owned(),
         _ => format!("{why}: {cause}"),
     };
     let mut problem = error("SOURCE_UNREADABLE", message);
@@ -66,11 +89,5 @@ fn unreadable(path: &str, cause: &io::Error) -> Problem {
 }
 
 fn error(code: &'static str, message: String) -> Problem {
-    Problem {
-        code,
-        severity: Severity::Error,
-        span: Span::default(),
-        message,
-        help: None,
-    }
+    Problem::new(code, Severity::Error, Span::default(), message)
 }

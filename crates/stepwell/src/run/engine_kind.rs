@@ -2,9 +2,15 @@
 //! work; and whether that engine can do all work of a definition.
 
 use anyhow::Result;
+use stepwell_dialects::Severity;
+use stepwell_dialects::plan::check_engine;
 use stepwell_dialects::words::{list, quote};
 use stepwell_kernel::plan::{Plan, Step, Work};
+use stepwell_kernel::state::State;
 
+use super::args::GoArgs;
+use crate::runs::Refused;
+use crate::store::word;
 use crate::usage;
 
 /// Most names that a message lists.
@@ -26,6 +32,31 @@ pub(super) fn kind(name: &str) -> Result<EngineKind> {
             quote(other)
         )),
     }
+}
+
+/// Refuses to go on with a run on an engine that may not run its plan; `run` has checked the definition.
+pub(super) fn may_run(engine: &str, plan: &Plan) -> Result<()> {
+    let found = check_engine(plan, engine);
+    match found.iter().find(|it| it.severity == Severity::Error) {
+        Some(problem) => Err(Refused(format!("{}: {}", problem.code, problem.message)).into()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to go on with a run of another engine: what was begun as a rehearsal must not be finished for real, and what
+/// was begun for real must not be finished by pretending.
+pub(super) fn must_be_of(args: &GoArgs, state: &State) -> Result<()> {
+    let Some(engine) = state.engine().filter(|engine| *engine != args.engine) else {
+        return Ok(());
+    };
+    let run_id = state.run_id();
+    let differs = stepwell_engine::Error::OtherEngine {
+        run_id: run_id.to_owned(),
+        engine: engine.to_owned(),
+        asked: args.engine.clone(),
+    };
+    let how = format!("stepwell resume {} --engine {engine}", word(run_id));
+    Err(Refused(format!("{differs}; continue the run with: {how}")).into())
 }
 
 /// A step without a worker would wait without end, so the check happens before the start: a step that
@@ -51,7 +82,7 @@ pub(super) fn must_have_workers(
     };
     let shown = list(&names[..names.len().min(LISTED)]);
     usage(format!(
-        "nobody here does the work of {shown}{more}: give them a `tool`, or embed the engine in a \
+        "no worker serves {shown}{more}: give these steps a `tool`, or embed the engine in a \
          program that has handlers for them; `--engine mock` pretends the work: {} --engine mock",
         how()
     ))

@@ -9,14 +9,18 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use anyhow::Result;
+use stepwell_dialects::{Telemetry, TelemetryState, document};
 use stepwell_engine::Error;
-use stepwell_engine::read::LoggedRun;
+use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::store::{RunNo, Store};
-use stepwell_kernel::contract::Recorder;
+use stepwell_kernel::contract::Record;
 use stepwell_kernel::event::Event;
 
 use super::tree::Live;
 use crate::run_view::child_id;
+
+/// How many commits are read at a time: a run that is shown more slowly than it goes on is not read ahead.
+const READ_AHEAD: usize = 16;
 
 /// A run as far as it was followed.
 #[derive(Debug)]
@@ -24,8 +28,13 @@ pub(super) struct Followed {
     logged: LoggedRun,
     /// Events that are read and not told yet.
     pending: VecDeque<Event>,
-    /// The run's log as records, as far as it was followed.
-    pub(super) recorder: Recorder,
+    store: Arc<dyn Store>,
+    /// The run's log as it is stored, from the first record that was asked for on.
+    log: Option<LogRecords>,
+    /// Records that are read and were not asked for yet.
+    records: VecDeque<Record>,
+    /// What was last told of the states of the run, where its language has telemetry.
+    telemetry: Option<TelemetryState>,
     /// The steps that lead to a child: `pay/`; empty for the run itself.
     pub(super) prefix: String,
 }
@@ -44,6 +53,24 @@ impl Followed {
             plan: &self.plan,
             state: &self.state,
         }
+    }
+
+    /// What the event that was folded last has changed. Asked for once for each event.
+    pub(super) fn telemetry(&mut self, event: &Event) -> Vec<Telemetry> {
+        let (plan, state) = (&self.logged.plan, &self.logged.state);
+        let seen = self.telemetry.as_mut();
+        seen.map_or_else(Vec::new, |seen| seen.look(plan, state, event))
+    }
+
+    /// The next record of the run's log: each call gives the one after.
+    pub(super) fn next_record(&mut self) -> Result<Record> {
+        let logged = &self.logged;
+        let log = self.log.get_or_insert_with(|| LogRecords::of(logged));
+        if self.records.is_empty() {
+            self.records.extend(log.unread(&*self.store, READ_AHEAD)?);
+        }
+        let next = self.records.pop_front();
+        next.ok_or_else(|| anyhow::anyhow!("the log of {} has ended", self.state.run_id()))
     }
 }
 
@@ -81,18 +108,23 @@ impl Follower {
         Ok(follower)
     }
 
-    /// The run itself.
+    /// The run that the command was asked to follow. Fails if the run is unknown.
     pub(super) fn root(&self) -> Result<&Followed> {
         let root = self.runs.get(&self.root);
         root.ok_or_else(|| Error::UnknownRun(self.root.clone()).into())
     }
 
-    /// The run and all below it, by id.
+    /// The root and all runs below it, by id.
     pub(super) fn all(&self) -> impl Iterator<Item = &Followed> {
         self.runs.values()
     }
 
-    /// The run and all below it, as they are drawn.
+    /// The root or a run below it, by its id.
+    pub(super) fn get(&self, run_id: &str) -> Option<&Followed> {
+        self.runs.get(run_id)
+    }
+
+    /// The root and all runs below it, as they are drawn.
     pub(super) fn live(&self) -> Vec<Live<'_>> {
         self.all().map(Followed::live).collect()
     }
@@ -108,7 +140,9 @@ impl Follower {
         let Some(run_id) = self.id_of(run)? else {
             return Ok(());
         };
-        self.fetch(&run_id, seq)?;
+        while self.fetch(&run_id, seq, READ_AHEAD)? {
+            self.tell(&run_id, seq, false, sink)?;
+        }
         self.tell(&run_id, seq, false, sink)
     }
 
@@ -127,7 +161,7 @@ impl Follower {
         // Read from the top: when the event of a run that took the end of a child is read, the child is
         // read after it, so that its end is not missing.
         for (_, run_id) in &known {
-            self.fetch(run_id, u64::MAX)?;
+            self.fetch(run_id, u64::MAX, usize::MAX)?;
         }
         let expected: Vec<String> = self.expected.keys().cloned().collect();
         for child in expected {
@@ -140,19 +174,20 @@ impl Follower {
         Ok(())
     }
 
-    /// Reads the events of a run, at least up to `seq` where they are in the store.
-    fn fetch(&mut self, run_id: &str, seq: u64) -> Result<()> {
-        if let Some(run) = self.runs.get_mut(run_id) {
-            let last = run
-                .pending
-                .back()
-                .map_or(run.state.seq(), |event| event.seq);
-            if last < seq {
-                let unread = run.logged.events_after(&*self.store, last)?;
-                run.pending.extend(unread);
-            }
+    /// Reads the events of a run up to `seq`, so many commits at most. Says whether there were any.
+    fn fetch(&mut self, run_id: &str, seq: u64, most: usize) -> Result<bool> {
+        let Some(run) = self.runs.get_mut(run_id) else {
+            return Ok(false);
+        };
+        let last = run.pending.back();
+        let last = last.map_or(run.state.seq(), |event| event.seq);
+        if last >= seq {
+            return Ok(false);
         }
-        Ok(())
+        let unread = run.logged.unread_chunks(&*self.store, most)?;
+        let any = !unread.is_empty();
+        run.pending.extend(unread);
+        Ok(any)
     }
 
     /// Tells and folds the events that were read, up to `seq`; with `nested` those of a child right after
@@ -190,7 +225,7 @@ impl Follower {
         };
         self.others.remove(&run);
         if !self.ids.contains_key(&run) && self.id_of(run)?.is_some() {
-            self.fetch(child, u64::MAX)?;
+            self.fetch(child, u64::MAX, usize::MAX)?;
             self.tell(child, u64::MAX, true, sink)?;
         }
         Ok(())
@@ -219,7 +254,10 @@ impl Follower {
         self.ids.insert(logged.run, run_id.clone());
         let followed = Followed {
             pending: VecDeque::new(),
-            recorder: Recorder::new(&run_id),
+            store: self.store.clone(),
+            log: None,
+            records: VecDeque::new(),
+            telemetry: document::telemetry(&logged.plan),
             logged,
             prefix,
         };

@@ -13,7 +13,7 @@ use crate::usage;
 use stepwell::files::read;
 
 /// The file's parameters with those of the command line over them.
-pub(super) fn params(file: Option<&Path>, inputs: &[String]) -> Result<Json> {
+pub(crate) fn params(file: Option<&Path>, inputs: &[String]) -> Result<Json> {
     let mut params = match file {
         Some(path) => from_file(path)?,
         None => Map::new(),

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use stepwell_dialects::document::{run_substatus, run_word, step_word};
 use stepwell_kernel::event::{AdmissionVerdict, Body, Event, SkipReason};
 use stepwell_kernel::plan::StepRef;
+use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 use stepwell_worker::step_log::Stream;
 
@@ -160,6 +161,15 @@ impl Lines {
             }
             Body::StepFailed { error, .. } => phrases::error(error),
             Body::StepExecutionFailed {
+                error,
+                loss: Some(loss),
+                ..
+            } => {
+                let losses = state.run(at).map_or(0, |run| run.losses());
+                let lost = phrases::loss(*loss, losses, step.max_losses);
+                format!("{lost}: {}", phrases::error(error))
+            }
+            Body::StepExecutionFailed {
                 error, retry_at, ..
             } => {
                 let tried = state.run(at).map(|run| phrases::attempt_of(step, run));
@@ -186,18 +196,25 @@ impl Lines {
                 let to = to.map(|taken| plan.step(plan.edge(taken.edge).to).name.clone());
                 format!("failure handled by {}", to.collect::<Vec<_>>().join(", "))
             }
-            Body::UndoStarted { execution, .. } => {
+            Body::UndoStarted { .. } => {
                 word = "undoing".to_owned();
-                phrases::undo_attempt(step, *execution)
+                phrases::undo_attempt(step, undo_tries(state))
             }
             Body::UndoExecutionFailed {
-                execution,
                 error,
-                retry_at,
+                loss: Some(loss),
                 ..
             } => {
                 word = "undoing".to_owned();
-                let tried = phrases::undo_attempt(step, *execution);
+                let losses = state.undoing().map_or(0, |it| it.run().losses());
+                let lost = phrases::loss(*loss, losses, None);
+                format!("{lost}: {}", phrases::error(error))
+            }
+            Body::UndoExecutionFailed {
+                error, retry_at, ..
+            } => {
+                word = "undoing".to_owned();
+                let tried = phrases::undo_attempt(step, undo_tries(state));
                 let (error, again) = (phrases::error(error), again(*retry_at));
                 format!("{tried} failed, {again}: {error}")
             }
@@ -209,7 +226,33 @@ impl Lines {
                 word = "undo failed".to_owned();
                 phrases::error(error)
             }
-            _ => return None,
+            Body::RunCreated { .. }
+            | Body::RunQueued { .. }
+            | Body::RunApproved { .. }
+            | Body::RunStarted { .. }
+            | Body::SignalAccepted { .. }
+            | Body::SignalRejected { .. }
+            | Body::RunPaused { .. }
+            | Body::RunResumed { .. }
+            | Body::RunCompleted { .. }
+            | Body::RunFailed { .. }
+            | Body::RunCancelled { .. }
+            | Body::StepAnswered { .. }
+            | Body::StepWoken { .. }
+            | Body::StepRouted { .. }
+            | Body::TokensAdmitted { .. }
+            | Body::CtxPatched { .. }
+            | Body::ParamsUpdated { .. }
+            | Body::OverrideInjected { .. }
+            | Body::TargetUpdated { .. }
+            | Body::EventReceived { .. }
+            | Body::PauseDrainTimedOut { .. }
+            | Body::Opaque(_)
+            | Body::RunStalled { .. }
+            | Body::RunFinalizing { .. }
+            | Body::RunStopping { .. }
+            | Body::CompensationStarted { .. }
+            | Body::CompensationInterrupted { .. } => return None,
         };
         Some((name, word, detail))
     }
@@ -228,12 +271,19 @@ impl Lines {
     }
 }
 
+/// How many attempts the undo has had that is open now. An execution that replaces a lost one is no new attempt.
+fn undo_tries(state: &State) -> u32 {
+    state.undoing().map_or(1, |undoing| undoing.run().tries())
+}
+
 /// Tokens that were not let in.
 fn refused(followed: &Followed, body: &Body) -> Vec<Said> {
-    let routing = match body {
-        Body::StepCompleted { routing, .. } => routing.as_ref(),
-        Body::StepRouted { routing, .. } => Some(routing),
-        _ => None,
+    let routing = if let Body::StepCompleted { routing, .. } = body {
+        routing.as_ref()
+    } else if let Body::StepRouted { routing, .. } = body {
+        Some(routing)
+    } else {
+        None
     };
     let taken = routing.map(|routing| routing.taken.as_slice());
     let mut said = Vec::new();
@@ -270,7 +320,37 @@ fn of_run(followed: &Followed, body: &Body) -> Option<Said> {
         Body::RunCompleted { .. } | Body::RunFailed { .. } | Body::RunCancelled { .. } => {
             run_substatus(plan, state).unwrap_or("").to_owned()
         }
-        _ => return None,
+        Body::RunCreated { .. }
+        | Body::RunQueued { .. }
+        | Body::RunApproved { .. }
+        | Body::StepStarted { .. }
+        | Body::StepCompleted { .. }
+        | Body::StepFailed { .. }
+        | Body::StepSkipped { .. }
+        | Body::SignalAccepted { .. }
+        | Body::SignalRejected { .. }
+        | Body::StepExecutionStarted { .. }
+        | Body::StepExecutionFailed { .. }
+        | Body::StepWaiting { .. }
+        | Body::StepAnswered { .. }
+        | Body::StepApproved { .. }
+        | Body::StepWoken { .. }
+        | Body::StepRouted { .. }
+        | Body::StepHeld { .. }
+        | Body::StepRetried { .. }
+        | Body::TokensAdmitted { .. }
+        | Body::CtxPatched { .. }
+        | Body::ParamsUpdated { .. }
+        | Body::OverrideInjected { .. }
+        | Body::TargetUpdated { .. }
+        | Body::EventReceived { .. }
+        | Body::PauseDrainTimedOut { .. }
+        | Body::Opaque(_)
+        | Body::UndoStarted { .. }
+        | Body::UndoExecutionFailed { .. }
+        | Body::UndoCompleted { .. }
+        | Body::UndoFailed { .. }
+        | Body::CompensationInterrupted { .. } => return None,
     };
     Some((run_name(followed), run_word(plan, state).to_owned(), detail))
 }
@@ -285,7 +365,7 @@ fn run_name(followed: &Followed) -> String {
 fn skipped(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::OnFailure => "skipped after its failure",
-        SkipReason::Operator => "skipped by an operator",
+        SkipReason::Operator | SkipReason::OperatorAhead => "skipped by an operator",
         SkipReason::DependencyFailed => "a step before it failed",
         SkipReason::Cancelled => "cancelled",
         SkipReason::Discarded => "discarded by its admission rules",

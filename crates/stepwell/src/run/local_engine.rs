@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -18,21 +19,24 @@ use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use super::engine_kind::EngineKind;
 use super::{GoArgs, RunStore, clock};
+use crate::patience::write_budget_ms;
 use crate::work;
 
 /// How long a store that many processes share waits before it takes this process for dead.
-const SESSION_MS: u64 = 5_000;
+pub(super) const SESSION_MS: u64 = 5_000;
 /// How often the store is asked what others have left there.
 const POLL_MS: u64 = 250;
+/// How long a result may take to be written before its step fails, where the command is less patient.
+const WRITE_BUDGET_MS: u64 = 3_000;
 
 /// What the engine tells this command, in the order in which it happened.
 #[derive(Debug)]
 pub(super) enum Update {
     /// Events up to this one are committed.
     Changed(RunNo, u64),
-    /// The engine is at rest.
+    /// The engine has nothing to do for now.
     Idle(Idle),
-    /// The store failed.
+    /// A call of the store failed; the engine continues to try.
     StoreFailed(StoreError),
     /// Everything that was asked of the engine before `LocalEngine::when_ready` is done.
     Ready,
@@ -61,11 +65,13 @@ impl LocalEngine {
         only: HashSet<String>,
     ) -> Result<LocalEngine> {
         let clock = clock::clock(place.is_virtual);
+        args.sinks.register(&*place.store, clock.now())?;
         let config = Config {
-            name: "stepwell run".into(),
+            name: Config::process_name("stepwell"),
             only: Some(only),
             sinks: args.sinks.names()?,
             capacity: args.parallel.get().into(),
+            limits: args.limits.limits(args.config.path())?,
             session_ms: match place.durable {
                 true => SESSION_MS,
                 // Nobody else can have a run that is in this process's memory.
@@ -76,11 +82,17 @@ impl LocalEngine {
                 true => 0,
                 false => POLL_MS,
             },
+            // Unless asked for, a result is not given up while the store is waited for.
+            write_budget_ms: write_budget_ms(
+                args.write_budget,
+                &place.open.patience,
+                WRITE_BUDGET_MS,
+            ),
             ..Config::default()
         };
         match kind {
             EngineKind::Native => {
-                let crew = work::crew(args.data.open(&place.address)?)?;
+                let crew = work::crew(place.data(&args.data)?, &args.config)?;
                 let said = crew.resources().logs.subscribe();
                 let config = Config {
                     serves: crew.serves(),
@@ -89,7 +101,7 @@ impl LocalEngine {
                 LocalEngine::with(place, clock, config, crew, Some(said), Notes::default())
             }
             EngineKind::Mock => {
-                let mut mock = Mock::new(place.store.clone(), clock.clone())?;
+                let mut mock = place.open.start(|store| Mock::new(store, clock.clone()))?;
                 mock.rules = rules;
                 mock.work_ms = args.work_ms;
                 let notes = mock.notes();
@@ -108,17 +120,19 @@ impl LocalEngine {
         notes: Notes,
     ) -> Result<LocalEngine> {
         let (send, updates) = mpsc::channel();
-        let service = Service::start(Setup {
-            catalog: Box::new(Files::default()),
-            config,
-            clock: clock.clone(),
-            observer: Box::new(SendUpdates(send.clone())),
-            ..Setup::new(place.store.clone(), worker)
+        let service = place.open.start(|store| {
+            Service::start(Setup {
+                catalog: Box::new(Files::default()),
+                config,
+                clock,
+                observer: Box::new(SendUpdates(send.clone())),
+                ..Setup::new(store, worker)
+            })
         })?;
         Ok(LocalEngine {
             handle: service.handle(),
+            clock: service.clock().clone(),
             service: Some(service),
-            clock,
             updates,
             sender: send,
             said,
@@ -146,10 +160,11 @@ impl LocalEngine {
         }
     }
 
-    /// Stops: steps that run have `grace` to end, then they are told to, and everything is given back.
-    pub(super) fn stop(&mut self, grace: Duration) -> Result<(), StoreError> {
+    /// Stops: steps that run have `grace` to end, or until `hurry` is set; then they are told to, and everything is
+    /// given back.
+    pub(super) fn stop(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
         match self.service.take() {
-            Some(service) => service.stop(grace),
+            Some(service) => service.stop_sooner(grace, hurry),
             None => Ok(()),
         }
     }

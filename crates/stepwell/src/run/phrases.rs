@@ -2,8 +2,8 @@
 //! Everything here is a function of plan, state and time; nothing here knows where it is written.
 
 use stepwell_engine::run_id_for;
-use stepwell_kernel::event::{StepError, WaitKind};
-use stepwell_kernel::plan::{Duty, Plan, Step, StepRef};
+use stepwell_kernel::event::{Loss, StepError, WaitKind};
+use stepwell_kernel::plan::{Duty, Plan, RunPolicy, Step, StepRef};
 use stepwell_kernel::state::{LoopState, State, StepRun, WaitState};
 use stepwell_kernel::time::Time;
 
@@ -29,6 +29,24 @@ pub(super) fn attempt_of(step: &Step, run: &StepRun) -> String {
 /// Which attempt comes next.
 pub(super) fn next_attempt_of(step: &Step, run: &StepRun) -> String {
     attempt(run.tries() + 1, step.retry.max_executions)
+}
+
+/// `lost 2 times with its worker`; none for a step-run that was never lost.
+pub(crate) fn losses(run: &StepRun) -> Option<String> {
+    match run.losses() {
+        0 => None,
+        1 => Some("lost once with its worker".to_owned()),
+        losses => Some(format!("lost {losses} times with its worker")),
+    }
+}
+
+/// What is said when an execution was lost, or stopped by the engine.
+pub(super) fn loss(loss: Loss, losses: u32, most: Option<u32>) -> String {
+    let most = most.unwrap_or(RunPolicy::MAX_LOSSES);
+    match loss {
+        Loss::Lost => format!("lost with its worker ({losses} of {most}), executed again"),
+        Loss::Released => "stopped with its worker, executed again".to_owned(),
+    }
 }
 
 /// Which attempt of a step's undo this is.
@@ -87,7 +105,7 @@ pub(super) fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Optio
                 (false, by) => format!("waits for approval{by}"),
             }
         }
-        kind => waits_for(kind),
+        kind @ (WaitKind::Event { .. } | WaitKind::Child { .. }) => waits_for(kind),
     };
     let until = wait.deadline().map(|it| until(it, now)).unwrap_or_default();
     Some(format!("{text}{until}"))
@@ -159,7 +177,7 @@ impl Progress {
     /// Of a loop that began then.
     pub(super) fn of(each: &LoopState, started: Option<Time>, now: Time) -> Progress {
         Progress {
-            done: each.results().iter().flatten().count(),
+            done: each.ended() as usize,
             all: each.results().len(),
             failed: each.failed(),
             running: each.active().len(),
@@ -167,7 +185,7 @@ impl Progress {
         }
     }
 
-    /// `34/120, 2 failed`.
+    /// Done and all items, and failed items if there are any: `34/120, 2 failed`.
     pub(super) fn counts(self) -> String {
         match self.failed {
             0 => format!("{}/{}", self.done, self.all),
@@ -175,7 +193,7 @@ impl Progress {
         }
     }
 
-    /// `2 of 120 items failed`.
+    /// For example `2 of 120 items failed`; none if no item failed.
     pub(super) fn failures(self) -> Option<String> {
         let (failed, all) = (self.failed, self.all);
         (failed > 0).then(|| format!("{failed} of {all} items failed"))
@@ -213,7 +231,7 @@ fn rate(done: u64, elapsed: u64) -> String {
 mod tests {
     use super::*;
 
-    /// 2026-01-01T13:00:00Z.
+    /// The time in all tests: 2026-01-01T13:00:00Z.
     const NOW: Time = Time(1_767_225_600_000 + 13 * 3_600_000);
 
     #[test]

@@ -20,12 +20,12 @@ pub(crate) use cause::{Failing, failing};
 /// Why the engine stopped driving a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It has ended, or nothing more can happen.
+    /// The run has ended, or nothing more can happen.
     #[default]
     Over,
-    /// Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
-    /// It had more events than this.
+    /// The run had more events than this number.
     GaveUp(u64),
 }
 
@@ -33,14 +33,14 @@ pub(crate) enum End {
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     pub(crate) end: End,
-    /// What was done that the log does not show.
+    /// What the command did that is not in the log.
     pub(crate) notes: Vec<String>,
     pub(crate) is_virtual: bool,
-    /// The command that goes on with the run, if it is kept.
+    /// The command that continues the run, if a store keeps the run.
     pub(crate) go_on: Option<String>,
     /// The run is only shown: its location is printed elsewhere.
     pub(crate) only_shown: bool,
-    /// The option that names the store, perhaps empty, if the run is kept in one.
+    /// The option that names the store (may be empty), if a store keeps the run.
     pub(crate) kept: Option<String>,
     /// The end of the log of the step that failed: see `failing`.
     pub(crate) tail: Option<Vec<String>>,
@@ -97,6 +97,15 @@ pub(crate) fn summary(top: Live<'_>, below: &[Live<'_>], ending: &Ending, paint:
     for (at, line) in ending.tail.iter().flatten().enumerate() {
         fact(if at == 0 { "its log" } else { "" }, &format!("| {line}"));
     }
+    let unknown = unknown(plan, state);
+    if !unknown.is_empty() {
+        let them = if unknown.len() == 1 { "its" } else { "their" };
+        let what = format!(
+            "{}: cut off in the middle; whether {them} work took effect is not known",
+            unknown.join(", ")
+        );
+        fact("unknown", &what);
+    }
     for (name, outcome) in UNDO_WORDS {
         let undos = state.undos().iter().filter(|undo| undo.outcome == outcome);
         let steps: Vec<String> = undos.map(|undo| undo_line(plan, undo)).collect();
@@ -143,7 +152,14 @@ fn headline(top: Live<'_>, ending: &Ending, paint: Paint) -> String {
     let tone = match state.phase() {
         Phase::Ended(RunOutcome::Succeeded) => Tone::Good,
         Phase::Ended(RunOutcome::Failed(_) | RunOutcome::Cancelled(_)) => Tone::Bad,
-        _ => Tone::Warn,
+        Phase::Void
+        | Phase::Created
+        | Phase::Queued
+        | Phase::Running
+        | Phase::Finalizing
+        | Phase::Stopping
+        | Phase::Compensating
+        | Phase::Ended(_) => Tone::Warn,
     };
     let word = paint.tone(tone, run_word(plan, state));
     let sub = run_substatus(plan, state).map_or_else(String::new, |sub| format!(" ({sub})"));
@@ -165,12 +181,33 @@ fn is_refused(state: &State) -> bool {
     state.stalled().is_some() && visits.any(|visit| visit.run().status() == Status::Denied)
 }
 
+/// The steps whose work was cut off: nobody knows whether it had its effect.
+fn unknown(plan: &Plan, state: &State) -> Vec<String> {
+    let mut cut_off = Vec::new();
+    for (no, step) in plan.numbers().zip(state.steps()) {
+        for (visit, number) in step.visits().iter().zip(1..) {
+            let at = StepRef {
+                visit: number,
+                ..StepRef::first(no)
+            };
+            if visit.run().unknown() {
+                cut_off.push(plan.step_id(at));
+            }
+        }
+    }
+    cut_off
+}
+
 /// The step, and the number of failed undos: a person must now undo it by hand.
 fn undo_line(plan: &Plan, undo: &UndoResult) -> String {
     let step = plan.step_id(undo.step);
     match undo.outcome {
         UndoOutcome::Failed => {
-            let attempts = count(undo.executions as usize, "attempt");
+            let attempts = match undo.attempts {
+                // The log is of a version that did not count attempts.
+                0 => count(undo.executions as usize, "execution"),
+                attempts => count(attempts as usize, "attempt"),
+            };
             match &undo.error {
                 Some(error) => format!(
                     "{step} (after {attempts}: {}: {})",
@@ -179,7 +216,7 @@ fn undo_line(plan: &Plan, undo: &UndoResult) -> String {
                 None => format!("{step} (after {attempts})"),
             }
         }
-        _ => step,
+        UndoOutcome::Done | UndoOutcome::NotCompensable | UndoOutcome::NotRun => step,
     }
 }
 
@@ -206,6 +243,7 @@ pub(super) fn undone(plan: &Plan, state: &State) -> Json {
                 "stepId": plan.step_id(undo.step),
                 "outcome": name(undo.outcome),
                 "executions": undo.executions,
+                "attempts": undo.attempts,
                 "error": undo.error,
             })
         })
@@ -225,10 +263,10 @@ pub(super) fn stuck(plan: &Plan, state: &State, end: &End) -> Vec<String> {
                     state.run_id()
                 ));
             } else {
-                reasons.push("the run has not started".to_owned());
+                reasons.push("the run is queued and has not started".to_owned());
             }
         }
-        _ => {}
+        Phase::Running | Phase::Finalizing | Phase::Stopping | Phase::Compensating => {}
     }
     if let End::GaveUp(most) = end {
         reasons.push(format!(

@@ -1,15 +1,16 @@
 //! Finding a run that has not ended, and taking it up where the last process left it.
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use stepwell_dialects::words::quote;
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
-use stepwell_engine::store::{RunFilter, Store};
+use stepwell_engine::store::{Patience, RunFilter, Store};
 
+use crate::progress::Progress;
 use crate::run_view::{ChildRuns, RunView};
 use crate::store::StoreArgs;
 use crate::usage;
@@ -25,10 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) type Watermarks = HashMap<String, u64>;
 
 /// The latest run of a definition that has not ended: of exactly this one, else of one with its name.
-pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Result<RunView> {
+pub(super) fn latest(
+    store: &dyn Store,
+    plan: &Plan,
+    place: &StoreArgs,
+    tenant: Option<String>,
+) -> Result<RunView> {
     let plan_id = &plan.net().plan_id;
     let filter = RunFilter {
         plan_id: Some(plan_id.clone()),
+        tenant,
         open: true,
         limit: CANDIDATES,
         ..RunFilter::default()
@@ -64,7 +71,7 @@ pub(super) fn latest(store: &dyn Store, plan: &Plan, place: &StoreArgs) -> Resul
 /// PostgreSQL a process that was killed counts as alive until its time is over.
 pub(super) fn wait_for_owner(store: &dyn Store, found: &RunView) -> Result<()> {
     let until = Instant::now() + PATIENCE;
-    let mut told = false;
+    let mut waiting = None;
     loop {
         let stored = store.load(found.run)?;
         let session = stored.and_then(|stored| stored.head.session);
@@ -81,10 +88,7 @@ pub(super) fn wait_for_owner(store: &dyn Store, found: &RunView) -> Result<()> {
                  does, and once it has ended the run can be resumed"
             );
         }
-        if !told && io::stderr().is_terminal() {
-            told = true;
-            writeln!(io::stderr(), "waiting for the process that has {id}")?;
-        }
+        waiting.get_or_insert_with(|| Progress::of(format!("waiting for the owner of {id}")));
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -97,12 +101,17 @@ pub(super) fn watermarks(top: &RunView, below: &ChildRuns) -> Watermarks {
 }
 
 /// Takes a run and those below it over from the process that had them.
-pub(super) fn take_over(engine: &Handle, run_id: &str, below: &ChildRuns) -> Result<()> {
+pub(super) fn take_over(
+    engine: &Handle,
+    waiting: &Patience,
+    run_id: &str,
+    below: &ChildRuns,
+) -> Result<()> {
     let children = below.views.iter();
     let open = children.filter(|it| !it.state.phase().is_ended());
     let ids = open.map(|it| it.state.run_id());
     for id in ids.chain([run_id]) {
-        engine.recover(id)?;
+        waiting.keep_engine(|| engine.recover(id))?;
     }
     Ok(())
 }

@@ -6,25 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use stepwell_engine::engine::engine_actor;
 use stepwell_engine::outbox::Notify;
 use stepwell_engine::service::Idle;
-use stepwell_engine::store::StoreError;
-use stepwell_kernel::command::Command;
+use stepwell_engine::store::{Patience, StoreError};
+use stepwell_kernel::command::{Actor, Command};
 use stepwell_kernel::event::Patch;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::state::Phase;
 
 use super::follow::{Followed, Follower};
 use super::local_engine::{LocalEngine, Update};
 use super::report::End;
 use super::view::View;
+use crate::log;
 
 /// How long the loop sleeps at most before it looks up: for Ctrl-C, for the tree, for lines of steps.
 const NAP: Duration = Duration::from_millis(50);
 /// How often a store that many processes share is looked at for what others have done.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a store may fail before the command gives up.
-const STORE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the engine of this command may try again at the least, however impatient the user is: it replaces a
+/// broken connection in less.
+const ENGINE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a run is watched.
 pub(super) struct Supervisor<'a> {
@@ -37,41 +40,93 @@ pub(super) struct Supervisor<'a> {
     pub(super) shared: bool,
     pub(super) max_events: u64,
     pub(super) patch: Patch,
+    /// The person or system that changes ctx with `--patch`.
+    pub(super) actor: &'a Actor,
     pub(super) stop: Arc<AtomicBool>,
     /// Publishes what was committed.
     pub(super) outbox: Option<Notify>,
+    pub(super) patience: &'a Patience,
     /// The engine has done what it was asked to do first: what it waits for counts from now on.
     pub(super) ready: bool,
     /// What the engine waits for, if it is at rest and everything before is shown.
     pub(super) idle: Option<Idle>,
-    /// Since when the store fails.
-    pub(super) failing: Option<Instant>,
 }
 
-/// Sets a flag at the first Ctrl-C; the second one ends the process.
-pub(crate) fn interrupts() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
+/// How long a second Ctrl-C leaves the process to stop its steps and to write down that it has: then these steps are
+/// given back, and nobody is charged with a loss.
+const LAST_WORDS: Duration = Duration::from_secs(6);
+
+/// What a person has asked for with Ctrl-C.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interrupts {
+    /// Start nothing new, and stop when the running steps have ended.
+    pub(crate) stop: Arc<AtomicBool>,
+    /// Stop the running steps too.
+    pub(crate) hurry: Arc<AtomicBool>,
+}
+
+/// Sets a flag at the first Ctrl-C and another one at the second; the third one ends the process. Without an engine, or
+/// while the command waits for its store, the process ends sooner. It shows the command that continues the run, where
+/// the run is kept.
+pub(crate) fn interrupts(waiting: Option<(Arc<Patience>, Option<String>)>) -> Result<Interrupts> {
+    let interrupts = Interrupts::default();
+    let flags = interrupts.clone();
     let listen = move || {
-        // After a second interrupt the command does not wait for the store.
-        if flag.swap(true, Ordering::SeqCst) {
+        if let Some((patience, Some(go_on))) = &waiting
+            && patience.is_waiting()
+        {
+            log::line(&format!(
+                "interrupted while the store does not answer; continue with: {go_on}"
+            ));
             std::process::exit(130);
         }
+        if !flags.stop.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let Some((_, go_on)) = &waiting else {
+            std::process::exit(130);
+        };
+        if flags.hurry.swap(true, Ordering::SeqCst) {
+            leave(go_on.as_deref());
+        }
+        // After a second interrupt the command does not wait for long, neither for a step nor for the store.
+        let go_on = go_on.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(LAST_WORDS);
+            leave(go_on.as_deref());
+        });
     };
     ctrlc::set_handler(listen).context("cannot listen for Ctrl-C")?;
-    Ok(stop)
+    Ok(interrupts)
+}
+
+/// Ends the process at once. Steps that still run are taken over by the process that continues the run.
+fn leave(go_on: Option<&str>) -> ! {
+    let mut said = "interrupted before the running steps had ended".to_owned();
+    if let Some(go_on) = go_on {
+        said.push_str(&format!("; continue with: {go_on}"));
+    }
+    log::line(&said);
+    std::process::exit(130);
 }
 
 impl Supervisor<'_> {
     pub(super) fn run(mut self) -> Result<End> {
         self.follower.follow_all(self.view)?;
         self.engine.when_ready()?;
-        let mut looked = Instant::now();
+        let (mut looked, mut told) = (Instant::now(), false);
         while !self.follower.root()?.state.phase().is_ended() {
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(End::Interrupted);
             }
             self.hear()?;
+            if self.ready && !told {
+                told = true;
+                self.tell_queued()?;
+            }
+            if let Some(error) = self.patience.given_up(ENGINE_PATIENCE) {
+                return Err(error.into());
+            }
             if self.shared && looked.elapsed() > LOOK {
                 looked = Instant::now();
                 self.look()?;
@@ -87,6 +142,22 @@ impl Supervisor<'_> {
         Ok(End::Over)
     }
 
+    /// Says why a run has not started that will start by itself.
+    fn tell_queued(&self) -> Result<()> {
+        let root = self.follower.root()?;
+        let waits = root.plan.policy().needs_approval && !root.state.approved();
+        if root.state.phase() != Phase::Queued || waits {
+            return Ok(());
+        }
+        let start_after = root.state.start_after();
+        let later = start_after.filter(|at| *at > self.engine.clock.now());
+        log::line(&match later {
+            Some(at) => format!("queued: the run starts at {} or later", at.to_rfc3339()),
+            None => "queued: no slot is free; the run starts when another run ends".to_owned(),
+        });
+        Ok(())
+    }
+
     /// Takes what the engine and the steps have said, and shows it.
     fn hear(&mut self) -> Result<()> {
         let first = self.engine.updates.recv_timeout(NAP).ok();
@@ -100,11 +171,11 @@ impl Supervisor<'_> {
         for update in updates {
             match update {
                 Update::Changed(run, seq) => {
-                    (self.idle, self.failing, changed) = (None, None, true);
+                    (self.idle, changed) = (None, true);
                     self.follower.follow(run, seq, self.view)?;
                 }
-                Update::Idle(idle) => (self.idle, self.failing) = (Some(idle), None),
-                Update::StoreFailed(error) => self.store_failed(error)?,
+                Update::Idle(idle) => self.idle = Some(idle),
+                Update::StoreFailed(error) => Self::store_failed(error)?,
                 Update::Ready => self.ready = true,
             }
         }
@@ -114,10 +185,9 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    /// The engine continues to try; this command has a limit.
-    fn store_failed(&mut self, error: StoreError) -> Result<()> {
-        let since = *self.failing.get_or_insert_with(Instant::now);
-        match error.kind.may_pass() && since.elapsed() < STORE_PATIENCE {
+    /// The engine continues to try what may pass, and `patience` counts for how long; the rest will not pass.
+    fn store_failed(error: StoreError) -> Result<()> {
+        match error.kind.may_pass() {
             true => Ok(()),
             false => Err(error.into()),
         }
@@ -141,8 +211,11 @@ impl Supervisor<'_> {
             return Ok(true);
         }
         if self.follower.root()?.state.stalled().is_some() {
-            // Only someone who changes ctx can revive it.
-            return self.revive();
+            // Only someone who changes ctx can revive it; virtual time goes on to the end of the stall.
+            let is_revived = self.revive()?;
+            if is_revived || !is_virtual {
+                return Ok(is_revived);
+            }
         }
         let Some(idle) = idle else {
             return Ok(true);
@@ -176,11 +249,11 @@ impl Supervisor<'_> {
         if ctx.is_empty() {
             return Ok(false);
         }
-        let actor = engine_actor();
+        let actor = self.actor.clone();
         let run_id = &self.follower.root()?.state.run_id();
-        self.engine
-            .handle
-            .submit(run_id, Command::PatchCtx { actor, ctx })
+        let patch = Command::PatchCtx { actor, ctx };
+        self.patience
+            .keep_engine(|| self.engine.handle.submit(run_id, patch.clone()))
             .context("--patch was refused")?;
         self.idle = None;
         self.follower.follow_all(self.view)?;

@@ -20,24 +20,28 @@ use crate::term::{self, Paint, width};
 use chatter::Chatter;
 use layout::{Screen, screen};
 
-/// At most this often.
+/// Shortest time between two drawings.
 const PACE: Duration = Duration::from_millis(100);
+/// How much longer than a drawing the time to the next one is at least: a drawing goes over all steps of a plan, and
+/// must not take the processor from the steps.
+const REST: u32 = 20;
 const FRAMES: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠇", "⠏", "⠛"];
-/// How wide a drawing is that no terminal shows.
+/// The width if the output is not a terminal.
 const PIPED: usize = 120;
 /// The last drawing stays, so it may be longer than the screen; a plan of thousands of steps is not
 /// what people want to scroll over.
 const LAST: usize = 100;
-/// Terminals that know it show what is between these at once; the others ignore them.
+/// Terminals that know these sequences show the text between them at once; other terminals ignore them.
 const SYNC: (&str, &str) = ("\u{1b}[?2026h", "\u{1b}[?2026l");
 
-/// Draws the tree.
+/// Draws the steps of a run on the terminal, again and again in the same place.
 #[derive(Debug)]
 pub(super) struct Tree {
     paint: Paint,
     /// The lines that are on the screen and are drawn over next.
     drawn: Vec<String>,
-    last: Option<Instant>,
+    /// When the next drawing is due.
+    next: Option<Instant>,
     frame: usize,
     chatter: Chatter,
     /// A line between two drawings would tear them: they are written above the next.
@@ -49,7 +53,7 @@ impl Tree {
         Tree {
             paint: term::stdout_paint(),
             drawn: Vec::new(),
-            last: None,
+            next: None,
             frame: 0,
             chatter: Chatter::default(),
             log: Some(LogHold::new()),
@@ -63,13 +67,16 @@ impl Tree {
 
     /// Draws, unless it was drawn a moment ago.
     pub(super) fn draw(&mut self, follower: &Follower, now: Time) -> io::Result<()> {
-        if self.last.is_some_and(|last| last.elapsed() < PACE) {
+        let began = Instant::now();
+        if self.next.is_some_and(|next| began < next) {
             return Ok(());
         }
-        self.last = Some(Instant::now());
         self.frame = (self.frame + 1) % FRAMES.len();
         let (_, height) = term::size();
-        self.put(follower, now, height.saturating_sub(1))
+        self.put(follower, now, height.saturating_sub(1))?;
+        let took = began.elapsed();
+        self.next = Some(began + PACE.max(took * REST));
+        Ok(())
     }
 
     /// Draws for the last time.

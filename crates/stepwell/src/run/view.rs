@@ -74,14 +74,13 @@ impl View {
     /// Everything that is new has been followed: shows what the steps that run have said, and draws.
     pub(super) fn update(&mut self, follower: &Follower, now: Time) -> Result<()> {
         let has_started = |entry: &LogEntry| {
-            let mut runs = follower.all();
-            let run = runs.find(|run| run.state.run_id() == entry.run_id);
+            let run = follower.get(&entry.run_id);
             run.is_some_and(|run| has_started(run, entry))
         };
         self.show_said(has_started)?;
         match &mut self.form {
             Form::Tree(tree) => tree.draw(follower, now)?,
-            _ => io::stdout().flush()?,
+            Form::Quiet | Form::Events | Form::Lines(_) => io::stdout().flush()?,
         }
         Ok(())
     }
@@ -91,7 +90,7 @@ impl View {
         self.show_said(|_| true)?;
         match &mut self.form {
             Form::Tree(tree) => tree.draw_last(follower, now)?,
-            _ => io::stdout().flush()?,
+            Form::Quiet | Form::Events | Form::Lines(_) => io::stdout().flush()?,
         }
         Ok(())
     }
@@ -143,11 +142,15 @@ impl EventSink for View {
 
     fn after(&mut self, run: &mut Followed, event: &Event) -> Result<()> {
         let is_news = self.is_news(run, event);
+        for change in run.telemetry(event) {
+            if is_news {
+                tracing::info!(target: "stepwell_telemetry", "{}", change.json());
+            }
+        }
         match &mut self.form {
             Form::Quiet | Form::Tree(_) => {}
             Form::Events => {
-                let plan = run.plan.clone();
-                let line = wire::event(&mut run.recorder, &plan, event)?;
+                let line = wire::event(run.next_record()?);
                 if is_news {
                     writeln!(io::stdout(), "{line}")?;
                 }

@@ -2,39 +2,37 @@
 
 use anyhow::Result;
 use serde_json::{Value as Json, json};
-use stepwell_dialects::document::{run_substatus, run_word, step_word};
-use stepwell_kernel::contract::Recorder;
-use stepwell_kernel::event::Event;
+use stepwell_dialects::document::{contract_words, run_substatus, run_word, step_word};
+use stepwell_engine::read::{LogRecords, LoggedRun};
+use stepwell_engine::store::Store;
+use stepwell_kernel::contract::Record;
 use stepwell_kernel::plan::{Plan, StepRef};
-use stepwell_kernel::snapshot::{ContractEvent, project};
+use stepwell_kernel::snapshot::{ContractEvent, RunSnapshot, StepSnapshot, project};
 use stepwell_kernel::state::{State, UndoStatus, Visit};
 
 use super::report::{self, Ending};
 
-/// One entry of a run's log: the contract's event, and beside it `ext` and the hash chain.
-pub(crate) fn event(recorder: &mut Recorder, plan: &Plan, event: &Event) -> Result<Json> {
-    let record = recorder.record(plan, event)?;
+/// One entry of a run's log as it is stored: the contract's event, and beside it `ext` and the hash chain.
+pub(crate) fn event(record: Record) -> Json {
     let mut line = record.contract;
     line["ext"] = record.ext;
     line["prevHash"] = record.prev_hash.into();
     line["hash"] = record.hash.into();
-    Ok(line)
+    line
 }
 
 /// The run as the contract's snapshot, projected from its events, and beside it `ext`: what the
 /// contract has no field for.
-pub(crate) fn snapshot(
-    plan: &Plan,
-    state: &State,
-    events: &[Event],
-    ending: &Ending,
-) -> Result<Json> {
-    let records = Recorder::new(state.run_id()).record_all(plan, events)?;
+pub(crate) fn snapshot(store: &dyn Store, logged: &LoggedRun, ending: &Ending) -> Result<Json> {
+    let (plan, state) = (&*logged.plan, &logged.state);
+    let records = LogRecords::of(logged).unread(store, usize::MAX)?;
     let events: Vec<ContractEvent> = records
         .iter()
         .filter_map(|record| ContractEvent::read(&record.contract))
         .collect();
-    let mut value = serde_json::to_value(project(state.run_id(), &events))?;
+    let mut snapshot = project(state.run_id(), &events);
+    complete(&mut snapshot, plan, state);
+    let mut value = serde_json::to_value(snapshot)?;
     let net = plan.net();
     value["ext"] = json!({
         "planId": net.plan_id,
@@ -47,8 +45,35 @@ pub(crate) fn snapshot(
         "compensation": report::undone(plan, state),
         "stuck": report::stuck(plan, state, &ending.end),
         "notes": ending.notes,
+        "unknownToThisVersion": logged.unknown_to_this_version(),
     });
     Ok(value)
+}
+
+/// Adds what the events do not say: the substatus, what a pause waits for, and the steps that no token has reached.
+fn complete(snapshot: &mut RunSnapshot, plan: &Plan, state: &State) {
+    let (_, substatus) = contract_words(state);
+    snapshot.substatus = substatus.map(str::to_owned).or(snapshot.substatus.take());
+    if substatus == Some("DRAINING") {
+        let count = u64::from(state.tally().running());
+        let tasks = if count == 1 { "task" } else { "tasks" };
+        snapshot.in_flight = Some(count);
+        snapshot.message = Some(format!(
+            "Workflow paused. Waiting for {count} in-flight {tasks} to complete."
+        ));
+    }
+    if state.phase().is_ended() {
+        return;
+    }
+    for no in plan.numbers() {
+        if state.steps()[no.0 as usize].visits().is_empty() {
+            snapshot.steps.push(StepSnapshot {
+                step_id: plan.step_id(StepRef::first(no)),
+                logical_attempt_id: 1,
+                ..StepSnapshot::default()
+            });
+        }
+    }
 }
 
 /// Every step of the plan in the language's own words, also those that no token has reached.
@@ -70,15 +95,18 @@ fn steps(plan: &Plan, state: &State) -> Vec<Json> {
 fn step(plan: &Plan, state: &State, at: StepRef, visit: Option<&Visit>) -> Json {
     let run = visit.map(|visit| visit.run());
     let items = visit.and_then(|visit| visit.each()).map(|each| {
-        let done = each.results().iter().flatten().count();
+        let done = each.ended();
         json!({ "count": each.count(), "done": done, "failed": each.failed() })
     });
     json!({
         "stepId": plan.step_id(at),
         "word": step_word(plan, state, at),
         "executions": run.map_or(0, |run| run.execution()),
+        "attempts": run.map_or(0, |run| run.tries()),
+        "losses": run.map_or(0, |run| run.losses()),
         "output": run.and_then(|run| run.output()),
         "error": run.and_then(|run| run.error()),
+        "outcomeUnknown": run.is_some_and(|run| run.unknown()),
         "items": items,
         "compensation": run.map(|run| compensation(run.compensation())),
     })

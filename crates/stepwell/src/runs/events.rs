@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use stepwell_kernel::contract::Recorder;
+use stepwell_engine::read::LogRecords;
 
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::run::wire;
 use crate::run_view::RunView;
@@ -14,6 +15,9 @@ use crate::store::StoreArgs;
 
 /// How often to read new events with `--follow`.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// How many commits are read at a time.
+const AT_A_TIME: usize = 256;
 
 /// Print the event log of a run as JSON lines
 #[derive(Debug, Args)]
@@ -24,7 +28,7 @@ Examples:
   stepwell runs events RUN --ext              with extension fields and the hash chain
   stepwell runs events RUN --after 40 | jq -c '[.runSeq, .eventType]'")]
 pub(super) struct EventsArgs {
-    /// Run id
+    /// Run id, as `stepwell runs list` shows it
     #[arg(value_name = "RUN")]
     run: String,
     /// Only events after this sequence number
@@ -37,6 +41,8 @@ pub(super) struct EventsArgs {
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
+    actor: ActorArgs,
+    #[command(flatten)]
     store: StoreArgs,
     /// Events are always JSON; accepted because all commands have this option
     #[arg(short, long, value_enum, hide = true)]
@@ -46,24 +52,37 @@ pub(super) struct EventsArgs {
 pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
     let _ = args.output;
     let store = args.store.read()?;
-    let mut view = RunView::read(&*store, &args.run)?;
-    let mut recorder = Recorder::new(&args.run);
+    let mut view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
+    let mut log = LogRecords::of(&view);
+    let mut told = 0;
     loop {
-        let fresh = std::mem::take(&mut view.events);
+        view.events.clear();
         let mut out = io::stdout().lock();
-        for event in &fresh {
-            let mut line = wire::event(&mut recorder, &view.plan, event)?;
-            if let Some(fields) = line.as_object_mut().filter(|_| !args.ext) {
-                for name in ["ext", "prevHash", "hash"] {
-                    fields.remove(name);
-                }
+        loop {
+            let records = log.unread(&*store, AT_A_TIME)?;
+            if records.is_empty() {
+                break;
             }
-            if event.seq > args.after {
-                writeln!(out, "{line}")?;
+            for record in records {
+                let seq = record.contract["runSeq"].as_u64();
+                let mut line = wire::event(record);
+                if let Some(fields) = line.as_object_mut().filter(|_| !args.ext) {
+                    for name in ["ext", "prevHash", "hash"] {
+                        fields.remove(name);
+                    }
+                }
+                if seq.is_none_or(|seq| seq > args.after) {
+                    writeln!(out, "{line}")?;
+                }
             }
         }
         out.flush()?;
         drop(out);
+        let unknown = view.unknown_to_this_version();
+        for note in &unknown[told..] {
+            tracing::warn!("a newer version wrote the run: {note}");
+        }
+        told = unknown.len();
         if !args.follow || view.state.phase().is_ended() {
             return Ok(Exit::Ok);
         }

@@ -2,13 +2,16 @@
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value as Json, json};
 use stepwell_engine::Error;
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::{RunFilter, RunSummary};
+use stepwell_kernel::snapshot::RunStatus;
 use stepwell_kernel::time::Time;
 
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::store::{StoreArgs, word};
@@ -24,8 +27,8 @@ Examples:
   stepwell runs list --before RUN             the next page
   stepwell runs list -o json | jq -r '.runs[].runId'")]
 pub(super) struct ListArgs {
-    /// Only runs with this status: pending, approved, running, paused, completed, failed, cancelled
-    #[arg(long, value_name = "STATUS", ignore_case = true, value_parser = STATUSES)]
+    /// Only runs with this status
+    #[arg(long, value_name = "STATUS", ignore_case = true, value_parser = statuses())]
     status: Option<String>,
     /// Only runs of the plan with this id
     #[arg(long, value_name = "ID")]
@@ -43,18 +46,14 @@ pub(super) struct ListArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
+    actor: ActorArgs,
+    #[command(flatten)]
     store: StoreArgs,
 }
 
-const STATUSES: [&str; 7] = [
-    "pending",
-    "approved",
-    "running",
-    "paused",
-    "completed",
-    "failed",
-    "cancelled",
-];
+fn statuses() -> PossibleValuesParser {
+    PossibleValuesParser::new(RunStatus::WORDS)
+}
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit> {
     let store = args.store.read()?;
@@ -68,13 +67,21 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit> {
     let filter = RunFilter {
         status: args.status.as_ref().map(|it| it.to_uppercase()),
         plan_id: args.plan.clone(),
+        tenant: args.actor.actor(None)?.tenant,
         open: args.open,
         before,
         // One row more than shown tells whether there is another page.
         limit: args.limit.saturating_add(1),
-        ..RunFilter::default()
     };
     let mut runs = store.list(&filter)?;
+    // What the head of a damaged run says is not to be trusted.
+    let damaged = store.quarantined()?;
+    for run in &mut runs {
+        if damaged.iter().any(|(damaged, _)| *damaged == run.run) {
+            run.head.status = "DAMAGED".to_owned();
+            run.head.substatus = None;
+        }
+    }
     let more = runs.len() > args.limit;
     runs.truncate(args.limit);
     let next = runs.last().filter(|_| more).map(|it| it.run_id.clone());
@@ -119,6 +126,10 @@ fn table(runs: &[RunSummary], now: Time, paint: Paint) -> String {
     let head = ["RUN", "PLAN", "STATUS", "EVENTS", "STARTED", "DURATION"];
     let rows = runs.iter().map(|run| {
         let status = match &run.head.substatus {
+            // The contract has one word for both.
+            Some(sub) if sub == "WAITING_APPROVAL" => {
+                format!("{} (waits for a person or an event)", run.head.status)
+            }
             Some(sub) => format!("{} ({sub})", run.head.status),
             None => run.head.status.clone(),
         };

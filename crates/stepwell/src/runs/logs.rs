@@ -9,18 +9,19 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use stepwell_dialects::words::{nearest, quote};
+use stepwell_engine::Error;
 use stepwell_engine::rows::parse_target;
-use stepwell_engine::{Error, run_id_for};
-use stepwell_kernel::event::{Body, Event, WaitKind};
+use stepwell_kernel::event::Event;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_worker::logs::{LogFile, LogLine, Logs};
 use tokio::runtime::{Builder, Runtime};
 
 use super::Refused;
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::run::report::Failing;
-use crate::run_view::RunView;
+use crate::run_view::{RunView, child_id};
 use crate::store::{StoreArgs, word};
 use crate::term;
 use crate::work::DataArgs;
@@ -120,9 +121,9 @@ pub(crate) fn tail(reader: &dyn LogReader, failing: &Failing) -> Option<Vec<Stri
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  stepwell runs logs RUN                      all steps, by attempt
+  stepwell runs logs RUN                      all steps, by execution
   stepwell runs logs RUN fetch                one step, with its visits and items
-  stepwell runs logs RUN 'load[3]' --attempt 2
+  stepwell runs logs RUN 'load[3]' --execution 2
   stepwell runs logs RUN --follow             until the run has ended
   stepwell runs logs RUN fetch --tail 20
   stepwell runs logs RUN -o json | jq -r 'select(.stream == \"err\") | .text'
@@ -132,7 +133,7 @@ parentheses. -o json prints one object per line.
 
 Exit codes: 0 printed, 1 run, step or log not found, or the store cannot be used, 2 wrong usage.")]
 pub(super) struct LogsArgs {
-    /// Run id
+    /// Run id, as `stepwell runs list` shows it
     #[arg(value_name = "RUN")]
     run: String,
     /// Only this step, with all its visits and items
@@ -141,9 +142,9 @@ pub(super) struct LogsArgs {
     /// Wait for new lines until the run has ended
     #[arg(long)]
     follow: bool,
-    /// Only this attempt; the first is 1
+    /// Only this execution; the first is 1. An attempt has more than one if a process was lost
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    attempt: Option<u32>,
+    execution: Option<u32>,
     /// Only the last N lines
     #[arg(long, value_name = "N")]
     tail: Option<usize>,
@@ -153,12 +154,14 @@ pub(super) struct LogsArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human, hide_possible_values = true)]
     output: OutputFormat,
     #[command(flatten)]
+    actor: ActorArgs,
+    #[command(flatten)]
     store: StoreArgs,
 }
 
 pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
     let store = args.store.read()?;
-    let mut view = RunView::read(&*store, &args.run)?;
+    let mut view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
     if let Some(step) = &args.step {
         must_exist(&view, step)?;
     }
@@ -166,7 +169,7 @@ pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
     let wanted = LogQuery {
         run_id: &args.run,
         step: args.step.as_deref(),
-        attempt: args.attempt,
+        execution: args.execution,
         tail: args.tail,
         output: args.output,
         paint: term::stdout_paint(),
@@ -212,10 +215,10 @@ fn must_exist(view: &RunView, step: &str) -> Result<()> {
 /// The error for a log that does not exist.
 fn missing(args: &LogsArgs, view: &RunView, reader: &dyn LogReader) -> Refused {
     let run = &args.run;
-    let whose = match (&args.step, args.attempt) {
-        (Some(step), Some(attempt)) => format!("attempt {attempt} of {step}"),
+    let whose = match (&args.step, args.execution) {
+        (Some(step), Some(number)) => format!("execution {number} of {step}"),
         (Some(step), None) => step.clone(),
-        (None, Some(attempt)) => format!("attempt {attempt}"),
+        (None, Some(number)) => format!("execution {number}"),
         (None, None) => "any step".to_owned(),
     };
     let child = args.step.as_ref().and_then(|step| child(view, step));
@@ -236,13 +239,7 @@ fn missing(args: &LogsArgs, view: &RunView, reader: &dyn LogReader) -> Refused {
 /// The child run that a step started last.
 fn child(view: &RunView, step: &str) -> Option<String> {
     let wanted = view.plan.parse_step_id(step)?;
-    let key = |event: &Event| match &event.body {
-        Body::StepWaiting {
-            step,
-            wait: WaitKind::Child { request_key, .. },
-            ..
-        } if *step == wanted => Some(run_id_for(request_key)),
-        _ => None,
-    };
-    view.events.iter().rev().find_map(key)
+    let of_step = |event: &&Event| event.body.step() == Some(wanted);
+    let events = view.events.iter().rev();
+    events.filter(of_step).find_map(child_id)
 }

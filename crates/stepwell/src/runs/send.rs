@@ -2,26 +2,28 @@
 //! is none, an engine here that works on nothing.
 
 use std::collections::HashSet;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use stepwell_engine::clock::SystemClock;
-use stepwell_engine::coordinator::{Config, Message};
+use stepwell_engine::coordinator::{Config, Message, MessageAnswer};
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::service::{NoWorker, Service, Setup};
 use stepwell_engine::store::{Delivered, MessageNo, MessageState, OutsideEvent, RunNo, Store};
 use stepwell_engine::{Error, run_id_for};
 use stepwell_kernel::command::{Command, EarlierResult, Reply};
 use stepwell_kernel::event::Body;
-use stepwell_stores::OpenMode;
+use stepwell_kernel::time::Time;
+use stepwell_stores::{Address, OpenMode};
 
+use crate::progress::Progress;
 use crate::run_view::RunView;
-use crate::store::StoreArgs;
+use crate::store::{OpenStore, StoreArgs};
 
 /// How often an answer is looked for.
 const LOOK: Duration = Duration::from_millis(30);
+/// How often it is asked whether the owner of the store is still there.
+const OWNER: Duration = Duration::from_millis(500);
 /// How often the engine here looks for messages and for runs of dead processes, in milliseconds.
 const POLL_MS: u64 = 100;
 /// How long the consequences of a command for other runs are waited for. What is left then is in their
@@ -30,12 +32,15 @@ const CONSEQUENCES: Duration = Duration::from_secs(10);
 /// How long an engine that decides one command may take to be thought dead.
 const SESSION_MS: u64 = 5_000;
 
+/// How many kept events are read at a time.
+const PAGE: usize = 500;
+
 /// The result of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Sent {
     Done,
-    /// The same had been done before.
-    Before,
+    /// The same had been done before; this is what it came to.
+    Before(EarlierResult),
     /// The owner of the run has not answered yet.
     Unanswered,
 }
@@ -65,13 +70,32 @@ pub(super) fn send(
     patience: Duration,
     make: impl FnOnce(&dyn Store, &RunView) -> Result<Command, Error>,
 ) -> Result<Sent> {
-    let (store, mode) = place.own_or_visit()?;
+    send_if(place, run_id, patience, |store, view| {
+        make(store, view).map(Ok)
+    })
+}
+
+/// Sends a run the command that `make` makes of it, unless `make` knows the answer.
+pub(super) fn send_if(
+    place: &StoreArgs,
+    run_id: &str,
+    patience: Duration,
+    make: impl FnOnce(&dyn Store, &RunView) -> Result<Result<Command, Sent>, Error>,
+) -> Result<Sent> {
+    let (open, mode) = place.own_or_visit()?;
+    let store = open.patient();
     let view = RunView::read(&*store, run_id)?;
-    let command = make(&*store, &view)?;
+    for note in view.unknown_to_this_version() {
+        tracing::warn!("a newer version wrote the run: {note}");
+    }
+    let command = match make(&*store, &view)? {
+        Ok(command) => command,
+        Err(known) => return Ok(known),
+    };
     let until = Instant::now() + patience;
     let sent = match mode {
-        OpenMode::Guest => ask(&*store, view.run, &command, until)?,
-        OpenMode::Own | OpenMode::ReadOnly => decide(store.clone(), &view, &command, until)?,
+        OpenMode::Guest => ask_owner(place, &*store, view.run, &command, until)?,
+        OpenMode::Own | OpenMode::ReadOnly => decide(&open, &view, &command, until)?,
     };
     if sent == Sent::Done {
         must_be_accepted(&*store, run_id, &command)?;
@@ -79,12 +103,14 @@ pub(super) fn send(
     Ok(sent)
 }
 
-/// Delivers an event to the run that waits for its key. Also returns the id of that run.
+/// Delivers an event to the run that waits for its key. Also returns the id of that run: with `Kept` the run had waited
+/// and ended before it could take the event. An event may come before its run, and before the store.
 pub(super) fn deliver(
     place: &StoreArgs,
     event: &OutsideEvent,
 ) -> Result<(Delivered, Option<String>)> {
-    let (store, mode) = place.own_or_visit()?;
+    let (open, mode) = place.own_new_or_visit()?;
+    let store = open.patient();
     let delivered = store.deliver(event, SystemClock.now())?;
     let to = match delivered {
         Delivered::ToRun(run) => store.load(run)?.map(|stored| stored.run_id),
@@ -92,41 +118,66 @@ pub(super) fn deliver(
     };
     if mode == OpenMode::Own && delivered != Delivered::Again {
         // Nobody else may be there to read what now lies in the run's mailbox.
-        let engine = engine(store)?;
+        let engine = engine(&open)?;
         engine.handle().flush(CONSEQUENCES)?;
-        engine.stop(Duration::ZERO)?;
+        if to.is_some() && is_kept(&*store, event)? {
+            return Ok((Delivered::Kept, to));
+        }
     }
     Ok((delivered, to))
 }
 
+/// Whether an event waits in the store for a run.
+fn is_kept(store: &dyn Store, event: &OutsideEvent) -> Result<bool> {
+    let mut after = (Time(0), String::new());
+    loop {
+        let from = (after.0, after.1.as_str());
+        let page = store.kept(&event.tenant, &event.event_type, &event.key, from, PAGE)?;
+        let Some(last) = page.last() else {
+            return Ok(false);
+        };
+        if page.iter().any(|it| it.id == event.id) {
+            return Ok(true);
+        }
+        after = (last.since, last.id.clone());
+    }
+}
+
+/// Whether the store has a run of this id; a store that is not there has none.
+pub(super) fn has_run(place: &StoreArgs, run_id: &str) -> Result<bool> {
+    if let Address::Sqlite(path) = place.address()?
+        && !path.exists()
+    {
+        return Ok(false);
+    }
+    Ok(place.read()?.find(run_id)?.is_some())
+}
+
 /// An engine that starts and executes nothing: it only decides commands and reads messages.
-fn engine(store: Arc<dyn Store>) -> Result<Service> {
+fn engine(open: &OpenStore) -> Result<Service> {
     let config = Config {
-        name: "stepwell runs".into(),
+        name: Config::process_name("stepwell"),
         only: Some(HashSet::new()),
         session_ms: SESSION_MS,
         poll_ms: POLL_MS,
         ..Config::default()
     };
-    Ok(Service::start(Setup {
+    let setup = |store| Setup {
         config,
         ..Setup::new(store, NoWorker)
-    })?)
+    };
+    Ok(open.start(|store| Service::start(setup(store)))?)
 }
 
 /// Decides the command here, unless a living process has the run.
-fn decide(
-    store: Arc<dyn Store>,
-    view: &RunView,
-    command: &Command,
-    until: Instant,
-) -> Result<Sent> {
+fn decide(open: &OpenStore, view: &RunView, command: &Command, until: Instant) -> Result<Sent> {
+    let store = open.patient();
     let run = view.run;
     let session = || -> Result<_> {
         let stored = store.load(run)?;
         Ok(stored.and_then(|stored| stored.head.session))
     };
-    let engine = engine(store.clone())?;
+    let engine = engine(open)?;
     let handle = engine.handle();
     let decided = (|| {
         while let Some(other) = session()? {
@@ -138,61 +189,108 @@ fn decide(
             // The engine here takes over everything that the dead process had, page by page.
             std::thread::sleep(LOOK);
         }
-        let reply = handle.submit(view.state.run_id(), command.clone())?;
+        let reply = open
+            .patience
+            .keep_engine(|| handle.submit(view.state.run_id(), command.clone()))?;
         // Consequences for other runs lie in their mailboxes.
         handle.flush(CONSEQUENCES)?;
         match reply {
             Reply::Refused(rejection) => Err(Error::from(rejection).into()),
-            Reply::Duplicate(already) => match *already {
-                EarlierResult::SignalRejected(code) => {
-                    Err(Refused(format!("{code}: it had been refused before")).into())
-                }
-                _ => Ok(Sent::Before),
-            },
+            Reply::Duplicate(already) => known(*already),
             Reply::Done | Reply::Created { .. } | Reply::Claimed(_) | Reply::RetryRun { .. } => {
                 Ok(Sent::Done)
             }
         }
     })();
-    let stopped = engine.stop(Duration::ZERO);
-    let sent = decided?;
-    stopped?;
-    Ok(sent)
+    // Dropping the engine ends its session. If that fails, a warning says so: the command is decided all the same.
+    drop(engine);
+    decided
 }
 
 /// Asks the process that has the run, and waits for its answer.
 fn ask(store: &dyn Store, run: RunNo, command: &Command, until: Instant) -> Result<Sent> {
+    let mail = post(store, run, command)?;
+    let sent = wait_for_answer(store, mail, until, &mut None)?;
+    Ok(sent.unwrap_or(Sent::Unanswered))
+}
+
+/// Asks the process that owns the store, and waits for its answer. An owner that ends before it answers leaves the
+/// message in the mailbox: then the store is free, and the message is read here.
+fn ask_owner(
+    place: &StoreArgs,
+    store: &dyn Store,
+    run: RunNo,
+    command: &Command,
+    until: Instant,
+) -> Result<Sent> {
+    let mail = post(store, run, command)?;
+    let mut shown = None;
+    while Instant::now() < until {
+        let next = until.min(Instant::now() + OWNER);
+        if let Some(sent) = wait_for_answer(store, mail, next, &mut shown)? {
+            return Ok(sent);
+        }
+        if let Some(open) = place.own_if_free()? {
+            let engine = engine(&open)?;
+            let sent = wait_for_answer(store, mail, until, &mut shown)?;
+            engine.handle().flush(CONSEQUENCES)?;
+            return Ok(sent.unwrap_or(Sent::Unanswered));
+        }
+    }
+    Ok(Sent::Unanswered)
+}
+
+fn post(store: &dyn Store, run: RunNo, command: &Command) -> Result<MessageNo> {
     let message = Message::Command {
         command: Box::new(command.clone()),
         reply: true,
     };
-    let mail = store.post(run, &message.body(), SystemClock.now())?;
-    let live = io::stderr().is_terminal();
-    let mut told = false;
-    let sent = loop {
+    Ok(store.post(run, &message.body(), SystemClock.now())?)
+}
+
+/// The answer to a message; nothing if none comes in time. Who waits is shown that.
+fn wait_for_answer(
+    store: &dyn Store,
+    mail: MessageNo,
+    until: Instant,
+    shown: &mut Option<Progress>,
+) -> Result<Option<Sent>> {
+    loop {
         if let Some(sent) = heard(store, mail)? {
-            break sent;
+            return Ok(Some(sent));
         }
         if Instant::now() >= until {
-            break Sent::Unanswered;
+            return Ok(None);
         }
-        if live && !told {
-            told = true;
-            write!(io::stderr(), "waiting for the process that has the run…")?;
-        }
+        shown.get_or_insert_with(|| Progress::of("waiting for the owner of the run"));
         std::thread::sleep(LOOK);
-    };
-    if told {
-        write!(io::stderr(), "\r\u{1b}[2K")?;
     }
-    Ok(sent)
 }
 
 fn heard(store: &dyn Store, mail: MessageNo) -> Result<Option<Sent>> {
     match store.take_answer(mail)? {
         MessageState::Waiting => Ok(None),
         MessageState::Taken => Ok(Some(Sent::Done)),
-        MessageState::Answered(why) => Err(Refused(why).into()),
+        MessageState::Answered(text) => match MessageAnswer::read(&text) {
+            MessageAnswer::Known(first) => known(first).map(Some),
+            MessageAnswer::Refused(why) => Err(Refused(why).into()),
+        },
+    }
+}
+
+/// A command that was decided before.
+fn known(first: EarlierResult) -> Result<Sent> {
+    match first {
+        EarlierResult::SignalRejected(code) => {
+            let why = "a signal with this id is known, and it had been refused";
+            Err(Refused::new(&code, why).into())
+        }
+        first @ (EarlierResult::Succeeded
+        | EarlierResult::Failed(_)
+        | EarlierResult::Manual(_)
+        | EarlierResult::Event
+        | EarlierResult::SignalAccepted
+        | EarlierResult::Child) => Ok(Sent::Before(first)),
     }
 }
 

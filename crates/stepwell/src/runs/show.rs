@@ -2,14 +2,15 @@
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::Store;
 use stepwell_kernel::decide::open_token;
 use stepwell_kernel::keys::TokenKey;
 
-use super::why;
+use super::{people, why};
+use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::run::report::{self, Ending};
@@ -27,7 +28,7 @@ Examples:
   stepwell runs show RUN --tokens             with the completion tokens of manual steps
   stepwell runs show RUN -o json | jq '.ext.waitsFor'")]
 pub(super) struct ShowArgs {
-    /// Run id
+    /// Run id, as `stepwell runs list` shows it
     #[arg(value_name = "RUN")]
     run: String,
     /// Show the completion tokens of manual steps; a token allows its holder to complete the step
@@ -37,19 +38,21 @@ pub(super) struct ShowArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
+    actor: ActorArgs,
+    #[command(flatten)]
     store: StoreArgs,
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
     let store = args.store.read()?;
-    let view = RunView::read(&*store, &args.run)?;
+    let view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
     let tokens = match args.tokens {
         true => tokens(&*store, &view)?,
         false => Vec::new(),
     };
     let text = match args.output {
         OutputFormat::Json => {
-            let value = json(&view, args.tokens.then_some(&tokens[..]))?;
+            let value = snapshot(&*store, &view, args.tokens.then_some(&tokens[..]))?;
             format!("{}\n", serde_json::to_string_pretty(&value)?)
         }
         OutputFormat::Human => {
@@ -70,11 +73,16 @@ fn tokens(store: &dyn Store, view: &RunView) -> Result<Vec<(String, String)>> {
     Ok(open.filter_map(|at| token(*at)).collect())
 }
 
-fn json(view: &RunView, tokens: Option<&[(String, String)]>) -> Result<Json> {
-    let (plan, state) = (&view.plan, &view.state);
-    let mut value = wire::snapshot(plan, state, &view.events, &Ending::default())?;
+fn snapshot(
+    store: &dyn Store,
+    view: &RunView,
+    tokens: Option<&[(String, String)]>,
+) -> Result<Json> {
+    let mut value = wire::snapshot(store, view, &Ending::default())?;
     let reasons = why::reasons(view, SystemClock.now());
     value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
+    value["ext"]["startedBy"] = json!(view.state.context().triggered_by);
+    value["ext"]["answers"] = people::acts(view).iter().map(people::Act::json).collect();
     value["ext"]["hasOwner"] = view.head.session.is_some().into();
     if let Some(tokens) = tokens {
         let pairs = tokens.iter().cloned();
@@ -101,6 +109,19 @@ fn drawing(
         text.push_str(&format!("  {name}  {}\n", one_line(value)));
     };
     fact("created", &view.state.created_at().to_rfc3339());
+    let context = view.state.context();
+    if let Some(by) = &context.triggered_by {
+        fact("started by", by);
+    }
+    if context.tenant_id != actor::LOCAL {
+        fact("tenant", &context.tenant_id);
+    }
+    for act in people::acts(view) {
+        fact("answer", &act.text());
+    }
+    for unknown in view.unknown_to_this_version() {
+        fact("newer", &unknown);
+    }
     if view.state.phase().is_ended() {
         return text;
     }
@@ -109,7 +130,15 @@ fn drawing(
     }
     match view.head.session {
         Some(_) => fact("owner", "a process that works on the run, or that crashed"),
-        None => fact("owner", "none"),
+        None => {
+            let run = view.state.run_id();
+            // A run that only waits has no owner, also while a process waits with it.
+            let how = format!(
+                "no process has the run now; a process that waits for it takes it up by itself, else \
+                 `stepwell resume {run}`"
+            );
+            fact("owner", &how);
+        }
     }
     for (step, token) in tokens {
         fact("token", &format!("{step}  {token}"));

@@ -5,11 +5,14 @@ use stepwell_dialects::words::quote;
 use stepwell_engine::rows::{served_by, target_name};
 use stepwell_engine::run_id_for;
 use stepwell_kernel::command::TimerKind;
+use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
-use crate::run::phrases::waits_for;
+use super::people;
+use crate::run::phrases::{losses, waits_for};
 use crate::run_view::RunView;
 use crate::term::duration;
 
@@ -36,7 +39,14 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
                 let text = format!("an approval (`stepwell runs approve {run}`)");
                 ("queue", None, text)
             }
-            WakeSource::Queue => ("queue", None, "a free slot in the queue".to_owned()),
+            WakeSource::Queue => match state.start_after().filter(|at| *at > now) {
+                Some(at) => {
+                    let wait = duration(at.since(now));
+                    let text = format!("its time to start, {}, in {wait}", at.to_rfc3339());
+                    ("start", None, text)
+                }
+                None => ("queue", None, "a free slot in the queue".to_owned()),
+            },
             WakeSource::Task {
                 target, visible_at, ..
             } => {
@@ -47,12 +57,14 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
                     false => String::new(),
                 };
                 let worker = format!("{}/{}", quote(queue), quote(op));
-                let text = format!("{name}: a worker that serves {worker}{later}");
+                let lost = lost(state, target);
+                let text = format!("{name}: a worker that serves {worker}{later}{lost}");
                 ("task", Some(name), text)
             }
             WakeSource::Lease { target, .. } => {
                 let name = target_name(plan, target);
-                let text = format!("{name}: the worker that executes the step");
+                let lost = lost(state, target);
+                let text = format!("{name}: the worker that executes the step{lost}");
                 ("lease", Some(name), text)
             }
             WakeSource::Outside { step, wait } => {
@@ -61,9 +73,19 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
                     WaitKind::Event { event_type, .. } => {
                         format!("stepwell runs signal {run} --event {event_type} --id ID")
                     }
-                    _ => format!("stepwell runs complete {run} {id} --outcome succeeded"),
+                    WaitKind::Gate
+                    | WaitKind::Approval
+                    | WaitKind::Manual
+                    | WaitKind::Timer { .. }
+                    | WaitKind::Child { .. } => {
+                        format!("stepwell runs complete {run} {id} --outcome succeeded")
+                    }
                 };
-                let text = format!("{id}: {} (`{how}`)", waits_for(&wait));
+                let people = match people::approvals(view, step) {
+                    Some(approvals) => format!(", {}", approvals.text),
+                    None => String::new(),
+                };
+                let text = format!("{id}: {}{people} (`{how}`)", waits_for(&wait));
                 ("outside", Some(id), text)
             }
             WakeSource::Child { step, request_key } => {
@@ -101,6 +123,12 @@ pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
         all.push(Reason { kind, step, text });
     }
     all
+}
+
+/// How often the work was lost before, in brackets; empty for work that never was.
+fn lost(state: &State, target: Target) -> String {
+    let losses = state.target(target).and_then(losses);
+    losses.map_or_else(String::new, |losses| format!(" ({losses})"))
 }
 
 /// Whether a person, an event, a child run or a slot can continue the run, without a timer or a worker.

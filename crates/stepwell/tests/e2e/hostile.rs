@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
+use crate::call::Call;
 use crate::servers;
-use crate::test_site::{Call, TestSite, is_gone, soon};
+use crate::test_site::{TestSite, is_gone, soon};
 
 /// A playbook of one step with this block of tools.
 fn playbook(tool: &Json) -> String {

@@ -1,6 +1,8 @@
 //! Processes that are killed, or frozen, in the middle of what takes longer: loops, sleeps, child runs
 //! and pipelines.
 
+use std::time::Duration;
+
 use crate::test_site::{RUN, TestSite, is_gone, soon};
 
 fn playbook(name: &str, workflow: &str) -> String {
@@ -63,6 +65,46 @@ fn a_loop_goes_on_with_the_items_that_were_not_done() {
     let numbers: Vec<u32> = (0..20).collect();
     let numbers = serde_json::to_string(&numbers).unwrap();
     assert!(output.to_string().contains(&numbers), "{output}");
+}
+
+#[test]
+fn a_run_that_was_left_is_not_executed_by_the_process_of_another_run() {
+    for site in [
+        TestSite::new("left"),
+        TestSite::on_postgres("left-on-postgres"),
+    ] {
+        let text = playbook(
+            "one",
+            "  - step: left\n    tool: {kind: shell, cmds: [echo left]}\n",
+        );
+        let one = site.file("one.yaml", &text);
+        let text = playbook(
+            "two",
+            "  - step: other\n    tool: {kind: shell, cmds: [echo other]}\n",
+        );
+        let two = site.file("two.yaml", &text);
+        site.hold("left");
+        let process = site.start(&one, &[]);
+        site.begun("left", 1);
+        process.kill();
+        site.hold_no_more("left");
+        site.hold("other");
+        let process = site.spawn(&["run", &two, "--run-id", "run_two"]);
+        site.begun("other", 1);
+        soon("the second process sees that the first one is dead", || {
+            site.log().types().contains(&"StepExecutionFailed")
+        });
+        // Several looks for work that lies in the store.
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(site.times("left"), (1, 0));
+        site.release("other");
+        let (code, said) = process.end();
+        assert_eq!(code, 0, "{said}");
+        assert!(!said.contains("left"), "{said}");
+        assert_eq!(site.times("left"), (1, 0));
+        site.good(&["resume", RUN]);
+        assert_eq!(site.times("left"), (2, 1));
+    }
 }
 
 #[test]
@@ -200,11 +242,12 @@ fn p26_a_result_that_comes_after_the_lease_is_refused() {
     assert_eq!(log.executions("slow"), 2);
     assert_eq!(log.count("StepCompleted", "slow"), 1);
 
-    frozen.send("CONT");
+    // The work ends while its process is frozen: once awake, the process could stop the work first.
     site.release_parked();
+    soon("both have done the work", || site.times("slow") == (2, 2));
+    frozen.send("CONT");
     let (code, said) = frozen.end();
     assert_eq!(code, 0, "{said}");
-    assert_eq!(site.times("slow"), (2, 2), "both have done the work");
     let after = site.log();
     assert_eq!(after.0, log.0, "the late result has left no trace");
 }

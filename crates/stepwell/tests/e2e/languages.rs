@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::fences;
 use crate::servers;
 use crate::test_site::{TestSite, example, is_gone, soon};
 
@@ -129,6 +130,7 @@ impl Play {
         self.is_witnessed(&site);
         let log = site.log();
         assert_eq!(log.executions(self.middle), 2);
+        fences::rises(&site, self.middle, self.name == "linear");
         for step in before {
             assert_eq!(log.executions(&step), 1, "{step} was done before");
         }

@@ -14,25 +14,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
 
-/// How long anything may take that happens by itself.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::call::Call;
 
-/// What a call came to.
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
+/// How long anything may take that happens by itself.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What the witness has seen of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WitnessLine {
-    /// `began`, or `ended`.
+    /// Whether the command `began` or `ended`.
     pub(crate) what: String,
     pub(crate) pid: u32,
     pub(crate) run: String,
     pub(crate) step: String,
+    pub(crate) execution: u32,
+    pub(crate) attempt: u32,
+    pub(crate) fence: u64,
     pub(crate) key: String,
 }
 
@@ -82,6 +79,22 @@ impl TestSite {
         self
     }
 
+    /// The value of a variable in the environment of the processes.
+    pub(crate) fn variable(&self, name: &str) -> &str {
+        let found = self.env.iter().rfind(|(it, _)| it == name);
+        &found.unwrap().1
+    }
+
+    /// The same folder, with another way to the store.
+    pub(crate) fn line_to(&self, url: &str) -> TestSite {
+        let mut env = self.env.clone();
+        env.push(("STEPWELL_STORE".to_owned(), url.to_owned()));
+        TestSite {
+            folder: self.folder.clone(),
+            env,
+        }
+    }
+
     fn witness(&self) {
         let real = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
         let real = real.iter().find(|it| Path::new(it).exists()).unwrap();
@@ -91,7 +104,7 @@ impl TestSite {
             r#"#!/bin/sh
 PATH="${{PATH#{folder}/bin:}}"
 [ "$1" = -c ] && [ -n "$STEPWELL_STEP_ID" ] || exec {real} "$@"
-say() {{ echo "$1 $$ $STEPWELL_RUN_ID $STEPWELL_STEP_ID $STEPWELL_IDEMPOTENCY_KEY" >> '{folder}/witness'; }}
+say() {{ echo "$1 $$ $STEPWELL_RUN_ID $STEPWELL_STEP_ID $STEPWELL_EXECUTION $STEPWELL_ATTEMPT $STEPWELL_FENCE $STEPWELL_IDEMPOTENCY_KEY" >> '{folder}/witness'; }}
 say began
 if [ -p "{folder}/held/$STEPWELL_STEP_ID" ]; then
   read -r _ < "{folder}/held/$STEPWELL_STEP_ID"
@@ -158,19 +171,19 @@ exit $code
     pub(crate) fn seen(&self) -> Vec<WitnessLine> {
         let text = self.read("witness");
         let line = |line: &str| {
-            let words: Vec<&str> = line.splitn(5, ' ').collect();
-            let [what, pid, run, step, key] = words[..] else {
+            let words: Vec<&str> = line.splitn(8, ' ').collect();
+            let [what, pid, run, step, execution, attempt, fence, key] = words[..] else {
                 panic!("a torn line: {line:?}");
             };
-            let (what, run) = (what.to_owned(), run.to_owned());
-            let (step, key) = (step.to_owned(), key.to_owned());
-            let pid = pid.parse().unwrap();
             WitnessLine {
-                what,
-                pid,
-                run,
-                step,
-                key,
+                what: what.to_owned(),
+                pid: pid.parse().unwrap(),
+                run: run.to_owned(),
+                step: step.to_owned(),
+                execution: execution.parse().unwrap(),
+                attempt: attempt.parse().unwrap(),
+                fence: fence.parse().unwrap(),
+                key: key.to_owned(),
             }
         };
         text.lines().map(line).collect()
@@ -214,19 +227,12 @@ exit $code
 
     /// Calls the binary and waits for its end.
     pub(crate) fn call(&self, args: &[&str]) -> Call {
-        let output = self.command(args).output().unwrap();
-        Call {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        Call::of(self.command(args).output().unwrap())
     }
 
     /// Calls it and expects that it went well.
     pub(crate) fn good(&self, args: &[&str]) -> String {
-        let call = self.call(args);
-        assert_eq!(call.code, 0, "{args:?}: {}{}", call.out, call.err);
-        call.out
+        self.call(args).good(args)
     }
 
     /// Runs a definition as the run `run_a`.
@@ -275,7 +281,6 @@ exit $code
         self.log_of(RUN)
     }
 
-    /// A run's log.
     pub(crate) fn log_of(&self, run: &str) -> Log {
         let text = self.good(&["runs", "events", run, "--ext"]);
         let lines = text.lines();
@@ -286,7 +291,7 @@ exit $code
 /// The run that tests start.
 pub(crate) const RUN: &str = "run_a";
 
-/// A run's events.
+/// The events of a run in order, as `runs events --ext` prints them.
 pub(crate) struct Log(pub(crate) Vec<Json>);
 
 impl Log {
@@ -347,7 +352,7 @@ impl Process {
             .unwrap()
     }
 
-    /// `kill -9`.
+    /// Kills the process like `kill -9`: it cannot clean up.
     pub(crate) fn kill(mut self) {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
@@ -367,9 +372,14 @@ impl Process {
     }
 
     /// Waits for its end.
-    pub(crate) fn end(mut self) -> (i32, String) {
+    pub(crate) fn end(self) -> (i32, String) {
+        self.end_within(PATIENCE)
+    }
+
+    /// Waits for its end, which may take so long.
+    pub(crate) fn end_within(mut self, patience: Duration) -> (i32, String) {
         let mut child = self.child.take().unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         loop {
             if let Some(status) = child.try_wait().unwrap() {
                 return (status.code().unwrap_or(-1), self.said());

@@ -29,7 +29,12 @@ fn survives_a_kill(test_store: &TestStore) {
     // What was done is neither done nor told again.
     assert!(!out.contains("authorise-payment"), "{out}");
     assert!(
-        out.contains("reserve-stock      Running  (attempt 2 of 5)"),
+        out.contains("reserve-stock      Running  (lost with its worker (1 of 10), executed again"),
+        "{out}"
+    );
+    // A crash uses up no attempt.
+    assert!(
+        out.contains("reserve-stock      Running  (attempt 1 of 5)"),
         "{out}"
     );
     assert!(out.contains("Succeeded  order-saga  run_killed"), "{out}");

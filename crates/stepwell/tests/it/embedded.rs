@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stepwell::{Ended, Failure, Job, Reply, Run, RunOutcome, Stepwell};
+use stepwell::{Ended, Failure, Job, Reply, Run, RunFailure, RunOutcome, Stepwell};
 
 use crate::scratch;
 use crate::test_store::TestStore;
@@ -32,6 +32,13 @@ spec:
 fn end(run: &Run<'_>) -> Ended {
     let ended = run.wait_for(LONG).unwrap();
     ended.expect("the run ends")
+}
+
+fn failure(run: &Run<'_>) -> RunFailure {
+    match run.wait_for(LONG) {
+        Err(stepwell::Error::Run(failure)) => failure,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Notices that a handler is gone.
@@ -94,6 +101,42 @@ fn an_engine_that_is_dropped_stops_its_work_and_lets_go_of_its_store() {
 }
 
 #[test]
+fn a_handler_that_was_cut_off_has_a_greater_fence_and_the_same_key() {
+    let test_store = TestStore::sqlite("embedded-fence");
+    let told = |job: &Job| {
+        let numbers = (job.execution, job.attempt, job.logical_attempt);
+        (numbers, job.fence, job.idempotency_key.to_string())
+    };
+    let (tell, heard) = mpsc::channel();
+    let open = |ends: bool| {
+        let tell = tell.clone();
+        let on = Stepwell::at(&test_store.url).on("a", "do", move |job: Job, _: Value| {
+            let _ = tell.send(told(&job));
+            async move {
+                match ends {
+                    true => Ok::<Value, Failure>(json!({})),
+                    false => std::future::pending().await,
+                }
+            }
+        });
+        on.patience(Duration::ZERO).open().unwrap()
+    };
+    let first = open(false);
+    let run = first.start(definition("fence", "a"), json!({})).unwrap();
+    let id = run.id().to_owned();
+    let (numbers, fence, key) = heard.recv_timeout(LONG).unwrap();
+    assert_eq!(numbers, (1, 1, 1));
+    drop(first);
+    let second = open(true);
+    assert_eq!(end(&second.run(&id)).outcome, RunOutcome::Succeeded);
+    let (numbers, greater, same) = heard.recv_timeout(LONG).unwrap();
+    // A stop of the engine is no attempt.
+    assert_eq!(numbers, (2, 1, 1));
+    assert!(greater > fence, "{greater} {fence}");
+    assert_eq!(same, key);
+}
+
+#[test]
 fn a_run_can_be_waited_for_and_the_engine_dropped_inside_a_runtime() {
     let large = "x".repeat(300_000);
     let output = json!({ "large": large });
@@ -126,7 +169,7 @@ fn a_handler_that_leaves_to_a_person_what_is_not_a_persons_fails_its_step() {
         .open()
         .unwrap();
     let run = stepwell.start(definition("manual", "a"), json!({}));
-    let ended = end(&run.unwrap());
+    let ended = failure(&run.unwrap()).ended;
     let error = ended.error.expect("it says why");
     assert_eq!(error.code, "NOT_MANUAL");
     stepwell.stop().unwrap();
@@ -186,4 +229,64 @@ fn a_definition_with_errors_is_refused_in_the_words_of_the_command() {
         assert!(told.contains(&refused.to_string()), "{refused}\n{told}");
     }
     stepwell.stop().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_store_that_goes_away_is_waited_for_and_no_work_is_repeated() {
+    use crate::cluster::Cluster;
+
+    let cluster = Cluster::start(&[]).unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (begin, begun) = mpsc::channel();
+    let (go_on, may_go_on) = tokio::sync::oneshot::channel::<()>();
+    let (counted, waits) = (Arc::clone(&calls), std::sync::Mutex::new(Some(may_go_on)));
+    let stepwell = Stepwell::at(&cluster.url())
+        .on("a", "do", move |_: Job, _: Value| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _ = begin.send(());
+            let waits = waits.lock().unwrap().take();
+            async move {
+                if let Some(waits) = waits {
+                    let _ = waits.await;
+                }
+                Ok::<_, Failure>(json!({ "done": true }))
+            }
+        })
+        .store_patience(None)
+        .open()
+        .unwrap();
+    let file = definition("embedded-patience", "a");
+    let run = stepwell.start(&file, json!({})).unwrap();
+    begun.recv_timeout(LONG).unwrap();
+    let since = Instant::now();
+    cluster.stop_fast().unwrap();
+    // The work ends while nobody can record it, and a second run is asked for.
+    go_on.send(()).unwrap();
+    let mut away = Duration::ZERO;
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| end(&run));
+        let second = scope.spawn(|| {
+            stepwell
+                .start(&file, json!({}))
+                .map(|it| it.wait().unwrap())
+        });
+        std::thread::sleep(Duration::from_secs(4));
+        cluster.resume().unwrap();
+        away = since.elapsed();
+        (first.join().unwrap(), second.join().unwrap())
+    });
+    assert_eq!(first.output, json!({ "done": true }));
+    assert_eq!(second.unwrap().outcome, RunOutcome::Succeeded);
+    // On a machine that is very busy the server may have been away for longer than the session lives.
+    if away < Duration::from_secs(8) {
+        assert_eq!(calls.load(Ordering::SeqCst), 2, "each step was done once");
+    }
+    stepwell.stop().unwrap();
+    // A server that is away is a clear error once the patience is over.
+    cluster.stop_fast().unwrap();
+    let away = Stepwell::at(&cluster.url()).store_patience(Some(Duration::from_millis(300)));
+    let error = away.open().unwrap_err().to_string();
+    assert!(error.contains("STORE_UNAVAILABLE"), "{error}");
+    assert!(error.contains("given up after"), "{error}");
 }

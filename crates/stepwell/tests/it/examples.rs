@@ -5,7 +5,11 @@ use std::path::Path;
 use super::{mock, root, stepwell};
 
 /// What an example needs from outside to come to its end.
-const NEEDS: &[(&str, &[&str])] = &[("release-gate", &["--patch", "approved=true"])];
+const NEEDS: &[(&str, &[&str])] = &[
+    ("release-gate", &["--patch", "approved=true"]),
+    ("order", &["-i", "orderId=7"]),
+    ("payment", &["-i", "paymentId=p-1"]),
+];
 
 fn examples() -> Vec<String> {
     let mut files = Vec::new();

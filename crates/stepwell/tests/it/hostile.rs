@@ -38,8 +38,16 @@ fn deep_and_huge_things_are_problems() {
 }
 
 #[test]
-fn a_device_that_never_ends_is_read_no_further_than_needed() {
-    assert_eq!(codes("/dev/zero"), ["SOURCE_TOO_LARGE"]);
+fn a_device_is_not_read_and_an_endless_input_no_further_than_needed() {
+    assert_eq!(codes("/dev/zero"), ["SOURCE_UNREADABLE"]);
+    let endless = std::fs::File::open("/dev/zero").unwrap();
+    let read = std::process::Command::new(env!("CARGO_BIN_EXE_stepwell"))
+        .args(["check", "-o", "json", "-"])
+        .stdin(endless)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(read.stdout).unwrap();
+    assert!(said.contains("SOURCE_TOO_LARGE"), "{said}");
 }
 
 #[test]

@@ -3,36 +3,59 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod bench;
+mod business_keys;
+mod by_reference;
+mod call;
 mod check;
+mod conformance;
+// Only the standard library is in it, so it can be included here as it is.
+#[cfg(unix)]
+#[path = "../../../../xtask/src/cluster.rs"]
+#[allow(dead_code, reason = "xtask uses the rest")]
+mod cluster;
+mod corruptions;
+mod damage;
 mod durable;
+#[cfg(unix)]
+mod effects_page;
 mod embedded;
+mod embedded_servers;
 mod examples;
+mod gone_files;
 mod hostile;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
+mod long;
+mod names;
+mod newer_version;
 mod outbox;
 #[cfg(unix)]
+mod patience;
+mod people;
+#[cfg(unix)]
+#[path = "../../../stores/tests/it/pgbouncer.rs"]
+mod pgbouncer;
+#[cfg(unix)]
 mod postgres_access;
-mod redis;
+mod private_files;
+#[cfg(unix)]
+#[path = "../../../sim/src/proxy.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the simulator uses the rest")]
+mod proxy;
 mod run;
 mod runs;
 mod small_commands;
 mod stderr;
 mod test_store;
+mod tool_pages;
 mod unusable_store;
 mod view;
+mod watch;
 
+use call::Call;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// What a call came to.
-#[derive(Debug)]
-struct Call {
-    code: i32,
-    out: String,
-    err: String,
-}
 
 impl Call {
     fn json(&self) -> serde_json::Value {
@@ -47,12 +70,23 @@ fn stepwell(args: &[&str]) -> Call {
 
 /// Calls it with something on standard input.
 fn stepwell_with(args: &[&str], input: &[u8]) -> Call {
+    call_in(&root(), args, input)
+}
+
+/// Calls it in another directory.
+fn stepwell_in(folder: &Path, args: &[&str]) -> Call {
+    call_in(folder, args, b"")
+}
+
+fn call_in(folder: &Path, args: &[&str], input: &[u8]) -> Call {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stepwell"))
         .args(args)
-        .current_dir(root())
+        .current_dir(folder)
         .env_remove("NO_COLOR")
         // What is not about a store leaves nothing behind.
         .env("STEPWELL_STORE", "memory:")
+        // A test of patience asks for it.
+        .env("STEPWELL_STORE_PATIENCE", "0")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -66,11 +100,7 @@ fn stepwell_with(args: &[&str], input: &[u8]) -> Call {
     });
     let output = child.wait_with_output().unwrap();
     feed.join().unwrap();
-    Call {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    Call::of(output)
 }
 
 fn root() -> PathBuf {

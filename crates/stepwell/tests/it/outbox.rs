@@ -150,5 +150,79 @@ fn a_sink_that_cannot_be_is_wrong_usage() {
         let call = test_store.call(&[&["run", SAGA, "--engine", "mock"][..], sinks].concat());
         assert_eq!(call.code, 2, "{sinks:?}: {}{}", call.out, call.err);
     }
+    test_store.good(&["run", SAGA, "--engine", "mock"]);
     assert_eq!(test_store.call(&["outbox", "flush"]).code, 2);
+    for sink in [
+        &["a", "https://x"][..],
+        &["a", "webhook:ftp://x"],
+        &["a b", "webhook:http://x"],
+    ] {
+        let call = test_store.call(&[&["sinks", "add"][..], sink].concat());
+        assert_eq!(call.code, 2, "{sink:?}: {}{}", call.out, call.err);
+    }
+    assert_eq!(test_store.call(&["sinks", "remove", "a"]).code, 1);
+}
+
+/// Only a person can end it.
+const DESK: &str = "schemaVersion: 1\nworkflowId: desk\nworkspaceId: w\nname: Desk\nversion: 1\n\
+    active: true\nexecutionTier: Auto\nactions:\n  - actionId: sign\n    order: 1\n    \
+    portFamily: people\n    operation: paper:sign\n    executionTierOverride: ManualOnly\n";
+
+/// The sink belongs to the store: processes that know nothing of it leave their events for it too.
+fn registered(test_store: &TestStore) {
+    let desk = test_store.file("desk.yaml", DESK);
+    let mut process = test_store.start(&["run", &desk, "--run-id", "run_a"]);
+    process.until("WaitingForManualCompletion");
+    // While another process has the store.
+    let listener = Listener::start(0, OK);
+    let address = format!("webhook:{}?token=geheim", listener.url());
+    let added = test_store.good(&["sinks", "add", "hook", &address, "--from", "beginning"]);
+    assert!(added.contains("hook is registered"), "{added}");
+    process.interrupt();
+    process.end();
+    let list = test_store.good(&["sinks", "list"]);
+    assert!(list.contains("hook") && !list.contains("geheim"), "{list}");
+    // A command that decides alone.
+    test_store.good(&["runs", "cancel", "run_a"]);
+    let flushed = test_store.good(&["outbox", "flush"]);
+    assert!(!flushed.contains("pending"), "{flushed}");
+    assert_eq!(heard(&listener), whole_log(test_store));
+    let last = test_store.events("run_a").pop().unwrap();
+    assert_eq!(last["eventType"], "RunCancelled");
+    // A run that names no sink.
+    let before = listener.heard().len();
+    test_store.good(&["run", SAGA, "--engine", "mock", "--run-id", "run_b"]);
+    assert!(listener.heard().len() > before);
+    test_store.good(&["sinks", "remove", "hook"]);
+    let after = listener.heard().len();
+    test_store.good(&["run", SAGA, "--engine", "mock", "--run-id", "run_c"]);
+    assert_eq!(listener.heard().len(), after);
+    assert_eq!(test_store.good(&["sinks", "list"]), "no registered sinks\n");
+    test_store.good(&["db", "check"]);
+}
+
+#[test]
+fn a_registered_sink_gets_the_events_of_every_process() {
+    registered(&TestStore::sqlite("sink-registered"));
+}
+
+#[test]
+fn a_registered_sink_gets_the_events_of_every_process_on_postgres() {
+    registered(&TestStore::postgres("sink-registered"));
+}
+
+#[test]
+fn the_option_registers_the_sink() {
+    let test_store = TestStore::sqlite("sink-option");
+    let listener = Listener::start(0, OK);
+    run(
+        &test_store,
+        &format!("hook=webhook:{}", listener.url()),
+        &[],
+    );
+    let list = test_store.good(&["sinks", "list"]);
+    assert!(list.contains("hook"), "{list}");
+    let before = listener.heard().len();
+    test_store.good(&["run", SAGA, "--engine", "mock", "--run-id", "run_b"]);
+    assert!(listener.heard().len() > before);
 }

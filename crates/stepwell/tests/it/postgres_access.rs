@@ -1,27 +1,25 @@
 //! The PostgreSQL store over TLS, with client certificates and behind pgbouncer, as `--store` and the
 //! `PG*` variables say it.
+//!
+//! Needs the program pgbouncer (Debian package pgbouncer).
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use super::test_store::TestStore;
 use super::{Call, root};
 
-/// Only the standard library is in it, so it can be included here as it is.
-#[path = "../../../../xtask/src/cluster.rs"]
-#[allow(dead_code, reason = "xtask uses the rest")]
-mod cluster;
-
-use cluster::Cluster;
+use super::cluster::Cluster;
+use super::pgbouncer::Pgbouncer;
 
 /// `guest` needs a password and TLS, `robot` a certificate.
 const RULES: &str = "host all postgres 127.0.0.1/32 trust\n\
                      hostssl all guest 127.0.0.1/32 scram-sha-256\n\
                      hostssl all robot 127.0.0.1/32 cert\n\
-                     hostnossl all plain 127.0.0.1/32 trust\n";
+                     hostnossl all plain 127.0.0.1/32 trust\n\
+                     hostssl all +people 127.0.0.1/32 trust\n";
 
 /// Made once for these tests, for a hundred years: `localhost` and the user `robot`.
 const AUTHORITY: &str = include_str!("postgres_access/authority.pem");
@@ -29,13 +27,18 @@ const SERVER: [&str; 2] = [
     include_str!("postgres_access/server.pem"),
     include_str!("postgres_access/server.key"),
 ];
+/// Its own authority, also for `localhost`.
+const SELF_SIGNED: [&str; 2] = [
+    include_str!("postgres_access/self-signed.pem"),
+    include_str!("postgres_access/self-signed.key"),
+];
 const CLIENT: [&str; 2] = [
     include_str!("postgres_access/client.pem"),
     include_str!("postgres_access/client.key"),
 ];
 
 const ROLES: &str = "CREATE ROLE guest LOGIN PASSWORD 'right'; CREATE ROLE robot LOGIN; \
-                     CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO guest, robot, plain";
+                     CREATE ROLE plain LOGIN; CREATE ROLE people; GRANT CREATE ON DATABASE postgres TO guest, robot, plain";
 
 const WORKFLOW: [&str; 4] = [
     "run",
@@ -64,6 +67,11 @@ fn server_user() -> Option<u32> {
 
 impl Guarded {
     fn start(name: &str) -> Guarded {
+        Guarded::with_certificate(name, SERVER, AUTHORITY)
+    }
+
+    /// A server that shows this certificate, and clients that trust this root.
+    fn with_certificate(name: &str, [certificate, key]: [&str; 2], root: &str) -> Guarded {
         let files = TestStore::sqlite(name);
         let give = |name: &str, text: &str| {
             let path = files.file(name, text);
@@ -73,14 +81,14 @@ impl Guarded {
         };
         let settings = [
             "ssl = on".to_owned(),
-            format!("ssl_cert_file = '{}'", give("server.pem", SERVER[0])),
-            format!("ssl_key_file = '{}'", give("server.key", SERVER[1])),
+            format!("ssl_cert_file = '{}'", give("server.pem", certificate)),
+            format!("ssl_key_file = '{}'", give("server.key", key)),
             format!("ssl_ca_file = '{}'", give("ca.pem", AUTHORITY)),
             format!("hba_file = '{}'", give("hba.conf", RULES)),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let cluster = Cluster::start(&settings).unwrap();
-        files.file("root.pem", AUTHORITY);
+        files.file("root.pem", root);
         let server = Guarded { cluster, files };
         server.sql(ROLES);
         server
@@ -136,6 +144,8 @@ fn call(args: &[&str], store: &str, variables: &[(&str, &str)]) -> Call {
         .args(["--store", store])
         .current_dir(root())
         .env("HOME", env!("CARGO_TARGET_TMPDIR"))
+        // A busy machine may answer late.
+        .env("STEPWELL_STORE_PATIENCE", "1m")
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .output()
@@ -153,7 +163,9 @@ fn runs(store: &str) {
 }
 
 fn refused(store: &str, code: &str, why: &str) {
-    let call = call(&WORKFLOW, store, &[]);
+    // What does not pass by itself is said at once; the rest would be waited for.
+    let patience = if code == "STORE_UNUSABLE" { "1m" } else { "0" };
+    let call = call(&WORKFLOW, store, &[("STEPWELL_STORE_PATIENCE", patience)]);
     assert_eq!(call.code, 1, "{store}: {}{}", call.out, call.err);
     assert!(
         call.err.contains(code) && call.err.contains(why),
@@ -183,7 +195,7 @@ fn tls_is_what_sslmode_says() {
     // `require` with a root checks it: nobody of the system vouches for this server.
     let other = server.files.file(
         "other.pem",
-        include_str!("../../../worker/tests/it/postgres_login/authority.pem"),
+        include_str!("../../../worker/src/tools/postgres/tests/login/authority.pem"),
     );
     refused(
         &guest("localhost", &format!("sslmode=require&sslrootcert={other}")),
@@ -209,6 +221,60 @@ fn tls_is_what_sslmode_says() {
         "STORE_UNUSABLE",
         "28P01",
     );
+}
+
+#[test]
+fn a_self_signed_certificate_is_trusted_as_its_own_root() {
+    let server = Guarded::with_certificate("tls-self-signed", SELF_SIGNED, SELF_SIGNED[0]);
+    let root = server.root();
+    let guest = |host: &str, query: &str| server.url("guest:right", host, query);
+    runs(&guest(
+        "localhost",
+        &format!("sslmode=verify-full&{root}&channel_binding=require"),
+    ));
+    runs(&guest("127.0.0.1", &format!("sslmode=verify-ca&{root}")));
+    refused(
+        &guest("127.0.0.1", &format!("sslmode=verify-full&{root}")),
+        "STORE_UNUSABLE",
+        "certificate",
+    );
+    let other = server.files.file("other.pem", AUTHORITY);
+    refused(
+        &guest(
+            "localhost",
+            &format!("sslmode=verify-ca&sslrootcert={other}"),
+        ),
+        "STORE_UNUSABLE",
+        "certificate",
+    );
+}
+
+/// As libpq: the user is the one that the operating system knows, not the one that a variable names.
+#[test]
+fn without_a_user_it_is_the_one_of_the_operating_system() {
+    let server = Guarded::start("os-user");
+    let name = Command::new("id").arg("-un").output().unwrap().stdout;
+    let name = String::from_utf8(name).unwrap();
+    let name = name.trim();
+    let store = format!(
+        "postgresql://127.0.0.1:{}/postgres?schema=own",
+        server.port()
+    );
+    let variables = [("USER", "nobody-else"), ("LOGNAME", "nobody-else")];
+    let unknown = call(&WORKFLOW, &store, &variables);
+    assert_eq!(unknown.code, 1, "{}", unknown.out);
+    assert!(
+        unknown.err.contains(&format!("\"{name}\"")),
+        "{}",
+        unknown.err
+    );
+    server.sql(&format!(
+        "CREATE ROLE \"{name}\" LOGIN IN ROLE people; GRANT CREATE ON DATABASE postgres TO \"{name}\""
+    ));
+    let known = call(&WORKFLOW, &store, &variables);
+    assert_eq!(known.code, 0, "{}{}", known.out, known.err);
+    let owner = "SELECT tableowner FROM pg_tables WHERE schemaname = 'own' LIMIT 1";
+    assert_eq!(server.sql(owner).trim(), name);
 }
 
 #[test]
@@ -262,7 +328,7 @@ fn variables_and_files_say_what_the_address_does_not() {
     good(with(&[("PGSERVICEFILE", &service), ("PGSERVICE", "runs")]));
     let none = with(&[]);
     assert_eq!(none.code, 1);
-    assert!(none.err.contains("password"), "{}", none.err);
+    assert!(none.err.contains("PGPASSWORD or into"), "{}", none.err);
     let refused = with(&[("PGPASSWORD", "right"), ("PGREQUIREAUTH", "scram-sha-256")]);
     assert!(
         refused.err.contains("channel_binding=require"),
@@ -292,52 +358,11 @@ fn the_first_host_that_will_do_is_taken() {
     refused(&hosts("sslmod=require"), "STORE_UNUSABLE", "sslmode");
 }
 
-/// A pgbouncer that gives every transaction another connection.
-struct Pgbouncer {
-    process: Child,
-    port: u16,
-}
-
-impl Drop for Pgbouncer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Pgbouncer {
-    fn start(folder: &Path, server: &str) -> Pgbouncer {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = port.local_addr().unwrap().port();
-        let file = folder.join("pgbouncer.ini");
-        let text = format!(
-            "[databases]\npostgres = host=127.0.0.1 port={server} user=postgres\n[pgbouncer]\n\
-             listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-             pool_mode = transaction\ndefault_pool_size = 3\nserver_reset_query_always = 1\n\
-             server_reset_query = DISCARD ALL\n"
-        );
-        fs::write(&file, text).unwrap();
-        let mut command = Command::new("pgbouncer");
-        command.arg("-q").arg(&file);
-        // It refuses to run as root, as the server does.
-        if server_user().is_some() {
-            command.args(["-u", "nobody"]);
-        }
-        let process = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
-        let process = process.expect("pgbouncer is there (Debian: apt-get install pgbouncer)");
-        let until = Instant::now() + Duration::from_secs(10);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < until, "pgbouncer does not answer");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Pgbouncer { process, port }
-    }
-}
-
 #[test]
 fn a_pooler_may_change_the_connection_with_every_transaction() {
     let server = Guarded::start("pgbouncer");
-    let pooler = Pgbouncer::start(&server.file("x").with_file_name(""), &server.port());
+    let folder = server.file("x").with_file_name("");
+    let pooler = Pgbouncer::start(&folder, &server.port(), 3);
     let store = format!(
         "postgresql://postgres@127.0.0.1:{}/postgres?schema=pooled&pool_mode=transaction&sslmode=disable",
         pooler.port

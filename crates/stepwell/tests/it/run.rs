@@ -14,21 +14,21 @@ fn piped_output_is_one_plain_line_per_change() {
     assert_eq!(call.code, 0, "{}", call.err);
     expect![[r#"
         00:00.000  (run)     running
-        00:00.000  checkout  running  (attempt 1 of 5)
+        00:00.000  checkout  running  (attempt 1)
         00:01.500  checkout  success  (1.5 s)
-        00:01.500  build     running  (attempt 1 of 5)
-        00:01.500  test      running  (attempt 1 of 5)
+        00:01.500  build     running  (attempt 1)
+        00:01.500  test      running  (attempt 1)
         00:03.000  build     success  (1.5 s)
         00:03.000  test      success  (1.5 s)
-        00:03.000  ready     running  (attempt 1 of 5)
+        00:03.000  ready     running  (attempt 1)
         00:04.500  ready     success  (1.5 s)
         00:04.500  deploy    denied  (by its admission rules)
         00:04.500  (run)     running  (stalled: deploy is not admitted: its rules read ctx.approved)
-        00:04.500  deploy    running  (attempt 1 of 5)
+        00:04.500  deploy    running  (attempt 1)
         00:06.000  deploy    success  (1.5 s)
         00:06.000  (run)     success
 
-        success  release-gate  run_ba19341e6fc644510e943ae0e30fe9e5 in 6 s of virtual time, 18 events
+        success  release-gate  run_b9b11d9a60f9871ca26cef714ed826fa in 6 s of virtual time, 18 events
     "#]].assert_eq(&call.out);
 }
 
@@ -43,7 +43,7 @@ fn a_failed_saga_says_what_was_undone() {
         00:00.000  reserve-stock      Running  (attempt 1 of 5)
         00:00.000  reserve-stock      Succeeded
         00:00.000  ship               Running  (attempt 1 of 3)
-        00:00.000  ship               Failed  (EXTERNAL: pretended failure (external))
+        00:00.000  ship               Failed  (SIMULATED_FAILURE (external): simulated, as --fail asks)
         00:00.000  (run)              Running  (stopping, then undoing)
         00:00.000  (run)              Running  (undoing 2 steps)
         00:00.000  reserve-stock      undoing  (attempt 1 of 4)
@@ -53,9 +53,10 @@ fn a_failed_saga_says_what_was_undone() {
         00:00.000  (run)              Failed  (Compensated)
 
         Failed (Compensated)  order-saga  run_d3812331e0be5d9e78cfc1c3b8ac6d84 in 0 ms of virtual time, 17 events
-          cause         ship: EXTERNAL: pretended failure (external)
+          cause         ship: SIMULATED_FAILURE: simulated, as --fail asks
                         attempt 1 of 3, error class external (not retried)
           undone        reserve-stock, authorise-payment
+          next          stepwell explain SIMULATED_FAILURE  # explains the code: cause and what to do
     "#]].assert_eq(&call.out);
 }
 
@@ -70,9 +71,9 @@ fn a_failed_attempt_is_tried_again() {
 }
 
 #[test]
-fn a_run_that_nobody_admits_is_stuck() {
+fn a_run_that_nobody_admits_fails_when_its_stall_is_over() {
     let call = mock(GATE, &[]);
-    assert_eq!(call.code, 5);
+    assert_eq!(call.code, 3);
     assert!(
         call.out.contains("stalled: deploy is not admitted"),
         "{}",
@@ -205,8 +206,11 @@ fn the_end_says_what_to_do_by_hand() {
         SAGA,
         &["--fail", "ship=auth", "--fail", "reserve-stock~undo=auth"],
     );
-    let end = "undo failed   reserve-stock (after 1 attempt: AUTH: pretended failure (auth))";
+    let end = "undo failed   reserve-stock (after 1 attempt: SIMULATED_FAILURE: simulated, as --fail asks)";
     assert!(call.out.contains(end), "{}", call.out);
-    let call = mock(GATE, &[]);
+    // In real time the command does not wait for the end of a stall.
+    let real = ["run", GATE, "--engine", "mock", "--store", "memory:"];
+    let call = stepwell(&real);
+    assert_eq!(call.code, 5, "{}", call.err);
     assert!(call.out.contains("--patch KEY=VALUE"), "{}", call.out);
 }

@@ -77,7 +77,7 @@ fn a_store_has_one_owner() {
     process.kill();
 }
 
-/// While nobody does.
+/// Commands change a run that no process owns.
 fn steered_alone(test_store: &TestStore) {
     slow(test_store, "run_a").kill();
     // On PostgreSQL the old owner counts as alive for some seconds; then this process takes the run over.
@@ -98,6 +98,19 @@ fn steered_alone(test_store: &TestStore) {
     ];
     test_store.good(&[&["runs", "signal", "run_a", "update_params"][..], &params].concat());
     test_store.good(&["runs", "cancel", "run_a", "--compensate"]);
+    // The step was cut off: whether it took effect is not known, so its undo is executed by the process that resumes the run.
+    let shown = test_store.good(&["runs", "show", "run_a"]);
+    assert!(
+        shown.contains("no process has the run now; a process that waits for it takes it up by itself, else `stepwell resume run_a`"),
+        "{shown}"
+    );
+    let resumed = test_store.call(&["resume", "run_a", "--engine", "mock"]);
+    assert_eq!(resumed.code, 4, "{}", resumed.err);
+    assert!(
+        resumed.out.contains("undone        authorise-payment"),
+        "{}",
+        resumed.out
+    );
     assert_eq!(test_store.show("run_a")["status"], "CANCELLED");
     let repeated = test_store.good(&["runs", "retry", "run_a"]);
     let id = repeated.trim().rsplit(' ').next().unwrap();
@@ -261,14 +274,17 @@ fn an_event_finds_the_run_that_waits_for_its_key() {
         "p-7",
     ];
     assert_eq!(test_store.good(&event), "run_p received the event\n");
-    assert!(test_store.good(&event).contains("already delivered"));
+    assert!(test_store.good(&event).contains("is already stored"));
     // Nobody had to be there: the event was all that the run waited for.
     assert_eq!(test_store.show("run_p")["status"], "COMPLETED");
+    // Without a receiver it is for the definitions that it triggers: no run gets it, and its id counts once too.
+    let for_all = ["runs", "signal", "--event", "parcel.arrived", "--id", "e-3"];
+    assert!(test_store.good(&for_all).contains("that it triggers"));
+    assert!(test_store.good(&for_all).contains("is already stored"));
     assert_eq!(
-        test_store
-            .call(&["runs", "signal", "--event", "x", "--id", "1"])
-            .code,
-        2
+        test_store.call(&["runs", "signal", "--event", "x"]).code,
+        2,
+        "an event needs an id"
     );
     assert_eq!(test_store.call(&["runs", "signal", "run_p"]).code, 2);
 }

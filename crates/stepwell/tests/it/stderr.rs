@@ -18,7 +18,7 @@ fn programs_get_errors_as_json() {
     for (args, exit, code) in [
         (&["runs", "list", "-o", "json"][..], 1, "STORE_UNUSABLE"),
         (&["runs", "list", "--output=json", "--nope"], 2, "USAGE"),
-        (&["outbox", "flush", "-ojson"], 2, "USAGE"),
+        (&["outbox", "flush", "-ojson"], 1, "STORE_UNUSABLE"),
         (
             &["run", "nowhere.yaml", "-o", "json"],
             1,

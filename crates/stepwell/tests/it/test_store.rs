@@ -61,6 +61,11 @@ impl TestStore {
         path.to_str().unwrap().to_owned()
     }
 
+    /// The text of a file beside the store.
+    pub(crate) fn file_text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.join(name)).unwrap()
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stepwell"));
         command
@@ -70,6 +75,11 @@ impl TestStore {
             .env("USER", "ada")
             .env("STEPWELL_SINK_SECRET", "between us")
             .env_remove("STEPWELL_LOG")
+            .env_remove("STEPWELL_AS")
+            .env_remove("STEPWELL_ROLE")
+            .env_remove("STEPWELL_TENANT")
+            // A test of patience asks for it.
+            .env("STEPWELL_STORE_PATIENCE", "0")
             .env_remove("NO_COLOR")
             .stdin(Stdio::null());
         command
@@ -77,19 +87,19 @@ impl TestStore {
 
     /// Calls the binary and waits for its end.
     pub(crate) fn call(&self, args: &[&str]) -> Call {
-        let output = self.command(args).output().unwrap();
-        Call {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        Call::of(self.command(args).output().unwrap())
+    }
+
+    /// Calls the binary with variables.
+    pub(crate) fn call_with(&self, variables: &[(&str, &str)], args: &[&str]) -> Call {
+        let mut command = self.command(args);
+        command.envs(variables.iter().copied());
+        Call::of(command.output().unwrap())
     }
 
     /// Calls it and expects that it went well.
     pub(crate) fn good(&self, args: &[&str]) -> String {
-        let call = self.call(args);
-        assert_eq!(call.code, 0, "{args:?}: {}{}", call.out, call.err);
-        call.out
+        self.call(args).good(args)
     }
 
     /// Starts it and leaves it running.
@@ -103,13 +113,38 @@ impl TestStore {
         }
     }
 
+    /// Starts it and leaves it running; what it writes to stderr is in the file `stderr` of the folder.
+    pub(crate) fn start_heard(&self, args: &[&str]) -> Process {
+        let err = std::fs::File::create(self.folder.join("stderr")).unwrap();
+        let mut command = self.command(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(err).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Process {
+            child,
+            out,
+            text: String::new(),
+        }
+    }
+
+    /// What the process of `start_heard` wrote to stderr.
+    pub(crate) fn heard(&self) -> String {
+        std::fs::read_to_string(self.folder.join("stderr")).unwrap()
+    }
+
     /// The run as the contract's snapshot.
     pub(crate) fn show(&self, run: &str) -> Json {
         let text = self.good(&["runs", "show", run, "-o", "json"]);
         serde_json::from_str(&text).unwrap()
     }
 
-    /// A run's log.
+    /// The completion tokens of a run, by step.
+    pub(crate) fn show_tokens(&self, run: &str) -> Json {
+        let text = self.good(&["runs", "show", run, "-o", "json", "--tokens"]);
+        let shown: Json = serde_json::from_str(&text).unwrap();
+        shown["ext"]["tokens"].clone()
+    }
+
+    /// The events of a run, as `runs events --ext` prints them.
     pub(crate) fn events(&self, run: &str) -> Vec<Json> {
         let text = self.good(&["runs", "events", run, "--ext"]);
         let lines = text.lines();
@@ -140,13 +175,13 @@ impl Process {
         }
     }
 
-    /// `kill -9`.
+    /// Kills the process like `kill -9`: it cannot clean up.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Ctrl-C.
+    /// Interrupts the process like Ctrl-C.
     pub(crate) fn interrupt(&self) {
         self.send("INT");
     }

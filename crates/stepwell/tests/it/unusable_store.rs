@@ -47,6 +47,25 @@ fn set_schema(test_store: &TestStore, version: u32) {
 }
 
 #[test]
+fn a_command_that_reads_creates_nothing_on_postgres() {
+    let test_store = TestStore::postgres("reads-only");
+    refused(
+        &test_store,
+        &["runs", "list"],
+        "STORE_UNUSABLE",
+        "the database has no store in the schema",
+    );
+    refused(
+        &test_store,
+        &["db", "check"],
+        "STORE_UNUSABLE",
+        "name the right schema",
+    );
+    test_store.good(&["db", "migrate"]);
+    test_store.good(&["runs", "list"]);
+}
+
+#[test]
 fn whoever_only_reads_does_not_migrate() {
     let test_store = TestStore::sqlite("older");
     test_store.good(&["db", "migrate"]);
@@ -55,7 +74,7 @@ fn whoever_only_reads_does_not_migrate() {
         &test_store,
         &["runs", "list"],
         "STORE_OLDER",
-        "open it once as its owner",
+        "run `stepwell db migrate`",
     );
 }
 
@@ -74,13 +93,13 @@ fn a_store_is_made_only_when_that_is_asked_for() {
         &test_store,
         &["runs", "list"],
         "STORE_UNUSABLE",
-        "it is not there",
+        "the file does not exist",
     );
     refused(
         &test_store,
         &["runs", "pause", "x"],
         "STORE_UNUSABLE",
-        "it is not there",
+        "the file does not exist",
     );
     assert!(!test_store.database().exists());
     test_store.good(&["db", "migrate"]);

@@ -41,7 +41,7 @@ fn a_retry_says_which_attempt_failed_and_when_the_next_is() {
     let stock = call.out.lines().filter(|it| it.contains("reserve-stock "));
     expect![[r#"
         00:00.000  reserve-stock      Running  (attempt 1 of 5)
-        00:00.000  reserve-stock      Running  (attempt 1 of 5 failed, retries in 500 ms: TRANSIENT: pretended failure (transient))
+        00:00.000  reserve-stock      Running  (attempt 1 of 5 failed, retries in 500 ms: SIMULATED_FAILURE (transient): simulated, as --fail asks)
         00:00.500  reserve-stock      Running  (attempt 2 of 5)
         00:00.500  reserve-stock      Succeeded  (500 ms)"#]].assert_eq(&stock.collect::<Vec<_>>().join("\n"));
 }
@@ -53,9 +53,10 @@ fn a_failure_is_followed_down_to_the_item_of_the_child_where_it_began() {
     let call = mock(&parent, &["--fail", "charge=auth"]);
     assert_eq!(call.code, 3, "{}{}", call.out, call.err);
     expect![[r#"
-          cause         pay/charge[0]: AUTH: pretended failure (auth)
-                        charge: 1 of 5 items failed, 0 succeeded
-                        in the run run_783fb204ce6bebe9d661235342c70f3e
+        cause         pay/charge[0]: SIMULATED_FAILURE (auth): simulated, as --fail asks
+                      charge: 1 of 5 items failed, 0 succeeded
+                      in the run run_783fb204ce6bebe9d661235342c70f3e
+        next          stepwell explain SIMULATED_FAILURE  # explains the code: cause and what to do
     "#]]
     .assert_eq(&end(&call.out));
 }
@@ -68,12 +69,13 @@ fn a_loop_lists_the_first_items_that_failed_and_counts_the_rest() {
     let call = mock(&leaf, &["--fail", "charge=auth", "--work-ms", "100"]);
     assert_eq!(call.code, 3, "{}{}", call.out, call.err);
     expect![[r#"
-        cause         charge[0]: AUTH: pretended failure (auth)
+        cause         charge[0]: SIMULATED_FAILURE (auth): simulated, as --fail asks
                       charge: 5 of 5 items failed, 0 succeeded
-                      charge[1]: AUTH: pretended failure (auth)
-                      charge[2]: AUTH: pretended failure (auth)
-                      charge[3]: AUTH: pretended failure (auth)
+                      charge[1]: SIMULATED_FAILURE (auth): simulated, as --fail asks
+                      charge[2]: SIMULATED_FAILURE (auth): simulated, as --fail asks
+                      charge[3]: SIMULATED_FAILURE (auth): simulated, as --fail asks
                       and 1 more
+        next          stepwell explain SIMULATED_FAILURE  # explains the code: cause and what to do
     "#]]
     .assert_eq(&end(&call.out));
 }
@@ -81,7 +83,8 @@ fn a_loop_lists_the_first_items_that_failed_and_counts_the_rest() {
 #[test]
 fn a_run_in_memory_suggests_nothing_that_needs_a_store() {
     let call = mock(SAGA, &["--fail", "ship=external"]);
-    assert_eq!(suggested(&call.out), Vec::<Vec<String>>::new());
+    // To explain a code needs no store.
+    assert_eq!(suggested(&call.out), [["explain", "SIMULATED_FAILURE"]]);
 }
 
 #[test]
@@ -90,7 +93,8 @@ fn what_a_failed_run_suggests_is_accepted() {
     let args = ["run", SAGA, "--engine", "mock", "--fail", "ship=external"];
     let call = test_store.call(&[&args[..], &["--run-id", "run_a"]].concat());
     assert_eq!(call.code, 3, "{}", call.err);
-    let hints = suggested(&call.out);
+    let mut hints = suggested(&call.out);
+    hints.retain(|words| words[0] != "explain");
     let text: Vec<String> = hints.iter().map(|words| words.join(" ")).collect();
     let all = [
         "runs show run_a",
@@ -103,7 +107,10 @@ fn what_a_failed_run_suggests_is_accepted() {
         test_store.good(&words);
     }
     let shown = test_store.good(&["runs", "show", "run_a"]);
-    let all = ["cause         ship: EXTERNAL", "stepwell runs retry run_a"];
+    let all = [
+        "cause         ship: SIMULATED_FAILURE",
+        "stepwell runs retry run_a",
+    ];
     for text in all {
         assert!(shown.contains(text), "{text}: {shown}");
     }
@@ -132,7 +139,8 @@ fn a_store_that_was_named_is_named_in_what_is_suggested() {
     let test_store = TestStore::sqlite("named");
     let args = ["run", SAGA, "--engine", "mock", "--fail", "ship=external"];
     let call = stepwell(&[&args[..], &["--store", &test_store.url]].concat());
-    let hints = suggested(&call.out);
+    let mut hints = suggested(&call.out);
+    hints.retain(|words| words[0] != "explain");
     assert!(!hints.is_empty(), "{}", call.out);
     for words in hints {
         assert!(words.ends_with(&["--store".into(), test_store.url.clone()]));
@@ -151,9 +159,9 @@ fn logs_that_are_not_there_are_said_with_a_hint() {
         (&["run_a", "ship"], "LOG_MISSING", "no log of ship"),
         (&["run_a", "--follow"], "LOG_MISSING", "no log of any step"),
         (
-            &["run_a", "ship", "--attempt", "2"],
+            &["run_a", "ship", "--execution", "2"],
             "LOG_MISSING",
-            "attempt 2 of ship",
+            "execution 2 of ship",
         ),
     ] {
         let call = test_store.call(&[&["runs", "logs"][..], args].concat());
@@ -166,7 +174,7 @@ fn logs_that_are_not_there_are_said_with_a_hint() {
     }
     assert_eq!(
         test_store
-            .call(&["runs", "logs", "run_a", "--attempt", "0"])
+            .call(&["runs", "logs", "run_a", "--execution", "0"])
             .code,
         2
     );

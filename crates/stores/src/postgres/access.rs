@@ -59,9 +59,12 @@ impl Access {
         if schema.is_empty() || schema.len() > 50 {
             return Err(unusable("the name of a schema has 1 to 50 bytes"));
         }
-        let parameters = parameters
+        let mut parameters = parameters
             .with_defaults(&Environment::of_process())
             .map_err(wrong)?;
+        for (name, value) in DEAD_PEERS {
+            parameters.set_default(name, value);
+        }
         let mut connector = Connector::new(&parameters).map_err(wrong)?;
         if parameters.get("connect_timeout").is_none() {
             connector = connector.with_timeout(options.connect_timeout);
@@ -107,6 +110,15 @@ impl Access {
     }
 }
 
+/// How a peer that is gone without closing the connection is noticed, where the address does not say: the system's own default
+/// is hours, and many networks forget a silent connection after minutes.
+const DEAD_PEERS: &[(&str, &str)] = &[
+    ("keepalives_idle", "10"),
+    ("keepalives_interval", "5"),
+    ("keepalives_count", "3"),
+    ("tcp_user_timeout", "20000"),
+];
+
 /// Plans are made once, for arrays of any length: looking up each element by an index is always right for
 /// them, whatever the statistics say.
 const SETTINGS: &[(&str, &str)] = &[
@@ -120,6 +132,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("synchronous_commit", "on"),
     ("client_min_messages", "warning"),
     ("default_transaction_isolation", "'read committed'"),
+    // A lock that someone else holds is waited for by trying again, longer than PostgreSQL looks for deadlocks: a
+    // statement that was given up is known to have done nothing.
+    ("lock_timeout", "'2s'"),
 ];
 
 /// The same for one transaction, in one statement.
@@ -129,7 +144,7 @@ SELECT set_config('search_path', $1, true), set_config('statement_timeout', $2, 
        set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
        set_config('enable_bitmapscan', 'off', true), set_config('synchronous_commit', 'on', true),
-       set_config('client_min_messages', 'warning', true)";
+       set_config('client_min_messages', 'warning', true), set_config('lock_timeout', '2s', true)";
 
 /// A name as SQL has it.
 pub(super) fn quoted(name: &str) -> String {

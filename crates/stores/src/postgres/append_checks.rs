@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use stepwell_engine::store::{Append, AppendResult, Batch, Guard, WaitChange};
+use stepwell_engine::store::{Append, AppendResult, Batch, Guard, UniqueKey, WaitChange};
 use tokio_postgres::Row;
 
 use super::columns::{Chunks, Heads};
@@ -10,11 +10,11 @@ use super::commit::Part;
 use super::connection::Connection;
 use super::errors::DbError;
 use super::query::Query;
-use super::{refusals, sql};
+use super::{refusals, sql, unsigned};
 
 /// Which statement a list of rows answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Ask {
+pub(super) enum Check {
     Locks,
     Created,
     Sessions,
@@ -22,14 +22,14 @@ pub(super) enum Ask {
     Chunks,
     Heads,
     HeadsAlone,
-    BizKeys,
+    UniqueKeys,
     Mail,
     MakeSlots,
     Slots,
     Kept,
 }
 
-/// A step that begins to wait, with the place it has among those of the wave.
+/// A step that begins to wait. `kept_events` refers to it by its position among the waiting steps of the wave.
 pub(super) struct Put<'a> {
     pub(super) run: i64,
     event_key: Option<&'a str>,
@@ -37,33 +37,33 @@ pub(super) struct Put<'a> {
     pub(super) event_type: &'a str,
 }
 
-/// What was found.
+/// The result of the checks of a wave.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Who lost, and why.
+    /// Appends that are refused, by their position in the batch, with the reason.
     pub(super) lost: Vec<(usize, AppendResult)>,
-    /// What the slots are afterwards.
+    /// The number of taken slots after the wave, by key.
     pub(super) slots: BTreeMap<String, u32>,
-    /// For a step that begins to wait, by its place: the event that is kept for it, and its mail.
-    pub(super) gifts: HashMap<usize, (String, String)>,
+    /// For steps that begin to wait, by position: the id of the event that was kept for the step, and its message.
+    pub(super) kept_events: HashMap<usize, (String, String)>,
 }
 
 /// A part of a batch whose appends do not depend on each other.
-pub(super) struct Probe<'p, 'a> {
+pub(super) struct AppendChecks<'p, 'a> {
     batch: &'a Batch,
     given: Option<i64>,
     pub(super) wave: &'p [Part<'a>],
     counting: bool,
 }
 
-impl<'p, 'a> Probe<'p, 'a> {
+impl<'p, 'a> AppendChecks<'p, 'a> {
     pub(super) fn new(
         batch: &'a Batch,
         given: Option<i64>,
         wave: &'p [Part<'a>],
         counting: bool,
-    ) -> Probe<'p, 'a> {
-        Probe {
+    ) -> AppendChecks<'p, 'a> {
+        AppendChecks {
             batch,
             given,
             wave,
@@ -81,37 +81,40 @@ impl<'p, 'a> Probe<'p, 'a> {
     }
 
     /// What is asked, in the order in which commits lock rows.
-    pub(super) fn asks(&self) -> Vec<(Ask, Query<'a>)> {
-        let mut asks = Vec::new();
+    pub(super) fn queries(&self) -> Vec<(Check, Query<'a>)> {
+        let mut queries = Vec::new();
         let puts = puts(self.wave);
         if !puts.is_empty() {
-            asks.push((Ask::Locks, wait_step(sql::LOCK_WAITS, &puts)));
+            queries.push((Check::Locks, wait_step(sql::LOCK_WAITS, &puts)));
         }
-        asks.extend(self.create().map(|step| (Ask::Created, step)));
+        queries.extend(self.create().map(|step| (Check::Created, step)));
         let sessions = self.sessions();
         if !sessions.is_empty() {
             let step = Query::new(sql::SESSIONS).with(sessions).with(self.given);
-            asks.push((Ask::Sessions, step));
+            queries.push((Check::Sessions, step));
         }
         let (runs, targets): (Vec<i64>, Vec<&str>) = self.targets().into_iter().unzip();
         if !runs.is_empty() {
             let step = Query::new(sql::LEASES).with(runs).with(targets);
-            asks.push((Ask::Leases, step.with(self.given)));
+            queries.push((Check::Leases, step.with(self.given)));
         }
-        asks.extend(self.chunks().map(|step| (Ask::Chunks, step)));
-        asks.extend(self.heads().map(|step| (Ask::Heads, step)));
-        asks.extend(self.heads_alone().map(|step| (Ask::HeadsAlone, step)));
-        asks.extend(self.biz_keys().map(|step| (Ask::BizKeys, step)));
+        queries.extend(self.chunks().map(|step| (Check::Chunks, step)));
+        queries.extend(self.heads().map(|step| (Check::Heads, step)));
+        queries.extend(self.heads_alone().map(|step| (Check::HeadsAlone, step)));
+        queries.extend(self.unique_keys().map(|step| (Check::UniqueKeys, step)));
         let taken = self.hopeful().flat_map(|append| {
             let run = append.run.0;
             append.taken.iter().map(move |mail| (mail.0, run))
         });
         let (mail, runs): (Vec<i64>, Vec<i64>) = taken.unzip();
         if !mail.is_empty() {
-            asks.push((Ask::Mail, Query::new(sql::TAKE_MAIL).with(mail).with(runs)));
+            queries.push((
+                Check::Mail,
+                Query::new(sql::TAKE_MAIL).with(mail).with(runs),
+            ));
         }
         if !puts.is_empty() {
-            asks.push((Ask::Kept, wait_step(sql::KEPT_EVENTS, &puts)));
+            queries.push((Check::Kept, wait_step(sql::KEPT_EVENTS, &puts)));
         }
         let keys: BTreeSet<&str> = self
             .hopeful()
@@ -120,13 +123,13 @@ impl<'p, 'a> Probe<'p, 'a> {
             .collect();
         if !keys.is_empty() {
             let keys: Vec<&str> = keys.into_iter().collect();
-            asks.push((
-                Ask::MakeSlots,
+            queries.push((
+                Check::MakeSlots,
                 Query::new(sql::MAKE_SLOTS).with(keys.clone()),
             ));
-            asks.push((Ask::Slots, Query::new(sql::LOCK_SLOTS).with(keys)));
+            queries.push((Check::Slots, Query::new(sql::LOCK_SLOTS).with(keys)));
         }
-        asks
+        queries
     }
 
     fn create(&self) -> Option<Query<'a>> {
@@ -153,7 +156,8 @@ impl<'p, 'a> Probe<'p, 'a> {
                 .with(all().map(|it| it.project.as_str()).collect::<Vec<_>>())
                 .with(all().map(|it| it.environment.as_str()).collect::<Vec<_>>())
                 .with(all().map(|it| it.parent.as_deref()).collect::<Vec<_>>())
-                .with(all().map(|it| it.event_key.as_str()).collect::<Vec<_>>()),
+                .with(all().map(|it| it.event_key.as_str()).collect::<Vec<_>>())
+                .with(all().map(|it| it.priority).collect::<Vec<_>>()),
         )
     }
 
@@ -237,26 +241,18 @@ impl<'p, 'a> Probe<'p, 'a> {
         step.with(heads.slots)
     }
 
-    fn biz_keys(&self) -> Option<Query<'a>> {
-        let (mut runs, mut types, mut keys) = (Vec::new(), Vec::new(), Vec::new());
-        for append in self.hopeful() {
-            let row = append.linear.as_ref().and_then(|it| it.instance.as_ref());
-            let row = row.filter(|it| it.status == "RUNNING");
-            if let Some((row, key)) = row.and_then(|it| Some((it, it.biz_key.as_deref()?))) {
-                runs.push(append.run.0);
-                types.push(row.workflow_type.as_str());
-                keys.push(key);
-            }
-        }
-        let step = Query::new(sql::BIZ_KEYS_TAKEN);
-        (!runs.is_empty()).then(|| step.with(runs).with(types).with(keys))
+    fn unique_keys(&self) -> Option<Query<'a>> {
+        let wanted = self
+            .hopeful()
+            .filter_map(|it| Some((it.run.0, it.unique_key.as_ref()?.taken()?)));
+        unique_key_step(sql::UNIQUE_KEYS_TAKEN, wanted)
     }
 
-    /// Who lost by these answers, or what follows for the rest.
+    /// Which appends are refused by these answers; if none is, the values that the changes need.
     pub(super) async fn judge(
         &self,
         connection: &Connection,
-        answers: HashMap<Ask, Vec<Row>>,
+        answers: HashMap<Check, Vec<Row>>,
     ) -> Result<Found, DbError> {
         let lost = refusals::lost(self, connection, &answers).await?;
         if !lost.is_empty() {
@@ -267,7 +263,7 @@ impl<'p, 'a> Probe<'p, 'a> {
         }
         let mut found = refusals::slots(self.wave, &answers);
         if found.lost.is_empty() {
-            found.gifts = gifts(&answers);
+            found.kept_events = kept_events(&answers);
         }
         Ok(found)
     }
@@ -302,6 +298,22 @@ pub(super) fn puts<'a>(wave: &[Part<'a>]) -> Vec<Put<'a>> {
     puts.collect()
 }
 
+/// A statement about runs and keys; none if there are no keys.
+pub(super) fn unique_key_step<'a>(
+    sql: &'static str,
+    keys: impl Iterator<Item = (i64, &'a UniqueKey)>,
+) -> Option<Query<'a>> {
+    let (runs, keys): (Vec<i64>, Vec<&UniqueKey>) = keys.unzip();
+    let texts = |text: fn(&UniqueKey) -> &str| keys.iter().map(|it| text(it)).collect::<Vec<_>>();
+    let step = || {
+        Query::new(sql)
+            .with(runs)
+            .with(texts(|it| &it.plan_id))
+            .with(texts(|it| &it.key))
+    };
+    (!keys.is_empty()).then(step)
+}
+
 fn wait_step<'a>(sql: &'static str, puts: &[Put<'a>]) -> Query<'a> {
     Query::new(sql)
         .with(puts.iter().map(|it| it.run).collect::<Vec<_>>())
@@ -310,16 +322,17 @@ fn wait_step<'a>(sql: &'static str, puts: &[Put<'a>]) -> Query<'a> {
 }
 
 /// Each kept event goes to the first that can have it.
-fn gifts(answers: &HashMap<Ask, Vec<Row>>) -> HashMap<usize, (String, String)> {
-    let mut gifts = HashMap::new();
+fn kept_events(answers: &HashMap<Check, Vec<Row>>) -> HashMap<usize, (String, String)> {
+    let mut kept_events = HashMap::new();
     let mut given: HashSet<String> = HashSet::new();
-    for row in answers.get(&Ask::Kept).into_iter().flatten() {
+    for row in answers.get(&Check::Kept).into_iter().flatten() {
         let place: i64 = row.get(0);
-        let place = usize::try_from(place - 1).unwrap_or(0);
+        // Places in the list of puts are counted from one.
+        let place = unsigned(place - 1);
         let event: String = row.get(1);
-        if !gifts.contains_key(&place) && given.insert(event.clone()) {
-            gifts.insert(place, (event, row.get(2)));
+        if !kept_events.contains_key(&place) && given.insert(event.clone()) {
+            kept_events.insert(place, (event, row.get(2)));
         }
     }
-    gifts
+    kept_events
 }

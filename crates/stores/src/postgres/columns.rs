@@ -81,7 +81,7 @@ impl<'a> Heads<'a> {
 
 /// The final change of one row of `tasks` in a commit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TaskFate<'a> {
+pub(super) struct TaskUpdate<'a> {
     pub(super) deleted: bool,
     pub(super) put: Option<(&'a str, &'a str, i32, i64)>,
     pub(super) lease: Option<(&'a str, i64)>,
@@ -89,8 +89,8 @@ pub(super) struct TaskFate<'a> {
 }
 
 /// The changes of an append, by target.
-pub(super) fn task_fates(changes: &[TaskChange]) -> BTreeMap<&str, TaskFate<'_>> {
-    let mut fates: BTreeMap<&str, TaskFate<'_>> = BTreeMap::new();
+pub(super) fn task_updates(changes: &[TaskChange]) -> BTreeMap<&str, TaskUpdate<'_>> {
+    let mut updates: BTreeMap<&str, TaskUpdate<'_>> = BTreeMap::new();
     for change in changes {
         match change {
             TaskChange::Put {
@@ -101,36 +101,36 @@ pub(super) fn task_fates(changes: &[TaskChange]) -> BTreeMap<&str, TaskFate<'_>>
                 visible_at,
             } => {
                 let put = Some((queue.as_str(), op.as_str(), *priority, visible_at.0));
-                let fate = TaskFate {
+                let update = TaskUpdate {
                     put,
-                    ..TaskFate::default()
+                    ..TaskUpdate::default()
                 };
-                fates.insert(target, fate);
+                updates.insert(target, update);
             }
             TaskChange::Delete { target } => {
-                let fate = TaskFate {
+                let update = TaskUpdate {
                     deleted: true,
-                    ..TaskFate::default()
+                    ..TaskUpdate::default()
                 };
-                fates.insert(target, fate);
+                updates.insert(target, update);
             }
             TaskChange::Lease {
                 target,
                 worker,
                 until,
             } => {
-                let fate = fates.entry(target).or_default();
-                if !fate.deleted {
-                    fate.lease = Some((worker, until.0));
+                let update = updates.entry(target).or_default();
+                if !update.deleted {
+                    update.lease = Some((worker, until.0));
                 }
             }
             TaskChange::Stop { target } => {
-                let fate = fates.entry(target).or_default();
-                fate.stopped = !fate.deleted;
+                let update = updates.entry(target).or_default();
+                update.stopped = !update.deleted;
             }
         }
     }
-    fates
+    updates
 }
 
 /// What no column can hold.

@@ -9,7 +9,7 @@ use stepwell_engine::store::{
 };
 
 use super::PostgresStore;
-use super::append_checks::Probe;
+use super::append_checks::AppendChecks;
 use super::columns::{Chunks, out_of_range};
 use super::connections::{PooledConnection, may_try, pause};
 use super::errors::DbError;
@@ -158,8 +158,15 @@ impl PostgresStore {
                             parts.retain(|(place, _)| !bad.iter().any(|(it, _)| it == place));
                             outcomes.extend(bad);
                         }
-                        fault if broke.committing => return Err(fault.of_write()),
-                        fault => return Err(fault.of_read()),
+                        fault @ (DbError::ConnectionLost(_)
+                        | DbError::Conflict(_)
+                        | DbError::Duplicate(_)
+                        | DbError::Other(_)) => {
+                            return Err(match broke.committing {
+                                true => fault.of_write(),
+                                false => fault.of_read(),
+                            });
+                        }
                     }
                     continue;
                 }
@@ -228,31 +235,33 @@ impl PostgresStore {
         let given = self.given(batch.now);
         let waves = waves(parts);
         let last = waves.len() - 1;
-        let mut gifts = false;
+        let mut kept_events = false;
         for (index, wave) in waves.into_iter().enumerate() {
-            let probe = Probe::new(batch, given, wave, counting);
-            let (asks, mut steps): (Vec<_>, Vec<_>) = probe.asks().into_iter().unzip();
+            let checks = AppendChecks::new(batch, given, wave, counting);
+            let (queries, mut steps): (Vec<_>, Vec<_>) = checks.queries().into_iter().unzip();
             let mut begin = match index {
-                0 => self.connections.begin("BEGIN"),
+                0 => self
+                    .connections
+                    .begin("BEGIN ISOLATION LEVEL READ COMMITTED"),
                 _ => Vec::new(),
             };
             let before = begin.len();
             begin.append(&mut steps);
             let rows = connection.wait(async |connection| connection.pipeline(&begin).await)?;
-            let answers = asks
+            let answers = queries
                 .into_iter()
                 .zip(rows.into_iter().skip(before))
                 .collect();
             let found =
-                connection.wait(async |connection| probe.judge(connection, answers).await)?;
+                connection.wait(async |connection| checks.judge(connection, answers).await)?;
             if !found.lost.is_empty() {
                 return Ok(Tried::Lost(found.lost));
             }
             let mut steps = row_changes::steps(batch, given, wave, &found);
-            gifts |= !found.gifts.is_empty();
+            kept_events |= !found.kept_events.is_empty();
             let committing = index == last && keep;
             if index == last {
-                steps.extend(row_changes::mail(parts, gifts));
+                steps.extend(row_changes::mail(parts, kept_events));
                 if keep {
                     steps.push(Query::new("COMMIT"));
                 }
@@ -276,7 +285,8 @@ fn is_plain(append: &Append) -> bool {
         && append.head.is_none()
         && append.tasks.is_empty()
         && append.waits.is_empty()
-        && append.linear.is_none()
+        && append.unique_key.is_none()
+        && append.view_rows.is_empty()
         && append.taken.is_empty()
         && append.mail.is_empty()
         && append.sinks.is_empty()
@@ -297,10 +307,8 @@ fn waves<'p, 'a>(parts: &'p [Part<'a>]) -> Vec<&'p [Part<'a>]> {
             own.push((0, new.run_id.as_str(), ""));
             own.extend(new.request_key.as_deref().map(|key| (1, key, "")));
         }
-        if let Some(row) = append.linear.as_ref().and_then(|it| it.instance.as_ref()) {
-            let biz = row.biz_key.as_deref();
-            own.extend(biz.map(|key| (2, row.workflow_type.as_str(), key)));
-        }
+        let unique = append.unique_key.as_ref().map(|it| it.key());
+        own.extend(unique.map(|it| (2, it.plan_id.as_str(), it.key.as_str())));
         if own.iter().any(|name| names.contains(name)) {
             waves.push(&parts[begin..index]);
             begin = index;

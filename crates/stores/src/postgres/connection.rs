@@ -193,15 +193,24 @@ impl managed::Manager for Manager {
 fn cannot_connect(error: &ConnectError) -> StoreError {
     let error = match error {
         ConnectError::Driver(error) => error,
-        other => {
+        other @ (ConnectError::WrongKind(_) | ConnectError::Timeout(_)) => {
             let message = format!("cannot connect to PostgreSQL: {other}");
             return StoreError::new(StoreErrorKind::Unavailable, message);
         }
     };
-    let said = describe(error);
+    let said = match describe(error) {
+        said if said.contains("password missing") => "the server asks for a password and none is given; \
+             write it into the address (postgresql://USER:PASSWORD@HOST/DATABASE), into PGPASSWORD or into \
+             ~/.pgpass"
+            .to_owned(),
+        said => said,
+    };
     match DbError::of(error) {
         DbError::Other(other) => StoreError::new(other.kind, format!("PostgreSQL: {said}")),
-        _ => {
+        DbError::ConnectionLost(_)
+        | DbError::Conflict(_)
+        | DbError::Duplicate(_)
+        | DbError::InvalidValue(_) => {
             // What the driver itself refuses (no password, TLS asked for) will not pass.
             let own = error.as_db_error().is_none()
                 && std::error::Error::source(error).is_none_or(|it| !it.is::<std::io::Error>());

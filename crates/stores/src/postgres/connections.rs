@@ -31,19 +31,27 @@ const TRIES: u32 = 6;
 /// How often a store that nobody listens to is asked for news.
 const ASK_FOR_NEWS: Duration = Duration::from_millis(200);
 
+/// A connection that broke this fast is replaced at once.
+const SOON: Duration = Duration::from_secs(1);
+
 /// For what reads everything and may take its time.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
 const SERVER_VERSION: &str = "SELECT current_setting('server_version_num')::integer";
 
 /// The number of the last message.
-const LAST_MESSAGE: &str = "SELECT last_value FROM mailbox_mail_no_seq";
+///
+/// The value of a sequence that was never used is the same as after its first use.
+const LAST_MESSAGE: &str =
+    "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM mailbox_mail_no_seq";
 
 /// All connections of a store.
 #[derive(Debug)]
 pub(super) struct Connections {
     runtime: Option<Runtime>,
     pool: Pool<Manager>,
+    /// One connection for what must not wait behind anything else: the renewals of sessions.
+    apart: Pool<Manager>,
     access: Arc<Access>,
     patience: Duration,
     /// Counts what was heard.
@@ -81,10 +89,17 @@ impl PooledConnection<'_> {
         asked: impl AsyncFnOnce(&Connection) -> DbResult<T>,
     ) -> DbResult<T> {
         let connection = &*self.connection;
-        let answer = self.connections.block_on(async {
-            let limited = tokio::time::timeout(patience, asked(connection)).await;
-            limited.unwrap_or_else(|_| Err(DbError::ConnectionLost("no answer in time".into())))
-        })?;
+        let answer = self
+            .connections
+            .block_on(async { tokio::time::timeout(patience, asked(connection)).await })?;
+        let Ok(answer) = answer else {
+            connection.give_up();
+            // The server ends a slow statement earlier, so it is the network that does not answer. What waits in
+            // the pool goes through the same network: each of them would cost as long as this one.
+            self.connections.pool.retain(|_, _| false);
+            let what = format!("no answer within {} s", patience.as_secs());
+            return Err(DbError::ConnectionLost(what));
+        };
         if matches!(answer, Err(DbError::ConnectionLost(_))) {
             connection.give_up();
         }
@@ -117,9 +132,16 @@ impl Connections {
             .runtime(PoolRuntime::Tokio1)
             .build()
             .map_err(|error| super::broken(&error.to_string()))?;
+        let manager = Manager::new(Arc::clone(&access), Arc::clone(&news));
+        let apart = Pool::builder(manager)
+            .max_size(1)
+            .runtime(PoolRuntime::Tokio1)
+            .build()
+            .map_err(|error| super::broken(&error.to_string()))?;
         let connections = Connections {
             runtime: Some(runtime),
             pool,
+            apart,
             access,
             patience,
             news,
@@ -158,20 +180,43 @@ impl Connections {
         Ok(pollster::block_on(future))
     }
 
+    /// One statement over the connection that is kept apart, all within `patience`: neither the other connections nor
+    /// what they wait for can hold it up.
+    pub(super) fn ask_apart(
+        &self,
+        sql: &'static str,
+        values: Values<'_>,
+        patience: Duration,
+    ) -> Result<Vec<Row>> {
+        let asked = async {
+            let connection = self.apart.get().await.map_err(no_connection)?;
+            let answer = connection.query_alone(sql, values).await;
+            if matches!(answer, Err(DbError::ConnectionLost(_))) {
+                connection.give_up();
+            }
+            answer.map_err(DbError::of_write)
+        };
+        // What is dropped half done leaves a connection that is busy with it: the next call makes another one.
+        let limited = self.block_on(async { tokio::time::timeout(patience, asked).await });
+        limited.map_err(DbError::of_read)?.unwrap_or_else(|_| {
+            self.apart.retain(|connection, _| {
+                connection.give_up();
+                false
+            });
+            Err(StoreError::new(
+                StoreErrorKind::Unavailable,
+                format!(
+                    "PostgreSQL did not answer within {} ms",
+                    patience.as_millis()
+                ),
+            ))
+        })
+    }
+
     /// A connection, an idle one if there is one that works.
     pub(super) fn get(&self) -> Result<PooledConnection<'_>> {
         let got = self.block_on(self.pool.get()).map_err(DbError::of_read)?;
-        let connection = got.map_err(|error| match error {
-            PoolError::Backend(error) => error,
-            PoolError::Timeout(TimeoutType::Wait) => StoreError::new(
-                StoreErrorKind::Unavailable,
-                "all connections to PostgreSQL are busy",
-            ),
-            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
-                StoreError::new(StoreErrorKind::Unavailable, "PostgreSQL does not answer")
-            }
-            other => super::broken(&other.to_string()),
-        })?;
+        let connection = got.map_err(no_connection)?;
         Ok(PooledConnection {
             connections: self,
             connection,
@@ -231,14 +276,16 @@ impl Connections {
         due
     }
 
-    /// Reads something; nothing changes, so a broken connection is tried once more.
+    /// Reads something; nothing changes, so after a broken connection it is tried once more, unless that would
+    /// double a long wait.
     pub(super) fn read(&self, sql: &'static str, values: Values<'_>) -> Result<Vec<Row>> {
         let ask = || {
             let mut connection = self.get()?;
             Ok(connection.wait(async |it| it.query_alone(sql, values).await))
         };
+        let asked = Instant::now();
         let answer = match ask()? {
-            Err(DbError::ConnectionLost(_)) => ask()?,
+            Err(DbError::ConnectionLost(_)) if asked.elapsed() < SOON => ask()?,
             other => other,
         };
         answer.map_err(DbError::of_read)
@@ -251,7 +298,7 @@ impl Connections {
 
     /// Changes something in several statements of one transaction.
     pub(super) fn transact(&self, queries: Vec<Query<'_>>) -> Result<Vec<Vec<Row>>> {
-        self.in_transaction("BEGIN", queries)
+        self.in_transaction("BEGIN ISOLATION LEVEL READ COMMITTED", queries)
     }
 
     /// Reads with several statements what was there at one moment.
@@ -300,6 +347,22 @@ impl Drop for Connections {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+fn no_connection(error: PoolError<StoreError>) -> StoreError {
+    match error {
+        PoolError::Backend(error) => error,
+        PoolError::Timeout(TimeoutType::Wait) => StoreError::new(
+            StoreErrorKind::Unavailable,
+            "all connections to PostgreSQL are busy",
+        ),
+        PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
+            StoreError::new(StoreErrorKind::Unavailable, "PostgreSQL does not answer")
+        }
+        other @ (PoolError::Closed
+        | PoolError::NoRuntimeSpecified
+        | PoolError::PostCreateHook(_)) => super::broken(&other.to_string()),
     }
 }
 

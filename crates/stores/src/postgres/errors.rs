@@ -65,7 +65,10 @@ impl DbError {
                 StoreErrorKind::AnswerLost,
                 format!("the connection to PostgreSQL broke before it answered: {said}"),
             ),
-            other => other.of_read(),
+            other @ (DbError::Conflict(_)
+            | DbError::Duplicate(_)
+            | DbError::InvalidValue(_)
+            | DbError::Other(_)) => other.of_read(),
         }
     }
 

@@ -1,8 +1,8 @@
 //! Messages to runs, and events from outside.
 
 use stepwell_engine::store::{
-    Delivered, Inbox, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo, SessionNo,
-    StoredMessage,
+    Delivered, Inbox, InboxEvent, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo,
+    SessionNo, StoredMessage, name_of_tenant, tenant_and_name,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -43,14 +43,15 @@ SELECT pg_advisory_xact_lock(x.lock) FROM (
     ORDER BY 1
 ) x";
 
+/// The id and the key of the inbox have the tenant in them.
 const DELIVER: &str = "
 WITH waiter AS MATERIALIZED (
-    SELECT w.run_no, w.step FROM waits w
-    WHERE w.event_key = $3 AND w.event_type = $2 AND NOT w.given
-    ORDER BY w.since, w.run_no, w.step LIMIT 1 FOR UPDATE
+    SELECT w.run_no, w.step FROM waits w JOIN runs r ON r.run_no = w.run_no
+    WHERE w.event_key = $3 AND w.event_type = $2 AND NOT w.given AND r.tenant = $7
+    ORDER BY w.since, w.run_no, w.step LIMIT 1 FOR UPDATE OF w
 ), kept AS (
     INSERT INTO inbox (since, event_id, event_type, event_key, payload, mail, given)
-    VALUES (clock($6), $1, $2, $3, $4, $5, EXISTS (SELECT FROM waiter))
+    VALUES (clock($6), $1, $2, $8, $4, $5, EXISTS (SELECT FROM waiter))
     ON CONFLICT DO NOTHING RETURNING event_id
 ), gave AS (
     UPDATE waits w SET given = true FROM waiter
@@ -60,6 +61,18 @@ WITH waiter AS MATERIALIZED (
     SELECT run_no, $5 FROM waiter WHERE EXISTS (SELECT FROM kept)
 )
 SELECT EXISTS (SELECT FROM kept), (SELECT run_no FROM waiter)";
+
+/// An event whose message was taken before stays as it is, and `DELIVER` then finds it.
+const TAKE_BACK: &str = "
+WITH taken AS (
+    DELETE FROM mailbox WHERE mail_no = $1 AND answer IS NULL RETURNING mail_no
+)
+DELETE FROM inbox WHERE event_id = $2 AND EXISTS (SELECT FROM taken)";
+
+const KEPT: &str = "
+SELECT event_id, since, payload FROM inbox
+WHERE event_key = $2 AND event_type = $1 AND NOT given AND (since, event_id) > ($3, $4)
+ORDER BY since, event_id LIMIT $5";
 
 impl Mailbox for PostgresStore {
     fn post(&self, to: RunNo, body: &str, _now: Time) -> Result<MessageNo> {
@@ -98,25 +111,66 @@ impl Inbox for PostgresStore {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let keys: Vec<&String> = events.iter().map(|event| &event.key).collect();
-        let types: Vec<&String> = events.iter().map(|event| &event.event_type).collect();
-        // A commit that begins to wait takes the same locks, so neither misses the other.
-        let mut steps = vec![Query::new(LOCK_KEYS).with(keys).with(types)];
-        for event in events {
-            steps.push(
-                Query::new(DELIVER)
-                    .with(&event.id)
-                    .with(&event.event_type)
-                    .with(&event.key)
-                    .with(&event.payload)
-                    .with(&event.mail)
-                    .with(self.given(now)),
-            );
-        }
+        let mut steps = vec![lock_keys(events)];
+        steps.extend(events.iter().map(|event| self.deliver_step(event, now)));
         steps.push(Query::new(sql::NOTIFY));
         let answers = self.connections.transact(steps)?;
         let delivered = answers.iter().skip(1).take(events.len());
         delivered.map(|rows| delivered_to(rows)).collect()
+    }
+
+    fn give_back(&self, message: MessageNo, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        let id = name_of_tenant(&event.tenant, &event.id).into_owned();
+        let steps = vec![
+            lock_keys(std::slice::from_ref(event)),
+            Query::new(TAKE_BACK).with(message.0).with(id),
+            self.deliver_step(event, now),
+            Query::new(sql::NOTIFY),
+        ];
+        let answers = self.connections.transact(steps)?;
+        delivered_to(answers.get(2).map_or(&[], |rows| rows))
+    }
+
+    fn kept(
+        &self,
+        tenant: &str,
+        event_type: &str,
+        key: &str,
+        after: (Time, &str),
+        most: usize,
+    ) -> Result<Vec<InboxEvent>> {
+        let (since, id) = (after.0.0, name_of_tenant(tenant, after.1));
+        let key = name_of_tenant(tenant, key);
+        let rows = self
+            .connections
+            .read(KEPT, &[&event_type, &&*key, &since, &&*id, &limit(most)])?;
+        let kept = |row: &Row| InboxEvent {
+            id: tenant_and_name(row.get(0)).1.to_owned(),
+            since: Time(row.get(1)),
+            payload: row.get(2),
+        };
+        Ok(rows.iter().map(kept).collect())
+    }
+}
+
+/// A commit that begins to wait takes the same locks, so neither misses the other.
+fn lock_keys(events: &[OutsideEvent]) -> Query<'_> {
+    let keys: Vec<&String> = events.iter().map(|event| &event.key).collect();
+    let types: Vec<&String> = events.iter().map(|event| &event.event_type).collect();
+    Query::new(LOCK_KEYS).with(keys).with(types)
+}
+
+impl PostgresStore {
+    fn deliver_step<'a>(&self, event: &'a OutsideEvent, now: Time) -> Query<'a> {
+        Query::new(DELIVER)
+            .with(name_of_tenant(&event.tenant, &event.id).into_owned())
+            .with(&event.event_type)
+            .with(&event.key)
+            .with(&event.payload)
+            .with(&event.mail)
+            .with(self.given(now))
+            .with(&event.tenant)
+            .with(name_of_tenant(&event.tenant, &event.key).into_owned())
     }
 }
 

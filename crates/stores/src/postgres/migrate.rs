@@ -1,5 +1,7 @@
 //! Makes and migrates the tables. Many servers may start at once: one migrates, the others wait.
 
+use std::cmp::Ordering;
+
 use stepwell_engine::chunk::templates;
 use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 
@@ -7,11 +9,20 @@ use super::access::quoted;
 use super::connection::Connection;
 use super::connections::Connections;
 use super::errors::DbError;
+use super::unsigned;
 
 /// All migrations, in order; the number of the last is the version of the schema.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0001_tables.sql"),
     include_str!("../../migrations/postgres/0002_views.sql"),
+    include_str!("../../migrations/postgres/0003_unique_keys_and_view_rows.sql"),
+    include_str!("../../migrations/postgres/0004_quarantine.sql"),
+    include_str!("../../migrations/postgres/0005_nul_in_views.sql"),
+    include_str!("../../migrations/postgres/0006_step_answered.sql"),
+    include_str!("../../migrations/postgres/0007_sinks.sql"),
+    include_str!("../../migrations/postgres/0008_priority.sql"),
+    include_str!("../../migrations/postgres/0009_linear_columns.sql"),
+    include_str!("../../migrations/postgres/0010_ranges.sql"),
 ];
 
 /// The version that this program reads and writes.
@@ -20,6 +31,10 @@ pub(super) const VERSION: i32 = MIGRATIONS.len() as i32;
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('stepwell/' || $1, 0))";
 
 const HAS_SCHEMA: &str = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)";
+
+const HAS_MIGRATIONS: &str = "SELECT EXISTS (
+    SELECT FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = $1 AND relname = 'migrations')";
 
 const KEPT_VERSION: &str = "SELECT COALESCE(max(version), 0) FROM migrations";
 
@@ -33,6 +48,57 @@ const MIGRATIONS_TABLE: &str = "CREATE TABLE IF NOT EXISTS migrations (
     version    integer PRIMARY KEY,
     applied_at timestamptz NOT NULL DEFAULT now()
 );";
+
+/// Says why the tables cannot be used as they are; nothing is created or migrated.
+pub(super) fn must_be_current(connections: &Connections) -> Result<()> {
+    let schema = connections.schema();
+    let mut connection = connections.get()?;
+    // Behind a pooler the schema is that of a transaction.
+    let kept = connection.wait(async |connection| {
+        connection.begin("BEGIN READ ONLY").await?;
+        let kept = kept_version(connection, schema).await;
+        connection.script("ROLLBACK").await?;
+        kept
+    });
+    let kept: i32 = kept.map_err(DbError::of_read)?;
+    match kept.cmp(&VERSION) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(newer(schema, kept)),
+        Ordering::Less if kept == 0 => Err(StoreError::new(
+            StoreErrorKind::Unusable,
+            format!(
+                "the database has no store in the schema {schema}; start a run, or name the right schema"
+            ),
+        )),
+        Ordering::Less => Err(StoreError::new(
+            StoreErrorKind::Older,
+            format!(
+                "the schema {schema} has version {kept}, and this program needs {VERSION}; stop the servers of \
+                 the earlier version and run `stepwell db migrate`"
+            ),
+        )),
+    }
+}
+
+/// The version of the tables; zero if there are none.
+async fn kept_version(connection: &Connection, schema: &str) -> std::result::Result<i32, DbError> {
+    let there = connection.query(HAS_MIGRATIONS, &[&schema]).await?;
+    if !there.first().is_some_and(|row| row.get(0)) {
+        return Ok(0);
+    }
+    let kept = connection.query(KEPT_VERSION, &[]).await?;
+    Ok(kept.first().map_or(0, |row| row.get(0)))
+}
+
+fn newer(schema: &str, kept: i32) -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Newer,
+        format!(
+            "the schema {schema} has version {kept}, and this program knows {VERSION}: a newer \
+             Stepwell has migrated it; use that one, or another schema"
+        ),
+    )
+}
 
 /// Brings the schema to this program's version, or says why not.
 pub(super) fn migrate(connections: &Connections) -> Result<()> {
@@ -49,6 +115,8 @@ pub(super) fn migrate(connections: &Connections) -> Result<()> {
 }
 
 async fn inside(connection: &Connection, schema: &str) -> std::result::Result<(), DbError> {
+    // Those who come while another one migrates wait for it, however long it takes.
+    connection.script("SET LOCAL lock_timeout = 0").await?;
     connection.query(LOCK, &[&schema]).await?;
     let there = connection.query(HAS_SCHEMA, &[&schema]).await?;
     if !there.first().is_some_and(|row| row.get(0)) {
@@ -60,15 +128,9 @@ async fn inside(connection: &Connection, schema: &str) -> std::result::Result<()
     let kept = connection.query(KEPT_VERSION, &[]).await?;
     let kept: i32 = kept.first().map_or(0, |row| row.get(0));
     if kept > VERSION {
-        return Err(DbError::Other(StoreError::new(
-            StoreErrorKind::Newer,
-            format!(
-                "the schema {schema} has version {kept}, and this program knows {VERSION}: a newer \
-                 Stepwell has migrated it; use that one, or another schema"
-            ),
-        )));
+        return Err(DbError::Other(newer(schema, kept)));
     }
-    let known = usize::try_from(kept).unwrap_or(0);
+    let known = unsigned(kept);
     for (index, sql) in MIGRATIONS.iter().enumerate().skip(known) {
         connection.script(sql).await?;
         let version = i32::try_from(index + 1).unwrap_or(VERSION);

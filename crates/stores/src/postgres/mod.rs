@@ -45,6 +45,8 @@ pub struct PostgresOptions {
     pub schema: String,
     /// The time of a call counts, not the database's clock: for tests and simulators.
     pub given_time: bool,
+    /// Whether missing tables are created and older ones migrated; else a store that is not current is refused.
+    pub migrates: bool,
     /// At most this many connections.
     pub connections: usize,
     /// How long a statement may take.
@@ -53,11 +55,18 @@ pub struct PostgresOptions {
     pub connect_timeout: Duration,
 }
 
+/// What makes connections as the store makes them.
+#[cfg(feature = "bench")]
+pub(crate) fn connector(url: &str) -> Result<stepwell_pg::Connector> {
+    Ok(access::Access::read(url, &PostgresOptions::default())?.connector)
+}
+
 impl Default for PostgresOptions {
     fn default() -> PostgresOptions {
         PostgresOptions {
             schema: "stepwell".into(),
             given_time: false,
+            migrates: true,
             connections: 8,
             statement_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
@@ -80,7 +89,10 @@ impl PostgresStore {
     /// `prepared_statements`. What it does not say comes from a service file and the `PG*` variables.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<PostgresStore> {
         let connections = Connections::open(url, &options)?;
-        migrate::migrate(&connections)?;
+        match options.migrates {
+            true => migrate::migrate(&connections)?,
+            false => migrate::must_be_current(&connections)?,
+        }
         connections.listen()?;
         Ok(PostgresStore {
             connections,
@@ -118,9 +130,9 @@ fn limit(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// A number that the tables can only hold if it is not negative.
-fn unsigned(value: i32) -> u64 {
-    u64::try_from(value).unwrap_or(0)
+/// A number that cannot be negative: a count, or a column with a constraint (`CHECK`).
+fn unsigned<N: TryFrom<i64> + Default>(value: impl Into<i64>) -> N {
+    N::try_from(value.into()).unwrap_or_default()
 }
 
 fn broken(what: &str) -> StoreError {

@@ -1,7 +1,8 @@
 //! The outbox with its dead letters, alerts and projections.
 
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo,
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result,
+    RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -78,6 +79,30 @@ const PROJECTION: &str = "SELECT seq, snapshot FROM projections WHERE run_no = $
 
 const WAITING_SINKS: &str = "SELECT sink FROM outbox GROUP BY sink ORDER BY sink COLLATE \"C\"";
 
+/// Commits read the table: a commit that is under way is waited for, and those that come later see the change.
+const LOCK_SINKS: &str = "LOCK TABLE sinks IN ACCESS EXCLUSIVE MODE";
+
+const ADD_SINK: &str = "
+INSERT INTO sinks (since, name, address) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET since = excluded.since, address = excluded.address";
+
+const MARK_ALL: &str = "
+WITH marked AS (
+    INSERT INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
+    SELECT $1, run_no, first_seq, 0, clock($2), clock($2) FROM log
+    ON CONFLICT DO NOTHING RETURNING 1
+) SELECT count(*) FROM marked";
+
+const SINKS: &str = "SELECT name, address, since FROM sinks ORDER BY name";
+
+const REMOVE_SINK: &str = "DELETE FROM sinks WHERE name = $1 RETURNING name";
+
+/// Nobody marks for a sink that is not registered but who names it, and then its deliveries stay.
+const DROP_MARKERS: &str = "
+WITH gone AS (
+    DELETE FROM outbox WHERE sink = $1 AND NOT EXISTS (SELECT FROM sinks WHERE name = $1) RETURNING 1
+) SELECT count(*) FROM gone";
+
 impl Outbox for PostgresStore {
     fn take(
         &self,
@@ -119,12 +144,51 @@ impl Outbox for PostgresStore {
         let rows = self.connections.read(BACKLOG, &[&sink])?;
         let row = super::reads::first(&rows)?;
         let (count, since): (i64, Option<i64>) = (row.get(0), row.get(1));
-        Ok((u64::try_from(count).unwrap_or(0), since.map(Time)))
+        Ok((unsigned(count), since.map(Time)))
     }
 
     fn waiting_sinks(&self) -> Result<Vec<String>> {
         let rows = self.connections.read(WAITING_SINKS, &[])?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    fn add_sink(&self, sink: &SinkRow, start: SinkStart, now: Time) -> Result<u64> {
+        let mut steps = vec![
+            Query::new(LOCK_SINKS),
+            Query::new(ADD_SINK)
+                .with(sink.since.0)
+                .with(&sink.name)
+                .with(&sink.address),
+        ];
+        if start == SinkStart::Beginning {
+            let mark = Query::new(MARK_ALL).with(&sink.name);
+            steps.push(mark.with(self.given(now)));
+        }
+        let rows = self.connections.transact(steps)?;
+        let marked = rows.get(2).and_then(|rows| rows.first());
+        Ok(marked.map_or(0, |row| unsigned(row.get::<_, i64>(0))))
+    }
+
+    fn sinks(&self) -> Result<Vec<SinkRow>> {
+        let rows = self.connections.read(SINKS, &[])?;
+        let sink = |row: &Row| SinkRow {
+            name: row.get(0),
+            address: row.get(1),
+            since: Time(row.get(2)),
+        };
+        Ok(rows.iter().map(sink).collect())
+    }
+
+    fn remove_sink(&self, name: &str) -> Result<Option<u64>> {
+        let rows = self.connections.transact(vec![
+            Query::new(LOCK_SINKS),
+            Query::new(REMOVE_SINK).with(name),
+            Query::new(DROP_MARKERS).with(name),
+        ])?;
+        let is_gone = rows.get(1).is_some_and(|rows| !rows.is_empty());
+        let dropped = rows.get(2).and_then(|rows| rows.first());
+        let dropped = dropped.map_or(0, |row| unsigned(row.get::<_, i64>(0)));
+        Ok(is_gone.then_some(dropped))
     }
 }
 
@@ -190,13 +254,15 @@ impl Projections for PostgresStore {
 
     fn projection(&self, run: RunNo) -> Result<Option<(u64, String)>> {
         let rows = self.connections.read(PROJECTION, &[&run.0])?;
-        Ok(rows.first().map(|row| (unsigned(row.get(0)), row.get(1))))
+        Ok(rows
+            .first()
+            .map(|row| (unsigned(row.get::<_, i32>(0)), row.get(1))))
     }
 }
 
 /// Text for people that may come from anywhere: what no text of the database can hold is left out,
 /// because an alert with a hole is better than none.
-fn readable(text: &str) -> String {
+pub(super) fn readable(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
@@ -205,8 +271,8 @@ fn marker(row: &Row) -> Marker {
         sink: row.get(0),
         run: RunNo(row.get(1)),
         run_id: row.get(2),
-        first: unsigned(row.get(3)),
-        attempts: u32::try_from(row.get::<_, i32>(4)).unwrap_or(0),
+        first: unsigned(row.get::<_, i32>(3)),
+        attempts: unsigned(row.get::<_, i32>(4)),
     }
 }
 

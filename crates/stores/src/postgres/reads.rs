@@ -129,45 +129,58 @@ impl RunReader for PostgresStore {
     }
 
     fn load(&self, run: RunNo) -> Result<Option<StoredRun>> {
-        // The run as it was at one moment, whatever is written meanwhile.
-        let of_run = |sql| Query::new(sql).with(run.0);
-        let answers = self.connections.read_at_once(vec![
-            of_run(RUN),
-            of_run(RUN_CHUNKS),
-            of_run(RUN_TASKS),
-            of_run(RUN_MAIL),
-            of_run(RUN_WAITS),
-        ]);
+        Ok(self.load_all(&[run])?.pop())
+    }
+
+    fn load_all(&self, runs: &[RunNo]) -> Result<Vec<StoredRun>> {
+        // The runs as they were at one moment, whatever is written meanwhile.
+        const OF_RUN: [&str; 5] = [RUN, RUN_CHUNKS, RUN_TASKS, RUN_MAIL, RUN_WAITS];
+        let questions = runs
+            .iter()
+            .flat_map(|run| OF_RUN.map(|sql| Query::new(sql).with(run.0)));
+        let answers = self.connections.read_at_once(questions.collect());
         let answers = answers.map_err(|error| match error.kind {
             StoreErrorKind::AnswerLost => {
                 StoreError::new(StoreErrorKind::Unavailable, error.message)
             }
-            _ => error,
+            StoreErrorKind::Unavailable
+            | StoreErrorKind::Full
+            | StoreErrorKind::ReadOnly
+            | StoreErrorKind::Held
+            | StoreErrorKind::Corrupt
+            | StoreErrorKind::Gone
+            | StoreErrorKind::Newer
+            | StoreErrorKind::Older
+            | StoreErrorKind::Unusable
+            | StoreErrorKind::Internal => error,
         })?;
-        let [rows, chunks, tasks, mail, waits] = &answers[..] else {
-            return Err(broken("a run was read in the wrong number of parts"));
+        let (parts, rest) = answers.as_chunks::<{ OF_RUN.len() }>();
+        if parts.len() != runs.len() || !rest.is_empty() {
+            return Err(broken("runs were read in the wrong number of parts"));
+        }
+        let stored = |(run, [rows, chunks, tasks, mail, waits]): (&RunNo, &[Vec<Row>; 5])| {
+            let row = rows.first()?;
+            let frozen: Option<i32> = row.get(10);
+            let stored = head(row).map(|head| StoredRun {
+                run: *run,
+                run_id: row.get(7),
+                plan: PlanNo(row.get(8)),
+                event_key: row.get(9),
+                head,
+                head_version: row.get(6),
+                snapshot: frozen.map(|seq| StateSnapshot {
+                    seq: unsigned(seq),
+                    version: row.get(11),
+                    body: row.get(12),
+                }),
+                chunks: chunks.iter().map(chunk).collect(),
+                tasks: tasks.iter().map(tasks::task).collect(),
+                mail: mail.iter().map(letter).collect(),
+                waits: waits.iter().map(|row| row.get(0)).collect(),
+            });
+            Some(stored)
         };
-        let Some(row) = rows.first() else {
-            return Ok(None);
-        };
-        let frozen: Option<i32> = row.get(10);
-        Ok(Some(StoredRun {
-            run,
-            run_id: row.get(7),
-            plan: PlanNo(row.get(8)),
-            event_key: row.get(9),
-            head: head(row),
-            head_version: row.get(6),
-            snapshot: frozen.map(|seq| StateSnapshot {
-                seq: unsigned(seq),
-                version: row.get(11),
-                body: row.get(12),
-            }),
-            chunks: chunks.iter().map(chunk).collect(),
-            tasks: tasks.iter().map(tasks::task).collect(),
-            mail: mail.iter().map(letter).collect(),
-            waits: waits.iter().map(|row| row.get(0)).collect(),
-        }))
+        runs.iter().zip(parts).filter_map(stored).collect()
     }
 
     fn chunks(&self, run: RunNo, after: u64, most: usize) -> Result<Vec<StoredChunk>> {
@@ -188,17 +201,19 @@ impl RunReader for PostgresStore {
                 &limit(filter.limit),
             ],
         )?;
-        let summary = |row: &Row| RunSummary {
-            run: RunNo(row.get(7)),
-            run_id: row.get(8),
-            plan_id: row.get(9),
-            plan_version: row.get(10),
-            tenant: row.get(11),
-            created_at: Time(row.get(12)),
-            head: head(row),
-            last_seq: unsigned(row.get(13)),
+        let summary = |row: &Row| {
+            Ok(RunSummary {
+                run: RunNo(row.get(7)),
+                run_id: row.get(8),
+                plan_id: row.get(9),
+                plan_version: row.get(10),
+                tenant: row.get(11),
+                created_at: Time(row.get(12)),
+                head: head(row)?,
+                last_seq: unsigned(row.get::<_, i32>(13)),
+            })
         };
-        Ok(rows.iter().map(summary).collect())
+        rows.iter().map(summary).collect()
     }
 
     fn asleep(&self, most: usize) -> Result<Vec<String>> {
@@ -207,24 +222,31 @@ impl RunReader for PostgresStore {
 }
 
 /// The head that begins a row.
-pub(super) fn head(row: &Row) -> Head {
+pub(super) fn head(row: &Row) -> Result<Head> {
     let session: Option<i64> = row.get(2);
     let (wake_at, ended_at): (Option<i64>, Option<i64>) = (row.get(3), row.get(5));
-    Head {
+    let slots: Option<&str> = row.get("slots");
+    let slots = crate::slots_list(slots).map_err(|error| {
+        StoreError::new(
+            StoreErrorKind::Corrupt,
+            format!("the slots of a run cannot be read: {error}"),
+        )
+    })?;
+    Ok(Head {
         status: row.get(0),
         substatus: row.get(1),
         session: session.map(SessionNo),
         wake_at: wake_at.map(Time),
         queued: row.get(4),
         ended_at: ended_at.map(Time),
-        slots: crate::slots_list(row.get("slots")),
-    }
+        slots,
+    })
 }
 
 pub(super) fn chunk(row: &Row) -> StoredChunk {
     StoredChunk {
-        first: unsigned(row.get(0)),
-        last: unsigned(row.get(1)),
+        first: unsigned(row.get::<_, i32>(0)),
+        last: unsigned(row.get::<_, i32>(1)),
         commit: CommitId {
             session: row.get(2),
             number: row.get(3),

@@ -1,22 +1,22 @@
 //! Why an append lost, in the one order of reasons that all stores share: the run's place, the keys,
-//! the business key, the guards, the mail, the slots.
+//! the unique key, the guards, the mail, the slots.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use stepwell_engine::store::{Append, AppendResult, Batch, Guard, NewRun};
 use tokio_postgres::Row;
 
-use super::append_checks::{Ask, Found, Probe, may_win};
+use super::append_checks::{AppendChecks, Check, Found, may_win};
 use super::commit::Part;
 use super::connection::Connection;
 use super::errors::DbError;
-use super::sql;
+use super::{sql, unsigned};
 
-type Answers = HashMap<Ask, Vec<Row>>;
+type Answers = HashMap<Check, Vec<Row>>;
 
 /// The first column of the rows that answer a question.
-fn numbers(answers: &Answers, ask: Ask) -> HashSet<i64> {
-    let rows = answers.get(&ask).into_iter().flatten();
+fn numbers(answers: &Answers, check: Check) -> HashSet<i64> {
+    let rows = answers.get(&check).into_iter().flatten();
     rows.map(|row| row.get(0)).collect()
 }
 
@@ -29,7 +29,8 @@ struct Facts {
     won: HashSet<i64>,
     new_keys: Option<HashMap<i64, usize>>,
     heads_alone: HashSet<i64>,
-    biz_taken: HashSet<i64>,
+    /// A run that wants a key, and the run that has it.
+    unique_keys: HashMap<i64, String>,
     /// A message that was taken, and whose it was.
     mail: HashMap<i64, i64>,
     /// Session: dead, and its time is not over.
@@ -39,25 +40,26 @@ struct Facts {
 
 impl Facts {
     fn of(answers: &Answers) -> Facts {
-        let chunks = || answers.get(&Ask::Chunks).into_iter().flatten();
+        let chunks = || answers.get(&Check::Chunks).into_iter().flatten();
         let counting = chunks().any(|row| row.len() > 1);
         let is_key = |row: &&Row| counting && row.get::<_, bool>(1);
         let mut new_keys: HashMap<i64, usize> = HashMap::new();
         for row in chunks().filter(is_key) {
             *new_keys.entry(row.get(0)).or_default() += 1;
         }
-        let sessions = answers.get(&Ask::Sessions).into_iter().flatten();
-        let mail = answers.get(&Ask::Mail).into_iter().flatten();
-        let tasks = answers.get(&Ask::Leases).into_iter().flatten();
+        let sessions = answers.get(&Check::Sessions).into_iter().flatten();
+        let unique_keys = answers.get(&Check::UniqueKeys).into_iter().flatten();
+        let mail = answers.get(&Check::Mail).into_iter().flatten();
+        let tasks = answers.get(&Check::Leases).into_iter().flatten();
         Facts {
-            created: numbers(answers, Ask::Created),
+            created: numbers(answers, Check::Created),
             won: chunks()
                 .filter(|row| !is_key(row))
                 .map(|row| row.get(0))
                 .collect(),
             new_keys: counting.then_some(new_keys),
-            heads_alone: numbers(answers, Ask::HeadsAlone),
-            biz_taken: numbers(answers, Ask::BizKeys),
+            heads_alone: numbers(answers, Check::HeadsAlone),
+            unique_keys: unique_keys.map(|row| (row.get(0), row.get(1))).collect(),
             mail: mail.map(|row| (row.get(0), row.get(1))).collect(),
             sessions: sessions
                 .map(|row| (row.get(0), (row.get(1), row.get(2))))
@@ -91,8 +93,8 @@ impl Facts {
         {
             return Some(AppendResult::KeyExists);
         }
-        if self.biz_taken.contains(&run) {
-            return Some(AppendResult::BizKeyTaken);
+        if let Some(holder) = self.unique_keys.get(&run) {
+            return Some(AppendResult::UniqueKeyTaken(holder.clone()));
         }
         let mut guards = append.guards.iter();
         if let Some(index) = guards.position(|it| !self.holds(batch, run, it)) {
@@ -125,15 +127,15 @@ impl Facts {
 
 /// Everyone who lost by anything but slots.
 pub(super) async fn lost(
-    probe: &Probe<'_, '_>,
+    checks: &AppendChecks<'_, '_>,
     connection: &Connection,
     answers: &Answers,
 ) -> Result<Vec<(usize, AppendResult)>, DbError> {
     let facts = Facts::of(answers);
-    let batch = probe.batch();
+    let batch = checks.batch();
     let mut lost = Vec::new();
     let (mut starts, mut others) = (Vec::new(), Vec::new());
-    for part in probe.wave {
+    for part in checks.wave {
         let (place, append) = *part;
         if facts.in_place(append) {
             let reason = facts.reason(batch, append);
@@ -230,11 +232,11 @@ async fn not_there(
 
 /// Goes through the slots in the order of the batch: who comes first has them.
 pub(super) fn slots(wave: &[Part<'_>], answers: &Answers) -> Found {
-    let rows = answers.get(&Ask::Slots).into_iter().flatten();
+    let rows = answers.get(&Check::Slots).into_iter().flatten();
     let mut taken: BTreeMap<String, u32> = rows
         .map(|row| {
             let taken: i32 = row.get(1);
-            (row.get(0), u32::try_from(taken).unwrap_or(0))
+            (row.get(0), unsigned(taken))
         })
         .collect();
     let mut found = Found::default();

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use stepwell_engine::store::{Append, Batch, LinearInstance, LinearStep, WaitChange};
+use stepwell_engine::store::{Append, Batch, WaitChange};
 use stepwell_kernel::effect::Priority;
-use stepwell_kernel::time::Time;
 
-use super::append_checks::{Found, Put, puts};
-use super::columns::task_fates;
+use super::append_checks::{Found, Put, puts, unique_key_step};
+use super::columns::task_updates;
 use super::commit::Part;
 use super::query::Query;
 use super::sql;
@@ -22,8 +21,10 @@ pub(super) fn steps<'a>(
     let appends: Vec<&'a Append> = wave.iter().map(|(_, it)| *it).collect();
     let mut steps = tasks(batch, given, &appends);
     steps.extend(waits(given, &appends, &puts(wave), found));
-    steps.extend(linear(&appends));
+    steps.extend(unique_keys(&appends));
+    steps.extend(view_rows(&appends));
     steps.extend(markers(given, &appends));
+    steps.extend(registered(given, &appends));
     steps.extend(snapshots(&appends));
     steps.extend(alerts(given, &appends));
     if !found.slots.is_empty() {
@@ -38,12 +39,12 @@ pub(super) fn steps<'a>(
 }
 
 /// Mail comes last: it may be for a run that a later part of the batch creates.
-pub(super) fn mail<'a>(parts: &[Part<'a>], gifts: bool) -> Vec<Query<'a>> {
+pub(super) fn mail<'a>(parts: &[Part<'a>], kept_events: bool) -> Vec<Query<'a>> {
     let mail = parts.iter().flat_map(|(_, it)| &it.mail);
     let (to, body): (Vec<&'a str>, Vec<&'a str>) =
         mail.map(|it| (it.to.as_str(), it.body.as_str())).unzip();
     let mut steps = Vec::new();
-    if !to.is_empty() || gifts {
+    if !to.is_empty() || kept_events {
         steps.push(Query::new(sql::NOTIFY));
     }
     if !to.is_empty() {
@@ -60,26 +61,26 @@ fn tasks<'a>(batch: &'a Batch, given: Option<i64>, appends: &[&'a Append]) -> Ve
     let (mut old_run, mut old, mut old_stop) = (Vec::new(), Vec::new(), Vec::new());
     let (mut old_worker, mut old_until): (Vec<Option<&str>>, Vec<Option<i64>>) = Default::default();
     for append in appends.iter().filter(|it| !it.tasks.is_empty()) {
-        for (name, fate) in task_fates(&append.tasks) {
-            if fate.deleted {
+        for (name, update) in task_updates(&append.tasks) {
+            if update.deleted {
                 gone_run.push(append.run.0);
                 gone.push(name);
-            } else if let Some((its_queue, its_op, its_priority, visible_at)) = fate.put {
+            } else if let Some((its_queue, its_op, its_priority, visible_at)) = update.put {
                 run.push(append.run.0);
                 target.push(name);
                 queue.push(its_queue);
                 op.push(its_op);
                 priority.push(its_priority);
                 visible.push(visible_at);
-                worker.push(fate.lease.map(|it| it.0));
-                until.push(fate.lease.map(|it| it.1));
-                stopping.push(fate.stopped);
+                worker.push(update.lease.map(|it| it.0));
+                until.push(update.lease.map(|it| it.1));
+                stopping.push(update.stopped);
             } else {
                 old_run.push(append.run.0);
                 old.push(name);
-                old_worker.push(fate.lease.map(|it| it.0));
-                old_until.push(fate.lease.map(|it| it.1));
-                old_stop.push(fate.stopped);
+                old_worker.push(update.lease.map(|it| it.0));
+                old_until.push(update.lease.map(|it| it.1));
+                old_stop.push(update.stopped);
             }
         }
     }
@@ -134,7 +135,7 @@ fn waits<'a>(
     kept.sort_unstable();
     if !kept.is_empty() {
         let kept_puts = || kept.iter().map(|place| &puts[*place]);
-        let given = kept.iter().map(|it| found.gifts.contains_key(it));
+        let given = kept.iter().map(|it| found.kept_events.contains_key(it));
         steps.push(
             Query::new(sql::PUT_WAITS)
                 .with(now)
@@ -144,13 +145,13 @@ fn waits<'a>(
                 .with(kept_puts().map(|it| it.event_type).collect::<Vec<_>>()),
         );
     }
-    let mut gifts: Vec<_> = found.gifts.iter().collect();
-    gifts.sort_unstable_by_key(|(place, _)| **place);
-    if !gifts.is_empty() {
-        let events = gifts.iter().map(|(_, (event, _))| event.clone());
+    let mut kept_events: Vec<_> = found.kept_events.iter().collect();
+    kept_events.sort_unstable_by_key(|(place, _)| **place);
+    if !kept_events.is_empty() {
+        let events = kept_events.iter().map(|(_, (event, _))| event.clone());
         steps.push(Query::new(sql::GIVE_EVENTS).with(events.collect::<Vec<_>>()));
-        let runs = gifts.iter().map(|(place, _)| puts[**place].run);
-        let mail = gifts.iter().map(|(_, (_, mail))| mail.clone());
+        let runs = kept_events.iter().map(|(place, _)| puts[**place].run);
+        let mail = kept_events.iter().map(|(_, (_, mail))| mail.clone());
         steps.push(
             Query::new(sql::POST_BY_NUMBER)
                 .with(runs.collect::<Vec<_>>())
@@ -160,67 +161,39 @@ fn waits<'a>(
     steps
 }
 
-fn millis(time: Option<Time>) -> Option<i64> {
-    time.map(|it| it.0)
+fn unique_keys<'a>(appends: &[&'a Append]) -> impl Iterator<Item = Query<'a>> {
+    let changes = || {
+        let change = |it: &&'a Append| Some((it.run.0, it.unique_key.as_deref()?));
+        appends.iter().filter_map(change)
+    };
+    let taken = changes().filter_map(|(run, change)| Some((run, change.taken()?)));
+    let freed = changes().filter(|(_, change)| change.taken().is_none());
+    let freed = freed.map(|(run, change)| (run, change.key()));
+    [
+        unique_key_step(sql::FREE_UNIQUE_KEYS, freed),
+        unique_key_step(sql::TAKE_UNIQUE_KEYS, taken),
+    ]
+    .into_iter()
+    .flatten()
 }
 
-fn linear<'a>(appends: &[&'a Append]) -> Vec<Query<'a>> {
-    let mut instances: Vec<(i64, &'a LinearInstance)> = Vec::new();
-    let mut rows: Vec<(i64, &'a LinearStep)> = Vec::new();
+fn view_rows<'a>(appends: &[&'a Append]) -> Option<Query<'a>> {
+    // A statement may not write a row twice; the last word counts.
+    let mut last: BTreeMap<(i64, &'a str, u32), &'a str> = BTreeMap::new();
     for append in appends {
-        let Some(linear) = &append.linear else {
-            continue;
-        };
-        instances.extend(linear.instance.iter().map(|it| (append.run.0, it)));
-        // A statement may not write a row twice; the last word counts.
-        let steps = linear.steps.iter().map(|it| (it.step_seq, it));
-        let steps: BTreeMap<u32, &LinearStep> = steps.collect();
-        rows.extend(steps.into_values().map(|it| (append.run.0, it)));
+        for row in &append.view_rows {
+            last.insert((append.run.0, row.view, row.row_no), &row.body);
+        }
     }
-    let mut steps = Vec::new();
-    if !instances.is_empty() {
-        let all = || instances.iter().map(|(_, it)| *it);
-        let runs = instances.iter().map(|(run, _)| *run);
-        let current = all().map(|it| i64::from(it.current_step_seq));
-        steps.push(
-            Query::new(sql::INSTANCES)
-                .with(runs.collect::<Vec<_>>())
-                .with(all().map(|it| it.workflow_version).collect::<Vec<_>>())
-                .with(all().map(|it| millis(it.started_at)).collect::<Vec<_>>())
-                .with(all().map(|it| millis(it.completed_at)).collect::<Vec<_>>())
-                .with(all().map(|it| millis(it.failed_at)).collect::<Vec<_>>())
-                .with(current.collect::<Vec<_>>())
-                .with(all().map(|it| it.biz_key.as_deref()).collect::<Vec<_>>())
-                .with(all().map(|it| &*it.workflow_type).collect::<Vec<_>>())
-                .with(all().map(|it| it.status.as_str()).collect::<Vec<_>>())
-                .with(all().map(|it| &*it.current_step_type).collect::<Vec<_>>()),
-        );
-    }
-    if !rows.is_empty() {
-        let all = || rows.iter().map(|(_, it)| *it);
-        let runs = rows.iter().map(|(run, _)| *run);
-        let waiting = all().map(|it| it.waiting_event_type.as_deref());
-        steps.push(
-            Query::new(sql::STEPS)
-                .with(runs.collect::<Vec<_>>())
-                .with(all().map(|it| millis(it.next_run_at)).collect::<Vec<_>>())
-                .with(all().map(|it| millis(it.deadline_at)).collect::<Vec<_>>())
-                .with(all().map(|it| millis(it.locked_until)).collect::<Vec<_>>())
-                .with(all().map(|it| i64::from(it.step_seq)).collect::<Vec<_>>())
-                .with(all().map(|it| i64::from(it.attempts)).collect::<Vec<_>>())
-                .with(
-                    all()
-                        .map(|it| i64::from(it.max_attempts))
-                        .collect::<Vec<_>>(),
-                )
-                .with(all().map(|it| it.step_type.as_str()).collect::<Vec<_>>())
-                .with(all().map(|it| it.status.as_str()).collect::<Vec<_>>())
-                .with(waiting.collect::<Vec<_>>())
-                .with(all().map(|it| it.locked_by.as_deref()).collect::<Vec<_>>())
-                .with(all().map(|it| it.last_error.as_deref()).collect::<Vec<_>>()),
-        );
-    }
-    steps
+    let rows = last.keys();
+    let step = || {
+        Query::new(sql::VIEW_ROWS)
+            .with(rows.clone().map(|it| it.0).collect::<Vec<_>>())
+            .with(rows.clone().map(|it| i64::from(it.2)).collect::<Vec<_>>())
+            .with(rows.clone().map(|it| it.1).collect::<Vec<_>>())
+            .with(last.values().copied().collect::<Vec<_>>())
+    };
+    (!last.is_empty()).then(step)
 }
 
 fn markers<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Query<'a>> {
@@ -237,6 +210,24 @@ fn markers<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Query<'a>> 
     }
     let step = Query::new(sql::MARK).with(given);
     (!sinks.is_empty()).then(|| step.with(sinks).with(runs).with(firsts))
+}
+
+fn registered<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Query<'a>> {
+    let chunks = || {
+        let with_chunk = appends.iter();
+        with_chunk.filter_map(|it| it.chunk.as_ref().map(|chunk| (it.run.0, chunk.first)))
+    };
+    let step = || {
+        Query::new(sql::MARK_REGISTERED)
+            .with(given)
+            .with(chunks().map(|(run, _)| run).collect::<Vec<_>>())
+            .with(
+                chunks()
+                    .map(|(_, first)| super::seq(first))
+                    .collect::<Vec<_>>(),
+            )
+    };
+    (chunks().count() > 0).then(step)
 }
 
 fn snapshots<'a>(appends: &[&'a Append]) -> Option<Query<'a>> {
@@ -287,7 +278,7 @@ pub(super) fn rank(priority: Priority) -> i16 {
     }
 }
 
-/// And back.
+/// The priority for a number of the tables; an unknown number is the lowest priority.
 pub(super) fn priority(rank: i16) -> Priority {
     match rank {
         1 => Priority::P1,

@@ -7,7 +7,7 @@
 pub(super) const APPEND: &str = "
 WITH alive AS MATERIALIZED (
     SELECT FROM sessions
-    WHERE session_no = $1 AND NOT dead AND ends_at >= clock($2) FOR SHARE
+    WHERE session_no = $1 AND NOT dead AND ends_at >= clock($2) FOR KEY SHARE
 ), won AS (
     INSERT INTO log (run_no, commit_session, commit_number, first_seq, last_seq, codec, body, digests)
     SELECT u.run_no, $3, $4, u.after + 1, u.last_seq, u.codec, u.body, u.digests
@@ -17,11 +17,15 @@ WITH alive AS MATERIALIZED (
     WHERE (NOT u.guarded OR EXISTS (SELECT FROM alive))
       AND u.after = COALESCE((SELECT l.last_seq FROM log l WHERE l.run_no = u.run_no
                               ORDER BY l.first_seq DESC LIMIT 1), 0)
-    ON CONFLICT DO NOTHING RETURNING run_no
+    ON CONFLICT DO NOTHING RETURNING run_no, first_seq
 ), keyed AS (
     INSERT INTO event_keys (run_no, key)
     SELECT k.run_no, k.key FROM unnest($12::bigint[], $13::bytea[]) AS k (run_no, key)
     WHERE (k.run_no IN (SELECT run_no FROM won)) IS TRUE
+), marked AS (
+    INSERT INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
+    SELECT s.name, w.run_no, w.first_seq, 0, clock($2), clock($2) FROM sinks s CROSS JOIN won w
+    ON CONFLICT DO NOTHING
 )
 SELECT run_no FROM won";
 
@@ -55,11 +59,11 @@ SELECT pg_advisory_xact_lock(x.lock) FROM (
 
 pub(super) const CREATE: &str = "
 INSERT INTO runs (run_no, created_at, plan_no, run_id, request_key, tenant, project, environment,
-                  parent, event_key)
+                  parent, event_key, priority)
 SELECT u.* FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[],
-                       $7::text[], $8::text[], $9::text[], $10::text[])
+                       $7::text[], $8::text[], $9::text[], $10::text[], $11::integer[])
     AS u (run_no, created_at, plan_no, run_id, request_key, tenant, project, environment, parent,
-          event_key)
+          event_key, priority)
 WHERE EXISTS (SELECT FROM plans p WHERE p.plan_no = u.plan_no)
 ON CONFLICT DO NOTHING RETURNING run_no";
 
@@ -78,7 +82,7 @@ LEFT JOIN LATERAL (
 ) r ON true
 LEFT JOIN log l ON l.run_no = r.run_no AND l.first_seq = 1";
 
-/// Whose chunk is at a place already; without a place, who wrote the head last.
+/// The commit that wrote a chunk; without a sequence number, the commit that wrote the head last.
 pub(super) const WHO_WAS_THERE: &str = "
 SELECT u.run_no, COALESCE(l.commit_session, h.commit_session), COALESCE(l.commit_number, h.commit_number)
 FROM unnest($1::bigint[], $2::integer[]) AS u (run_no, first_seq)
@@ -87,7 +91,7 @@ LEFT JOIN heads h ON h.run_no = u.run_no AND u.first_seq IS NULL";
 
 pub(super) const SESSIONS: &str = "
 SELECT session_no, dead, ends_at >= clock($2) FROM sessions
-WHERE session_no = ANY($1) ORDER BY session_no FOR SHARE";
+WHERE session_no = ANY($1) ORDER BY session_no FOR KEY SHARE";
 
 pub(super) const LEASES: &str = "
 SELECT t.run_no, t.target, t.worker, t.until >= clock($3), t.leased
@@ -130,11 +134,12 @@ WHERE h.run_no = u.run_no AND h.version = u.version
                           ORDER BY l.first_seq DESC LIMIT 1), 0)
 RETURNING h.run_no";
 
-/// Instances whose key another RUNNING one has.
-pub(super) const BIZ_KEYS_TAKEN: &str = "
-SELECT u.run_no FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, type, key)
-WHERE EXISTS (SELECT FROM linear_instances i WHERE i.workflow_type = u.type AND i.biz_key = u.key
-              AND i.status = 'RUNNING' AND i.run_no <> u.run_no)";
+/// Runs that want a key, and the run that has it.
+pub(super) const UNIQUE_KEYS_TAKEN: &str = "
+SELECT u.run_no, r.run_id
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, plan_id, key)
+JOIN unique_keys k ON k.plan_id = u.plan_id AND k.key = u.key AND k.run_no <> u.run_no
+JOIN runs r ON r.run_no = k.run_no";
 
 pub(super) const TAKE_MAIL: &str = "
 DELETE FROM mailbox m USING unnest($1::bigint[], $2::bigint[]) AS u (mail_no, run_no)
@@ -153,7 +158,8 @@ pub(super) const SET_SLOTS: &str = "
 UPDATE slots s SET taken = u.taken FROM unnest($1::text[], $2::integer[]) AS u (key, taken)
 WHERE s.key = u.key";
 
-/// For each step that begins to wait the events that are kept for it, as many as there are steps.
+/// For each step that begins to wait the events that are kept for it, as many as there are steps. The key of the inbox has
+/// the tenant in it, as `name_of_tenant` writes it.
 pub(super) const KEPT_EVENTS: &str = "
 SELECT u.place, i.event_id, i.mail
 FROM unnest($1::bigint[], $2::text[], $3::text[])
@@ -161,8 +167,12 @@ FROM unnest($1::bigint[], $2::text[], $3::text[])
 LEFT JOIN runs r ON r.run_no = u.run_no
 CROSS JOIN LATERAL (
     SELECT e.since, e.event_id, e.mail FROM inbox e
-    WHERE e.event_key = COALESCE(u.event_key, r.event_key) AND e.event_type = u.event_type
-      AND NOT e.given
+    WHERE e.event_key = CASE
+            WHEN r.tenant = 'local' AND NOT starts_with(COALESCE(u.event_key, r.event_key), chr(31))
+            THEN COALESCE(u.event_key, r.event_key)
+            ELSE chr(31) || octet_length(r.tenant) || ':' || r.tenant || COALESCE(u.event_key, r.event_key)
+          END
+      AND e.event_type = u.event_type AND NOT e.given
     ORDER BY e.since, e.event_id LIMIT cardinality($1::bigint[])
 ) i ORDER BY u.place, i.since, i.event_id";
 
@@ -220,36 +230,39 @@ JOIN runs r ON r.run_id = u.run_id ORDER BY u.place";
 
 pub(super) const NOTIFY: &str = "SELECT pg_notify('stepwell/' || current_schema(), '')";
 
+/// The sinks that the store knows get every chunk. Registering one locks the table `sinks`: a commit sees the sink,
+/// or registering the sink sees its chunk.
+pub(super) const MARK_REGISTERED: &str = "
+INSERT INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
+SELECT s.name, u.run_no, u.first_seq, 0, clock($1), clock($1)
+FROM sinks s CROSS JOIN unnest($2::bigint[], $3::integer[]) AS u (run_no, first_seq)
+ON CONFLICT DO NOTHING";
+
 pub(super) const MARK: &str = "
 INSERT INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
 SELECT u.sink, u.run_no, u.first_seq, 0, clock($1), clock($1)
 FROM unnest($2::text[], $3::bigint[], $4::integer[]) AS u (sink, run_no, first_seq)
 ON CONFLICT DO NOTHING";
 
-pub(super) const INSTANCES: &str = "
-INSERT INTO linear_instances (run_no, workflow_version, started_at, completed_at, failed_at,
-    current_step_seq, biz_key, workflow_type, status, current_step_type)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-                     $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[])
-ON CONFLICT (run_no) DO UPDATE SET
-    workflow_version = excluded.workflow_version, started_at = excluded.started_at,
-    completed_at = excluded.completed_at, failed_at = excluded.failed_at,
-    current_step_seq = excluded.current_step_seq, biz_key = excluded.biz_key,
-    workflow_type = excluded.workflow_type, status = excluded.status,
-    current_step_type = excluded.current_step_type";
+/// A key that another commit takes at the same time is a duplicate. In the order of the keys, so that
+/// two commits do not wait for each other.
+pub(super) const TAKE_UNIQUE_KEYS: &str = "
+INSERT INTO unique_keys (run_no, plan_id, key)
+SELECT u.run_no, u.plan_id, u.key
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, plan_id, key)
+WHERE NOT EXISTS (SELECT FROM unique_keys k
+                  WHERE k.plan_id = u.plan_id AND k.key = u.key AND k.run_no = u.run_no)
+ORDER BY u.plan_id, u.key";
 
-pub(super) const STEPS: &str = "
-INSERT INTO linear_steps (run_no, next_run_at, deadline_at, locked_until, step_seq, attempts,
-    max_attempts, step_type, status, waiting_event_type, locked_by, last_error)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-                     $6::bigint[], $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[],
-                     $12::text[])
-ON CONFLICT (run_no, step_seq) DO UPDATE SET
-    next_run_at = excluded.next_run_at, deadline_at = excluded.deadline_at,
-    locked_until = excluded.locked_until, attempts = excluded.attempts,
-    max_attempts = excluded.max_attempts, step_type = excluded.step_type,
-    status = excluded.status, waiting_event_type = excluded.waiting_event_type,
-    locked_by = excluded.locked_by, last_error = excluded.last_error";
+pub(super) const FREE_UNIQUE_KEYS: &str = "
+DELETE FROM unique_keys k
+USING unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, plan_id, key)
+WHERE k.plan_id = u.plan_id AND k.key = u.key AND k.run_no = u.run_no";
+
+pub(super) const VIEW_ROWS: &str = "
+INSERT INTO view_rows (run_no, row_no, view_name, body)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])
+ON CONFLICT (view_name, run_no, row_no) DO UPDATE SET body = excluded.body";
 
 pub(super) const SNAPSHOTS: &str = "
 INSERT INTO snapshots AS s (run_no, seq, version, body)

@@ -1,8 +1,8 @@
 //! Everything the store holds, for comparing stores. Reads all rows: for tests.
 
 use stepwell_engine::store::{
-    DeadLetters as _, DumpRows, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent,
-    Result, StateSnapshot, StoreDump,
+    DeadLetters as _, DumpRows, MarkerState, NewRun, OutsideEvent, Result, StateSnapshot,
+    StoreDump, tenant_and_name,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -11,7 +11,7 @@ use super::{PostgresStore, outbox, reads, tasks, unsigned};
 
 const RUNS: &str = "
 SELECT r.run_id, r.request_key, r.tenant, r.project, r.environment, r.parent, r.event_key,
-       r.created_at, p.hash FROM runs r JOIN plans p ON p.plan_no = r.plan_no";
+       r.created_at, p.hash, r.priority FROM runs r JOIN plans p ON p.plan_no = r.plan_no";
 
 const HEADS: &str = "
 SELECT h.status, h.substatus, h.session_no, h.wake_at, h.queued, h.ended_at, h.version, r.run_id,
@@ -45,15 +45,11 @@ FROM outbox o JOIN runs r ON r.run_no = o.run_no";
 
 const SLOTS: &str = "SELECT key, taken FROM slots";
 
-const INSTANCES: &str = "
-SELECT r.run_id, i.biz_key, i.workflow_type, i.workflow_version, i.status, i.current_step_seq,
-       i.current_step_type, i.started_at, i.completed_at, i.failed_at
-FROM linear_instances i JOIN runs r ON r.run_no = i.run_no";
+const UNIQUE_KEYS: &str = "
+SELECT k.plan_id, k.key, r.run_id FROM unique_keys k JOIN runs r ON r.run_no = k.run_no";
 
-const STEPS: &str = "
-SELECT r.run_id, s.step_seq, s.step_type, s.status, s.attempts, s.max_attempts, s.next_run_at,
-       s.waiting_event_type, s.deadline_at, s.locked_by, s.locked_until, s.last_error
-FROM linear_steps s JOIN runs r ON r.run_no = s.run_no";
+const VIEW_ROWS: &str = "
+SELECT r.run_id, v.view_name, v.row_no, v.body FROM view_rows v JOIN runs r ON r.run_no = v.run_no";
 
 const SNAPSHOTS: &str = "
 SELECT r.run_id, s.seq, s.version, s.body FROM snapshots s JOIN runs r ON r.run_no = s.run_no";
@@ -69,40 +65,6 @@ const SESSIONS: &str = "SELECT name, ends_at, dead FROM sessions";
 
 fn time(row: &Row, column: usize) -> Option<Time> {
     row.get::<_, Option<i64>>(column).map(Time)
-}
-
-fn small(row: &Row, column: usize) -> u32 {
-    u32::try_from(row.get::<_, i64>(column)).unwrap_or(u32::MAX)
-}
-
-fn instance(row: &Row) -> LinearInstance {
-    LinearInstance {
-        biz_key: row.get(1),
-        workflow_type: row.get(2),
-        workflow_version: row.get(3),
-        status: row.get(4),
-        current_step_seq: small(row, 5),
-        current_step_type: row.get(6),
-        started_at: time(row, 7),
-        completed_at: time(row, 8),
-        failed_at: time(row, 9),
-    }
-}
-
-fn step(row: &Row) -> LinearStep {
-    LinearStep {
-        step_seq: small(row, 1),
-        step_type: row.get(2),
-        status: row.get(3),
-        attempts: small(row, 4),
-        max_attempts: small(row, 5),
-        next_run_at: time(row, 6),
-        waiting_event_type: row.get(7),
-        deadline_at: time(row, 8),
-        locked_by: row.get(9),
-        locked_until: time(row, 10),
-        last_error: row.get(11),
-    }
 }
 
 impl PostgresStore {
@@ -122,6 +84,7 @@ impl PostgresStore {
                 parent: row.get(5),
                 event_key: row.get(6),
                 created_at: Time(row.get(7)),
+                priority: row.get(9),
             };
             dump.run(&new, row.get(8));
         }
@@ -129,7 +92,7 @@ impl PostgresStore {
             let due_at = time(&row, 9);
             dump.head(
                 row.get(7),
-                &reads::head(&row),
+                &reads::head(&row)?,
                 row.get(6),
                 row.get(8),
                 due_at,
@@ -144,22 +107,23 @@ impl PostgresStore {
         for row in self.all(TASKS)? {
             dump.task(row.get(10), &tasks::task(&row));
         }
-        for row in self.all(INSTANCES)? {
-            dump.instance(row.get(0), &instance(&row));
+        for row in self.all(UNIQUE_KEYS)? {
+            dump.unique_key(row.get(0), row.get(1), row.get(2));
         }
-        for row in self.all(STEPS)? {
-            dump.step(row.get(0), &step(&row));
+        for row in self.all(VIEW_ROWS)? {
+            let row_no = unsigned(row.get::<_, i64>(2));
+            dump.view_row(row.get(0), row.get(1), row_no, row.get(3));
         }
         for row in self.all(SNAPSHOTS)? {
             let snapshot = StateSnapshot {
-                seq: unsigned(row.get(1)),
+                seq: unsigned(row.get::<_, i32>(1)),
                 version: row.get(2),
                 body: row.get(3),
             };
             dump.snapshot(row.get(0), &snapshot);
         }
         for row in self.all(PROJECTIONS)? {
-            dump.projection(row.get(0), unsigned(row.get(1)), row.get(2));
+            dump.projection(row.get(0), unsigned(row.get::<_, i32>(1)), row.get(2));
         }
         Ok(())
     }
@@ -169,10 +133,13 @@ impl PostgresStore {
             dump.wait(row.get(0), row.get(1), row.get(2), row.get(3));
         }
         for row in self.all(INBOX)? {
+            let (id, key): (String, String) = (row.get(0), row.get(2));
+            let (tenant, id) = tenant_and_name(&id);
             let event = OutsideEvent {
-                id: row.get(0),
+                tenant: tenant.into(),
+                id: id.into(),
                 event_type: row.get(1),
-                key: row.get(2),
+                key: tenant_and_name(&key).1.into(),
                 payload: row.get(3),
                 mail: row.get(4),
             };
@@ -183,14 +150,19 @@ impl PostgresStore {
         }
         for row in self.all(OUTBOX)? {
             let state = MarkerState {
-                attempts: u32::try_from(row.get::<_, i32>(3)).unwrap_or(0),
+                attempts: unsigned(row.get::<_, i32>(3)),
                 due_at: Time(row.get(4)),
                 publisher: row.get(5),
                 until: time(&row, 6),
                 why: row.get(7),
                 since: Time(row.get(8)),
             };
-            dump.marker(row.get(0), row.get(1), unsigned(row.get(2)), &state);
+            dump.marker(
+                row.get(0),
+                row.get(1),
+                unsigned(row.get::<_, i32>(2)),
+                &state,
+            );
         }
         Ok(())
     }
@@ -209,7 +181,7 @@ impl DumpRows for PostgresStore {
         }
         for row in self.all(SLOTS)? {
             let taken: i32 = row.get(1);
-            dump.slots(row.get(0), u32::try_from(taken).unwrap_or(0));
+            dump.slots(row.get(0), unsigned(taken));
         }
         for row in self.all(SESSIONS)? {
             dump.session(row.get(0), Time(row.get(1)), row.get(2));

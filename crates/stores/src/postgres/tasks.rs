@@ -13,7 +13,7 @@ WITH open AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT o.run_no, o.target FROM tasks o
         WHERE o.queue = u.queue AND o.op = u.op AND NOT o.leased AND NOT o.stopping
-          AND o.visible_at <= clock($4) AND (o.until IS NULL OR o.until < clock($4))
+          AND o.visible_at <= $5 AND (o.until IS NULL OR o.until < clock($4))
         ORDER BY o.priority, o.visible_at, o.run_no, o.target LIMIT $7 FOR UPDATE SKIP LOCKED
     ) t
 ), best AS MATERIALIZED (

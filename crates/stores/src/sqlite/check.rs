@@ -1,10 +1,11 @@
-//! Looks for damage: SQLite's own check, and rows against each other. No rule about workflows.
+//! Looks for damage: SQLite's own check, the schema, tallies, and rows against each other. No rule about workflows.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
+use stepwell_engine::chunk;
 use stepwell_engine::store::{Health, Result};
 
-use super::SqliteStore;
 use super::open::SCHEMA;
+use super::{SqliteStore, schema_check, tallies};
 
 /// How many problems of a kind are named.
 const NAMED: usize = 100;
@@ -12,8 +13,23 @@ const NAMED: usize = 100;
 /// Runs that are looked at in one view of the database, so that no view is long.
 const AT_A_TIME: i64 = 2_000;
 
+/// Rows of runs that are not there.
+macro_rules! orphans {
+    ($table:literal) => {
+        concat!(
+            "SELECT DISTINCT 'run number ' || run_no || ': rows of ",
+            $table,
+            " without a run' FROM ",
+            $table,
+            " WHERE run_no BETWEEN ?1 AND ?2 AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_no = ",
+            $table,
+            ".run_no)"
+        )
+    };
+}
+
 /// Problems of single runs; each names the run and takes the runs between two numbers.
-const OF_RUNS: [&str; 6] = [
+const OF_RUNS: [&str; 14] = [
     // A chunk must begin after the one before it.
     "SELECT 'run ' || run_id || ': the log has a gap after event ' || before FROM (
        SELECT run_no, first_seq,
@@ -40,6 +56,19 @@ const OF_RUNS: [&str; 6] = [
     "SELECT 'run number ' || run_no || ': a head without a run' FROM heads
      WHERE run_no BETWEEN ?1 AND ?2
        AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_no = heads.run_no)",
+    "SELECT 'run ' || run_id || ': its plan is not there' FROM runs
+     WHERE run_no BETWEEN ?1 AND ?2
+       AND NOT EXISTS (SELECT 1 FROM plans WHERE plans.plan_no = runs.plan_no)",
+    "SELECT 'run ' || run_id || ': its head names a session that is not there'
+     FROM heads JOIN runs USING (run_no)
+     WHERE run_no BETWEEN ?1 AND ?2 AND session IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM sessions WHERE session_no = heads.session)",
+    orphans!("log"),
+    orphans!("event_keys"),
+    orphans!("snapshots"),
+    orphans!("waits"),
+    orphans!("unique_keys"),
+    orphans!("view_rows"),
 ];
 
 /// Open runs that nothing will ever look at again.
@@ -55,7 +84,7 @@ const ASLEEP: &str = "SELECT run_id
 
 pub(super) fn check(store: &SqliteStore) -> Result<Health> {
     // The file's own check is one statement and cannot be cut into short views.
-    let damage = store.look(quick_check, None::<fn() -> bool>)?;
+    let damage = store.look(integrity_check, None::<fn() -> bool>)?;
     let (schema, runs, open) = store.look(counts, None::<fn() -> bool>)?;
     let mut health = Health {
         schema,
@@ -66,8 +95,47 @@ pub(super) fn check(store: &SqliteStore) -> Result<Health> {
     // What belongs to rows of a damaged file says nothing more.
     if health.problems.is_empty() {
         health.problems = by_ranges(store, &OF_RUNS, NAMED)?;
+        let rest = |conn: &Connection| -> rusqlite::Result<Vec<String>> {
+            let mut found = schema_check::differing(conn)?;
+            found.extend(tallies::differing(conn)?);
+            Ok(found)
+        };
+        health
+            .problems
+            .extend(store.look(rest, None::<fn() -> bool>)?);
     }
     Ok(health)
+}
+
+/// Corrects what belongs to no run. The rows that are left after the repair of the runs count as written.
+pub(super) fn correct(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut done = Vec::new();
+    for table in [
+        "event_keys",
+        "snapshots",
+        "waits",
+        "unique_keys",
+        "view_rows",
+    ] {
+        let orphans = format!("DELETE FROM {table} WHERE run_no NOT IN (SELECT run_no FROM runs)");
+        let count = conn.execute(&orphans, [])?;
+        if count > 0 {
+            done.push(format!(
+                "{count} rows of {table} without a run were deleted"
+            ));
+        }
+    }
+    for template in chunk::templates() {
+        conn.execute(
+            "INSERT INTO event_templates VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET template = ?3
+             WHERE template <> ?3",
+            params![template.codec, template.event_type, template.json],
+        )?;
+    }
+    for what in tallies::count_anew(conn)? {
+        done.push(format!("{what}; the rows that are there count from now on"));
+    }
+    Ok(done)
 }
 
 /// Open runs that no session, time, task, wait, message or queue will wake.
@@ -87,7 +155,11 @@ fn by_ranges(store: &SqliteStore, questions: &[&str], limit: usize) -> Result<Ve
     let mut problems = Vec::new();
     let mut from = i64::MIN;
     let mut to = AT_A_TIME;
-    while from <= last && problems.len() < limit {
+    let mut is_last = false;
+    while !is_last && problems.len() < limit {
+        // Damaged rows can have any number.
+        is_last = from > last;
+        to = if is_last { i64::MAX } else { to };
         let found = store.look(
             |conn| {
                 let mut found = Vec::new();
@@ -103,16 +175,17 @@ fn by_ranges(store: &SqliteStore, questions: &[&str], limit: usize) -> Result<Ve
             None::<fn() -> bool>,
         )?;
         problems.extend(found);
-        from = to + 1;
-        to += AT_A_TIME;
+        from = to.saturating_add(1);
+        to = to.saturating_add(AT_A_TIME);
     }
     problems.truncate(limit);
     Ok(problems)
 }
 
-fn quick_check(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+/// Of every page, and of every index with its table.
+fn integrity_check(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     let said: Vec<String> = conn
-        .prepare(&format!("PRAGMA quick_check({NAMED})"))?
+        .prepare(&format!("PRAGMA integrity_check({NAMED})"))?
         .query_map([], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     Ok(said.into_iter().filter(|it| it != "ok").collect())

@@ -81,6 +81,11 @@ impl Checkpoints {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many pages the log holds, by the last commit.
+    pub(super) fn pages(&self) -> u64 {
+        u64::try_from(self.pages.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
     /// Called by the writer between two transactions.
     pub(super) fn after_commit(&self, conn: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
@@ -103,8 +108,8 @@ impl Checkpoints {
         }
     }
 
-    /// Copies what can be copied without waiting for anyone. StoreErrorKind is left to the next commit, which
-    /// meets it too and has someone to tell.
+    /// Copies what can be copied without waiting. An error is ignored here: the next commit has the same error and can
+    /// report it.
     fn copy(&self, conn: &Connection) -> Option<(i64, i64)> {
         let counts = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
@@ -136,7 +141,7 @@ impl Checkpoints {
         }
     }
 
-    /// Ends the thread.
+    /// Asks the thread to end and waits until it has ended.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         let _ = self.wake.try_send(());

@@ -6,21 +6,21 @@
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, Chunk, Guard, Head, NewRun, RunNo, SlotChange,
+    Append, AppendResult, Batch, Chunk, Guard, Head, NewRun, PlanNo, RunNo, SlotChange,
 };
 
 use super::errors::refuses_value;
-use super::{linear, mailbox, outbox, tasks};
+use super::{mailbox, outbox, tallies, tasks, unique_keys};
 
 /// The longest text that is taken: SQLite refuses to bind more than a gigabyte, and a message is
 /// written after its append's savepoint has gone.
 const LONGEST_MESSAGE: usize = 256 << 20;
 
-/// Why an append's rows were not written.
+/// Why the rows of an append were not written.
 enum Fault {
-    /// It lost, after some of its rows were written.
+    /// The append is refused, after some of its rows were written.
     Halfway(AppendResult),
-    /// The database failed.
+    /// SQLite reported an error that is not about a value of the append.
     Sqlite(rusqlite::Error),
 }
 
@@ -44,8 +44,33 @@ pub(super) fn commit(conn: &Connection, batch: &Batch) -> rusqlite::Result<Vec<A
             Commit::new(conn, batch)?.one_by_one()?
         }
     };
-    // Messages come last: one may be for a run that a later append of the batch creates.
-    for (append, outcome) in batch.appends.iter().zip(&outcomes) {
+    send_messages(conn, batch, &outcomes)?;
+    Ok(outcomes)
+}
+
+/// Does several batches in the transaction that is open; none if one of them must be done by itself.
+pub(super) fn commit_all(
+    conn: &Connection,
+    batches: &[&Batch],
+) -> rusqlite::Result<Option<Vec<Vec<AppendResult>>>> {
+    let mut all = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let Some(outcomes) = Commit::new(conn, batch)?.all()? else {
+            return Ok(None);
+        };
+        send_messages(conn, batch, &outcomes)?;
+        all.push(outcomes);
+    }
+    Ok(Some(all))
+}
+
+/// Messages come last: one may be for a run that a later append of the batch creates.
+fn send_messages(
+    conn: &Connection,
+    batch: &Batch,
+    outcomes: &[AppendResult],
+) -> rusqlite::Result<()> {
+    for (append, outcome) in batch.appends.iter().zip(outcomes) {
         if *outcome == AppendResult::Committed {
             for mail in &append.mail {
                 if let Some(run) = find(conn, &mail.to)? {
@@ -54,7 +79,7 @@ pub(super) fn commit(conn: &Connection, batch: &Batch) -> rusqlite::Result<Vec<A
             }
         }
     }
-    Ok(outcomes)
+    Ok(())
 }
 
 /// The number of a run.
@@ -76,8 +101,14 @@ struct Commit<'a> {
     last: CachedStatement<'a>,
     key: CachedStatement<'a>,
     chunk: CachedStatement<'a>,
+    run: CachedStatement<'a>,
+    head: CachedStatement<'a>,
     /// Whether the batch's session lives: asked once, nothing in a commit changes it.
     lives: Option<bool>,
+    /// The plan that was found last: most new runs of a batch have the same.
+    plan: Option<PlanNo>,
+    /// The sinks that get every chunk. Another process may have registered one since the last batch.
+    sinks: Vec<String>,
 }
 
 impl<'a> Commit<'a> {
@@ -96,7 +127,21 @@ impl<'a> Commit<'a> {
                    (run_no, first_seq, last_seq, session, number, codec, body, digests)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?,
+            run: conn.prepare_cached(
+                "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                 ON CONFLICT DO NOTHING",
+            )?,
+            head: conn.prepare_cached(
+                "INSERT INTO heads (run_no, version, status, substatus, session, wake_at, due_at,
+                   queued, ended_at, commit_session, commit_number)
+                 VALUES (?1, 1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9)
+                 ON CONFLICT DO UPDATE SET version = version + 1, status = ?2,
+                   substatus = ?3, session = ?4, wake_at = ?5, due_at = ?5, queued = ?6,
+                   ended_at = ?7, commit_session = ?8, commit_number = ?9",
+            )?,
             lives: None,
+            plan: None,
+            sinks: outbox::registered(conn)?,
         })
     }
 
@@ -131,30 +176,42 @@ impl<'a> Commit<'a> {
     }
 
     fn append(&mut self, append: &Append) -> Result<AppendResult, Fault> {
-        let lost = match &append.create {
-            Some(new) => self.may_create(append, new)?,
-            None => self.is_where_thought(append)?,
+        let Some(new) = &append.create else {
+            if let Some(lost) = self.is_where_thought(append)? {
+                return Ok(lost);
+            }
+            return match self.what_else_forbids(append)? {
+                Some(lost) => Ok(self.key_exists_or(append, lost)?),
+                None => self.write(append),
+            };
         };
-        if let Some(lost) = lost {
-            return Ok(lost);
+        let lost = match self.cannot_begin(append, new)? {
+            Some(lost) => Some(lost),
+            None => match self.what_else_forbids(append)? {
+                Some(lost) => Some(self.key_exists_or(append, lost)?),
+                None => None,
+            },
+        };
+        // The constraints of the row say whether the run is there. Only then it is asked how.
+        match lost {
+            None if self.write_run(append.run, new)? => self.write(append),
+            lost => {
+                let there = self.is_there(append, new)?;
+                Ok(there.or(lost).unwrap_or(AppendResult::RunExists))
+            }
         }
-        if let Some(lost) = self.what_else_forbids(append)? {
-            // A key that exists says more than what was found.
-            let exists = self.a_key_exists(append)?;
-            return Ok(if exists {
-                AppendResult::KeyExists
-            } else {
-                lost
-            });
-        }
-        self.write(append)
     }
 
-    fn may_create(
-        &mut self,
-        append: &Append,
-        new: &NewRun,
-    ) -> rusqlite::Result<Option<AppendResult>> {
+    /// A key that exists says more than what was found.
+    fn key_exists_or(&self, append: &Append, lost: AppendResult) -> rusqlite::Result<AppendResult> {
+        Ok(match self.a_key_exists(append)? {
+            true => AppendResult::KeyExists,
+            false => lost,
+        })
+    }
+
+    /// What a new run, or the run of its request, is found by.
+    fn is_there(&self, append: &Append, new: &NewRun) -> rusqlite::Result<Option<AppendResult>> {
         let there: Option<(i64, String)> = self
             .conn
             .prepare_cached(
@@ -183,14 +240,25 @@ impl<'a> Commit<'a> {
                 return Ok(Some(AppendResult::RequestTaken(run_id)));
             }
         }
-        let kept = self
-            .conn
-            .prepare_cached("SELECT 1 FROM plans WHERE plan_no = ?1")?
-            .exists([new.plan.map(|it| it.0)])?;
-        if !kept {
-            return Ok(Some(AppendResult::Refused(
-                "the run's plan is not kept".into(),
-            )));
+        Ok(None)
+    }
+
+    fn cannot_begin(
+        &mut self,
+        append: &Append,
+        new: &NewRun,
+    ) -> rusqlite::Result<Option<AppendResult>> {
+        if self.plan.is_none() || self.plan != new.plan {
+            let kept = self
+                .conn
+                .prepare_cached("SELECT 1 FROM plans WHERE plan_no = ?1")?
+                .exists([new.plan.map(|it| it.0)])?;
+            if !kept {
+                return Ok(Some(AppendResult::Refused(
+                    "the run's plan is not kept".into(),
+                )));
+            }
+            self.plan = new.plan;
         }
         Ok(match &append.chunk {
             None => Some(AppendResult::Refused("a run begins with a chunk".into())),
@@ -249,10 +317,11 @@ impl<'a> Commit<'a> {
     }
 
     fn what_else_forbids(&mut self, append: &Append) -> rusqlite::Result<Option<AppendResult>> {
-        if let Some(rows) = &append.linear
-            && linear::biz_key_is_taken(self.conn, append.run, rows)?
+        let wanted = append.unique_key.as_ref().and_then(|it| it.taken());
+        if let Some(wanted) = wanted
+            && let Some(holder) = unique_keys::other_holder(self.conn, append.run, wanted)?
         {
-            return Ok(Some(AppendResult::BizKeyTaken));
+            return Ok(Some(AppendResult::UniqueKeyTaken(holder)));
         }
         for (index, guard) in append.guards.iter().enumerate() {
             if !self.holds(append.run, guard)? {
@@ -348,12 +417,9 @@ impl<'a> Commit<'a> {
         // The chunk is first, and its keys are the first of it: a key that exists then finds nothing
         // to undo in most cases.
         if let Some(chunk) = &append.chunk
-            && let Some(lost) = self.write_chunk(append.run, chunk)?
+            && let Some(lost) = self.write_chunk(append, chunk)?
         {
             return Ok(lost);
-        }
-        if let Some(new) = &append.create {
-            self.write_run(append.run, new)?;
         }
         for no in &append.taken {
             mailbox::remove(self.conn, *no)?;
@@ -362,8 +428,16 @@ impl<'a> Commit<'a> {
         for change in &append.tasks {
             tasks::change(self.conn, append.run, change)?;
         }
-        if let Some(rows) = &append.linear {
-            linear::write(self.conn, append.run, rows)?;
+        if let Some(change) = &append.unique_key {
+            unique_keys::change(self.conn, append.run, change)?;
+        }
+        for row in &append.view_rows {
+            self.conn
+                .prepare_cached(
+                    "INSERT INTO view_rows (view_name, run_no, row_no, body)
+                     VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET body = excluded.body",
+                )?
+                .execute(params![row.view, append.run.0, row.row_no, row.body])?;
         }
         if let Some(frozen) = &append.snapshot {
             self.conn
@@ -383,7 +457,7 @@ impl<'a> Commit<'a> {
             mailbox::change_wait(self.conn, append.run, change, self.batch.now)?;
         }
         if let Some(chunk) = &append.chunk {
-            for sink in &append.sinks {
+            for sink in append.sinks.iter().chain(&self.sinks) {
                 outbox::mark(self.conn, sink, append.run, chunk.first, self.batch.now)?;
             }
         }
@@ -401,17 +475,22 @@ impl<'a> Commit<'a> {
         Ok(AppendResult::Committed)
     }
 
-    fn write_chunk(&mut self, run: RunNo, chunk: &Chunk) -> Result<Option<AppendResult>, Fault> {
+    fn write_chunk(
+        &mut self,
+        append: &Append,
+        chunk: &Chunk,
+    ) -> Result<Option<AppendResult>, Fault> {
+        let run = append.run.0;
         for (index, key) in chunk.keys.iter().enumerate() {
-            if self.key.execute(params![run.0, key])? == 0 {
+            if self.key.execute(params![run, key])? == 0 {
                 return match index {
-                    0 => Ok(Some(AppendResult::KeyExists)),
+                    0 if append.create.is_none() => Ok(Some(AppendResult::KeyExists)),
                     _ => Err(Fault::Halfway(AppendResult::KeyExists)),
                 };
             }
         }
         self.chunk.execute(params![
-            run.0,
+            run,
             seq(chunk.first),
             seq(chunk.last),
             self.batch.id.session,
@@ -423,27 +502,32 @@ impl<'a> Commit<'a> {
         Ok(None)
     }
 
-    fn write_run(&self, run: RunNo, new: &NewRun) -> rusqlite::Result<()> {
-        self.conn
-            .prepare_cached("INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?
-            .execute(params![
-                run.0,
-                new.run_id,
-                new.request_key,
-                new.plan.map(|it| it.0),
-                new.tenant,
-                new.project,
-                new.environment,
-                new.parent,
-                new.event_key,
-                new.created_at.0,
-            ])?;
-        Ok(())
+    /// Writes the row of a new run, unless that run or another one of its request is there.
+    fn write_run(&mut self, run: RunNo, new: &NewRun) -> rusqlite::Result<bool> {
+        let written = self.run.execute(params![
+            run.0,
+            new.run_id,
+            new.request_key,
+            new.plan.map(|it| it.0),
+            new.tenant,
+            new.project,
+            new.environment,
+            new.parent,
+            new.event_key,
+            new.created_at.0,
+            new.priority,
+        ])?;
+        if written > 0
+            && let Some(key) = &new.request_key
+        {
+            tallies::add_request_key(self.conn, run, key)?;
+        }
+        Ok(written > 0)
     }
 
     /// Without a chunk the head is written even if it says the same as before: its version and its
     /// commit are what a second sending is recognised by.
-    fn write_head(&self, append: &Append) -> rusqlite::Result<()> {
+    fn write_head(&mut self, append: &Append) -> rusqlite::Result<()> {
         let id = self.batch.id;
         let none = Head::default();
         match (&append.head, append.create.is_some()) {
@@ -459,27 +543,25 @@ impl<'a> Commit<'a> {
             }
             (head, _) => {
                 let head = head.as_ref().unwrap_or(&none);
-                self.conn
-                    .prepare_cached(
-                        "INSERT INTO heads (run_no, version, status, substatus, session, wake_at, due_at,
-                           queued, ended_at, commit_session, commit_number, slots)
-                         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10)
-                         ON CONFLICT DO UPDATE SET version = version + 1, status = ?2,
-                           substatus = ?3, session = ?4, wake_at = ?5, due_at = ?5, queued = ?6,
-                           ended_at = ?7, commit_session = ?8, commit_number = ?9, slots = ?10",
-                    )?
-                    .execute(params![
-                        append.run.0,
-                        head.status,
-                        head.substatus,
-                        head.session.map(|it| it.0),
-                        head.wake_at.map(|it| it.0),
-                        head.queued,
-                        head.ended_at.map(|it| it.0),
-                        id.session,
-                        id.number,
-                        crate::slots_text(&head.slots),
-                    ])?;
+                self.head.execute(params![
+                    append.run.0,
+                    head.status,
+                    head.substatus,
+                    head.session.map(|it| it.0),
+                    head.wake_at.map(|it| it.0),
+                    head.queued,
+                    head.ended_at.map(|it| it.0),
+                    id.session,
+                    id.number,
+                ])?;
+                // Rarely there are any, and their tally is kept by a trigger, which each statement that sets them pays for.
+                if !append.slots.is_empty() || !head.slots.is_empty() {
+                    self.conn
+                        .prepare_cached(
+                            "UPDATE heads SET slots = ?2 WHERE run_no = ?1 AND slots IS NOT ?2",
+                        )?
+                        .execute(params![append.run.0, crate::slots_text(&head.slots)])?;
+                }
             }
         }
         Ok(())

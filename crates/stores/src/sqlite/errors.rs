@@ -6,6 +6,10 @@ use rusqlite::{Error, ErrorCode, ffi};
 use stepwell_engine::store::{StoreError, StoreErrorKind};
 
 /// What an error means before anything was committed.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the errors of the library; a new one is internal until it is looked at"
+)]
 pub(super) fn said(path: &Path, error: &Error) -> StoreError {
     let at = path.display();
     let Error::SqliteFailure(failure, _) = error else {
@@ -73,6 +77,11 @@ fn io_failure(extended: i32) -> (StoreErrorKind, &'static str) {
             StoreErrorKind::Full,
             "the disk took no more; make room, or raise the limit on file sizes, and go on",
         ),
+        // Waiting does not bring back what was cut off.
+        ffi::SQLITE_IOERR_SHORT_READ => (
+            StoreErrorKind::Corrupt,
+            "the database or its write-ahead log ends too early; restore it from a backup",
+        ),
         _ => (
             StoreErrorKind::Unavailable,
             "the disk failed; look at the system's log",
@@ -82,13 +91,13 @@ fn io_failure(extended: i32) -> (StoreErrorKind, &'static str) {
 
 /// Whether an error is about one value and not about the database: then one run fails, not the batch.
 pub(super) fn refuses_value(error: &Error) -> Option<String> {
-    match error {
-        Error::SqliteFailure(failure, _) => matches!(
+    let is_value = if let Error::SqliteFailure(failure, _) = error {
+        matches!(
             failure.code,
             ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch
         )
-        .then(|| error.to_string()),
-        Error::ToSqlConversionFailure(_) => Some(error.to_string()),
-        _ => None,
-    }
+    } else {
+        matches!(error, Error::ToSqlConversionFailure(_))
+    };
+    is_value.then(|| error.to_string())
 }

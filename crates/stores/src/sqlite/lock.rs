@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
@@ -20,6 +21,9 @@ pub(super) fn take(database: &Path) -> Result<Held> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(0o600)
+        // A link in the place of the file is not followed.
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(&path)
         .map_err(|error| no_lock(database, &path, &error))?;
     match file.try_lock() {
@@ -32,6 +36,17 @@ pub(super) fn take(database: &Path) -> Result<Held> {
     let _ = file.rewind();
     let _ = writeln!(file, "{}", std::process::id());
     Ok(Held { _file: file })
+}
+
+/// Whether a process owns the database now. Asked without keeping anyone from taking the lock.
+pub(super) fn is_held(database: &Path) -> bool {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(beside(database));
+    let asked = file.map(|file| file.try_lock_shared());
+    matches!(asked, Ok(Err(TryLockError::WouldBlock)))
 }
 
 /// Where no file can be made beside a database that is there, it can still be read.

@@ -1,18 +1,19 @@
 //! The log: commits, and runs read back.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
-use rusqlite::types::Value;
+use rusqlite::types::{Type, Value};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 use stepwell_engine::store::{
-    AppendResult, Batch, CommitId, Commits, Head, Health, Maintenance, PlanNo, PlanRow, Plans,
-    Result, RunFilter, RunNo, RunReader, RunSummary, SessionNo, StateSnapshot, StoreError,
-    StoreErrorKind, StoredChunk, StoredRun,
+    AppendResult, Batch, CommitId, Commits, Head, PlanNo, PlanRow, Plans, Result, RunFilter, RunNo,
+    RunReader, RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind, StoredChunk,
+    StoredRun,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-use super::commit::{commit, find, seq};
+use super::commit::{commit, commit_all, find, seq};
 use super::tasks::limit_of;
 use super::{SqliteStore, check, mailbox, tasks};
 
@@ -24,6 +25,8 @@ pub(super) const HEAD: &str =
 /// Reads the columns of `HEAD`.
 pub(super) fn head(row: &Row<'_>, from: usize) -> rusqlite::Result<Head> {
     let time = |index| row.get::<_, Option<i64>>(index).map(|it| it.map(Time));
+    let slots: Option<String> = row.get(from + 6)?;
+    let slots = crate::slots_list(slots.as_deref());
     Ok(Head {
         status: row.get(from)?,
         substatus: row.get(from + 1)?,
@@ -31,7 +34,9 @@ pub(super) fn head(row: &Row<'_>, from: usize) -> rusqlite::Result<Head> {
         wake_at: time(from + 3)?,
         queued: row.get(from + 4)?,
         ended_at: time(from + 5)?,
-        slots: crate::slots_list(row.get(from + 6)?),
+        slots: slots.map_err(|error| {
+            rusqlite::Error::FromSqlConversionFailure(from + 6, Type::Text, Box::new(error))
+        })?,
     })
 }
 
@@ -67,25 +72,16 @@ pub(super) fn chunks(
     .collect()
 }
 
-/// The state of a run that was written down last.
-pub(super) fn snapshot(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StateSnapshot>> {
-    conn.prepare_cached("SELECT seq, version, body FROM snapshots WHERE run_no = ?1")?
-        .query_row([run.0], |row| {
-            Ok(StateSnapshot {
-                seq: row.get(0)?,
-                version: row.get(1)?,
-                body: row.get(2)?,
-            })
-        })
-        .optional()
-}
-
 fn load(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StoredRun>> {
+    static RUN: LazyLock<String> = LazyLock::new(|| {
+        format!(
+            "SELECT run_id, plan_no, event_key, heads.version, seq, snapshots.version, body, {HEAD}
+             FROM runs JOIN heads USING (run_no) LEFT JOIN snapshots USING (run_no)
+             WHERE runs.run_no = ?1"
+        )
+    });
     let found = conn
-        .prepare_cached(&format!(
-            "SELECT run_id, plan_no, event_key, heads.version, {HEAD}
-             FROM runs JOIN heads USING (run_no) WHERE run_no = ?1"
-        ))?
+        .prepare_cached(&RUN)?
         .query_row([run.0], |row| {
             Ok(StoredRun {
                 run,
@@ -93,8 +89,15 @@ fn load(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StoredRun>> {
                 plan: PlanNo(row.get(1)?),
                 event_key: row.get(2)?,
                 head_version: row.get(3)?,
-                head: head(row, 4)?,
-                snapshot: None,
+                head: head(row, 7)?,
+                snapshot: match row.get(4)? {
+                    Some(seq) => Some(StateSnapshot {
+                        seq,
+                        version: row.get(5)?,
+                        body: row.get(6)?,
+                    }),
+                    None => None,
+                },
                 chunks: Vec::new(),
                 tasks: Vec::new(),
                 mail: Vec::new(),
@@ -105,7 +108,6 @@ fn load(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StoredRun>> {
     let Some(mut stored) = found else {
         return Ok(None);
     };
-    stored.snapshot = snapshot(conn, run)?;
     // The chunk with the snapshot's last event comes along: its last hash is what the next links to.
     let from = stored.snapshot.as_ref().map_or(0, |it| it.seq);
     stored.chunks = chunks(conn, run, from, usize::MAX)?;
@@ -163,8 +165,8 @@ fn list(conn: &Connection, filter: &RunFilter) -> rusqlite::Result<Vec<RunSummar
     let limit = limit_of(filter.limit);
     conn.prepare_cached(&format!(
         "SELECT heads.run_no, run_id, plan_id, plans.version, runs.tenant, created_at,
-           (SELECT last_seq FROM log WHERE log.run_no = heads.run_no
-            ORDER BY first_seq DESC LIMIT 1),
+           coalesce((SELECT last_seq FROM log WHERE log.run_no = heads.run_no
+            ORDER BY first_seq DESC LIMIT 1), 0),
            {HEAD}
          FROM heads {index}
          CROSS JOIN runs ON runs.run_no = heads.run_no
@@ -194,6 +196,22 @@ fn plan_by_hash(conn: &Connection, hash: &str) -> rusqlite::Result<Option<PlanNo
 impl Commits for SqliteStore {
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.write(|conn| commit(conn, batch))
+    }
+
+    fn commit_all(&self, batches: &[&Batch]) -> Vec<Result<Vec<AppendResult>>> {
+        let together = self.write(|conn| {
+            let all = commit_all(conn, batches)?;
+            if all.is_none() {
+                conn.execute_batch("ROLLBACK; BEGIN IMMEDIATE")?;
+            }
+            Ok(all)
+        });
+        match together {
+            Ok(Some(all)) => all.into_iter().map(Ok).collect(),
+            // A value is refused: each by itself, so that only its own append suffers.
+            Ok(None) => batches.iter().map(|batch| self.commit(batch)).collect(),
+            Err(error) => batches.iter().map(|_| Err(error.clone())).collect(),
+        }
     }
 
     fn reserve_numbers(&self, count: u32) -> Result<Range<i64>> {
@@ -249,6 +267,13 @@ impl RunReader for SqliteStore {
         self.read(|conn| load(conn, run))
     }
 
+    fn load_all(&self, runs: &[RunNo]) -> Result<Vec<StoredRun>> {
+        self.read(|conn| {
+            let loaded = runs.iter().map(|run| load(conn, *run));
+            loaded.filter_map(rusqlite::Result::transpose).collect()
+        })
+    }
+
     fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>> {
         self.read(|conn| chunks(conn, run, after.saturating_add(1), limit))
     }
@@ -259,25 +284,5 @@ impl RunReader for SqliteStore {
 
     fn asleep(&self, limit: usize) -> Result<Vec<String>> {
         check::asleep(self, limit)
-    }
-}
-
-impl Maintenance for SqliteStore {
-    fn secret(&self) -> Result<[u8; 32]> {
-        self.read(|conn| {
-            conn.prepare_cached("SELECT value FROM settings WHERE name = 'secret'")?
-                .query_row([], |row| row.get(0))
-        })
-    }
-
-    fn check(&self) -> Result<Health> {
-        check::check(self)
-    }
-
-    /// Of pages in use; the write-ahead log is not counted.
-    fn bytes(&self) -> Result<u64> {
-        let pages = "SELECT (page_count - freelist_count) * page_size
-             FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
-        self.read(|conn| conn.query_row(pages, [], |row| row.get(0)))
     }
 }

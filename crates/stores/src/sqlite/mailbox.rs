@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    Delivered, Inbox, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo, SessionNo,
-    StoredMessage, WaitChange,
+    Delivered, Inbox, InboxEvent, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo,
+    SessionNo, StoredMessage, WaitChange, name_of_tenant, tenant_and_name,
 };
 use stepwell_kernel::time::Time;
 
@@ -70,17 +70,18 @@ pub(super) fn change_wait(
         }
         WaitChange::Put { step, event_type } => (step, event_type),
     };
-    let event_key: String = conn
-        .prepare_cached("SELECT event_key FROM runs WHERE run_no = ?1")?
-        .query_row([run.0], |row| row.get(0))?;
+    let (tenant, event_key): (String, String) = conn
+        .prepare_cached("SELECT tenant, event_key FROM runs WHERE run_no = ?1")?
+        .query_row([run.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let kept: Option<(i64, String)> = conn
         .prepare_cached(
             "SELECT event_no, mail FROM inbox
              WHERE event_type = ?1 AND event_key = ?2 AND given = 0 ORDER BY at, event_id LIMIT 1",
         )?
-        .query_row([event_type, &event_key], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        .query_row(
+            params![event_type, name_of_tenant(&tenant, &event_key)],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
         .optional()?;
     // A step that waits anew waits behind the others.
     conn.prepare_cached(
@@ -108,19 +109,20 @@ pub(super) fn change_wait(
 }
 
 fn deliver(conn: &Connection, event: &OutsideEvent, now: Time) -> rusqlite::Result<Delivered> {
+    let id = name_of_tenant(&event.tenant, &event.id);
     let known = conn
         .prepare_cached("SELECT 1 FROM inbox WHERE event_id = ?1")?
-        .exists([&event.id])?;
+        .exists([&id])?;
     if known {
         return Ok(Delivered::Again);
     }
     let waiting: Option<(i64, String)> = conn
         .prepare_cached(
-            "SELECT run_no, step FROM waits
-             WHERE event_type = ?1 AND event_key = ?2 AND given = 0
+            "SELECT run_no, step FROM waits CROSS JOIN runs USING (run_no)
+             WHERE event_type = ?1 AND waits.event_key = ?2 AND given = 0 AND tenant = ?3
              ORDER BY since, run_no, step LIMIT 1",
         )?
-        .query_row([&event.event_type, &event.key], |row| {
+        .query_row([&event.event_type, &event.key, &event.tenant], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
         .optional()?;
@@ -130,9 +132,9 @@ fn deliver(conn: &Connection, event: &OutsideEvent, now: Time) -> rusqlite::Resu
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0)",
         )?
         .execute(params![
-            event.id,
+            id,
             event.event_type,
-            event.key,
+            name_of_tenant(&event.tenant, &event.key),
             event.payload,
             event.mail,
             now.0
@@ -140,7 +142,7 @@ fn deliver(conn: &Connection, event: &OutsideEvent, now: Time) -> rusqlite::Resu
         return Ok(Delivered::Kept);
     };
     conn.prepare_cached("INSERT INTO inbox (event_id, at, given) VALUES (?1, ?2, 1)")?
-        .execute(params![event.id, now.0])?;
+        .execute(params![id, now.0])?;
     conn.prepare_cached("UPDATE waits SET given = 1 WHERE run_no = ?1 AND step = ?2")?
         .execute(params![run, step])?;
     put(conn, RunNo(run), &event.mail, now)?;
@@ -212,5 +214,54 @@ impl Mailbox for SqliteStore {
 impl Inbox for SqliteStore {
     fn deliver_all(&self, events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>> {
         self.send(|conn| events.iter().map(|it| deliver(conn, it, now)).collect())
+    }
+
+    fn give_back(&self, message: MessageNo, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        self.send(|conn| {
+            let taken = conn
+                .prepare_cached("DELETE FROM mailbox WHERE mail_no = ?1 AND answer IS NULL")?
+                .execute([message.0])?;
+            if taken == 0 {
+                return Ok(Delivered::Again);
+            }
+            conn.prepare_cached("DELETE FROM inbox WHERE event_id = ?1")?
+                .execute([name_of_tenant(&event.tenant, &event.id)])?;
+            deliver(conn, event, now)
+        })
+    }
+
+    fn kept(
+        &self,
+        tenant: &str,
+        event_type: &str,
+        key: &str,
+        after: (Time, &str),
+        limit: usize,
+    ) -> Result<Vec<InboxEvent>> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT event_id, at, payload FROM inbox
+                 WHERE event_type = ?1 AND event_key = ?2 AND given = 0 AND (at, event_id) > (?3, ?4)
+                 ORDER BY at, event_id LIMIT ?5",
+            )?
+            .query_map(
+                params![
+                    event_type,
+                    name_of_tenant(tenant, key),
+                    after.0.0,
+                    name_of_tenant(tenant, after.1),
+                    limit_of(limit)
+                ],
+                |row| {
+                    let id: String = row.get(0)?;
+                    Ok(InboxEvent {
+                        id: tenant_and_name(&id).1.to_owned(),
+                        since: Time(row.get(1)?),
+                        payload: row.get(2)?,
+                    })
+                },
+            )?
+            .collect()
+        })
     }
 }

@@ -1,23 +1,30 @@
 //! SQLite, inside the process: the store for one machine.
 //!
 //! One process owns a database (`lock`); it has one connection that writes and a few that only read.
-//! Others may read it, and put messages into its mailbox (`Mode::Guest`). Commits go into the
-//! write-ahead log, which a second thread copies into the database (`checkpoint`).
+//! Others may read it, put messages into its mailbox, and keep snapshots and alerts (`Mode::Guest`).
+//! Commits go into the write-ahead log, which a second thread copies into the database (`checkpoint`).
 
+mod backup;
 mod check;
 mod checkpoint;
 mod commit;
 mod errors;
-mod linear;
 mod lock;
 mod log;
 mod mailbox;
+mod maintenance;
 mod open;
 mod outbox;
+mod private;
+mod schema_check;
 mod sessions;
 #[cfg(feature = "suite")]
 mod store_dump;
+mod tallies;
 mod tasks;
+mod unique_keys;
+mod wal_witness;
+mod watch;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,8 +35,11 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use stepwell_engine::store::{Capabilities, Result, Store, StoreError, StoreErrorKind};
 
+pub use backup::backup;
 use checkpoint::Checkpoints;
 use errors::{said, said_at_commit};
+pub use private::{exposed, protect};
+pub use wal_witness::accept_loss;
 
 /// How long a reader may hold its view of the database: until it lets go, the write-ahead log cannot
 /// begin anew.
@@ -38,13 +48,14 @@ const LONGEST_READ: Duration = Duration::from_secs(1);
 /// Connections that wait for the next reader; more are opened when needed and closed afterwards.
 const READERS_KEPT: usize = 4;
 
-/// What a process wants with a database.
+/// How a process uses a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Everything; nobody else may at the same time.
+    /// Reads and writes everything; no other process may do so at the same time.
     #[default]
     Own,
-    /// Reading, and `post`, `answered` and `deliver`, beside the owner.
+    /// Reads, and calls `post`, `answered`, `deliver`, `alert` and `put_projection`, while another process owns the
+    /// database.
     Guest,
     ReadOnly,
 }
@@ -52,17 +63,17 @@ pub enum Mode {
 /// When a commit is on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is answered.
+    /// Before the commit is answered.
     #[default]
     Full,
-    /// Some time later; what is lost with the machine's power is the latest commits. For benches.
+    /// Some time later: a power failure loses the latest commits. For benches.
     Normal,
-    /// When the system likes; a power cut may damage the database. For benches and tests.
+    /// When the system decides: a power failure can damage the database. For benches and tests.
     Off,
 }
 
 impl Durability {
-    /// SQLite's own word.
+    /// The value of `PRAGMA synchronous`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,7 +98,8 @@ pub struct SqliteOptions {
     pub checkpoint_bytes: u32,
     /// The most pages the database may have; none is SQLite's own limit.
     pub max_pages: Option<u32>,
-    /// How long to wait for the write of another process.
+    /// How long a call waits for the write of another process. It is short: those who can wait longer try again, and
+    /// the engine gives its events the time of the attempt that succeeds.
     pub patience: Duration,
 }
 
@@ -100,7 +112,7 @@ impl Default for SqliteOptions {
             cache_bytes: 64 << 20,
             checkpoint_bytes: 16 << 20,
             max_pages: None,
-            patience: Duration::from_secs(5),
+            patience: Duration::from_millis(500),
         }
     }
 }
@@ -125,6 +137,8 @@ pub struct SqliteStore {
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Connection>,
     checkpoints: Option<Arc<Checkpoints>>,
+    /// Looks after the files.
+    looks: watch::Looks,
     /// The last answer of `news`, for when the writer is busy.
     news: AtomicI64,
     /// Held while this process owns the database; given up after the connections are closed, since
@@ -143,6 +157,7 @@ impl fmt::Debug for SqliteStore {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
+        self.looks.stop();
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.stop();
         }
@@ -196,21 +211,32 @@ impl SqliteStore {
         )
     }
 
+    /// Fails if the files of the database were found deleted or replaced.
+    fn is_in_place(&self) -> Result<()> {
+        self.looks.known()
+    }
+
+    /// The cause of an error. Files that are deleted or cut look like damage to SQLite, before the next look at them.
+    fn why(&self, error: StoreError) -> StoreError {
+        self.looks.look().err().unwrap_or(error)
+    }
+
     fn transact<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        self.is_in_place()?;
         let conn = self.writer();
         let begin = |conn: &Connection| conn.prepare_cached("BEGIN IMMEDIATE")?.execute([]);
-        begin(&conn).map_err(|error| said(&self.path, &error))?;
+        begin(&conn).map_err(|error| self.why(said(&self.path, &error)))?;
         let done = match work(&conn) {
             Ok(done) => done,
             Err(error) => {
                 let _ = conn.execute_batch("ROLLBACK");
-                return Err(said(&self.path, &error));
+                return Err(self.why(said(&self.path, &error)));
             }
         };
         let commit = |conn: &Connection| conn.prepare_cached("COMMIT")?.execute([]);
         if let Err(error) = commit(&conn) {
             let _ = conn.execute_batch("ROLLBACK");
-            return Err(said_at_commit(&self.path, &error));
+            return Err(self.why(said_at_commit(&self.path, &error)));
         }
         if let Some(checkpoints) = &self.checkpoints {
             checkpoints.after_commit(&conn);
@@ -232,11 +258,13 @@ impl SqliteStore {
     where
         F: FnMut() -> bool + Send + 'static,
     {
+        self.is_in_place()?;
         let pool = || self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = pool().pop();
         let mut conn = match kept {
             Some(conn) => conn,
-            None => open::reader(&self.path, &self.options, self.frozen)?,
+            None => open::reader(&self.path, &self.options, self.frozen)
+                .map_err(|error| self.why(error))?,
         };
         let seen = || {
             conn.progress_handler(20_000, stop)?;
@@ -246,7 +274,7 @@ impl SqliteStore {
             seen.and_then(|seen| ended.map(|_| seen))
         };
         // A connection with an error is closed, not kept.
-        let seen = seen().map_err(|error| said(&self.path, &error))?;
+        let seen = seen().map_err(|error| self.why(said(&self.path, &error)))?;
         let mut kept = pool();
         if kept.len() < READERS_KEPT {
             kept.push(conn);
@@ -265,7 +293,7 @@ impl SqliteStore {
         let asked = conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut statement| statement.query_row([], |row| row.get(0)));
-        let version = asked.map_err(|error| said(&self.path, &error))?;
+        let version = asked.map_err(|error| self.why(said(&self.path, &error)))?;
         self.news.store(version, Ordering::Relaxed);
         Ok(version)
     }
@@ -278,7 +306,7 @@ impl Store for SqliteStore {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            // Guests only read and post messages: one process appends.
+            // Guests append nothing to the log: one process does.
             shared: false,
             durable: true,
             concurrent_commits: 1,

@@ -2,25 +2,37 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Mutex};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 use stepwell_engine::chunk;
 use stepwell_engine::store::{Result, StoreError, StoreErrorKind};
 
 use super::checkpoint::Checkpoints;
 use super::errors::said;
-use super::{Mode, SqliteOptions, SqliteStore, lock};
+use super::watch::{Looks, Watch, WatchedFile};
+use super::{Mode, SqliteOptions, SqliteStore, lock, private, tallies, wal_witness};
 
 /// In the header of each database of this program ("Step").
 const APPLICATION: i32 = 0x5374_6570;
 
 /// Statements that change the schema, oldest first. The schema's version is how many have been run.
-const MIGRATIONS: [&str; 2] = [
+pub(super) const MIGRATIONS: [&str; 9] = [
     include_str!("../../migrations/sqlite/0001_start.sql"),
     include_str!("../../migrations/sqlite/0002_views.sql"),
+    include_str!("../../migrations/sqlite/0003_unique_keys_and_view_rows.sql"),
+    include_str!("../../migrations/sqlite/0004_quarantine.sql"),
+    include_str!("../../migrations/sqlite/0005_tallies.sql"),
+    include_str!("../../migrations/sqlite/0006_sinks.sql"),
+    include_str!("../../migrations/sqlite/0007_priority.sql"),
+    include_str!("../../migrations/sqlite/0008_linear_columns.sql"),
+    include_str!("../../migrations/sqlite/0009_ranges.sql"),
 ];
+
+/// The version of the schema that counts the rows of tables.
+const TALLIES_SINCE: i64 = 5;
 
 /// The schema's version that this program writes.
 pub(super) const SCHEMA: i64 = MIGRATIONS.len() as i64;
@@ -39,13 +51,15 @@ impl SqliteStore {
 
 fn own(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
-        std::fs::create_dir_all(directory).map_err(|error| unusable(directory, &error))?;
+        private::folder(directory).map_err(|error| unusable(directory, &error))?;
     }
     if path.is_dir() {
         let what = format!("{} is a directory; name a file in it", path.display());
         return Err(StoreError::new(StoreErrorKind::Unusable, what));
     }
     let held = lock::take(&path)?;
+    private::file(&path).map_err(|error| unusable(&path, &error))?;
+    wal_witness::check(&path)?;
     let mut writer = connect(
         &path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
@@ -56,6 +70,9 @@ fn own(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
         Setup::Sqlite(error) => said(&path, &error),
     })?;
     let checkpoints = Checkpoints::start(path.clone(), &options, &mut writer)?;
+    let page_size = writer.query_row("PRAGMA page_size", [], |row| row.get(0));
+    let page_size = page_size.map_err(|error| said(&path, &error))?;
+    let watch = Watch::start(&path, page_size, Arc::clone(&checkpoints))?;
     Ok(SqliteStore {
         path,
         options,
@@ -63,6 +80,7 @@ fn own(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
         readers: Mutex::default(),
         writer: Mutex::new(writer),
         checkpoints: Some(checkpoints),
+        looks: Looks::AtAll(watch),
         news: AtomicI64::new(0),
         _lock: Some(held),
     })
@@ -70,16 +88,19 @@ fn own(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
 
 fn visit(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
     must_exist(&path)?;
+    wal_witness::check_unless_held(&path)?;
     let writer = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     settle(&writer, &options)
         .and_then(|()| version(&writer))
         .map_err(|error| said(&path, &error))
         .and_then(|version| version.must_be_current(&path))?;
-    Ok(beside_the_owner(path, options, writer, false))
+    tallies::keep(&writer).map_err(|error| said(&path, &error))?;
+    beside_the_owner(path, options, writer, false)
 }
 
 fn look(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
     must_exist(&path)?;
+    wal_witness::check_unless_held(&path)?;
     let mut frozen = false;
     let conn = match reader(&path, &options, false) {
         // Reading beside a writer needs a file for their shared index. Where none can be made and no
@@ -93,7 +114,7 @@ fn look(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
     version(&conn)
         .map_err(|error| said(&path, &error))
         .and_then(|version| version.must_be_current(&path))?;
-    Ok(beside_the_owner(path, options, conn, frozen))
+    beside_the_owner(path, options, conn, frozen)
 }
 
 fn beside_the_owner(
@@ -101,17 +122,19 @@ fn beside_the_owner(
     options: SqliteOptions,
     conn: Connection,
     frozen: bool,
-) -> SqliteStore {
-    SqliteStore {
+) -> Result<SqliteStore> {
+    let looks = Looks::AtDatabase(WatchedFile::at(path.clone())?);
+    Ok(SqliteStore {
         path,
         options,
         frozen,
         readers: Mutex::default(),
         writer: Mutex::new(conn),
         checkpoints: None,
+        looks,
         news: AtomicI64::new(0),
         _lock: None,
-    }
+    })
 }
 
 /// Opening can fail for reasons that SQLite does not know.
@@ -163,7 +186,10 @@ fn prepare(
         writer.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
     }
     let transaction = writer.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    migrate(&transaction)?;
+    if migrate(&transaction)? < TALLIES_SINCE {
+        tallies::count_anew(&transaction)?;
+    }
+    tallies::keep(&transaction)?;
     // The lock proves that the process that opened these has ended.
     transaction.execute("UPDATE sessions SET dead = 1 WHERE dead = 0", [])?;
     keep_templates(&transaction)?;
@@ -171,7 +197,8 @@ fn prepare(
     Ok(())
 }
 
-fn migrate(conn: &Connection) -> rusqlite::Result<()> {
+/// Says which version of the schema was there before.
+fn migrate(conn: &Connection) -> rusqlite::Result<i64> {
     let done = version(conn)?.schema;
     for (index, statements) in MIGRATIONS.iter().enumerate() {
         let number = index as i64 + 1;
@@ -183,7 +210,7 @@ fn migrate(conn: &Connection) -> rusqlite::Result<()> {
     if done == 0 {
         conn.pragma_update(None, "application_id", APPLICATION)?;
     }
-    Ok(())
+    Ok(done)
 }
 
 /// The view of the log reads them. They never change under a codec's number, so what is kept stays.
@@ -237,8 +264,7 @@ impl Version {
         self.may_be_migrated(path)?;
         if self.schema < SCHEMA {
             let what = format!(
-                "{} has schema version {}, this program needs {SCHEMA}; open it once as its owner, \
-                 which brings it up to date",
+                "{} has schema version {}, this program needs {SCHEMA}; run `stepwell db migrate`",
                 path.display(),
                 self.schema
             );
@@ -252,6 +278,10 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(|error| said(path, &error))?;
     conn.set_prepared_statement_cache_capacity(128);
+    // Without the guarantee SQLite may look at bound values when it plans a statement, and then plans the
+    // statement again whenever other values are bound: a kept statement would be compiled at every use.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(|error| said(path, &error))?;
     Ok(conn)
 }
 
@@ -332,12 +362,16 @@ fn must_exist(path: &Path) -> Result<()> {
 }
 
 /// What an error of the file system means.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the errors of the system are a list that grows"
+)]
 pub(super) fn unusable(path: &Path, error: &io::Error) -> StoreError {
     let at = path.display();
     let (kind, advice) = match error.kind() {
         io::ErrorKind::NotFound => (
             StoreErrorKind::Unusable,
-            "it is not there; start a run, or name the right file",
+            "the file does not exist; start a run, or name the right file",
         ),
         io::ErrorKind::PermissionDenied => (
             StoreErrorKind::Unusable,
@@ -354,4 +388,24 @@ pub(super) fn unusable(path: &Path, error: &io::Error) -> StoreError {
         _ => (StoreErrorKind::Unusable, "it cannot be used"),
     };
     StoreError::new(kind, format!("{at}: {advice} ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::StatementStatus;
+
+    #[test]
+    fn a_kept_statement_is_not_compiled_again_for_other_values() {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let conn = connect(Path::new(":memory:"), flags).unwrap();
+        conn.execute_batch(MIGRATIONS[0]).unwrap();
+        let sql = "SELECT step FROM waits WHERE event_type = ?1 AND event_key = ?2 LIMIT ?3";
+        let compiled_again = || {
+            let mut kept = conn.prepare_cached(sql).unwrap();
+            assert!(!kept.exists(params!["paid", "order-1", 7]).unwrap());
+            kept.get_status(StatementStatus::RePrepare)
+        };
+        assert_eq!((compiled_again(), compiled_again()), (0, 0));
+    }
 }

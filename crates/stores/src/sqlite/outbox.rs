@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo,
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result,
+    RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
@@ -27,7 +28,7 @@ pub(super) fn mark(
     Ok(())
 }
 
-/// Raises an alert.
+/// Inserts a row of `alerts`; `run` is absent if the alert is not about a run.
 pub(super) fn raise(
     conn: &Connection,
     run: Option<RunNo>,
@@ -155,6 +156,64 @@ impl Outbox for SqliteStore {
             found.query_map([], |row| row.get(0))?.collect()
         })
     }
+
+    fn add_sink(&self, sink: &SinkRow, start: SinkStart, now: Time) -> Result<u64> {
+        self.send(|conn| {
+            conn.prepare_cached(
+                "INSERT INTO sinks (name, address, since) VALUES (?1, ?2, ?3)
+                 ON CONFLICT DO UPDATE SET address = ?2, since = ?3",
+            )?
+            .execute(params![sink.name, sink.address, sink.since.0])?;
+            if start == SinkStart::Now {
+                return Ok(0);
+            }
+            let marked = conn
+                .prepare_cached(
+                    "INSERT INTO outbox (sink, run_no, first_seq, attempts, due_at, since)
+                     SELECT ?1, run_no, first_seq, 0, ?2, ?2 FROM log WHERE true
+                     ON CONFLICT DO NOTHING",
+                )?
+                .execute(params![sink.name, now.0])?;
+            Ok(marked as u64)
+        })
+    }
+
+    fn sinks(&self) -> Result<Vec<SinkRow>> {
+        self.read(|conn| {
+            let mut found =
+                conn.prepare_cached("SELECT name, address, since FROM sinks ORDER BY name")?;
+            let sink = |row: &Row<'_>| {
+                Ok(SinkRow {
+                    name: row.get(0)?,
+                    address: row.get(1)?,
+                    since: Time(row.get(2)?),
+                })
+            };
+            found.query_map([], sink)?.collect()
+        })
+    }
+
+    fn remove_sink(&self, name: &str) -> Result<Option<u64>> {
+        self.send(|conn| {
+            let gone = conn
+                .prepare_cached("DELETE FROM sinks WHERE name = ?1")?
+                .execute([name])?;
+            if gone == 0 {
+                return Ok(None);
+            }
+            let dropped = conn
+                .prepare_cached("DELETE FROM outbox WHERE sink = ?1")?
+                .execute([name])?;
+            Ok(Some(dropped as u64))
+        })
+    }
+}
+
+/// The names of the registered sinks.
+pub(super) fn registered(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+    conn.prepare_cached("SELECT name FROM sinks")?
+        .query_map([], |row| row.get(0))?
+        .collect()
 }
 
 impl DeadLetters for SqliteStore {
@@ -213,7 +272,7 @@ impl DeadLetters for SqliteStore {
 
 impl Alerts for SqliteStore {
     fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()> {
-        self.write(|conn| raise(conn, run, alert, now))
+        self.send(|conn| raise(conn, run, alert, now))
     }
 
     fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
@@ -223,7 +282,7 @@ impl Alerts for SqliteStore {
 
 impl Projections for SqliteStore {
     fn put_projection(&self, run: RunNo, seq_no: u64, snapshot: &str, now: Time) -> Result<()> {
-        self.write(|conn| {
+        self.send(|conn| {
             conn.prepare_cached(
                 "INSERT INTO projections SELECT ?1, ?2, ?3, ?4
                  WHERE EXISTS (SELECT 1 FROM runs WHERE run_no = ?1)
@@ -260,11 +319,11 @@ pub(super) fn letters(conn: &Connection, limit: usize) -> rusqlite::Result<Vec<D
     .collect()
 }
 
-/// Alerts, newest first.
+/// The last `limit` alerts, newest first.
 pub(super) fn alerts(conn: &Connection, limit: usize) -> rusqlite::Result<Vec<AlertRow>> {
     conn.prepare_cached(
         "SELECT alert_no, CASE WHEN alerts.run_no IS NOT NULL THEN coalesce(run_id, '') END, code,
-           priority, message, at
+           alerts.priority, message, at
          FROM alerts LEFT JOIN runs USING (run_no) ORDER BY alert_no DESC LIMIT ?1",
     )?
     .query_map([limit_of(limit)], |row| {

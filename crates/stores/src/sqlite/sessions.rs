@@ -133,9 +133,9 @@ impl Slots for SqliteStore {
     fn queued(&self, now: Time, limit: usize) -> Result<Vec<RunNo>> {
         self.read(|conn| {
             conn.prepare_cached(
-                "SELECT run_no FROM heads
+                "SELECT run_no FROM heads JOIN runs USING (run_no)
                  WHERE queued = 1 AND session IS NULL AND (wake_at IS NULL OR wake_at <= ?1)
-                 ORDER BY run_no LIMIT ?2",
+                 ORDER BY priority DESC, created_at, run_no LIMIT ?2",
             )?
             .query_map(params![now.0, limit_of(limit)], |row| row.get(0).map(RunNo))?
             .collect()
@@ -144,6 +144,7 @@ impl Slots for SqliteStore {
 
     fn slots_taken(&self, key: &str) -> Result<u32> {
         let taken = self.read(|conn| commit::taken(conn, key))?;
+        // More than can be counted leaves no slot free.
         Ok(u32::try_from(taken).unwrap_or(u32::MAX))
     }
 }

@@ -1,13 +1,13 @@
 //! Everything the database holds, to compare it with another store.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
-    DumpRows, LinearInstance, LinearStep, MarkerState, NewRun, OutsideEvent, Result, RunNo,
-    StoreDump,
+    DumpRows, MarkerState, NewRun, OutsideEvent, Result, RunNo, StateSnapshot, StoreDump,
+    tenant_and_name,
 };
 use stepwell_kernel::time::Time;
 
-use super::log::{HEAD, chunks, head, snapshot};
+use super::log::{HEAD, chunks, head};
 use super::{SqliteStore, outbox, tasks};
 
 impl DumpRows for SqliteStore {
@@ -26,7 +26,7 @@ fn rows(conn: &Connection) -> rusqlite::Result<StoreDump> {
     for (no, id) in &runs {
         let no = RunNo(*no);
         of_run(conn, &mut dump, no, id)?;
-        linear(conn, &mut dump, no, id)?;
+        view_rows(conn, &mut dump, no, id)?;
         for chunk in chunks(conn, no, 0, all)? {
             dump.chunk(id, &chunk);
         }
@@ -53,7 +53,7 @@ fn time(at: Option<i64>) -> Option<Time> {
 
 fn of_run(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusqlite::Result<()> {
     conn.query_row(
-        "SELECT request_key, tenant, project, environment, parent, event_key, created_at, hash
+        "SELECT request_key, tenant, project, environment, parent, event_key, created_at, hash, priority
          FROM runs JOIN plans USING (plan_no) WHERE run_no = ?1",
         [no.0],
         |row| {
@@ -67,6 +67,7 @@ fn of_run(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusql
                 parent: row.get(4)?,
                 event_key: row.get(5)?,
                 created_at: Time(row.get(6)?),
+                priority: row.get(8)?,
             };
             dump.run(&new, &row.get::<_, String>(7)?);
             Ok(())
@@ -107,64 +108,39 @@ fn of_run(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusql
     Ok(())
 }
 
-fn linear(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusqlite::Result<()> {
-    let mut instances = conn.prepare_cached(
-        "SELECT biz_key, workflow_type, workflow_version, status, current_step_seq,
-           current_step_type, started_at, completed_at, failed_at
-         FROM linear_instances WHERE run_no = ?1",
-    )?;
-    let mut rows = instances.query([no.0])?;
+fn view_rows(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusqlite::Result<()> {
+    let mut statement =
+        conn.prepare_cached("SELECT view_name, row_no, body FROM view_rows WHERE run_no = ?1")?;
+    let mut rows = statement.query([no.0])?;
     while let Some(row) = rows.next()? {
-        let instance = LinearInstance {
-            biz_key: row.get(0)?,
-            workflow_type: row.get(1)?,
-            workflow_version: row.get(2)?,
-            status: row.get(3)?,
-            current_step_seq: row.get(4)?,
-            current_step_type: row.get(5)?,
-            started_at: time(row.get(6)?),
-            completed_at: time(row.get(7)?),
-            failed_at: time(row.get(8)?),
-        };
-        dump.instance(id, &instance);
-    }
-    let mut steps = conn.prepare_cached(
-        "SELECT step_seq, step_type, status, attempts, max_attempts, next_run_at,
-           waiting_event_type, deadline_at, locked_by, locked_until, last_error
-         FROM linear_steps WHERE run_no = ?1",
-    )?;
-    let mut rows = steps.query([no.0])?;
-    while let Some(row) = rows.next()? {
-        let step = LinearStep {
-            step_seq: row.get(0)?,
-            step_type: row.get(1)?,
-            status: row.get(2)?,
-            attempts: row.get(3)?,
-            max_attempts: row.get(4)?,
-            next_run_at: time(row.get(5)?),
-            waiting_event_type: row.get(6)?,
-            deadline_at: time(row.get(7)?),
-            locked_by: row.get(8)?,
-            locked_until: time(row.get(9)?),
-            last_error: row.get(10)?,
-        };
-        dump.step(id, &step);
+        let (view, body): (String, String) = (row.get(0)?, row.get(2)?);
+        dump.view_row(id, &view, row.get(1)?, &body);
     }
     Ok(())
 }
 
 /// Rows that do not belong to one run, or whose order counts.
 fn of_all(conn: &Connection, dump: &mut StoreDump) -> rusqlite::Result<()> {
+    let mut unique =
+        conn.prepare("SELECT plan_id, key, run_id FROM unique_keys JOIN runs USING (run_no)")?;
+    let mut rows = unique.query([])?;
+    while let Some(row) = rows.next()? {
+        let (plan_id, key): (String, String) = (row.get(0)?, row.get(1)?);
+        dump.unique_key(&plan_id, &key, &row.get::<_, String>(2)?);
+    }
     let mut inbox = conn.prepare(
         "SELECT event_id, coalesce(event_type, ''), coalesce(event_key, ''),
            coalesce(payload, ''), coalesce(mail, ''), given FROM inbox",
     )?;
     let mut rows = inbox.query([])?;
     while let Some(row) = rows.next()? {
+        let (id, key): (String, String) = (row.get(0)?, row.get(2)?);
+        let (tenant, id) = tenant_and_name(&id);
         let event = OutsideEvent {
-            id: row.get(0)?,
+            tenant: tenant.into(),
+            id: id.into(),
             event_type: row.get(1)?,
-            key: row.get(2)?,
+            key: tenant_and_name(&key).1.into(),
             payload: row.get(3)?,
             mail: row.get(4)?,
         };
@@ -207,4 +183,17 @@ fn of_all(conn: &Connection, dump: &mut StoreDump) -> rusqlite::Result<()> {
         dump.session(&row.get::<_, String>(0)?, until, row.get(2)?);
     }
     Ok(())
+}
+
+/// The state of a run that was written down last.
+fn snapshot(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StateSnapshot>> {
+    conn.prepare_cached("SELECT seq, version, body FROM snapshots WHERE run_no = ?1")?
+        .query_row([run.0], |row| {
+            Ok(StateSnapshot {
+                seq: row.get(0)?,
+                version: row.get(1)?,
+                body: row.get(2)?,
+            })
+        })
+        .optional()
 }

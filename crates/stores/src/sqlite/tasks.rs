@@ -1,5 +1,7 @@
 //! Tasks: work for workers that serve its queue.
 
+use std::sync::LazyLock;
+
 use rusqlite::{Connection, Row, params};
 use stepwell_engine::store::{Result, RunNo, TaskChange, TaskRow, Tasks};
 use stepwell_kernel::time::Time;
@@ -27,11 +29,11 @@ fn task(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
 
 /// The tasks of a run.
 pub(super) fn of(conn: &Connection, run: RunNo) -> rusqlite::Result<Vec<TaskRow>> {
-    conn.prepare_cached(&format!(
-        "SELECT {COLUMNS} FROM tasks WHERE run_no = ?1 ORDER BY target"
-    ))?
-    .query_map([run.0], task)?
-    .collect()
+    static OF_RUN: LazyLock<String> =
+        LazyLock::new(|| format!("SELECT {COLUMNS} FROM tasks WHERE run_no = ?1 ORDER BY target"));
+    conn.prepare_cached(&OF_RUN)?
+        .query_map([run.0], task)?
+        .collect()
 }
 
 /// Changes a row in a commit.

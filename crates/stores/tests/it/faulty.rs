@@ -121,6 +121,8 @@ impl Mailbox for Torn {
 impl Inbox for Torn {
     as_it_is! { Inbox:
         fn deliver_all(events: &[OutsideEvent], now: Time) -> Result<Vec<Delivered>>;
+        fn give_back(message: MessageNo, event: &OutsideEvent, now: Time) -> Result<Delivered>;
+        fn kept(tenant: &str, event_type: &str, key: &str, after: (Time, &str), limit: usize) -> Result<Vec<InboxEvent>>;
     }
 }
 
@@ -131,6 +133,9 @@ impl Outbox for Torn {
         fn failed(marker: &Marker, at: Time, why: &str) -> Result<()>;
         fn backlog(sink: &str) -> Result<(u64, Option<Time>)>;
         fn waiting_sinks() -> Result<Vec<String>>;
+        fn add_sink(sink: &SinkRow, start: SinkStart, now: Time) -> Result<u64>;
+        fn sinks() -> Result<Vec<SinkRow>>;
+        fn remove_sink(name: &str) -> Result<Option<u64>>;
     }
 }
 
@@ -161,6 +166,13 @@ impl Maintenance for Torn {
         fn secret() -> Result<[u8; 32]>;
         fn check() -> Result<Health>;
         fn bytes() -> Result<u64>;
+        fn quarantine(run: RunNo, why: &str, now: Time) -> Result<()>;
+        fn quarantined() -> Result<Vec<(RunNo, String)>>;
+        fn release(run: RunNo) -> Result<()>;
+        fn scrubbed() -> Result<Option<RunNo>>;
+        fn set_scrubbed(run: Option<RunNo>) -> Result<()>;
+        fn kept_rows(run: RunNo) -> Result<Option<KeptRows>>;
+        fn rebuild(run: RunNo, rows: &DerivedRows, now: Time) -> Result<()>;
     }
 }
 

@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod conformance;
+mod damaged_log;
 mod faulty;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
 mod outbox;
 mod parked;
+mod pgbouncer;
 mod place;
 mod postgres;
 mod postgres_faults;

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use serde_json::Value as Json;
 use stepwell_bus::{Webhook, WebhookOptions};
-use stepwell_engine::outbox::{
-    Config, DELIVERY_FAILED, Delivery, Publisher, Sink, SinkError, spawn,
-};
+use stepwell_engine::outbox::{Config, Delivery, Publisher, Sink, SinkError, spawn};
 use stepwell_engine::store::{Append, AppendResult, Batch, Chunk, CommitId, Store};
+use stepwell_kernel::codes::EVENT_BUS_DELIVERY_FAILED;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 use stepwell_stores::postgres::PostgresStore;
@@ -334,7 +333,7 @@ fn c35_retries_back_off_with_jitter_then_a_dead_letter_that_can_go_again() {
         for alert in &alerts {
             assert_eq!(
                 (alert.code.as_str(), alert.priority),
-                (DELIVERY_FAILED, Priority::P1)
+                (EVENT_BUS_DELIVERY_FAILED, Priority::P1)
             );
         }
         for run_id in &names {

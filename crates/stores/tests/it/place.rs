@@ -1,13 +1,12 @@
-//! A directory for a test, gone when the test is.
+//! A directory for a test. It is deleted when the value is dropped.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The directory.
 pub(crate) struct Place(PathBuf);
 
 impl Place {
-    /// A new, empty one.
+    /// Creates an empty directory with a new name.
     pub(crate) fn new() -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let no = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -17,12 +16,11 @@ impl Place {
         Place(path)
     }
 
-    /// A path in it.
+    /// The path of a file in the directory.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// The directory itself.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

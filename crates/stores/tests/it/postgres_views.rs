@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use stepwell_engine::chunk::ChunkWriter;
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Head, LinearInstance, LinearRows,
-    LinearStep, NewRun, Plans as _, RunNo, Sessions as _, TaskChange,
+    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Head, NewRun, Plans as _, RunNo,
+    Sessions as _, TaskChange, ViewRow,
 };
 use stepwell_kernel::contract::{Record, Recorder, from_record};
 use stepwell_kernel::event::Event;
@@ -129,7 +129,16 @@ fn a_nul_in_an_event_hides_no_other() {
     let rows = sql(&url(), &query);
     assert_eq!(rows.len(), records.len());
     let event: Json = serde_json::from_str(rows[1][0].as_deref().unwrap()).unwrap();
+    records[1].contract["note"] = "a\u{fffd}b \\u0000".into();
     assert_eq!(event, records[1].contract);
+    // A query that looks into the events is answered, also for the one with the value.
+    let looks = format!(
+        "SELECT event->>'note', ext->>'type', event::jsonb->>'runId' FROM {schema}.events \
+         WHERE run_id <> 'broken' AND event->>'eventId' IS NOT NULL ORDER BY run_seq"
+    );
+    let looked = sql(&url(), &looks);
+    assert_eq!(looked.len(), records.len());
+    assert_eq!(looked[1][0].as_deref(), Some("a\u{fffd}b \\u0000"));
     let all = sql(&url(), &format!("SELECT event FROM {schema}.events"));
     assert_eq!(all.len(), records.len() + 1);
 }
@@ -152,22 +161,24 @@ fn a_linear_step_is_locked_as_long_as_its_task_or_its_servers_session() {
         session: Some(session),
         ..Head::default()
     });
-    let step = |step_seq: u32, locked_by: Option<&str>| LinearStep {
-        step_seq,
-        step_type: "t".into(),
-        status: "RUNNING".into(),
-        locked_by: locked_by.map(str::to_owned),
-        locked_until: Some(Time(5000)),
-        ..LinearStep::default()
+    let step = |row_no: u32, locked_by: Option<&str>| ViewRow {
+        view: "workflow_step",
+        row_no,
+        body: json!({"step_type": "t", "status": "RUNNING", "locked_by": locked_by,
+                     "locked_until": 5000, "last_error": "a\0b"})
+        .to_string(),
     };
-    append.linear = Some(Box::new(LinearRows {
-        instance: Some(LinearInstance {
-            status: "RUNNING".into(),
-            started_at: Some(Time(1500)),
-            ..LinearInstance::default()
-        }),
-        steps: vec![step(0, Some("w")), step(1, Some("server")), step(2, None)],
-    }));
+    let instance = ViewRow {
+        view: "workflow_instance",
+        row_no: 0,
+        body: json!({"status": "RUNNING", "started_at": 1500}).to_string(),
+    };
+    append.view_rows = vec![
+        instance,
+        step(0, Some("w")),
+        step(1, Some("server")),
+        step(2, None),
+    ];
     let target = plan.step(stepwell_kernel::plan::StepNo(0)).name.clone();
     append.tasks = vec![
         TaskChange::Put {
@@ -197,4 +208,11 @@ fn a_linear_step_is_locked_as_long_as_its_task_or_its_servers_session() {
     let row = &sql(&url(), &query)[0];
     assert_eq!(row[0].as_deref(), Some("linear"));
     assert_eq!(row[1].as_deref(), Some("RUNNING"));
+    let query = format!("SELECT DISTINCT last_error FROM {schema}.workflow_step");
+    let errors = sql(&url(), &query);
+    assert_eq!(
+        errors,
+        [[Some("a\u{fffd}b".to_owned())]],
+        "a NUL hides no row"
+    );
 }

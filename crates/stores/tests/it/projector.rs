@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stepwell_engine::projector::{Config, LAG_HIGH, Projector, spawn};
+use stepwell_engine::projector::{Config, Projector, ResyncMode, spawn};
 use stepwell_engine::store::Store;
+use stepwell_kernel::codes::PROJECTOR_LAG_HIGH;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::snapshot::{ContractEvent, RunSnapshot, RunStatus, project};
 use stepwell_kernel::time::Time;
@@ -34,7 +35,7 @@ fn after(millis: u64) -> Time {
 #[test]
 fn c27_lag_is_measured_and_told_once_when_it_is_high() {
     each(|store| {
-        let high = (LAG_HIGH.to_owned(), Priority::P2);
+        let high = (PROJECTOR_LAG_HIGH.to_owned(), Priority::P2);
         let mut mock = engine(store.clone(), &[]);
         let mut projector = Projector::new(store.clone(), Config::default());
         assert_eq!(projector.lag(after(0)), Duration::ZERO);
@@ -178,6 +179,69 @@ fn c25_from_a_kept_snapshot_and_from_the_beginning_a_run_is_the_same() {
         // After a crash: from what was kept.
         let mut again = Projector::new(store.clone(), Config::default());
         assert_eq!(again.project(no, after(2)).unwrap(), expected);
+    });
+}
+
+/// A projector that goes on after a crash, or that reads beside another one, raises no alert again.
+#[test]
+fn c23_a_gap_in_a_run_that_goes_on_is_told_once_by_all_projectors() {
+    each(|store| {
+        let torn = Arc::new(Torn::new(store.clone()));
+        let mut mock = engine(store.clone(), &[]);
+        mock.trigger(&plan(5), request("run_1")).unwrap();
+        while chunks(&*store, "run_1").len() < 3 {
+            assert!(mock.step().unwrap());
+        }
+        let no = store.find("run_1").unwrap().unwrap();
+        let second = chunks(&*store, "run_1")[1][0]["runSeq"].as_u64().unwrap();
+        let whole = whole(&*store, "run_1");
+        // What is read, and each page that a resync reads.
+        torn.hidden.lock().unwrap().extend([second; 2]);
+        let mut projector = Projector::new(torn.clone(), Config::default());
+        let seen = projector.refresh(no, after(0)).unwrap();
+        let gap = seen.gap.expect("events were read after a gap");
+        assert_eq!(gap.before.last_event_seq, second - 1);
+        assert!(!seen.is_stale && seen.resynced == Some(ResyncMode::Full));
+        assert_eq!(seen.snapshot.last_event_seq, whole.last_event_seq);
+        assert_ne!(seen.snapshot, whole, "nothing is invented");
+        for _ in 0..2 {
+            let mut other = Projector::new(store.clone(), Config::default());
+            let seen = other.refresh(no, after(1)).unwrap();
+            assert_eq!((seen.gap, seen.resynced), (None, None));
+        }
+        assert_eq!(alerts(&*store), [(GAP.to_owned(), Priority::P2)]);
+
+        // What is there by now is in the next snapshot that is made from all events, and that one is kept.
+        let mut other = Projector::new(store.clone(), Config::default());
+        let seen = other.resync(no, ResyncMode::Full, after(2)).unwrap();
+        assert_eq!(seen.snapshot, whole);
+        let mut other = Projector::new(store.clone(), Config::default());
+        assert_eq!(other.project(no, after(3)).unwrap(), whole);
+    });
+}
+
+#[test]
+fn c27_events_that_nobody_told_of_count_for_the_lag() {
+    each(|store| {
+        let mut mock = engine(store.clone(), &[]);
+        mock.trigger(&plan(2), request("run_1")).unwrap();
+        let no = store.find("run_1").unwrap().unwrap();
+        let mut projector = Projector::new(store.clone(), Config::default());
+        // What was there before is not late.
+        let first = projector.refresh(no, after(99_000)).unwrap();
+        assert_eq!(first.lag, Duration::ZERO);
+        projector.look(no).unwrap();
+        assert_eq!(projector.behind(), 0);
+        mock.run_to_end().unwrap();
+        projector.look(no).unwrap();
+        assert_eq!(projector.behind(), 1);
+        let late = projector.lag(after(99_000));
+        assert!(late > Duration::from_secs(5), "{late:?}");
+        let seen = projector.refresh(no, after(99_000)).unwrap();
+        assert_eq!((seen.lag, projector.behind()), (late, 0));
+        assert_eq!(seen.snapshot.status, RunStatus::Completed);
+        let high = (PROJECTOR_LAG_HIGH.to_owned(), Priority::P2);
+        assert_eq!(alerts(&*store), [high]);
     });
 }
 

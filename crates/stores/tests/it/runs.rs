@@ -19,7 +19,7 @@ use crate::place::Place;
 use crate::server;
 use crate::sqlite::quick;
 
-/// 2026-02-11T10:30:00.000Z
+/// Start time of the tests: 2026-02-11T10:30:00.000Z
 pub(crate) const START: Time = Time(1_770_805_800_000);
 
 pub(crate) type Pretended = Engine<Mock>;

@@ -67,6 +67,10 @@ fn what_may_not_be_written_is_said_and_can_be_read() {
     allow(&place.at("file/s.db-lock"), 0o666);
     allow(&place.at("file/s.db"), 0o444);
     allow(&place.at("file"), 0o777);
+    // A store is made for its owner only; here others may read it.
+    for name in ["directory/s.db", "directory/s.db-lock"] {
+        allow(&place.at(name), 0o644);
+    }
     allow(&place.at("directory"), 0o555);
     allow(&place.at("hidden"), 0o000);
     // Nothing is forbidden to root, so the child runs as another user.

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use rusqlite::Connection;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use stepwell_engine::chunk::ChunkWriter;
 use stepwell_engine::store::{
-    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Head, LinearInstance, LinearRows,
-    LinearStep, Maintenance as _, NewRun, Plans as _, RunNo, Sessions as _, TaskChange,
+    Append, AppendResult, Batch, Chunk, CommitId, Commits as _, Head, Maintenance as _, NewRun,
+    Plans as _, RunNo, Sessions as _, TaskChange, ViewRow,
 };
 use stepwell_kernel::contract::{Record, Recorder, from_record};
 use stepwell_kernel::event::Event;
@@ -137,23 +137,19 @@ fn linear_rows_have_their_own_names_and_read_leases_where_they_are_renewed() {
         session: Some(session),
         ..Head::default()
     });
-    append.linear = Some(Box::new(LinearRows {
-        instance: Some(LinearInstance {
-            biz_key: Some("order-1".into()),
-            workflow_type: "payment".into(),
-            workflow_version: 3,
-            status: "RUNNING".into(),
-            started_at: Some(Time(1_500)),
-            ..LinearInstance::default()
-        }),
-        steps: vec![LinearStep {
-            step_type: "charge".into(),
-            status: "RUNNING".into(),
-            locked_by: Some("w".into()),
-            locked_until: Some(Time(1_000)),
-            ..LinearStep::default()
-        }],
-    }));
+    let row = |view: &'static str, columns: Json| ViewRow {
+        view,
+        row_no: 0,
+        body: columns.to_string(),
+    };
+    let instance = json!({"biz_key": "order-1", "workflow_type": "payment",
+        "workflow_version": 3, "status": "RUNNING", "started_at": 1_500});
+    let step = json!({"step_type": "charge", "status": "RUNNING", "locked_by": "w",
+        "locked_until": 1_000});
+    append.view_rows = vec![
+        row("workflow_instance", instance),
+        row("workflow_step", step),
+    ];
     send(&store, 1, append);
     let one = |what: &str| -> String { conn.query_row(what, [], |row| row.get(0)).unwrap() };
     assert_eq!(

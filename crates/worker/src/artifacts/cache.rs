@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value as Json;
 
-/// How many, and how many bytes of JSON text in all.
+/// The largest number of cached artifacts, and the largest sum of their sizes in bytes.
 const MOST: usize = 8;
 const MOST_BYTES: usize = 32 << 20;
 
-/// Its hash, how many bytes it has as text, and what it says.
+/// Hash, size in bytes and value of an artifact.
 type CachedArtifact = (String, usize, Arc<Json>);
 
-/// The last ones, by hash. Cheap to clone; clones share them.
+/// The artifacts that were read last. Cheap to clone; clones share the content.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ArtifactCache {
     kept: Arc<Mutex<VecDeque<CachedArtifact>>>,

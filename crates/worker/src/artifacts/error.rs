@@ -7,7 +7,7 @@ use crate::outcome::ToolError;
 /// Why an artifact could not be kept or read.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
-    /// It is not in the store.
+    /// The artifact is not in the store.
     #[error(
         "the artifact `{uri}` is not in the store: it was pruned, or the store that is configured is another one"
     )]
@@ -15,17 +15,17 @@ pub enum ArtifactError {
         /// What was asked for.
         uri: String,
     },
-    /// It is not what was put there.
+    /// The content of the artifact differs from what was written.
     #[error(
         "the artifact `{uri}` is not what was written: {why}; restore it from a backup or run the step again"
     )]
     Corrupt {
         /// What was asked for.
         uri: String,
-        /// In which way.
+        /// The difference, such as a wrong hash or length.
         why: String,
     },
-    /// It is larger than may be read into memory.
+    /// The artifact is larger than the limit for reading into memory.
     #[error(
         "the artifact `{uri}` has {size} bytes, more than the {limit} that may be read at once; read it in the program that needs it"
     )]
@@ -33,24 +33,24 @@ pub enum ArtifactError {
         /// What was asked for.
         uri: String,
         size: u64,
-        /// What may be read.
+        /// The largest size that is read, in bytes.
         limit: u64,
     },
     /// The reference or the store's address is wrong.
     #[error("{0}")]
     Address(String),
-    /// The store does not answer as it should.
+    /// A request to the store failed.
     #[error("the artifact store failed on `{path}`: {why}")]
     Store {
-        /// What it was about.
+        /// The path of the file or object.
         path: String,
-        /// What the store said.
+        /// The message of the store.
         why: String,
     },
 }
 
 impl ArtifactError {
-    /// A stable code.
+    /// The code of the error that the step gets; `stepwell explain CODE` describes the code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -66,21 +66,21 @@ impl ArtifactError {
     pub fn class(&self) -> ErrorClass {
         match self {
             ArtifactError::Store { .. } => ErrorClass::Transport,
-            _ => ErrorClass::Validation,
+            ArtifactError::Missing { .. }
+            | ArtifactError::Corrupt { .. }
+            | ArtifactError::TooLarge { .. }
+            | ArtifactError::Address(_) => ErrorClass::Validation,
         }
     }
 
     pub(super) fn store(path: impl ToString, error: object_store::Error) -> ArtifactError {
         let path = path.to_string();
-        match error {
-            object_store::Error::NotFound { .. } => ArtifactError::Missing {
-                uri: format!("artifact:{path}"),
-            },
-            other => ArtifactError::Store {
-                path,
-                why: other.to_string(),
-            },
+        if let object_store::Error::NotFound { .. } = error {
+            let uri = format!("artifact:{path}");
+            return ArtifactError::Missing { uri };
         }
+        let why = error.to_string();
+        ArtifactError::Store { path, why }
     }
 }
 

@@ -2,6 +2,7 @@
 //! system and in every object store, that people can read, and that can be turned back.
 
 use sha2::{Digest as _, Sha256};
+use stepwell_kernel::keys::hex;
 
 /// File systems take 255 bytes; what comes behind a segment (`.jsonl`, a temporary suffix) fits too.
 const LONGEST: usize = 200;
@@ -30,7 +31,7 @@ impl ArtifactKey {
         }
     }
 
-    /// Its path below the store's root.
+    /// The path of the artifact below the root of the store.
     #[must_use]
     pub fn path(&self) -> String {
         format!(
@@ -110,17 +111,10 @@ pub fn name_of(segment: &str) -> Option<String> {
     (self::segment(&name) == segment).then_some(name)
 }
 
+/// The value of a hexadecimal digit. Capitals are refused later: they are not how a name is written.
 fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    }
-}
-
-/// Bytes in lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = char::from(byte).to_digit(16)?;
+    u8::try_from(digit).ok()
 }
 
 #[cfg(test)]

@@ -48,40 +48,43 @@ pub(super) fn open(address: &str) -> Result<(Arc<dyn ObjectStore>, Location), Ar
     match scheme {
         "file" if rest.starts_with('/') => local(Path::new(rest)).map_err(|error| refuse(&error)),
         "file" => Err(refuse(&"write `file:///…` with an absolute path")),
-        "s3" => {
-            secure();
-            let builder = AmazonS3Builder::from_env()
-                .with_bucket_name(bucket)
-                .with_retry(retries());
-            Ok(remote(
-                builder.build().map_err(|error| refuse(&error))?,
-                prefix,
-            ))
-        }
-        "gs" => {
-            secure();
-            let builder = GoogleCloudStorageBuilder::from_env()
-                .with_bucket_name(bucket)
-                .with_retry(retries());
-            Ok(remote(
-                builder.build().map_err(|error| refuse(&error))?,
-                prefix,
-            ))
-        }
-        "az" => {
-            secure();
-            let builder = MicrosoftAzureBuilder::from_env()
-                .with_container_name(bucket)
-                .with_retry(retries());
-            Ok(remote(
-                builder.build().map_err(|error| refuse(&error))?,
-                prefix,
-            ))
-        }
-        _ => Err(refuse(
-            &"it must be a path, `file:///…`, `s3://…`, `gs://…`, `az://…` or `memory:`",
-        )),
+        _ => match cloud(scheme, bucket) {
+            Some(Ok(store)) => Ok(remote(store, prefix)),
+            Some(Err(error)) => Err(refuse(&error)),
+            None => Err(refuse(
+                &"it must be a path, `file:///…`, `s3://…`, `gs://…`, `az://…` or `memory:`",
+            )),
+        },
     }
+}
+
+/// A bucket of a cloud; none if the scheme is that of no cloud.
+pub(crate) fn cloud(
+    scheme: &str,
+    bucket: &str,
+) -> Option<object_store::Result<Arc<dyn ObjectStore>>> {
+    fn shared(store: impl ObjectStore) -> Arc<dyn ObjectStore> {
+        Arc::new(store)
+    }
+    secure();
+    Some(match scheme {
+        "s3" => AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_retry(retries())
+            .build()
+            .map(shared),
+        "gs" => GoogleCloudStorageBuilder::from_env()
+            .with_bucket_name(bucket)
+            .with_retry(retries())
+            .build()
+            .map(shared),
+        "az" => MicrosoftAzureBuilder::from_env()
+            .with_container_name(bucket)
+            .with_retry(retries())
+            .build()
+            .map(shared),
+        _ => return None,
+    })
 }
 
 fn scheme(address: &str) -> Option<(&str, &str)> {
@@ -107,9 +110,9 @@ fn retries() -> RetryConfig {
     }
 }
 
-fn remote(store: impl ObjectStore, prefix: &str) -> (Arc<dyn ObjectStore>, Location) {
+fn remote(store: Arc<dyn ObjectStore>, prefix: &str) -> (Arc<dyn ObjectStore>, Location) {
     let store: Arc<dyn ObjectStore> = match prefix.trim_matches('/') {
-        "" => Arc::new(store),
+        "" => store,
         prefix => Arc::new(PrefixStore::new(store, prefix)),
     };
     (store, Location::Remote)

@@ -26,13 +26,14 @@ use stepwell_kernel::reference::SCHEME;
 
 pub use error::ArtifactError;
 pub use key::{ArtifactKey, name_of, segment};
-pub(crate) use location::{private_dir, secure};
+pub(crate) use location::{cloud, private_dir, secure};
 pub use preview::preview;
 pub use retention::{Pruned, Stored};
 pub use shrink::{INLINE_BYTES, RetainedPaths, is_ref, refers};
 
-use key::hex;
+use crate::no_links;
 use location::Location;
+use stepwell_kernel::keys::hex;
 
 /// How much is read into memory at once, unless someone says otherwise.
 const READ_LIMIT: u64 = 256 << 20;
@@ -102,6 +103,7 @@ impl Artifacts {
             expires_at: None,
         };
         let place = parse(&path)?;
+        self.refuse_links(&place)?;
         self.store
             .put(&place, PutPayload::from_bytes(bytes))
             .await
@@ -142,6 +144,7 @@ impl Artifacts {
 
     async fn read(&self, uri: &str, place: &Path) -> Result<Bytes, ArtifactError> {
         let failed = |error| ArtifactError::store(place, error);
+        self.refuse_links(place)?;
         let found = self.store.get(place).await.map_err(failed)?;
         self.check_limit(uri, found.meta.size)?;
         let mut bytes = BytesMut::new();
@@ -151,6 +154,16 @@ impl Artifacts {
             self.check_limit(uri, bytes.len() as u64)?;
         }
         Ok(bytes.freeze())
+    }
+
+    /// In a folder, links lead elsewhere: nothing is written or read through them.
+    fn refuse_links(&self, place: &Path) -> Result<(), ArtifactError> {
+        let Some(folder) = self.folder() else {
+            return Ok(());
+        };
+        no_links::refuse(folder, FilePath::new(place.as_ref())).map_err(|error| {
+            ArtifactError::Address(format!("the artifact `{place}` cannot be used: {error}"))
+        })
     }
 
     fn check_limit(&self, uri: &str, size: u64) -> Result<(), ArtifactError> {

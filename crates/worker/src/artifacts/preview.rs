@@ -87,7 +87,7 @@ fn outline(value: &Json) -> Json {
         Json::Array(items) => json!({ "type": "list", "length": items.len() }),
         Json::Object(fields) => json!({ "type": "mapping", "length": fields.len() }),
         Json::String(text) => json!({ "type": "text", "length": text.chars().count() }),
-        scalar => scalar.clone(),
+        scalar @ (Json::Null | Json::Bool(_) | Json::Number(_)) => scalar.clone(),
     }
 }
 

@@ -9,14 +9,13 @@ use object_store::{ObjectMeta, ObjectStoreExt as _};
 use super::key::{name_of, run_path};
 use super::{ArtifactError, ArtifactKey, Artifacts, parse};
 
-/// An artifact that is there.
+/// An artifact that the store has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// What it belongs to; none if its name was too long to be turned back.
+    /// The step-run that the artifact belongs to; absent if the name was too long to be read back.
     pub key: Option<ArtifactKey>,
-    /// Where it is, as a reference names it.
+    /// The address of the artifact, as references in the log have it.
     pub uri: String,
-    /// Its size.
     pub bytes: u64,
     /// When it was written.
     pub modified: SystemTime,
@@ -86,11 +85,15 @@ impl Artifacts {
     }
 
     async fn objects(&self, folder: &str) -> Result<Vec<ObjectMeta>, ArtifactError> {
-        self.store
+        let mut found: Vec<ObjectMeta> = self
+            .store
             .list(Some(&parse(folder)?))
             .try_collect()
             .await
-            .map_err(|error| ArtifactError::store(folder, error))
+            .map_err(|error| ArtifactError::store(folder, error))?;
+        // What is behind a link belongs to another program, and is neither shown nor taken out.
+        found.retain(|it| self.refuse_links(&it.location).is_ok());
+        Ok(found)
     }
 
     async fn remove(&self, found: &[ObjectMeta], dry_run: bool) -> Result<Pruned, ArtifactError> {

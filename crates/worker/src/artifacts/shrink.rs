@@ -122,7 +122,7 @@ fn wanted(value: &Json) -> Vec<ArtifactRef> {
         match value {
             Json::Array(items) => items.iter().for_each(|it| find(it, depth + 1, found)),
             Json::Object(map) => map.values().for_each(|it| find(it, depth + 1, found)),
-            _ => {}
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
         }
     }
     let mut found = Vec::new();
@@ -147,7 +147,7 @@ fn put_back(value: &mut Json, whole: &[(String, Arc<Json>)]) -> Result<(), Artif
     match value {
         Json::Array(items) => items.iter_mut().try_for_each(|it| put_back(it, whole)),
         Json::Object(map) => map.values_mut().try_for_each(|it| put_back(it, whole)),
-        _ => Ok(()),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => Ok(()),
     }
 }
 
@@ -161,10 +161,7 @@ pub fn is_ref(value: &Json) -> Option<ArtifactRef> {
 /// What stands for a value: where it is, what it is, and inside, at their places, the parts that are kept.
 /// What is on the way to a kept part is such a stub itself, so that nobody takes a part for the whole.
 fn stub(value: &Json, whole: &Json, paths: &[&[String]], left: &mut usize) -> Map<String, Json> {
-    let mut stub = match whole {
-        Json::Object(fields) => fields.clone(),
-        _ => Map::new(),
-    };
+    let mut stub = whole.as_object().cloned().unwrap_or_default();
     let mut done: Vec<&String> = Vec::new();
     for path in paths {
         let Some(name) = path.first() else { continue };
@@ -203,7 +200,7 @@ fn child<'a>(value: &'a Json, name: &str) -> Option<&'a Json> {
     match value {
         Json::Object(fields) => fields.get(name),
         Json::Array(items) => items.get(name.parse::<usize>().ok()?),
-        _ => None,
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => None,
     }
 }
 
@@ -219,6 +216,6 @@ fn describe(stub: &mut Map<String, Json>, value: &Json) {
                 stub.insert(KEYS.to_owned(), json!(hidden));
             }
         }
-        _ => {}
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
     }
 }

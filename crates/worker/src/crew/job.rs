@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value as Json};
 use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
+use stepwell_kernel::codes;
 use stepwell_kernel::command::{Command, WaitFor};
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::Patch;
@@ -32,7 +33,7 @@ impl CrewShared {
         let claimed = &job.claimed;
         let claim = &claimed.claim;
         let (queue, operation) = served_by(&job.plan, claim.target);
-        let redactor = Redactor::new();
+        let redactor = self.redactor(job).await;
         let step_id: Arc<str> = target_name(&job.plan, claim.target).into();
         let lines = self.resources.logs.begin(
             &job.run_id,
@@ -45,11 +46,15 @@ impl CrewShared {
             run_id: Arc::clone(&job.run_id),
             step_id,
             idempotency_key: claimed.idempotency_key.as_str().into(),
-            attempt: 1,
+            task_key: claimed.idempotency_key.as_str().into(),
+            attempt: claimed.attempt,
+            execution: claim.execution,
+            fence: claimed.fence,
             limits: self.resources.limits,
             deadline: Instant::now() + self.resources.limits.timeout,
             cancelled,
             log: StepLog::new(lines.clone()),
+            redactor: redactor.clone(),
         };
         let known = redactor.clone();
         let work = async {
@@ -60,10 +65,18 @@ impl CrewShared {
         };
         let result = caught(AssertUnwindSafe(work)).await;
         let result = result.unwrap_or_else(|message| {
-            let message = known.text(&message).into_owned();
-            Err(ToolError::new(ErrorClass::Unknown, "WORKER_PANIC", message))
+            Err(ToolError::new(
+                ErrorClass::Unknown,
+                codes::WORKER_PANIC,
+                message,
+            ))
         });
-        let command = result.unwrap_or_else(|error| report::failed(claim, error, Patch::new()));
+        let command = result.unwrap_or_else(|mut error| {
+            // Wherever it comes from: an error may contain what the step was given.
+            error.message = known.text(&error.message).into_owned();
+            error.code = known.text(&error.code).into_owned();
+            report::failed(claim, error, Patch::new())
+        });
         if let Command::FailStep { error, .. } = &command {
             let (class, code, message) = (error.class.name(), &error.code, &error.message);
             StepLog::new(lines.clone()).note(&format!("failed: {class} {code}: {message}"));
@@ -79,7 +92,9 @@ impl CrewShared {
         };
         Ok(match self.resources.artifacts.expand(args).await? {
             Json::Object(map) => map,
-            _ => Map::new(),
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => {
+                Map::new()
+            }
         })
     }
 
@@ -124,12 +139,13 @@ impl CrewShared {
             args,
             task: "",
             attempt: 1,
+            place: None,
             outcome: None,
         };
         written.evaluate_within(&view, MAX_VALUE).map_err(|error| {
             let step = &job.plan.step(job.claimed.step).name;
             let message = expression_location::of(&job.plan, step, &error);
-            ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", message)
+            ToolError::new(ErrorClass::Expression, codes::EXPRESSION_FAILED, message)
         })
     }
 
@@ -143,7 +159,7 @@ impl CrewShared {
         let claimed = &job.claimed;
         let prepared = self.warm_pool.of(job)?;
         let pipeline = prepared.pipeline()?;
-        let fixed = self.fixed(job, &prepared, &redactor).await?;
+        let fixed = self.fixed(job, &prepared, &cx, &redactor).await?;
         let memo = match &claimed.memo {
             Some(memo) => Some(self.resources.artifacts.expand(memo).await?),
             None => None,
@@ -174,9 +190,10 @@ impl CrewShared {
         &self,
         job: &Assignment,
         prepared: &PreparedStep,
+        cx: &TaskContext,
         redactor: &Redactor,
     ) -> Result<StepInputs, ToolError> {
-        let mut fixed = StepInputs::new(&job.run_id, &job.plan, &job.claimed);
+        let mut fixed = StepInputs::new(cx, &job.plan, &job.claimed);
         pipeline::bring(&self.resources, &mut fixed).await?;
         self.unlock(job, &prepared.keychain, &mut fixed, redactor)
             .await?;
@@ -223,10 +240,10 @@ impl CrewShared {
                 "this worker has no handler for the operation {operation:?} of the queue {queue:?}; \
                  register one, or give the queue to a worker that has it"
             );
-            return Err(ToolError::invalid("HANDLER_MISSING", message));
+            return Err(ToolError::invalid(codes::HANDLER_MISSING, message));
         };
         let prepared = self.warm_pool.of(job)?;
-        let fixed = self.fixed(job, &prepared, redactor).await?;
+        let fixed = self.fixed(job, &prepared, &cx, redactor).await?;
         let input = self.input(job, &prepared, &fixed, redactor).await?;
         let input = match input.is_empty() {
             // A file that says nothing of the input means all there is.
@@ -242,9 +259,11 @@ impl CrewShared {
             run_id: Arc::clone(&job.run_id),
             step_id: Arc::clone(&cx.step_id),
             operation: operation.into(),
-            attempt: claimed.logical,
+            attempt: claimed.attempt,
+            logical_attempt: claimed.logical,
             execution: claimed.claim.execution,
             idempotency_key: Arc::clone(&cx.idempotency_key),
+            fence: claimed.fence,
             task: claimed.task,
             is_undo: matches!(claimed.claim.target, Target::Undo(_)),
             payload: fixed.payload.clone(),
@@ -256,9 +275,17 @@ impl CrewShared {
             cancelled: cx.cancelled.clone(),
             log: cx.log.clone(),
         };
+        let mut work = std::pin::pin!(handler(told, input));
         let reply = tokio::select! {
-            reply = handler(told, input) => reply,
-            () = cx.cancelled.cancelled() => return Ok(report::killed(&claimed.claim)),
+            reply = &mut work => reply,
+            () = cx.cancelled.cancelled() => {
+                // It has heard of it too. What it brings to an end is what it was; of everything else nobody knows
+                // how far it came.
+                match tokio::time::timeout(cx.limits.grace, work).await {
+                    Ok(reply @ Ok(Reply::Completed { .. })) => reply,
+                    Ok(_) | Err(_) => return Ok(report::killed(&claimed.claim)),
+                }
+            }
         };
         let command = command_of(job, reply, redactor);
         self.store_large_values(job, command, &prepared.keep, redactor)
@@ -284,13 +311,18 @@ fn command_of(job: &Assignment, reply: Result<Reply, Failure>, redactor: &Redact
             timeout,
             outbound,
             memo,
-        }) => report::waiting(
-            claim,
-            WaitFor::Event { event_type },
-            timeout,
-            outbound,
-            memo,
-        ),
+        }) => match redactor.finds(&event_type) {
+            true => {
+                let message = "the type of the event that the step waits for contains a secret, and \
+                               would be written down; wait for an event of another type";
+                let error = ToolError::invalid(codes::SECRET_IN_CALL, message);
+                report::failed(claim, error, Patch::new())
+            }
+            false => {
+                let wait = WaitFor::Event { event_type };
+                report::waiting(claim, wait, timeout, outbound, memo)
+            }
+        },
         Ok(Reply::Sleeping { length, memo }) => {
             report::waiting(claim, WaitFor::Timer, Some(length), Vec::new(), memo)
         }
@@ -298,7 +330,7 @@ fn command_of(job: &Assignment, reply: Result<Reply, Failure>, redactor: &Redact
         Err(failure) => {
             let error = ToolError {
                 class: failure.class,
-                code: failure.code,
+                code: redactor.text(&failure.code).into_owned(),
                 message: redactor.text(&failure.message).into_owned(),
                 retryable: failure.retryable,
                 retry_after: failure.delay,

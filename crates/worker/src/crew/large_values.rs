@@ -57,11 +57,22 @@ impl CrewShared {
                         .await?;
                 }
             }
-            // Every other command carries no value that the worker made.
-            other => debug_assert!(
-                matches!(other, Command::ConfirmKill { .. }),
-                "not the report of a claim: {other:?}"
-            ),
+            // Carries no value that the worker made.
+            Command::ConfirmKill { .. } => {}
+            other @ (Command::CreateRun { .. }
+            | Command::EnqueueRun
+            | Command::ApproveRun { .. }
+            | Command::StartRun { .. }
+            | Command::ClaimStep { .. }
+            | Command::ExpireLease { .. }
+            | Command::FireTimer(_)
+            | Command::DeliverEvent { .. }
+            | Command::CompleteManually { .. }
+            | Command::ChildEnded { .. }
+            | Command::PatchCtx { .. }
+            | Command::CancelRun { .. }
+            | Command::Signal { .. }
+            | Command::Proceed) => debug_assert!(false, "not the report of a claim: {other:?}"),
         }
         Ok(command)
     }

@@ -5,6 +5,7 @@
 
 mod job;
 mod large_values;
+mod run_secrets;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,11 +17,12 @@ use std::time::Duration;
 
 use stepwell_engine::coordinator::{Assignment, Serves};
 use stepwell_engine::rows::BUILT_IN;
-use stepwell_engine::service::{Reporter, Worker};
+use stepwell_engine::service::{EndLostWork, Reporter, Worker};
 use stepwell_engine::store::RunNo;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handlers;
@@ -50,11 +52,20 @@ impl fmt::Debug for Crew {
     }
 }
 
+/// A job that runs, and how to end it.
+struct RunningJob {
+    /// Tells the job to stop; its programs have their grace, and the job reports.
+    cancelled: CancellationToken,
+    /// Ends the job where it stands: its programs are killed, and nothing is reported.
+    task: AbortHandle,
+}
+
 struct CrewShared {
     resources: WorkerResources,
     handlers: Handlers,
-    running: Mutex<HashMap<Slot, CancellationToken>>,
+    running: Mutex<HashMap<Slot, RunningJob>>,
     warm_pool: WarmPool,
+    run_secrets: run_secrets::RunSecrets,
 }
 
 impl Crew {
@@ -78,6 +89,7 @@ impl Crew {
             handlers,
             running: Mutex::default(),
             warm_pool: WarmPool::default(),
+            run_secrets: run_secrets::RunSecrets::default(),
         });
         Crew {
             shared,
@@ -114,20 +126,24 @@ impl Crew {
         let claim = &job.claimed.claim;
         let slot = (job.run, claim.target, claim.execution);
         let cancelled = CancellationToken::new();
-        self.shared.running().insert(slot, cancelled.clone());
         let shared = Arc::clone(&self.shared);
-        self.handle.spawn(async move {
-            let command = shared.work(&job, cancelled).await;
+        let stop = cancelled.clone();
+        // Locked until the job is listed, so that it cannot end before.
+        let mut running = self.shared.running();
+        let task = self.handle.spawn(async move {
+            let command = shared.work(&job, stop).await;
             report(&job, command);
             // Only then: when no job is left, all reports were sent.
             shared.running().remove(&slot);
         });
+        let task = task.abort_handle();
+        running.insert(slot, RunningJob { cancelled, task });
     }
 
     /// Tells a job to stop.
     pub fn stop(&self, run: RunNo, target: Target, execution: u32) {
-        if let Some(cancelled) = self.shared.running().get(&(run, target, execution)) {
-            cancelled.cancel();
+        if let Some(job) = self.shared.running().get(&(run, target, execution)) {
+            job.cancelled.cancel();
         }
     }
 
@@ -142,7 +158,7 @@ impl Crew {
         self.shared
             .running()
             .values()
-            .for_each(CancellationToken::cancel);
+            .for_each(|job| job.cancelled.cancel());
     }
 }
 
@@ -172,6 +188,21 @@ impl Worker for Crew {
         Crew::stop_all(self);
         self.shared.resources.limits.grace + LAST_WORDS
     }
+
+    fn lost_work(&self) -> Option<Arc<dyn EndLostWork>> {
+        Some(self.shared.clone())
+    }
+}
+
+impl EndLostWork for CrewShared {
+    fn end(&self, of: &dyn Fn(RunNo) -> bool) {
+        let lost = |slot: &Slot, _: &mut RunningJob| of(slot.0);
+        for (_, job) in self.running().extract_if(lost) {
+            // Threads that the job waits for hear of it too; they have no task that could be ended.
+            job.cancelled.cancel();
+            job.task.abort();
+        }
+    }
 }
 
 /// Runs work whose panic is its own.
@@ -194,7 +225,7 @@ async fn caught<T>(work: AssertUnwindSafe<impl Future<Output = T>>) -> Result<T,
 }
 
 impl CrewShared {
-    fn running(&self) -> MutexGuard<'_, HashMap<Slot, CancellationToken>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<Slot, RunningJob>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -89,7 +88,7 @@ impl<F> Follow<F> {
         let mut fresh = Vec::new();
         for (path, log) in found {
             let read = self.read.entry(path.clone()).or_insert(0);
-            for line in read_on(&path, read)? {
+            for line in read_on(&self.logs, &path, read)? {
                 fresh.push(LogEntry {
                     run_id: self.run_id.clone(),
                     step_id: log.step_id.clone(),
@@ -105,8 +104,8 @@ impl<F> Follow<F> {
 }
 
 /// The lines behind `read` that are whole; `read` moves on behind them.
-fn read_on(path: &Path, read: &mut u64) -> io::Result<Vec<line::LogLine>> {
-    let mut file = match File::open(path) {
+fn read_on(logs: &Logs, path: &Path, read: &mut u64) -> io::Result<Vec<line::LogLine>> {
+    let mut file = match logs.open_file(path) {
         Ok(file) => file,
         // It was removed in the meantime.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

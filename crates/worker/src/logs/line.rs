@@ -11,24 +11,22 @@ use crate::step_log::Stream;
 /// One line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// When it was said, in RFC 3339 with milliseconds.
+    /// When the line was written, in RFC 3339 with milliseconds.
     pub at: String,
-    /// Which task said it; empty for the step itself.
+    /// The task that wrote the line; empty for the step itself.
     pub task: String,
-    /// Where it comes from.
     pub stream: Stream,
     pub text: String,
 }
 
-/// A line, and whose it is.
+/// A line with the step execution that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     pub run_id: String,
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub step_id: String,
-    /// Which execution of it.
+    /// Number of the execution, from 1.
     pub execution: u32,
-    /// What was said.
     pub line: LogLine,
 }
 

@@ -19,6 +19,7 @@ pub use read::LogFile;
 pub use writer::LogWriter;
 
 use crate::artifacts::{Artifacts, Pruned, name_of, segment};
+use crate::no_links;
 use crate::secrets::Redactor;
 use crate::tool::TaskLimits;
 
@@ -133,6 +134,22 @@ impl Logs {
         self.run_folder(run_id)
             .join(segment(step_id))
             .join(format!("{execution}{ENDING}"))
+    }
+
+    /// A path of a log, as the folder that has the logs and what is below it.
+    fn below<'a>(&'a self, path: &'a Path) -> (&'a Path, &'a Path) {
+        let folder = self.shared.folder.parent().unwrap_or(Path::new(""));
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
+        (folder, path.strip_prefix(folder).unwrap_or(path))
+    }
+
+    /// Opens a log to read it.
+    fn open_file(&self, path: &Path) -> io::Result<fs::File> {
+        let (folder, below) = self.below(path);
+        no_links::open_to_read(folder, below)
     }
 
     fn remote(&self) -> Option<&Artifacts> {

@@ -2,7 +2,7 @@
 //! were uploaded by a worker on another machine.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,14 +10,13 @@ use super::line::{LogLine, read_all};
 use super::{ENDING, Logs, UPLOADED, writer};
 use crate::artifacts::{ArtifactError, ArtifactKey, name_of, segment};
 
-/// A log that is there.
+/// A log that exists, in the local folder or in the artifact store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFile {
     /// The step-run: `fetch`, `fetch#2`, `load[3]`.
     pub step_id: String,
-    /// Which execution of it.
+    /// Number of the execution, from 1.
     pub execution: u32,
-    /// Its size.
     pub bytes: u64,
     /// When it was last written.
     pub modified: SystemTime,
@@ -80,6 +79,17 @@ impl Logs {
         Ok(lines.split_off(lines.len().saturating_sub(n)))
     }
 
+    /// All bytes of a file of this folder.
+    pub(super) async fn whole(&self, path: PathBuf) -> io::Result<Vec<u8>> {
+        let logs = self.clone();
+        blocking(move || {
+            let mut bytes = Vec::new();
+            logs.open_file(&path)?.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
+        .await
+    }
+
     async fn executions(&self, run_id: &str, step_id: &str) -> io::Result<Vec<u32>> {
         let found = self.list(run_id).await?.into_iter();
         Ok(found
@@ -91,7 +101,7 @@ impl Logs {
     /// A log as it was written. One that is not there is empty: the execution said nothing.
     async fn bytes(&self, key: &ArtifactKey) -> io::Result<Vec<u8>> {
         let path = self.file(&key.run_id, &key.step_id, key.execution);
-        match (tokio::fs::read(path).await, self.remote()) {
+        match (self.whole(path).await, self.remote()) {
             (Ok(bytes), _) => Ok(bytes),
             (Err(error), _) if error.kind() != io::ErrorKind::NotFound => Err(error),
             (Err(_), None) => Ok(Vec::new()),
@@ -145,11 +155,16 @@ pub(super) fn files(folder: &Path) -> io::Result<Vec<(PathBuf, LogFile)>> {
 /// What is in a folder; nothing if there is none.
 pub(super) fn entries(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(folder) {
-        Ok(found) => found.collect(),
+        // A link leads elsewhere: nobody here has made it.
+        Ok(found) => found.filter(|it| !it.as_ref().is_ok_and(is_link)).collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+fn is_link(entry: &fs::DirEntry) -> bool {
+    entry.file_type().is_ok_and(|kind| kind.is_symlink())
 }
 
 pub(super) async fn blocking<T: Send + 'static>(

@@ -5,9 +5,8 @@
 //! silent, not the step fail.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::line::{self, LogEntry, LogLine};
 use super::{Logs, UPLOADED};
 use crate::artifacts::{ArtifactKey, private_dir};
+use crate::no_links;
 use crate::secrets::Redactor;
 use crate::step_log::{LogSink, Stream};
 
@@ -99,7 +99,7 @@ impl LogWriter {
         let Some(artifacts) = self.logs.remote() else {
             return;
         };
-        let Ok(bytes) = tokio::fs::read(self.path()).await else {
+        let Ok(bytes) = self.logs.whole(self.path()).await else {
             return;
         };
         if let Err(error) = artifacts.put(&self.key, "log", bytes).await {
@@ -184,7 +184,7 @@ impl LogWriter {
     fn write_out(&self, state: &mut WriterState) {
         if !state.buffer.is_empty()
             && !state.is_broken
-            && let Err(error) = append(&mut state.file, &self.path(), &state.buffer)
+            && let Err(error) = append(&self.logs, &mut state.file, &self.path(), &state.buffer)
         {
             state.is_broken = true;
             tracing::warn!(
@@ -247,25 +247,19 @@ fn shortened(text: &str) -> std::borrow::Cow<'_, str> {
     format!("{} … ({rest} bytes more)", &text[..end]).into()
 }
 
-fn append(file: &mut Option<File>, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn append(logs: &Logs, file: &mut Option<File>, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = match file {
         Some(file) => file,
-        None => file.insert(open(path)?),
+        None => file.insert(open(logs, path)?),
     };
     file.write_all(bytes)
 }
 
 /// Opens a log to append. One that a crash left in the middle of a line gets that line's end.
-fn open(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        private_dir(folder)?;
-    }
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .open(path)?;
+fn open(logs: &Logs, path: &Path) -> io::Result<File> {
+    let (folder, below) = logs.below(path);
+    private_dir(folder)?;
+    let mut file = no_links::open_to_append(folder, below)?;
     let mut last = [b'\n'];
     if file.metadata()?.len() > 0 {
         file.seek(SeekFrom::End(-1))?;

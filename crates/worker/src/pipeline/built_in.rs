@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
+use stepwell_kernel::codes;
 use stepwell_kernel::command::WaitFor;
 use stepwell_kernel::event::CalledRun;
 
@@ -43,7 +44,7 @@ impl PipelineContext<'_> {
         let fixed = call.fields.get("duration_ms").and_then(Json::as_u64);
         let length = fixed.map(Duration::from_millis);
         let Some(length) = length.or_else(|| task::duration(call.fields.get("duration")?)) else {
-            let error = ToolError::invalid("TOOL_FIELD", "`duration` is no length of time");
+            let error = ToolError::invalid(codes::TOOL_FIELD, "`duration` is no length of time");
             return refused(error, call);
         };
         if length >= LONG_SLEEP && self.may_wait {
@@ -78,7 +79,7 @@ impl PipelineContext<'_> {
         let (path, return_step) = match called {
             Ok((Some(path), return_step)) if !path.trim().is_empty() => (path, return_step),
             Ok(_) => {
-                let error = ToolError::invalid("TOOL_FIELD", "`path` is empty");
+                let error = ToolError::invalid(codes::TOOL_FIELD, "`path` is empty");
                 return refused(error, call);
             }
             Err(error) => {
@@ -86,16 +87,17 @@ impl PipelineContext<'_> {
             }
         };
         if !self.may_wait {
-            let error = ToolError::invalid("UNDO_CANNOT_WAIT", "an undo cannot call another run");
+            let error =
+                ToolError::invalid(codes::UNDO_CANNOT_WAIT, "an undo cannot call another run");
             return refused(error, call);
         }
         let input = Json::Object(call.args.clone());
         let mut clean = input.clone();
         self.redactor.json(&mut clean);
-        if clean != input {
+        if clean != input || self.redactor.finds(&path) {
             let message = "a secret cannot be handed to another run, which would write it down; \
                            name it in the definition that is called";
-            let error = ToolError::invalid("SECRET_IN_CALL", message);
+            let error = ToolError::invalid(codes::SECRET_IN_CALL, message);
             return refused(error, call);
         }
         let wait = WaitFor::Child {

@@ -7,6 +7,7 @@ use stepwell_dialects::tools::{PipelineKind, RunBy};
 
 use super::task::PipelineTask;
 use crate::outcome::ToolError;
+use stepwell_kernel::codes;
 
 /// Puts the tasks of the library in the place of their calls.
 pub(super) fn flatten(
@@ -26,7 +27,7 @@ pub(super) fn flatten(
             .unwrap_or_default();
         let missing = || {
             let message = format!("there is no workbook task `{name}`");
-            ToolError::invalid("WORKBOOK_UNKNOWN", message)
+            ToolError::invalid(codes::WORKBOOK_UNKNOWN, message)
         };
         let entry = library
             .get(name)
@@ -46,7 +47,7 @@ fn called(call: &PipelineTask, entry: &[Json]) -> Result<Vec<PipelineTask>, Tool
         let mut json = json.clone();
         let Some(map) = json.as_object_mut() else {
             return Err(ToolError::invalid(
-                "PIPELINE_BROKEN",
+                codes::PIPELINE_BROKEN,
                 "a task of the workbook is not a mapping; compile the definition again",
             ));
         };

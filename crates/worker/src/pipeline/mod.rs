@@ -12,23 +12,28 @@ mod rules;
 mod script;
 mod task;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
-use stepwell_dialects::tools::{PipelineKind, RunBy};
+use stepwell_dialects::tools::untrusted::{self, FindingKind};
+use stepwell_dialects::tools::{PipelineKind, RunBy, execution_fields};
+use stepwell_kernel::codes;
 use stepwell_kernel::command::{Claim, Command, WaitFor};
+use stepwell_kernel::effect::Target;
 use stepwell_kernel::event::Patch;
 use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use tokio::time::Instant;
 
 use crate::expression_location;
+use crate::fence;
 use crate::outcome::{TaskOutcome, ToolError};
 use crate::report;
 use crate::resources::WorkerResources;
-use crate::scope::{self, ScopeView, StepInputs};
+use crate::scope::{ScopeView, StepInputs};
 use crate::secrets::Redactor;
 use crate::tool::{TaskContext, ToolCall};
 use outcome_view::OutcomeView;
@@ -52,12 +57,24 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Reads the tasks of the step of this name.
-    pub(crate) fn read(plan: &Plan, step: &str, tasks: &Json) -> Result<Pipeline, ToolError> {
-        let tasks = library::flatten(task::read(tasks)?, &plan.net().library)?;
+    /// Reads the tasks of the step of this name. `keeps_results`: the results of single tasks are read.
+    pub(crate) fn read(
+        plan: &Plan,
+        step: &str,
+        tasks: &Json,
+        keeps_results: bool,
+    ) -> Result<Pipeline, ToolError> {
+        let mut tasks = library::flatten(task::read(tasks)?, &plan.net().library)?;
+        let fixed = plan
+            .find(step)
+            .map(|no| execution_fields::fixed_names(plan, no));
+        let fixed = fixed.unwrap_or_default();
+        for task in &mut tasks {
+            task.unguarded = unguarded(task, &fixed);
+        }
         Ok(Pipeline {
             tasks,
-            keeps_results: scope::results_are_read(plan, step),
+            keeps_results,
         })
     }
 
@@ -72,13 +89,27 @@ impl Pipeline {
     }
 }
 
-/// What a pipeline runs in.
+/// The first value from outside in a task that has no guard, and the safe form.
+fn unguarded(task: &PipelineTask, fixed: &BTreeSet<String>) -> Option<String> {
+    let found = untrusted::of_task(task.written.as_object()?, fixed);
+    found.into_iter().find_map(|it| match it.kind {
+        FindingKind::Unguarded(reach) => Some(format!(
+            "{it}: {} comes from outside and gets into {} without a guard, which the configuration of this \
+             worker forbids; {}",
+            it.written,
+            reach.words(),
+            reach.safe_form()
+        )),
+        FindingKind::SecretOnCommandLine => None,
+    })
+}
+
+/// The resources and values that one execution of a pipeline uses.
 pub(crate) struct PipelineContext<'a> {
     pub(crate) resources: &'a WorkerResources,
     pub(crate) plan: &'a Plan,
     /// The claim that the report of this execution carries.
     pub(crate) claim: &'a Claim,
-    /// The step's name.
     pub(crate) step: &'a str,
     pub(crate) fixed: StepInputs,
     /// The token's arguments and the step's own input.
@@ -108,12 +139,16 @@ impl PipelineContext<'_> {
         };
         let mut came = now.came_back(payload);
         while let Some(task) = pipeline.tasks.get(now.at) {
+            // The task before may have ended although it was asked to stop; no other begins.
+            if self.cx.cancelled.is_cancelled() {
+                return report::killed(self.claim);
+            }
             now.ran += 1;
             if now.ran > MAX_TASKS {
                 let message = format!(
                     "{MAX_TASKS} tasks have run in one execution; a jump repeats without end"
                 );
-                let error = ToolError::invalid("PIPELINE_ENDLESS", message);
+                let error = ToolError::invalid(codes::PIPELINE_ENDLESS, message);
                 return self.failed(error, patch(now.vars.ctx));
             }
             let started = Instant::now();
@@ -175,6 +210,7 @@ impl PipelineContext<'_> {
 
     fn failed(&self, mut error: ToolError, ctx: Patch) -> Command {
         error.message = self.redactor.text(&error.message).into_owned();
+        error.code = self.redactor.text(&error.code).into_owned();
         report::failed(self.claim, error, self.clean(ctx))
     }
 
@@ -217,6 +253,7 @@ impl PipelineContext<'_> {
             args,
             task: &task.name,
             attempt: now.attempt,
+            place: Some(now.place()),
             outcome,
         }
     }
@@ -224,7 +261,7 @@ impl PipelineContext<'_> {
     /// Says where the expression stands.
     fn expression(&self, error: &TemplateError) -> ToolError {
         let place = expression_location::of(self.plan, self.step, error);
-        ToolError::new(ErrorClass::Expression, "EXPRESSION_FAILED", place)
+        ToolError::new(ErrorClass::Expression, codes::EXPRESSION_FAILED, place)
     }
 
     /// Does a task once.
@@ -248,7 +285,7 @@ impl PipelineContext<'_> {
                     "the plan has a `{}` task where none can be; compile the definition again",
                     task.kind
                 );
-                let error = ToolError::invalid("PIPELINE_BROKEN", message);
+                let error = ToolError::invalid(codes::PIPELINE_BROKEN, message);
                 ControlFlow::Continue((TaskOutcome::failed(error), call.args))
             }
         }
@@ -266,13 +303,19 @@ impl PipelineContext<'_> {
             let message = format!(
                 "this worker has no tool `{kind}`; run the step on a worker that has it, or register it"
             );
-            let error = ToolError::invalid("TOOL_MISSING", message);
+            let error = ToolError::invalid(codes::TOOL_MISSING, message);
             return ControlFlow::Continue((TaskOutcome::failed(error), call.args));
         };
+        let task_key: Arc<str> =
+            fence::task_key(&self.cx.idempotency_key, &task.name, now.place()).into();
         let cx = TaskContext {
-            attempt: now.attempt,
+            attempt: self.cx.attempt - 1 + now.attempt,
             deadline: Instant::now() + timeout.unwrap_or(self.cx.limits.timeout),
-            idempotency_key: self.identity(task, now).into(),
+            idempotency_key: match self.claim.target {
+                Target::Step(_) => Arc::clone(&task_key),
+                Target::Undo(_) => Arc::clone(&self.cx.idempotency_key),
+            },
+            task_key,
             log: self.cx.log.of(&task.name),
             ..self.cx.clone()
         };
@@ -284,11 +327,6 @@ impl PipelineContext<'_> {
         ControlFlow::Continue((wrapped(kind, outcome), call.args))
     }
 
-    /// The same for every attempt of this task, and for nothing else.
-    fn identity(&self, task: &PipelineTask, now: &PipelineProgress) -> String {
-        format!("{}:{}", self.cx.idempotency_key, now.identity(task))
-    }
-
     fn redact(&self, outcome: &mut TaskOutcome) {
         self.redactor.json(&mut outcome.result);
         outcome
@@ -297,6 +335,7 @@ impl PipelineContext<'_> {
             .for_each(|it| self.redactor.json(it));
         if let Some(error) = &mut outcome.error {
             error.message = self.redactor.text(&error.message).into_owned();
+            error.code = self.redactor.text(&error.code).into_owned();
         }
     }
 }

@@ -69,15 +69,34 @@ fn open_body(seen: &mut Json) {
 fn other_kind(outcome: &TaskOutcome, status: Option<u64>) -> Option<&'static str> {
     let error = outcome.error.as_ref()?;
     let on_database = error.code.starts_with("PG");
-    match (status, error.class) {
-        (Some(404), _) => Some("not_found"),
-        (Some(500..=599), _) => Some("server_error"),
-        (Some(400..=499), ErrorClass::Validation | ErrorClass::Conflict) => Some("client_error"),
-        (None, ErrorClass::Transport) if on_database => Some("db_connection"),
-        (None, ErrorClass::Transport) => Some("connection"),
-        (None, ErrorClass::Conflict) if on_database => Some("db_constraint"),
-        (None, ErrorClass::Timeout) if on_database => Some("db_timeout"),
-        _ => None,
+    let class = error.class;
+    let by_request = matches!(class, ErrorClass::Validation | ErrorClass::Conflict);
+    match status {
+        Some(404) => return Some("not_found"),
+        Some(500..=599) => return Some("server_error"),
+        Some(400..=499) => return by_request.then_some("client_error"),
+        Some(_) => return None,
+        None => {}
+    }
+    match class {
+        ErrorClass::Transport if on_database => Some("db_connection"),
+        ErrorClass::Transport => Some("connection"),
+        ErrorClass::Conflict => on_database.then_some("db_constraint"),
+        ErrorClass::Timeout => on_database.then_some("db_timeout"),
+        // These have no other word.
+        ErrorClass::RateLimit
+        | ErrorClass::Transient
+        | ErrorClass::Validation
+        | ErrorClass::Policy
+        | ErrorClass::Auth
+        | ErrorClass::Agent
+        | ErrorClass::External
+        | ErrorClass::Governance
+        | ErrorClass::LeaseLost
+        | ErrorClass::Expression
+        | ErrorClass::Rejected
+        | ErrorClass::Cancelled
+        | ErrorClass::Unknown => None,
     }
 }
 

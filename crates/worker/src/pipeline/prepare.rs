@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_dialects::tools::{PipelineKind, RunBy};
+use stepwell_kernel::codes;
 use stepwell_kernel::expr::TemplateError;
+use stepwell_kernel::plan::ErrorClass;
 
 use super::progress::PipelineProgress;
 use super::task::{self, PipelineTask, Timeout};
 use super::{PipelineContext, script};
 use crate::outcome::ToolError;
+use crate::security::Unguarded;
 use crate::tool::ToolCall;
 
 impl PipelineContext<'_> {
@@ -20,6 +23,15 @@ impl PipelineContext<'_> {
         task: &PipelineTask,
         now: &PipelineProgress,
     ) -> Result<(ToolCall, Option<Duration>), ToolError> {
+        if let Some(why) = &task.unguarded
+            && self.resources.security.unguarded == Unguarded::Deny
+        {
+            return Err(ToolError::new(
+                ErrorClass::Policy,
+                codes::VALUE_UNGUARDED,
+                why,
+            ));
+        }
         let secrets = &self.resources.secrets;
         let resolved = secrets.gather(&task.written, &self.redactor).await?;
         let wrong = |error: TemplateError| self.expression(&error);
@@ -47,7 +59,7 @@ impl PipelineContext<'_> {
                 let value = template.evaluate(&view).map_err(wrong)?;
                 Some(task::duration(&value).ok_or_else(|| {
                     ToolError::invalid(
-                        "TOOL_FIELD",
+                        codes::TOOL_FIELD,
                         format!("`timeout` gives {value}, which is no length of time"),
                     )
                 })?)
@@ -55,7 +67,7 @@ impl PipelineContext<'_> {
         };
         let Json::Object(mut fields) = fields else {
             return Err(ToolError::invalid(
-                "TOOL_FIELD",
+                codes::TOOL_FIELD,
                 "the task's fields are no mapping",
             ));
         };
@@ -79,7 +91,7 @@ fn expects(task: &PipelineTask, args: &Map<String, Json>) -> Result<(), ToolErro
         names(&task.assert, "expects").find(|name| args.get(*name).is_none_or(Json::is_null));
     missing.map_or(Ok(()), |name| {
         let message = format!("it expects `{name}`, which was not given");
-        Err(ToolError::invalid("ASSERT_EXPECTS", message))
+        Err(ToolError::invalid(codes::ASSERT_EXPECTS, message))
     })
 }
 
@@ -88,7 +100,7 @@ pub(super) fn returns(task: &PipelineTask, result: &Json) -> Result<(), ToolErro
     let missing = names(&task.assert, "returns").find(|name| result.get(*name).is_none());
     missing.map_or(Ok(()), |name| {
         let message = format!("it promises to return `{name}`, which it did not");
-        Err(ToolError::invalid("ASSERT_RETURNS", message))
+        Err(ToolError::invalid(codes::ASSERT_RETURNS, message))
     })
 }
 

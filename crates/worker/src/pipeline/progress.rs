@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_dialects::tools::{PipelineKind, RunBy};
+use stepwell_kernel::codes;
 use stepwell_kernel::plan::ErrorClass;
 
 use super::task::PipelineTask;
@@ -56,7 +57,7 @@ impl Default for PipelineProgress {
 }
 
 impl PipelineProgress {
-    /// Writes it down.
+    /// Encodes the progress as the memo of the step, which the engine stores while the step waits.
     pub(super) fn memo(&self, resumed: WaitPurpose) -> Json {
         let resumed = match resumed {
             WaitPurpose::Retry => "retry",
@@ -79,11 +80,11 @@ impl PipelineProgress {
         })
     }
 
-    /// Reads it back.
+    /// Decodes a memo that `memo` made. Fails if another version of the worker made it.
     pub(super) fn read(memo: &Json) -> Result<PipelineProgress, ToolError> {
         let broken = || {
             let message = "how far the step came was written down by another version of the worker";
-            ToolError::invalid("PIPELINE_BROKEN", message)
+            ToolError::invalid(codes::PIPELINE_BROKEN, message)
         };
         let number = |key: &str| memo.get(key).and_then(Json::as_u64).ok_or_else(broken);
         let map = |key: &str| -> Result<Map<String, Json>, ToolError> {
@@ -134,13 +135,9 @@ impl PipelineProgress {
         *self.visits.entry(self.at).or_default() += 1;
     }
 
-    /// What the task at hand is called among all that the step-run does. A retry of it is called the same,
-    /// and nothing else is.
-    pub(super) fn identity(&self, task: &PipelineTask) -> String {
-        match self.visits.get(&self.at) {
-            Some(visit) if *visit > 1 => format!("{}.{}#{visit}", self.at, task.name),
-            _ => format!("{}.{}", self.at, task.name),
-        }
+    /// The place of the task at hand, and which visit it is. A retry of the task has the same, and nothing else has.
+    pub(super) fn place(&self) -> (usize, u32) {
+        (self.at, self.visits.get(&self.at).copied().unwrap_or(1))
     }
 
     /// Keeps what a task returned.
@@ -168,7 +165,11 @@ impl PipelineProgress {
         let results = Json::Object(std::mem::take(&mut self.vars.results));
         let mut map = match output {
             Json::Object(map) => map,
-            other => Map::from_iter([("data".to_owned(), other)]),
+            other @ (Json::Null
+            | Json::Bool(_)
+            | Json::Number(_)
+            | Json::String(_)
+            | Json::Array(_)) => Map::from_iter([("data".to_owned(), other)]),
         };
         map.entry("results").or_insert(results);
         Json::Object(map)
@@ -196,8 +197,8 @@ fn ended(payload: &Json) -> TaskOutcome {
     };
     match payload.get("status").and_then(Json::as_str) {
         Some("succeeded" | "partial") => TaskOutcome::ok(output),
-        Some("cancelled") => failed("CHILD_CANCELLED"),
-        _ => failed("CHILD_FAILED"),
+        Some("cancelled") => failed(codes::CHILD_CANCELLED),
+        _ => failed(codes::CHILD_FAILED),
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 use stepwell_dialects::tools::RuleAction;
+use stepwell_kernel::codes;
 use stepwell_kernel::expr::TemplateError;
 use stepwell_kernel::plan::ErrorClass;
 
@@ -51,15 +52,17 @@ impl PipelineContext<'_> {
             },
             |rule| rule.act,
         );
-        let again = match (act, decided) {
-            (RuleAction::Retry, Some(rule)) => self.again(rule, &view, outcome)?,
-            _ => None,
+        // Only a rule asks for another attempt; what its action is otherwise is done below.
+        let again = match decided.filter(|_| act == RuleAction::Retry) {
+            Some(rule) => self.again(rule, &view, outcome)?,
+            None => None,
         };
         let mut sets = Vec::new();
         if outcome.error.is_none() && again.is_none() {
             sets.push(&task.sets);
         }
-        sets.extend(decided.map(|rule| &rule.sets));
+        // What a retried attempt would set goes with the attempt.
+        sets.extend(decided.filter(|_| again.is_none()).map(|rule| &rule.sets));
         let sets = sets
             .into_iter()
             .map(|it| EvaluatedAssignments::of(it, &view));
@@ -78,7 +81,7 @@ impl PipelineContext<'_> {
                 match target(pipeline, now.at, decided.and_then(|it| it.to.as_deref())) {
                     Some(at) => NextAction::Go(at),
                     None => NextAction::Fail(ToolError::invalid(
-                        "PIPELINE_BROKEN",
+                        codes::PIPELINE_BROKEN,
                         "a jump leads nowhere",
                     )),
                 }
@@ -88,11 +91,11 @@ impl PipelineContext<'_> {
                     "after {} attempts its rule still asks for another",
                     now.attempt
                 );
-                ToolError::new(ErrorClass::Unknown, "RETRIES_EXHAUSTED", message)
+                ToolError::new(ErrorClass::Unknown, codes::RETRIES_EXHAUSTED, message)
             })),
             RuleAction::Fail => NextAction::Fail(error().unwrap_or_else(|| {
                 let message = said(&outcome.result).unwrap_or("its rule says that it has failed");
-                ToolError::new(ErrorClass::Unknown, "TASK_FAILED", message)
+                ToolError::new(ErrorClass::Unknown, codes::TASK_FAILED, message)
             })),
         })
     }
@@ -107,7 +110,7 @@ impl PipelineContext<'_> {
         let attempts = match rule.attempts.evaluate(view)? {
             Json::Number(number) => number.as_u64(),
             Json::String(text) => text.trim().parse().ok(),
-            _ => None,
+            Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => None,
         };
         if u64::from(view.attempt) >= attempts.unwrap_or(3) {
             return Ok(None);

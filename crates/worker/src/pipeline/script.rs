@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use stepwell_dialects::tools::{self, ToolKind};
 
 use crate::outcome::ToolError;
+use stepwell_kernel::codes;
 
 /// Nobody writes longer scripts by hand.
 const MAX_BYTES: u64 = 4 << 20;
@@ -29,7 +30,7 @@ pub(super) fn bring(
     let kind = tools::find(kind);
     let Some(field) = kind.and_then(ToolKind::script_field) else {
         let message = "this kind of task takes no `script`; compile the definition again";
-        return Err(ToolError::invalid("PIPELINE_BROKEN", message));
+        return Err(ToolError::invalid(codes::PIPELINE_BROKEN, message));
     };
     let is_program = kind.and_then(ToolKind::program_field) == Some(field);
     let text = match is_program {
@@ -49,7 +50,7 @@ fn load(uri: &str, definition: &str) -> Result<String, ToolError> {
     let places: Vec<PathBuf> = beside.into_iter().chain([PathBuf::from(path)]).collect();
     let wrong = |why: &str| {
         let message = format!("the script `{path}` cannot be read: {why}");
-        ToolError::invalid("TOOL_FIELD", message)
+        ToolError::invalid(codes::TOOL_FIELD, message)
     };
     let Some(place) = places.iter().find(|it| it.is_file()) else {
         return Err(wrong(

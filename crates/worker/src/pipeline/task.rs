@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json};
 use stepwell_dialects::backoff;
 use stepwell_dialects::tools::{self, RuleAction, RunBy, TASK_KEYS, ToolKind};
+use stepwell_kernel::codes;
 use stepwell_kernel::expr::{Scope, Template, TemplateError, TemplateValue, has_template};
 use stepwell_kernel::plan::{Backoff, BackoffKind};
 
@@ -32,10 +33,12 @@ pub(crate) struct PipelineTask {
     pub(crate) assert: Json,
     /// What stays in the log of a result that is too large for it.
     pub(crate) select: Vec<String>,
-    /// Its result is known under this name too.
+    /// A second name for the result of the task.
     pub(crate) alias: Option<String>,
     /// As the author wrote it: only here are references to secrets looked for.
     pub(crate) written: Json,
+    /// Why the task is refused where values from outside need a guard; absent if all have one.
+    pub(crate) unguarded: Option<String>,
 }
 
 /// How long a task may take.
@@ -47,16 +50,16 @@ pub(crate) enum Timeout {
     Computed(Template),
 }
 
-/// What to do after a task, if its condition holds.
+/// What to do after a task, if the condition is true.
 #[derive(Debug)]
 pub(crate) struct TaskRule {
-    /// Absent holds always.
+    /// The condition; absent means always true.
     pub(crate) when: Option<Template>,
     pub(crate) act: RuleAction,
     pub(crate) attempts: TemplateValue,
     pub(crate) backoff: BackoffKind,
     pub(crate) delay: TemplateValue,
-    /// In milliseconds, where it is fixed.
+    /// The value of `delay` in milliseconds if it is not computed.
     pub(crate) delay_ms: Option<u64>,
     pub(crate) to: Option<String>,
     pub(crate) sets: Assignments,
@@ -73,7 +76,7 @@ pub(crate) struct Assignments {
 /// A task that the worker cannot read: the plan was not made by this version's dialects.
 fn broken(what: impl std::fmt::Display) -> ToolError {
     ToolError::invalid(
-        "PIPELINE_BROKEN",
+        codes::PIPELINE_BROKEN,
         format!("the plan's tasks cannot be read: {what}"),
     )
 }
@@ -85,7 +88,6 @@ pub(crate) fn read(tasks: &Json) -> Result<Vec<PipelineTask>, ToolError> {
 }
 
 impl PipelineTask {
-    /// Reads one task.
     pub(crate) fn read(json: &Json) -> Result<PipelineTask, ToolError> {
         let map = json.as_object().ok_or_else(|| broken("no mapping"))?;
         let text = |key: &str| map.get(key).and_then(Json::as_str).map(str::to_owned);
@@ -131,6 +133,7 @@ impl PipelineTask {
             select,
             alias: None,
             written: json.clone(),
+            unguarded: None,
         })
     }
 }
@@ -274,7 +277,9 @@ pub(crate) fn mapping(
 ) -> Result<Map<String, Json>, TemplateError> {
     Ok(match value.evaluate_within(scope, MAX_VALUE)? {
         Json::Object(map) => map,
-        _ => Map::new(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Array(_) => {
+            Map::new()
+        }
     })
 }
 
@@ -300,7 +305,7 @@ pub(crate) fn duration(value: &Json) -> Option<Duration> {
             };
             number.trim().parse::<f64>().ok()? * factor
         }
-        _ => return None,
+        Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_) => return None,
     };
     (0.0..=LONGEST)
         .contains(&seconds)

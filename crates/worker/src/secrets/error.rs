@@ -1,43 +1,41 @@
-//! Why a secret could not be had. Messages name the reference, never a value.
+//! Why a secret could not be read. Messages contain the reference, never a value.
 
 use stepwell_kernel::plan::ErrorClass;
 
 use crate::outcome::ToolError;
 
-/// Why a secret could not be had.
+/// Why a secret could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// No provider has it.
+    /// No provider has the secret.
     #[error("the secret `{reference}` is not there: {why}")]
     NotFound {
-        /// As the definition names it.
+        /// The reference as the definition has it.
         reference: String,
-        /// Where it was looked for.
+        /// Where the secret was searched.
         why: String,
     },
-    /// A provider refuses to give it.
+    /// A provider refused access.
     #[error("the secret `{reference}` may not be read: {why}")]
     Denied {
-        /// As the definition names it.
         reference: String,
-        /// What the provider said.
+        /// The message of the provider.
         why: String,
     },
-    /// A provider could not be asked; the next time it may answer.
+    /// A provider did not answer; a later attempt can succeed.
     #[error("the secret `{reference}` could not be read: {why}")]
     Provider {
-        /// As the definition names it.
         reference: String,
-        /// What went wrong.
+        /// The error of the connection or of the provider.
         why: String,
     },
-    /// The worker's settings are wrong.
+    /// The settings of the worker are wrong.
     #[error("{0}")]
     Settings(String),
 }
 
 impl SecretError {
-    /// A stable code.
+    /// The code of the error that the step gets; `stepwell explain CODE` describes the code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

@@ -97,7 +97,7 @@ impl ResolvedSecrets {
 }
 
 /// All references below a value, as they stand there.
-fn find(value: &Json, found: &mut BTreeSet<String>) {
+pub(super) fn find(value: &Json, found: &mut BTreeSet<String>) {
     if let Some(reference) = secret_ref(value) {
         found.insert(reference);
         return;
@@ -132,7 +132,7 @@ fn as_text(reference: &str, value: &Json) -> Result<String, SecretError> {
         Json::Object(fields) if fields.get("value").is_some_and(Json::is_string) => {
             Ok(fields["value"].as_str().unwrap_or_default().to_owned())
         }
-        _ => Err(SecretError::not_found(
+        Json::Null | Json::Array(_) | Json::Object(_) => Err(SecretError::not_found(
             reference,
             "it is a mapping and cannot stand inside a text; name a field, as in ${secret:NAME/FIELD}",
         )),

@@ -1,10 +1,13 @@
 //! Secrets: definitions hold references, and the worker resolves them right before a tool is called.
-//! A value is never written anywhere; what was resolved is known to a [`Redactor`], which takes it out
-//! of everything that leaves the worker.
+//! A value is never written anywhere; what was resolved is known to the [`Redactor`] of the run, which
+//! takes it out of everything that leaves the worker.
 
 mod error;
 mod fill;
+mod forms;
 mod keychain;
+mod named;
+mod parts;
 mod provider;
 mod redactor;
 mod reference;
@@ -20,6 +23,7 @@ use serde_json::Value as Json;
 
 pub use error::SecretError;
 pub use fill::ResolvedSecrets;
+pub(crate) use named::NamedSecrets;
 pub use provider::{EnvVars, Provider, SecretFuture};
 pub use redactor::{MASK, Redactor};
 

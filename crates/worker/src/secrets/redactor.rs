@@ -1,30 +1,22 @@
-//! Takes secret values out of text: as they are, and in the forms in which programs print them.
+//! Takes secret values out of text: as they are, and in the forms in which programs print them. Which parts
+//! of a value are secret is in `parts.rs`, the forms are in `forms.rs`.
 //!
 //! Values are looked for, not keys: whatever a field is called, the secret in it does not get out.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use aho_corasick::AhoCorasick;
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Map, Value as Json};
+
+use super::{forms, parts};
 
 /// What stands in a secret's place.
 pub const MASK: &str = "***";
-
-/// Shorter texts are in too many words.
-const SHORTEST: usize = 4;
-
-/// Fields of a credential that say where and as whom, not with what. Hiding `localhost` or `bearer`
-/// would make logs unreadable and results wrong.
-const PLAIN_FIELDS: [&str; 16] = [
-    "type", "kind", "provider", "scheme", "host", "hostname", "port", "database", "dbname", "db",
-    "user", "username", "login", "region", "schema", "sslmode",
-];
 
 /// Knows the secret values that were seen, and takes them out of text. Cheap to clone; all clones
 /// know the same.
@@ -42,17 +34,20 @@ struct RedactorState {
 
 #[derive(Default)]
 struct KnownSecrets {
+    /// The secret texts whose forms are known.
+    texts: BTreeSet<String>,
     forms: BTreeSet<String>,
+    /// Searches for all forms. Absent from the time that a form is added until the next search.
     matcher: Option<Arc<AhoCorasick>>,
+    /// The length of the longest form, in bytes.
+    longest: usize,
 }
 
 /// How many forms it knows, never which.
 impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = self.inner.known.read();
-        let known = known.unwrap_or_else(PoisonError::into_inner);
         f.debug_struct("Redactor")
-            .field("forms", &known.forms.len())
+            .field("forms", &self.read().forms.len())
             .finish_non_exhaustive()
     }
 }
@@ -64,42 +59,130 @@ impl Redactor {
         Redactor::default()
     }
 
-    /// Remembers a secret text.
+    /// The one that knows every secret that any redactor of this process has seen. What is not about one
+    /// run goes through it: log lines of the process, and messages of panics.
+    #[must_use]
+    pub fn of_process() -> &'static Redactor {
+        static ALL: OnceLock<Redactor> = OnceLock::new();
+        ALL.get_or_init(Redactor::new)
+    }
+
+    /// Remembers a secret text, and the parts of it that are secret by themselves.
     pub fn add(&self, secret: &str) {
-        self.learn(forms_of(secret));
+        self.learn(parts::of_text(secret));
     }
 
     /// Remembers every text below a secret value, but for the fields of a credential that say where
     /// and as whom.
     pub fn add_value(&self, secret: &Json) {
-        let mut forms = BTreeSet::new();
-        collect(secret, &mut forms);
-        self.learn(forms);
+        self.learn(parts::of_value(secret));
     }
 
-    fn learn(&self, forms: BTreeSet<String>) {
-        let known = self.inner.known.write();
-        let mut known = known.unwrap_or_else(PoisonError::into_inner);
-        let before = known.forms.len();
-        known.forms.extend(forms);
-        if known.forms.len() == before {
+    pub(crate) fn is_same(&self, other: &Redactor) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Remembers all that another redactor knows now.
+    pub(crate) fn absorb(&self, other: &Redactor) {
+        if !self.is_same(other) {
+            let (forms, texts) = {
+                let known = other.read();
+                (known.forms.clone(), known.texts.clone())
+            };
+            self.keep(&forms);
+            self.write().texts.extend(texts);
+        }
+    }
+
+    fn learn(&self, texts: BTreeSet<String>) {
+        // Each step resolves its secrets again, and most are known.
+        if texts.is_subset(&self.read().texts) {
             return;
         }
-        match AhoCorasick::new(&known.forms) {
-            Ok(matcher) => known.matcher = Some(Arc::new(matcher)),
-            // A secret has at most 64 KiB, so this takes thousands of them; those before still hold.
-            Err(error) => tracing::error!(%error, "secrets are too large to be searched for"),
+        let mut found = BTreeSet::new();
+        for text in &texts {
+            forms::add(text, &mut found);
         }
+        self.keep(&found);
+        Redactor::of_process().keep(&found);
+        self.write().texts.extend(texts);
+    }
+
+    fn keep(&self, forms: &BTreeSet<String>) {
+        if forms.is_empty() || forms.is_subset(&self.read().forms) {
+            return;
+        }
+        let mut known = self.write();
+        known.longest = forms
+            .iter()
+            .map(String::len)
+            .fold(known.longest, usize::max);
+        known.forms.extend(forms.iter().cloned());
+        known.matcher = None;
         self.inner.knows_any.store(true, Ordering::Release);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, KnownSecrets> {
+        let known = self.inner.known.read();
+        known.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, KnownSecrets> {
+        let known = self.inner.known.write();
+        known.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn matcher(&self) -> Option<Arc<AhoCorasick>> {
         if !self.inner.knows_any.load(Ordering::Acquire) {
             return None;
         }
-        let known = self.inner.known.read();
-        let known = known.unwrap_or_else(PoisonError::into_inner);
+        if let Some(matcher) = &self.read().matcher {
+            return Some(Arc::clone(matcher));
+        }
+        let mut known = self.write();
+        if known.matcher.is_none() {
+            // A secret has at most 64 KiB, so it takes many thousands of them to fail. Nobody is told of it
+            // from here: the line would be searched for secrets too, and wait for this lock.
+            known.matcher = AhoCorasick::new(&known.forms).ok().map(Arc::new);
+        }
         known.matcher.clone()
+    }
+
+    /// The length of the longest form that it knows, in bytes: a text that is cut must be searched so far
+    /// beyond the cut.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        match self.inner.knows_any.load(Ordering::Acquire) {
+            true => self.read().longest,
+            false => 0,
+        }
+    }
+
+    /// Whether a text contains a secret.
+    #[must_use]
+    pub fn finds(&self, text: &str) -> bool {
+        self.matcher().is_some_and(|it| it.is_match(text))
+    }
+
+    /// A part of the bytes, without the secrets that are in it or reach into it. So a text can be cut
+    /// anywhere, if [`Redactor::longest`] bytes before and after the part are given too.
+    #[must_use]
+    pub fn window(&self, bytes: &[u8], part: Range<usize>) -> Vec<u8> {
+        let Some(matcher) = self.matcher() else {
+            return bytes[part].to_vec();
+        };
+        let mut clean = Vec::with_capacity(part.len());
+        let mut done = part.start;
+        for span in spans(&matcher, bytes) {
+            if span.end <= part.start || span.start >= part.end {
+                continue;
+            }
+            clean.extend_from_slice(&bytes[done..span.start.max(done)]);
+            clean.extend_from_slice(MASK.as_bytes());
+            done = span.end.min(part.end);
+        }
+        clean.extend_from_slice(&bytes[done..part.end]);
+        clean
     }
 
     /// The text without secrets.
@@ -153,119 +236,34 @@ fn mask_value(matcher: &AhoCorasick, value: &mut Json) {
     }
 }
 
-/// Secrets may overlap in a text, so all matches are looked at and joined.
 fn masked<'a>(matcher: &AhoCorasick, text: &'a str) -> Cow<'a, str> {
-    let mut spans: Vec<(usize, usize)> = matcher
-        .find_overlapping_iter(text)
-        .map(|found| (found.start(), found.end()))
-        .collect();
+    let spans = spans(matcher, text.as_bytes());
     if spans.is_empty() {
         return Cow::Borrowed(text);
     }
-    spans.sort_unstable();
     let mut clean = String::with_capacity(text.len());
     let mut done = 0;
-    for (start, end) in spans {
-        if start >= done {
-            clean.push_str(&text[done..start]);
-            // Two that touch are one.
-            if start > done || done == 0 {
-                clean.push_str(MASK);
-            }
-        }
-        done = done.max(end);
+    for span in spans {
+        clean.push_str(&text[done..span.start]);
+        clean.push_str(MASK);
+        done = span.end;
     }
     clean.push_str(&text[done..]);
     Cow::Owned(clean)
 }
 
-fn collect(secret: &Json, forms: &mut BTreeSet<String>) {
-    match secret {
-        Json::String(text) => forms.extend(forms_of(text)),
-        Json::Array(items) => items.iter().for_each(|item| collect(item, forms)),
-        Json::Object(fields) => {
-            for (name, field) in fields {
-                let is_plain = PLAIN_FIELDS.contains(&name.to_ascii_lowercase().as_str());
-                if !is_plain {
-                    collect(field, forms);
-                }
-            }
-        }
-        Json::Null | Json::Bool(_) | Json::Number(_) => {}
-    }
-}
-
-/// What to look for: the secret and each of its lines, and each of these as programs write them.
-fn forms_of(secret: &str) -> BTreeSet<String> {
-    let mut forms = BTreeSet::new();
-    let lines = secret.lines().map(str::trim);
-    for text in lines.chain([secret, secret.trim()]) {
-        if text.chars().count() >= SHORTEST {
-            forms.insert(text.to_owned());
-            let escaped = json_escaped(text);
-            forms.insert(ascii_only(&escaped));
-            forms.insert(escaped);
-            forms.extend(url_encoded(text));
-            forms.extend(base64_forms(text.as_bytes()));
+/// Where the secrets are, in order. Secrets may overlap in a text, so all matches are looked at; those
+/// that overlap or touch are one.
+fn spans(matcher: &AhoCorasick, bytes: &[u8]) -> Vec<Range<usize>> {
+    let found = matcher.find_overlapping_iter(bytes);
+    let mut all: Vec<Range<usize>> = found.map(|it| it.start()..it.end()).collect();
+    all.sort_unstable_by_key(|it| it.start);
+    let mut joined: Vec<Range<usize>> = Vec::new();
+    for span in all {
+        match joined.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => joined.push(span),
         }
     }
-    forms
-}
-
-fn json_escaped(text: &str) -> String {
-    let quoted = Json::from(text).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
-}
-
-/// JSON as programs write it that keep to ASCII, which is what Python does unless told otherwise.
-fn ascii_only(escaped: &str) -> String {
-    let mut ascii = String::with_capacity(escaped.len());
-    for c in escaped.chars() {
-        match c.is_ascii() {
-            true => ascii.push(c),
-            false => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    ascii.push_str(&format!("\\u{unit:04x}"));
-                }
-            }
-        }
-    }
-    ascii
-}
-
-fn url_encoded(text: &str) -> [String; 4] {
-    let (mut upper, mut lower) = (String::new(), String::new());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            upper.push(byte.into());
-            lower.push(byte.into());
-        } else {
-            upper.push_str(&format!("%{byte:02X}"));
-            lower.push_str(&format!("%{byte:02x}"));
-        }
-    }
-    // Forms write a space in a way of their own.
-    let forms = [&upper, &lower].map(|it| it.replace("%20", "+"));
-    let [upper_form, lower_form] = forms;
-    [upper, lower, upper_form, lower_form]
-}
-
-/// The secret in base64, alone or inside something longer, such as `user:secret`. What stands before
-/// it shifts it by none, one or two bytes; the characters that it shares with its neighbours are
-/// left out.
-fn base64_forms(secret: &[u8]) -> Vec<String> {
-    let mut forms = vec![
-        STANDARD_NO_PAD.encode(secret),
-        URL_SAFE_NO_PAD.encode(secret),
-    ];
-    // A shorter one would be in too many words.
-    if secret.len() > 5 {
-        for shift in 0..3 {
-            let shifted = [&[0; 2][..shift], secret].concat();
-            let own = (shift * 8).div_ceil(6)..shifted.len() * 8 / 6;
-            forms.push(STANDARD_NO_PAD.encode(&shifted)[own.clone()].to_owned());
-            forms.push(URL_SAFE_NO_PAD.encode(&shifted)[own].to_owned());
-        }
-    }
-    forms
+    joined
 }

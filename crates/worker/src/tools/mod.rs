@@ -2,6 +2,7 @@
 //! `crate::tool`; the fields of a kind are a row of the dialects' table of tools.
 
 pub mod duckdb;
+pub mod file;
 pub mod http;
 pub mod postgres;
 pub mod process;
@@ -13,14 +14,20 @@ pub mod sqlite;
 
 use std::sync::Arc;
 
+use crate::security::Security;
 use crate::tool::Tool;
 
-/// Every tool by its kind, with what the process's environment sets. A new tool is a line here and its
+/// Every tool by its kind, with what the process's environment and the worker's policy set. A new tool is a line here and its
 /// module above; what its fields are is a row of the table of tools.
-pub(crate) fn all() -> Vec<(&'static str, Arc<dyn Tool>)> {
+pub(crate) fn all(security: &Security) -> Vec<(&'static str, Arc<dyn Tool>)> {
+    let http = http::HttpOptions {
+        hosts: Arc::new(security.http.clone()),
+        ..http::HttpOptions::default()
+    };
     vec![
         ("duckdb", Arc::new(duckdb::Duckdb::from_env())),
-        ("http", Arc::new(http::Http::default())),
+        ("file", Arc::new(file::FileTool::default())),
+        ("http", Arc::new(http::Http::new(http))),
         (
             "postgres",
             Arc::new(postgres::Postgres::new(Default::default())),
@@ -43,7 +50,10 @@ mod tests {
     fn every_kind_that_needs_a_tool_has_one_and_no_other() {
         let needed = KINDS.iter().filter(|kind| kind.run_by == RunBy::Tool);
         let needed: BTreeSet<&str> = needed.map(|kind| kind.name).collect();
-        let there: BTreeSet<&str> = super::all().into_iter().map(|(kind, _)| kind).collect();
+        let there: BTreeSet<&str> = super::all(&Default::default())
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .collect();
         assert_eq!(needed, there);
     }
 }

@@ -23,7 +23,7 @@ use stepwell_worker::{Crew, Failure, Handlers, Job, WorkerResources};
 struct Ran {
     /// What the step returned.
     output: Option<Json>,
-    /// Why it failed.
+    /// Absent if the step succeeded.
     error: Option<StepError>,
     ctx: Json,
     /// How long it waited before each further attempt of a task, in seconds.
@@ -386,27 +386,73 @@ fn a_secret_is_not_handed_to_another_run() {
 
 #[test]
 fn every_visit_of_a_task_has_a_key_of_its_own_and_a_retry_has_the_same() {
-    let note =
-        "python3 -c \"import os; print(os.environ['STEPWELL_IDEMPOTENCY_KEY'])\"; exit $CODE";
+    let said = tempfile::NamedTempFile::new().unwrap();
+    let note = format!(
+        "python3 -c \"import os; print(os.environ['STEPWELL_IDEMPOTENCY_KEY'])\" >> {}; exit $CODE",
+        said.path().display()
+    );
     let ran = run(json!([
         { "name": "count", "kind": "noop", "set": { "iter.n": "{{ (iter.n | default(0)) + 1 }}" } },
         { "name": "say", "kind": "shell", "cmds": [note],
           "env": { "CODE": "{{ 1 if iter.n == 1 and _attempt == 1 else 0 }}" },
-          "set": { "ctx.keys": "{{ (ctx.keys | default('')) ~ outcome.result.stdout }}" },
           "spec": { "policy": { "rules": [
               rule("outcome.status == 'error'", json!({ "do": "retry", "attempts": 2, "delay": 0,
-                  "set_ctx": { "keys": "{{ outcome.result.stdout }}" } })),
+                  "set_ctx": { "lost": "{{ outcome.result.stdout }}" } })),
               rule("iter.n < 2", json!({ "do": "jump", "to": "count" })),
           ] } } },
     ]));
-    let keys: Vec<&str> = ran.ctx["keys"]
-        .as_str()
-        .unwrap()
-        .split_whitespace()
-        .collect();
+    assert_eq!(ran.ctx.get("lost"), None, "a retried attempt sets nothing");
+    let said = std::fs::read_to_string(said.path()).unwrap();
+    let keys: Vec<&str> = said.split_whitespace().collect();
     assert_eq!(keys.len(), 3, "{keys:?}");
     assert_eq!(keys[0], keys[1], "a retry is the same request");
     assert_ne!(keys[1], keys[2], "another page is another request");
+}
+
+#[test]
+fn templates_see_the_execution_under_one_name() {
+    let ran = run(json!([
+        { "name": "a", "kind": "noop" },
+        { "name": "say", "kind": "shell", "cmds": ["echo $F $STEPWELL_FENCE; exit $CODE"],
+          "env": { "F": "{{ execution.fence }}", "CODE": "{{ 2 - execution.attempt }}" },
+          "set": { "ctx.seen": "{{ execution }}", "ctx.said": "{{ outcome.result.stdout }}" },
+          "spec": { "policy": { "rules": [
+              rule("outcome.status == 'error'", json!({ "do": "retry", "attempts": 2, "delay": 0 })),
+          ] } } },
+    ]));
+    assert_eq!(ran.error, None);
+    let seen = &ran.ctx["seen"];
+    let expected = json!({ "run_id": "run_a", "step_id": "s", "number": 1, "attempt": 2,
+        "idempotency_key": "run_a:s:1:1.say", "task_key": "run_a:s:1:1.say",
+        "fence": seen["fence"] });
+    assert_eq!(*seen, expected);
+    let fence = &seen["fence"];
+    assert_eq!(ran.ctx["said"], format!("{fence} {fence}\n"));
+}
+
+#[test]
+fn no_input_takes_the_place_of_the_execution_but_names_of_the_definition_do() {
+    let playbook = |workload: Json, tool: Json| {
+        let text = json!({
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": { "name": "one" },
+            "workload": workload,
+            "workflow": [{ "step": "s", "tool": tool }],
+        });
+        let source = Source::from_bytes("one.yaml", text.to_string().as_bytes()).unwrap();
+        let plan = load(&source).plan.unwrap();
+        let params = json!({ "execution": { "number": "from outside" } });
+        drive_with(&Arc::new(plan), params, Handlers::new())
+    };
+    let read = json!({ "kind": "noop", "set": { "ctx.n": "{{ execution.number }}" } });
+    let ran = playbook(json!({}), read.clone());
+    assert_eq!(ran.ctx["n"], 1);
+    let ran = playbook(json!({ "execution": { "number": "default" } }), read);
+    assert_eq!(ran.ctx["n"], "from outside");
+    let own = json!({ "kind": "noop", "args": { "execution": { "number": "mine" } },
+                      "set": { "ctx.n": "{{ execution.number }}" } });
+    assert_eq!(playbook(json!({}), own).ctx["n"], "mine");
 }
 
 /// A dag of one step that a handler does, with this input.

@@ -71,7 +71,58 @@ fn values_lose_secrets_wherever_they_are() {
     );
 }
 
+#[test]
+fn parts_of_secrets_are_taken_out_alone() {
+    let redactor = Redactor::new();
+    redactor.add("postgres://loader:p%40ss%2Fword@db.example/main");
+    redactor.add_value(&json!(
+        "{\"user\":\"loader\",\"inner\":{\"key\":\"deep-key-1\"}}"
+    ));
+    for text in ["p@ss/word", "p%40ss%2Fword", "cEBzcy93b3Jk", "deep-key-1"] {
+        assert_eq!(redactor.text(text), "***", "{text}");
+    }
+    let plain = "loader at db.example, main";
+    assert_eq!(redactor.text(plain), plain);
+}
+
+#[test]
+fn quoted_forms_are_taken_out() {
+    let redactor = Redactor::new();
+    redactor.add("it's $5 & \"more\"");
+    for text in [
+        r#"it'\''s $5 & "more""#,
+        r#"it\'s\ \$5\ \&\ \"more\""#,
+        r#"it's \$5 & \"more\""#,
+        r#"it''s $5 & "more""#,
+        "it&#39;s $5 &amp; &quot;more&quot;",
+    ] {
+        let clean = redactor.text(text);
+        assert_eq!(clean, "***", "{text}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn a_window_shows_no_part_of_a_secret(
+        secret in "[a-m]{8,20}",
+        before in "[n-z]{0,30}",
+        after in "[n-z]{0,30}",
+        cut in 0_usize..80,
+    ) {
+        let redactor = Redactor::new();
+        redactor.add(&secret);
+        let text = format!("{before}{secret}{after}");
+        let cut = cut.min(text.len());
+        let pieces = [0..cut, cut..text.len()];
+        let clean: Vec<u8> = pieces
+            .into_iter()
+            .flat_map(|piece| redactor.window(text.as_bytes(), piece))
+            .collect();
+        let clean = String::from_utf8(clean).unwrap();
+        prop_assert!(!clean.contains(|c: char| ('a'..='m').contains(&c)), "{}", clean);
+        prop_assert_eq!(clean.replace('*', ""), format!("{before}{after}"));
+    }
+
     #[test]
     fn no_secret_is_left_whatever_surrounds_it(
         secret in "[^\\s*]{4,20}",

@@ -6,9 +6,11 @@ use serde_json::{Value as Json, json};
 use stepwell_kernel::plan::{ErrorClass, RetryPolicy, WaitOn, WaitSpec, Work};
 
 use super::mention;
-use crate::backoff::{self, Jitter};
+use crate::backoff::{self, Kinds};
+use crate::codes;
+use crate::dag::fields;
 use crate::dag::model::{DagOnFailure, DagStep, StepMention};
-use crate::duration::DurationRule;
+use crate::losses::Losses;
 use crate::problem::Problems;
 use crate::reader::{Field, Fields};
 use crate::words::quote;
@@ -25,7 +27,7 @@ const TRANSIENT: [ErrorClass; 3] = [
 
 /// Reads a step. `None` only if it has no name, since nothing else can then be said about it.
 pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagStep<'n>> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::STEP, p)?;
     let name = f.req("name", p).and_then(|name| {
         let span = name.span();
         name.name(p).map(|name| StepMention { name, span })
@@ -34,10 +36,11 @@ pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagStep<'n
     let agent = f.opt("agent", p).and_then(|agent| agent.name(p));
     let action = f.opt("action", p).and_then(|action| action.string(p));
     let needs = f.opt("dependsOn", p).map_or(Vec::new(), |it| needs(&it, p));
-    let timeout_ms = f
-        .opt("timeout", p)
-        .and_then(|field| field.duration(DurationRule::TEXT, p));
+    let timeout_ms = f.opt("timeout", p).and_then(|field| field.time(p));
     let retry_field = f.opt("retryPolicy", p);
+    let about_losses = ["atMostOnce", "maxLosses"].map(|name| f.opt(name, p));
+    let losses = Losses::read(&mut f, p);
+    losses.exclude(&retry_field, p);
     let on_failure = f.opt("onFailure", p).and_then(|it| on_failure(&it, p));
     let compensable = f
         .opt("compensable", p)
@@ -46,14 +49,13 @@ pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagStep<'n
     if let Some(input) = &input {
         template::check(input.node, p);
     }
-    let gate = f
-        .opt("gate", p)
-        .filter(|it| it.one_of(&["approval"], p).is_some());
+    let gate = f.opt("gate", p).filter(|it| it.word(p).is_some());
     let tool = f.opt("tool", p);
 
     let is_gate = gate.is_some();
     if let Some(gate) = &gate {
-        only_waits(gate, [&tool, &retry_field], p);
+        let [once, most] = &about_losses;
+        only_waits(gate, [&tool, &retry_field, once, most], p);
     }
     let work = match (&gate, &tool) {
         (Some(_), _) => Some(Work::Wait(WaitSpec {
@@ -79,6 +81,7 @@ pub(super) fn step<'n>(field: &Field<'n>, p: &mut Problems) -> Option<DagStep<'n
         needs,
         timeout_ms: timeout_ms.filter(|_| !is_gate),
         retry,
+        losses,
         on_failure,
         compensable,
     })
@@ -96,7 +99,7 @@ fn task(
             let message = format!("a step needs `{key}`");
             // Whichever of these was misspelt, the step is not without work.
             let names = [key, "tool", "gate"];
-            p.missing("FIELD_MISSING", f.span(), &names, message)
+            p.missing(codes::FIELD_MISSING, f.span(), &names, message)
                 .help(format!(
                     "add `{key}: …`, or a `tool` that the built-in worker runs, or `gate: approval`"
                 ));
@@ -110,13 +113,13 @@ fn task(
 }
 
 /// A gate waits for a person: there is nothing to run and nothing to run again.
-fn only_waits(gate: &Field<'_>, others: [&Option<Field<'_>>; 2], p: &mut Problems) {
+fn only_waits(gate: &Field<'_>, others: [&Option<Field<'_>>; 4], p: &mut Problems) {
     for other in others.into_iter().flatten() {
         let message = format!(
             "{} has no meaning at a gate, which waits for a person",
             other.label
         );
-        p.error("FIELD_CONFLICT", other.span(), message)
+        p.error(codes::FIELD_CONFLICT, other.span(), message)
             .help(format!(
                 "remove it, or make a step of its own that depends on the {} step",
                 gate.label
@@ -135,7 +138,7 @@ fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<StepMention<'n>> {
             needs.push(need);
         } else {
             let message = format!("names {} a second time", quote(need.name));
-            item.error("FIELD_VALUE", &message, p)
+            item.error(codes::FIELD_VALUE, &message, p)
                 .help("remove one of the two");
         }
     }
@@ -143,7 +146,7 @@ fn needs<'n>(field: &Field<'n>, p: &mut Problems) -> Vec<StepMention<'n>> {
 }
 
 fn on_failure(field: &Field<'_>, p: &mut Problems) -> Option<(DagOnFailure, crate::source::Span)> {
-    let word = field.one_of(&["abort", "skip", "compensate"], p)?;
+    let word = field.word(p)?;
     let action = match word {
         "abort" => DagOnFailure::Abort,
         "skip" => DagOnFailure::Skip,
@@ -162,11 +165,11 @@ pub(in crate::dag) fn default_retry() -> RetryPolicy {
 }
 
 fn retry(field: &Field<'_>, p: &mut Problems) -> Option<RetryPolicy> {
-    let mut f = field.fields(p)?;
+    let mut f = field.known(&fields::RETRY, p)?;
     let retries = f.opt("maxRetries", p).map_or(Some(MAX_RETRIES), |it| {
-        it.int(0..=1_000, p).and_then(|n| u32::try_from(n).ok())
+        it.whole(p).and_then(|n| u32::try_from(n).ok())
     });
-    let backoff = backoff::read(&mut f, Jitter::NotOffered, p);
+    let backoff = backoff::read(&mut f, Kinds::Specified, p);
     let mut classes = TRANSIENT.to_vec();
     if let Some(field) = f.opt("retryOn", p) {
         for item in field.list_or_one() {
@@ -212,7 +215,7 @@ fn retried_class(field: &Field<'_>, p: &mut Problems) -> Option<ErrorClass> {
     if matches!(word, "timeout" | "validation" | "governance") {
         let message = format!("names {}, which is never retried", quote(word));
         field
-            .error("FIELD_VALUE", &message, p)
+            .error(codes::FIELD_VALUE, &message, p)
             .help("remove it; only `agent`, `external` and `unknown` can be added");
         return None;
     }

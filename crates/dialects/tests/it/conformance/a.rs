@@ -8,7 +8,7 @@ use stepwell_kernel::command::{
     Actor, Claimed, Command, EarlierResult, ManualOutcome, Reply, Role, TimerKind, WaitFor,
 };
 use stepwell_kernel::effect::{Effect, RunOutcome, Target};
-use stepwell_kernel::event::{Body, Rollback, StepError, UndoOutcome};
+use stepwell_kernel::event::{Body, Event, Rollback, StepError, UndoOutcome};
 use stepwell_kernel::keys;
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::Code;
@@ -247,12 +247,13 @@ fn a7_a_sibling_that_can_be_cancelled_is() {
     let mut sim = failing_among_siblings();
     sim.confirm_kill("works").unwrap();
     assert_eq!(word(&sim, "works"), "Cancelled");
+    sim.run_undo("works").unwrap();
     sim.run_undo("done").unwrap();
     assert_eq!(run_word(&sim.state), "Failed");
     assert_eq!(
         sim.count("UndoCompleted"),
-        1,
-        "a cancelled action is not undone"
+        2,
+        "an action that was cut off may have had its effect, so it is undone too"
     );
 }
 
@@ -261,6 +262,7 @@ fn a7_a_sibling_whose_worker_is_gone_ends_with_its_lease() {
     let mut sim = failing_among_siblings();
     sim.expire_lease("works").unwrap();
     assert_eq!(word(&sim, "works"), "Cancelled");
+    sim.run_undo("works").unwrap();
     sim.run_undo("done").unwrap();
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::Complete)));
 }
@@ -403,6 +405,26 @@ fn a12_max_attempts_three_gives_exactly_three_executions() {
     }
     assert_eq!(code(sim.claim("a")), Code::RunTerminal);
     assert_eq!(run_word(&sim.state), "Failed");
+}
+
+#[test]
+fn a12_an_execution_that_was_lost_is_none_of_the_three() {
+    let mut sim = started(&[("a", "retryPolicy: {maxAttempts: 3}")]);
+    for attempt in 1..=3 {
+        sim.claim("a").unwrap();
+        sim.expire_lease("a").unwrap();
+        assert_eq!(word(&sim, "a"), "Running");
+        sim.run_failing("a", ErrorClass::Transient).unwrap();
+        let expected = if attempt < 3 { "Running" } else { "Failed" };
+        assert_eq!(word(&sim, "a"), expected);
+        sim.advance(30_000);
+    }
+    let failed = |event: &&Event| match &event.body {
+        Body::StepExecutionFailed { loss, .. } => loss.is_none(),
+        Body::StepFailed { .. } => true,
+        _ => false,
+    };
+    assert_eq!(sim.events().iter().filter(failed).count(), 3);
 }
 
 #[test]
@@ -674,6 +696,7 @@ fn a24_who_may_only_look_or_belongs_elsewhere_is_refused() {
     let mut send = |actor: Actor| {
         let step = sim.at("a");
         code(sim.send(Command::CompleteManually {
+            details: Default::default(),
             step,
             token: token.clone(),
             outcome: ManualOutcome::Succeeded,
@@ -873,8 +896,13 @@ fn a28_a_hook_that_hangs_or_loses_its_worker_is_tried_again() {
         target: claim.target,
         execution: claim.execution,
         lease_until: None,
+        cause: Default::default(),
     })
     .unwrap();
+    // A loss uses up no attempt: the hook has timed out once, and has one attempt left.
+    assert_eq!(sim.count("UndoFailed"), 0);
+    sim.claim_undo("d").unwrap();
+    sim.advance_to_next_timer().unwrap();
     assert_eq!(sim.count("UndoFailed"), 1, "two attempts, and that is all");
     sim.run_undo("b").unwrap();
     sim.run_undo("a").unwrap();
@@ -949,6 +977,7 @@ fn a29_a_compensated_run_is_failed_with_a_summary_in_its_evidence() {
         transition mail 1 10..10 Succeeded by worker-1
         attempt book 1 20..20 Succeeded by worker-1
         transition book 1 20..20 Succeeded by worker-1
+        answer ask 1 20..30 Succeeded by ann
         attempt ask 1 20..30 Succeeded by ann
         transition ask 1 20..30 Succeeded by ann
         attempt ship 1 30..30 Failed rate_limit by worker-1
@@ -992,6 +1021,7 @@ fn a29_a_cancelled_run_stays_cancelled_although_it_was_compensated() {
     expect![[r#"
         attempt a 1 0..0 Succeeded by worker-1
         transition a 1 0..0 Succeeded by worker-1
+        stop - 0 0..0 Succeeded by admin
         transition b 0 0..0 Cancelled
         compensation_attempt a 1 0..0 Succeeded by worker-1
         run - 0 0..0 Cancelled by admin
@@ -1005,6 +1035,7 @@ fn a29_a_cancelled_run_stays_cancelled_although_it_was_compensated() {
 fn a32_evidence_says_how_every_attempt_and_action_of_a_stopped_run_ended() {
     let mut sim = failing_among_siblings();
     sim.advance(7).expire_lease("works").unwrap();
+    sim.run_undo("works").unwrap();
     sim.run_undo("done").unwrap();
     expect![[r#"
         attempt done 1 0..0 Succeeded by worker-1
@@ -1015,11 +1046,13 @@ fn a32_evidence_says_how_every_attempt_and_action_of_a_stopped_run_ended() {
         attempt person 1 0..0 Cancelled cancelled by worker-1
         transition person 1 0..0 Cancelled cancelled by worker-1
         transition retries 1 0..0 Cancelled cancelled by worker-1
-        attempt works 1 0..60001 Cancelled cancelled by worker-1
-        transition works 1 0..60001 Cancelled cancelled by worker-1
+        attempt works 1 0..60001 Unknown cancelled by worker-1
+        transition works 1 0..60001 Unknown cancelled by worker-1
+        compensation_attempt works 1 60001..60001 Succeeded by worker-1
         compensation_attempt done 1 60001..60001 Succeeded by worker-1
         run - 0 0..60001 Failed conflict
         compensation_summary - 0 0..60001 Failed
+          works Done 1
           done Done 1
     "#]]
     .assert_eq(&shown_evidence(&sim));

@@ -21,8 +21,13 @@ steps: [{stepType: VALIDATE}, {stepType: PAY}, {stepType: SHIP}]
 
 /// Both tables, times in milliseconds since the start. Columns that are NULL are left out.
 fn tables(sim: &Sim) -> String {
-    let mut text = shown_instance(&instance_row(&sim.plan, &sim.state, None));
-    for row in step_rows(&sim.plan, &sim.state) {
+    let instance = instance_row(&sim.plan, &sim.state, None);
+    let rows = step_rows(&sim.plan, &sim.state);
+    let current = rows.iter().find(|row| row.status != "DONE");
+    let current = current.or(rows.last()).map(|row| row.step_seq);
+    assert_eq!(Some(instance.current_step_seq), current);
+    let mut text = shown_instance(&instance);
+    for row in rows {
         text.push_str(&shown_step(&row));
     }
     text
@@ -174,6 +179,7 @@ fn l5_a_lease_that_ends_now_is_still_its_owners() {
         target: claim.target,
         execution: claim.execution,
         lease_until: None,
+        cause: Default::default(),
     };
     assert_eq!(code(sim.send(expire)), Code::LeaseAlive);
     assert_eq!(tables(&sim), before);
@@ -683,7 +689,7 @@ fn l21_no_step_of_an_instance_that_is_no_longer_running_can_be_claimed() {
         &sim,
         expect![[r#"
         CANCELED at 0 VALIDATE started=+0
-          0 VALIDATE DEAD 1/3 last_error="the run was stopped"
+          0 VALIDATE DEAD 1/3 last_error="the run was stopped; whether its work took effect is not known"
           1 PAY PENDING 0/3
           2 SHIP PENDING 0/3
     "#]],

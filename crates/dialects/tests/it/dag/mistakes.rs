@@ -135,7 +135,7 @@ fn every_mistake_of_a_step_is_told_at_once() {
             12 |     retires: 3
                |     ^^^^^^^
                |
-               = help: the known fields are `action`, `agent`, `compensable`, `dependsOn`, `description`, `gate`, `input`, `name`, `onFailure`, `retryPolicy`, `timeout`, `tool`
+               = help: the known fields are `action`, `agent`, `atMostOnce`, `compensable`, `dependsOn`, `description`, `gate`, `input`, `maxLosses`, `name`, `onFailure`, `retryPolicy`, `timeout`, `tool`
 
             error[FIELD_VALUE]: `maxRetries` must be from 0 to 1000, but is 5000
               --> t.yaml:13:31
@@ -231,13 +231,21 @@ fn a_bad_name_and_a_bad_trigger_are_refused() {
               |
               = help: put it in quotes
 
-            error[FIELD_VALUE]: `schedule` is not a schedule
+            error[FIELD_VALUE]: `schedule` is not a schedule: a schedule has 5 fields, and this has 1
              --> t.yaml:6:23
               |
             6 |   trigger: {schedule: nightly, condition: '{{ event. }}'}
               |                       ^^^^^^^
               |
               = help: write minute, hour, day, month and weekday, such as `0 2 * * *`, or `@daily`
+
+            error[FIELD_CONFLICT]: `condition` stands beside `schedule`
+             --> t.yaml:6:43
+              |
+            6 |   trigger: {schedule: nightly, condition: '{{ event. }}'}
+              |                                           ^^^^^^^^^^^^^^
+              |
+              = help: a condition asks about an event: remove it, or write `event` instead of `schedule`
 
             error[TEMPLATE_SYNTAX]: this template does not parse: unexpected end of input, expected identifier or integer
              --> t.yaml:6:43

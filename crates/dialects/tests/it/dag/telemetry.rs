@@ -59,7 +59,10 @@ fn begun(plan: &Plan) -> Vec<Body> {
             start_after: None,
         },
         Body::RunQueued {},
-        Body::RunApproved { by: None },
+        Body::RunApproved {
+            by: None,
+            reason: None,
+        },
         Body::RunStarted {
             engine: "native".to_owned(),
             engine_run_ref: "1".to_owned(),
@@ -102,6 +105,7 @@ fn failed(no: u32, class: ErrorClass) -> Body {
         execution: 1,
         error: StepError::new(class, "E", "it failed"),
         cancelled: false,
+        unknown: false,
         by: None,
     }
 }

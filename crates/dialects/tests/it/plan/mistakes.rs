@@ -157,17 +157,17 @@ fn an_unknown_capability_lists_or_guesses() {
 }
 
 #[test]
-fn a_secret_written_out_is_warned_of() {
+fn a_secret_written_out_is_refused_and_not_shown() {
     check_steps(
         "- {stepId: a, config: {password: hunter2}}\n",
         expect![[r#"
-        warning[PLAN_SECRET_VALUE]: `password` looks like a secret written out
+        error[PLAN_SECRET_VALUE]: `password` is a secret that is written out; a plan contains only references to secrets
          --> t.yaml:3:34
           |
-        3 | - {stepId: a, config: {password: hunter2}}
+        3 | - {stepId: a, config: {password: *******}}
           |                                  ^^^^^^^
           |
-          = help: keep it in a secret store and write `password: secret://…`
+          = help: keep it in a secret store, and write `password: secret://NAME`
     "#]],
     );
 }

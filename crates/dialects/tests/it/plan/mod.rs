@@ -342,6 +342,7 @@ fn the_schema_accepts_and_refuses_what_the_reader_does() {
     );
     agree("- {stepId: a, approval: {approvers: 2}}\n", true);
     agree("- {stepId: a, waitFor: {event: e}}\n", true);
+    agree("- {stepId: a, retryPolicy: {backoff: none}}\n", true);
     agree("- {stepId: a, colour: red}\n", false);
     agree("- {kind: noop}\n", false);
     agree("- {stepId: 'a#2'}\n", false);
@@ -354,8 +355,8 @@ fn the_schema_accepts_and_refuses_what_the_reader_does() {
     let whole = |text: &str, accepted| definition::agree(compile, &schema(), text, accepted);
     whole("planId: p\nversion: 3\nsteps: [{stepId: a}]\n", true);
     whole(
-        "planId: p\nversion: 3\ncolour: red\nsteps: [{stepId: a}]\n",
-        false,
+        "$schema: x\nplanId: p\nversion: 3\ncolour: red\nsteps: [{stepId: a}]\n",
+        true,
     );
     whole("planId: p\nversion: 3\nsteps: []\n", false);
 }

@@ -1,5 +1,6 @@
 //! References to plans: nothing is fetched from elsewhere, and nothing else is taken for the plan.
 
+use stepwell_dialects::Source;
 use stepwell_dialects::plan::reference::{PlanRef, check_allowed};
 
 const ALLOW: [&str; 3] = [
@@ -60,13 +61,20 @@ fn without_a_list_nothing_is_allowed_and_a_bare_scheme_allows_nothing() {
 
 #[test]
 fn the_hash_is_over_the_raw_bytes() {
-    assert!(reference().check_bytes(b"abc").is_ok());
+    let hash = |bytes: &[u8]| Source::from_bytes("p", bytes).unwrap().sha256();
+    assert!(reference().has_hash(&hash(b"abc")));
+    assert!(reference().has_hash(&hash(b"abc").to_uppercase()));
     for other in [&b"abc\n"[..], b"", b"\xef\xbb\xbfabc"] {
-        assert_eq!(
-            reference().check_bytes(other).unwrap_err().code,
-            "PLAN_REF_MISMATCH"
-        );
+        assert!(!reference().has_hash(&hash(other)));
     }
+}
+
+#[test]
+fn the_plan_of_a_definition_that_is_not_trusted_says_what_the_reference_says() {
+    let plan = reference().without_definition().unwrap();
+    assert!(reference().check_net(plan.net()).is_ok());
+    assert_eq!(plan.net().source.uri, "s3://plans/p.json");
+    assert_eq!(plan.net().source.sha256, reference().sha256);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::json;
 use stepwell_kernel::plan::{
     EntryPoint, FinalFailure, Join, LoopMode, MaxInFlight, Net, OnDenied, OnFailure, OnLoopFailure,
-    Route, StepNo, Unhandled, Work,
+    RetryPolicy, Route, StepNo, Unhandled, Work,
 };
 
 use super::{codes, loaded, net, step};
@@ -107,15 +107,15 @@ fn tokens_are_not_joined_unless_the_step_says_so() {
 
 #[test]
 fn a_cycle_behind_a_fan_out_is_no_meeting() {
-    let body = "workflow:\n- step: a\n  next: {spec: {mode: inclusive}, arcs: [b, c]}\n- step: b\n  next: {arcs: [{step: b, when: '{{ ctx.more }}'}]}\n- step: c\n";
+    let body = "workflow:\n- step: a\n  next: {spec: {mode: inclusive}, arcs: [b, c]}\n- step: b\n  next: {arcs: [{step: b, when: '{{ workload.more }}'}]}\n- step: c\n";
     assert_eq!(codes(body), [""; 0]);
 }
 
 #[test]
 fn a_lost_lease_is_retried_and_nothing_else() {
     let net = net(TWO);
-    assert_eq!(net.steps[0].retry.max_executions, 5);
-    assert!(net.steps[0].retry.classes.is_empty());
+    assert_eq!(net.steps[0].retry, RetryPolicy::once());
+    assert_eq!(net.steps[0].max_losses, None, "the default of the kernel");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn run_policy_is_read() {
 fn loops_have_a_mode_a_limit_and_a_failure_mode() {
     let each = |spec: &str| {
         let body = format!(
-            "workflow:\n- step: a\n  loop: {{in: '{{{{ items }}}}', iterator: it, spec: {spec}}}\n"
+            "workflow:\n- step: a\n  loop: {{in: '{{{{ workload.items }}}}', iterator: it, spec: {spec}}}\n"
         );
         net(&body).steps[0].each.clone().unwrap()
     };
@@ -178,8 +178,9 @@ fn loops_have_a_mode_a_limit_and_a_failure_mode() {
         (wide.mode, wide.max_in_flight),
         (LoopMode::Parallel, MaxInFlight::Fixed(1000))
     );
-    let computed =
-        each("{mode: parallel, max_in_flight: '{{ n }}', policy: {failure: {mode: continue}}}");
+    let computed = each(
+        "{mode: parallel, max_in_flight: '{{ workload.n }}', policy: {failure: {mode: continue}}}",
+    );
     assert!(matches!(computed.max_in_flight, MaxInFlight::Computed(_)));
     assert_eq!(computed.on_failure, OnLoopFailure::Continue);
     for bad in ["0", "-1", "1001", "many"] {
@@ -213,7 +214,7 @@ fn the_worker_gets_the_workbook_the_keychain_and_what_is_required() {
 #[test]
 fn a_call_gets_the_input_of_its_step() {
     let net = net(
-        "workflow:\n- step: a\n  input: {x: 1, y: 1}\n  tool: {kind: playbook, path: ./b.yaml, return_step: z, args: {y: '{{ ctx.y }}'}}\n",
+        "workflow:\n- step: a\n  input: {x: 1, y: 1}\n  tool: {kind: playbook, path: ./b.yaml, return_step: z, args: {y: '{{ workload.y }}'}}\n",
     );
     let Work::Child(child) = &net.steps[0].work else {
         panic!("a child")
@@ -222,5 +223,8 @@ fn a_call_gets_the_input_of_its_step() {
         (child.path.as_str(), child.return_step.as_deref()),
         ("./b.yaml", Some("z"))
     );
-    assert_eq!(child.input.to_json(), json!({"x": 1, "y": "{{ ctx.y }}"}));
+    assert_eq!(
+        child.input.to_json(),
+        json!({"x": 1, "y": "{{ workload.y }}"})
+    );
 }

@@ -111,10 +111,10 @@ fn a_template_that_does_not_parse() {
         "workflow:\n- step: a\n  tool: {kind: http, url: '{{ workload.url }'}\n",
         expect![[r#"
             error[TEMPLATE_SYNTAX]: this template does not parse: `}` closes nothing
-             --> t.yaml:6:27
+             --> t.yaml:6:44
               |
             6 |   tool: {kind: http, url: '{{ workload.url }'}
-              |                           ^^^^^^^^^^^^^^^^^^^
+              |                                            ^
               |
               = help: templates are Jinja: `{{ ctx.page | int + 1 }}`; write `{% raw %}{{{% endraw %}` for a literal `{{`
         "#]],
@@ -323,10 +323,10 @@ fn every_mistake_of_a_rule_is_found_at_once() {
         ),
         expect![[r#"
             error[TEMPLATE_SYNTAX]: this template does not parse: the tag has no closing `}}`
-             --> t.yaml:8:36
+             --> t.yaml:8:37
               |
             8 |     spec: {policy: {rules: [{when: "{{ 1", then: {do: retri, attempts: 0}}]}}
-              |                                    ^^^^^^
+              |                                     ^^^^
               |
               = help: templates are Jinja: `{{ ctx.page | int + 1 }}`; write `{% raw %}{{{% endraw %}` for a literal `{{`
 

@@ -60,7 +60,7 @@ fn a_script_stands_in_for_code_and_statements() {
         file
     );
     assert_eq!(
-        script("{kind: postgres, script: {source: {type: inline, code: SELECT 1}}}"),
+        script("{kind: postgres, auth: pg, script: {source: {type: inline, code: SELECT 1}}}"),
         json!({"type": "inline", "code": "SELECT 1"})
     );
     let code = |tool: &str| codes(&format!("workflow:\n- step: a\n  tool: {tool}\n"));
@@ -86,14 +86,14 @@ fn rules_are_normalised_with_their_defaults() {
             .clone()
     };
     assert_eq!(
-        rules("[{when: '{{ x }}', then: {do: retry}}, {else: {do: fail}}]"),
-        json!([{"when": "{{ x }}", "do": "retry", "attempts": 3, "backoff": "constant", "delay_ms": 1000}, {"do": "fail"}])
+        rules("[{when: '{{ workload.x }}', then: {do: retry}}, {else: {do: fail}}]"),
+        json!([{"when": "{{ workload.x }}", "do": "retry", "attempts": 3, "backoff": "constant", "delay_ms": 1000}, {"do": "fail"}])
     );
     assert_eq!(
         rules(
-            "[{when: '{{ x }}', then: {do: retry, backoff: fixed, delay: 0.5, attempts: '{{ n }}'}}]"
+            "[{when: '{{ workload.x }}', then: {do: retry, backoff: fixed, delay: 0.5, attempts: '{{ workload.n }}'}}]"
         )[0],
-        json!({"when": "{{ x }}", "do": "retry", "attempts": "{{ n }}", "backoff": "constant", "delay_ms": 500})
+        json!({"when": "{{ workload.x }}", "do": "retry", "attempts": "{{ workload.n }}", "backoff": "constant", "delay_ms": 500})
     );
     assert_eq!(
         rules("[{else: {then: {set: {ctx.a: 1, iter.b: 2, step.c: 3, d: 4}}}}]")[0],
@@ -135,9 +135,9 @@ fn work_that_needs_no_worker_gets_none() {
 fn a_call_with_more_to_it_is_a_pipeline() {
     for tool in [
         "[{kind: playbook, path: b}, {kind: noop}]",
-        "{kind: playbook, path: '{{ ctx.path }}'}",
+        "{kind: playbook, path: '{{ workload.path }}'}",
         "{kind: playbook, path: b, spec: {policy: {rules: [{else: {do: continue}}]}}}",
-        "{kind: sleep, seconds: '{{ n }}'}",
+        "{kind: sleep, seconds: '{{ workload.n }}'}",
         "[{kind: sleep, seconds: 1}, {kind: noop}]",
     ] {
         assert!(matches!(work(tool), Work::Pipeline { .. }), "{tool}");
@@ -173,7 +173,7 @@ fn blocks_that_cannot_work_are_refused() {
     assert_eq!(code("{kind: manual, args: {x: 1}}"), ["FIELD_UNUSED"]);
     assert_eq!(code("{kind: workbook, name: nope}"), ["WORKBOOK_UNKNOWN"]);
     assert_eq!(
-        code("{kind: http, url: x, timeout: -5}"),
+        code("{kind: http, url: 'http://h', timeout: -5}"),
         ["FIELD_DURATION"]
     );
     assert_eq!(
@@ -181,7 +181,7 @@ fn blocks_that_cannot_work_are_refused() {
         ["TEMPLATE_SYNTAX"]
     );
     assert_eq!(
-        code("{kind: python, code: 'print({{ x }})'}"),
+        code("{kind: python, code: 'print({{ workload.x }})'}"),
         ["TEMPLATE_IGNORED"]
     );
     assert_eq!(code("{kind: python, code: 'f\"{{}}\"'}"), [""; 0]);
@@ -195,16 +195,16 @@ fn rules_that_cannot_work_are_refused() {
         ))
     };
     assert_eq!(code("[{then: {do: fail}}]"), ["RULE_SHAPE"]);
-    assert_eq!(code("[{when: '{{ x }}'}]"), ["RULE_SHAPE"]);
+    assert_eq!(code("[{when: '{{ workload.x }}'}]"), ["RULE_SHAPE"]);
     assert_eq!(
-        code("[{when: '{{ x }}', else: {do: fail}, then: {do: fail}}]"),
+        code("[{when: '{{ workload.x }}', else: {do: fail}, then: {do: fail}}]"),
         ["RULE_SHAPE"]
     );
     assert_eq!(code("[{else: {do: jump}}]"), ["RULE_SHAPE"]);
     assert_eq!(code("[{else: {do: jump, to: nowhere}}]"), ["TASK_UNKNOWN"]);
     assert_eq!(code("[{else: {do: explode}}]"), ["FIELD_VALUE"]);
     assert_eq!(
-        code("[{else: {do: fail}}, {when: '{{ x }}', then: {do: fail}}]"),
+        code("[{else: {do: fail}}, {when: '{{ workload.x }}', then: {do: fail}}]"),
         ["RULE_UNREACHABLE"]
     );
     assert_eq!(code("[{else: {do: fail, attempts: 3}}]"), ["FIELD_UNUSED"]);

@@ -24,6 +24,8 @@ pub(in crate::coordinator) struct Draft {
     pub(super) notices: Vec<Notice>,
     /// What the head's slots become, where that changes.
     pub(super) holds: Option<Vec<String>>,
+    /// The hash of the last event before the draft, once the chunk is written.
+    pub(super) before: String,
 }
 
 /// What of a draft stays here while its append is on its way.
@@ -33,6 +35,12 @@ pub(in crate::coordinator) struct Flight {
     starts: Vec<Claimed>,
     notices: Vec<Notice>,
     sent_at: Time,
+    /// The time that the events of the append have as the time of their append.
+    pub(super) emitted_at: Time,
+    /// The hash of the last event before the append; empty for an append without events.
+    pub(super) before: String,
+    /// An answer was lost: the append may be in the store, and must stay as it is.
+    pub(super) is_doubtful: bool,
 }
 
 /// What is left of a draft that was not committed.
@@ -55,6 +63,7 @@ impl Draft {
             starts: Vec::new(),
             notices: Vec::new(),
             holds: None,
+            before: String::new(),
         }
     }
 
@@ -153,6 +162,9 @@ impl Draft {
             starts: self.starts,
             notices: self.notices,
             sent_at: now,
+            emitted_at: now,
+            before: self.before,
+            is_doubtful: false,
         };
         (self.append, flight)
     }
@@ -166,6 +178,11 @@ impl Draft {
 impl Flight {
     pub(in crate::coordinator) fn sent_at(&self) -> Time {
         self.sent_at
+    }
+
+    /// It is not known whether the append is in the store.
+    pub(in crate::coordinator) fn doubt(&mut self) {
+        self.is_doubtful = true;
     }
 
     pub(in crate::coordinator) fn first(&self) -> Option<&Request> {

@@ -90,11 +90,10 @@ impl HotRun {
     /// Work can be claimed: by this process, or by workers outside.
     fn dispatch(&mut self, target: Target, visible_at: Time, config: &Config) -> bool {
         // The same decision may have ended it already, as when a run is resumed too late.
-        let open = |it: &StepRun| matches!(it.status(), Status::Ready | Status::Waiting);
-        if !self.state.target(target).is_some_and(open) {
+        if !can_be_claimed(&self.state, target) {
             return false;
         }
-        if config.does(&self.run_id, &self.plan, target) {
+        if config.does(self, target) {
             self.add_ready(target, visible_at);
             return true;
         }
@@ -125,6 +124,12 @@ impl HotRun {
         self.work.clear_ready();
         self.proceed = false;
     }
+}
+
+/// Whether a claim can succeed. A claim of a paused run is refused; the end of the pause offers what is ready then.
+pub(super) fn can_be_claimed(state: &State, target: Target) -> bool {
+    let open = |it: &StepRun| matches!(it.status(), Status::Ready | Status::Waiting);
+    state.pause().is_none() && state.target(target).is_some_and(open)
 }
 
 /// The command to a child whose parent stops.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::{Body, Event, Lease, WaitKind};
+use stepwell_kernel::event::{Body, Event, Lease, WaitKind, notice_events};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 
@@ -65,6 +65,21 @@ impl KnownRows {
         append.tasks.extend(gone);
     }
 
+    /// Offers a step that waits to the next event of its type once more.
+    pub(super) fn wait_again(
+        &mut self,
+        plan: &Plan,
+        step: StepRef,
+        event_type: &str,
+        append: &mut Append,
+    ) {
+        let step = plan.step_id(step);
+        if self.waits.contains(&step) {
+            let event_type = event_type.to_owned();
+            append.waits.push(WaitChange::Put { step, event_type });
+        }
+    }
+
     /// Changes the rows as an event says. Says whether what is not claimed is to be offered anew, because
     /// the run was paused.
     pub(super) fn apply(&mut self, plan: &Plan, event: &Event, append: &mut Append) -> bool {
@@ -104,9 +119,37 @@ impl KnownRows {
                 self.withdraw_unleased(append);
                 return true;
             }
-            _ => {}
+            // These say nothing of tasks and waits; the end of a run withdraws all of them (`withdraw_all`).
+            Body::Opaque(_)
+            | notice_events!()
+            | Body::RunCreated { .. }
+            | Body::RunQueued { .. }
+            | Body::RunApproved { .. }
+            | Body::RunStarted { .. }
+            | Body::RunResumed { .. }
+            | Body::RunCompleted { .. }
+            | Body::RunFailed { .. }
+            | Body::RunCancelled { .. }
+            | Body::StepAnswered { .. }
+            | Body::StepApproved { .. }
+            | Body::StepRouted { .. }
+            | Body::StepRetried { .. }
+            | Body::TokensAdmitted { .. }
+            | Body::RunFinalizing { .. }
+            | Body::RunStopping { .. }
+            | Body::CompensationStarted { .. }
+            | Body::CompensationInterrupted { .. } => {}
         }
         false
+    }
+
+    /// Some work is offered no longer, unless a worker has it.
+    pub(super) fn withdraw(&mut self, plan: &Plan, target: Target, append: &mut Append) {
+        let target = target_name(plan, target);
+        if self.tasks.get(&target) == Some(&false) {
+            self.tasks.remove(&target);
+            append.tasks.push(TaskChange::Delete { target });
+        }
     }
 
     fn withdraw_unleased(&mut self, append: &mut Append) {

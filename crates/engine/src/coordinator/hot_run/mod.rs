@@ -13,7 +13,9 @@ mod draft;
 mod effects;
 mod known_rows;
 mod read;
+mod restamp;
 mod seal;
+mod sealed_state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,10 +24,11 @@ use stepwell_kernel::command::{Command, Env, Reply};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::{decide, next_wake};
 use stepwell_kernel::effect::{Effect, RunOutcome, Target};
-use stepwell_kernel::event::Event;
+use stepwell_kernel::event::{Event, WaitKind};
 use stepwell_kernel::evolve::{IllegalEvent, evolve};
+use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::Plan;
-use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
@@ -37,10 +40,12 @@ use crate::store::{Append, Guard, Head, NewRun, RunNo, SessionNo};
 
 use draft::Draft;
 pub(super) use draft::{Flight, Uncommitted};
+use effects::can_be_claimed;
 pub(super) use effects::cancel_child;
 pub use effects::engine_actor;
 use known_rows::KnownRows;
 pub(super) use seal::Sealed;
+pub(crate) use sealed_state::is_whole;
 
 /// A run in memory.
 #[derive(Debug)]
@@ -70,6 +75,9 @@ pub struct HotRun {
     untold: Option<RunOutcome>,
     /// A decision was cut short and goes on.
     proceed: bool,
+    /// The state does not fit its own rules and may have half a decision folded in: nothing more is decided
+    /// on it, and nothing of it is written.
+    fault: Option<Rejection>,
     timer: TimerEntry,
     /// Bytes of log since the last snapshot, and bytes of that snapshot.
     log_bytes: usize,
@@ -110,6 +118,7 @@ impl HotRun {
             fresh: false,
             untold: None,
             proceed: false,
+            fault: None,
             timer: TimerEntry::default(),
             log_bytes: 0,
             snapshot_bytes: 0,
@@ -129,7 +138,6 @@ impl HotRun {
         self.run
     }
 
-    /// The run's id.
     #[must_use]
     pub fn run_id(&self) -> &Arc<str> {
         &self.run_id
@@ -216,9 +224,44 @@ impl HotRun {
         command: Command,
         env: &Env,
     ) -> Result<(Vec<Effect>, Reply), Rejection> {
-        let decision = decide(&self.plan, &mut self.state, command, env)?;
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone());
+        }
+        let decided = decide(&self.plan, &mut self.state, command, env);
+        let decision = decided.inspect_err(|rejection| {
+            if rejection.code == Code::LogInvalid {
+                self.fault = Some(rejection.clone());
+            }
+        })?;
         self.absorb(decision.events);
         Ok((decision.effects, decision.reply))
+    }
+
+    /// The run's log was found damaged: nothing more is decided or written for it.
+    pub(super) fn condemn(&mut self, why: &str) {
+        if self.fault.is_none() {
+            self.fault = Some(Rejection::new(Code::LogInvalid, why));
+        }
+    }
+
+    /// An event was known already. The store may have given it to a step that waits for another event of its type; the
+    /// step is offered to events again.
+    pub(super) fn await_again(&mut self, event_type: &str) {
+        for source in wake_sources(&self.plan, &self.state) {
+            if let WakeSource::Outside { step, wait } = source
+                && matches!(wait, WaitKind::Event { event_type: of, .. } if of == event_type)
+            {
+                let (plan, rows, draft) = self.rows_and_draft();
+                rows.wait_again(plan, step, event_type, draft.append());
+            }
+        }
+    }
+
+    /// As after a decision that the kernel could not carry through.
+    #[cfg(test)]
+    pub(super) fn set_fault(&mut self) {
+        let _ = self.draft();
+        self.fault = Some(Rejection::new(Code::LogInvalid, "step a has no claim"));
     }
 
     /// Puts events into the draft, with what they mean for the other rows.
@@ -274,6 +317,36 @@ impl HotRun {
         (&self.plan, &mut self.work)
     }
 
+    /// Offers the work that finds no room here to other servers too. The work keeps its place in line: the server that claims it
+    /// first does it, and until then no server has the run.
+    pub(super) fn share(&mut self) {
+        // Work that another server has claimed since leaves the line.
+        let state = &self.state;
+        self.work
+            .retain_ready(|target| can_be_claimed(state, target));
+        let ready: Vec<(Time, Target)> = self.work.ready_at().collect();
+        let (plan, rows, draft) = self.rows_and_draft();
+        for (visible_at, target) in ready {
+            if !rows.has_task(plan, target) {
+                rows.offer(plan, target, visible_at, draft.append());
+            }
+        }
+        self.work.set_shared(true);
+    }
+
+    /// This process claims some of the work that was offered: the run is its own again, with all of that work. What
+    /// is offered because only others can do it stays.
+    pub(super) fn unshare(&mut self) {
+        if self.work.is_shared() {
+            let ready: Vec<Target> = self.work.ready().collect();
+            let (plan, rows, draft) = self.rows_and_draft();
+            for target in ready {
+                rows.withdraw(plan, target, draft.append());
+            }
+            self.work.set_shared(false);
+        }
+    }
+
     /// The entry in the schedule's timers.
     pub(super) fn timer(&mut self) -> &mut TimerEntry {
         &mut self.timer
@@ -315,10 +388,17 @@ impl HotRun {
         self.draft().set_event_key(key);
     }
 
+    /// What events from outside are matched by.
+    pub(super) fn event_key(&self) -> &str {
+        &self.event_key
+    }
+
     /// When something must happen by itself.
     pub(super) fn due(&self) -> Option<Time> {
         let wake = next_wake(&self.state).into_iter();
-        wake.chain(self.work.first_ready()).min()
+        // What is offered to others is in their rows, with its time.
+        let ready = self.work.first_ready().filter(|_| !self.work.is_shared());
+        wake.chain(ready).min()
     }
 
     /// When the run must be looked at here. What stands in line is looked at when there is room, and
@@ -328,7 +408,12 @@ impl HotRun {
             true => None,
             false => self.work.next_at(&self.plan),
         };
-        next_wake(&self.state).into_iter().chain(next).min()
+        let alarm = next_wake(&self.state).into_iter().chain(next).min()?;
+        // What is due by the time of the log is due, though the clock may have been set back since.
+        Some(match alarm <= self.state.last_at() {
+            true => Time(0),
+            false => alarm,
+        })
     }
 
     /// When the commit in flight was sent.

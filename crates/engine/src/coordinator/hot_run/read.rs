@@ -1,16 +1,13 @@
-//! A run as the store has it: the last snapshot that can be used, and the events after it.
+//! A run as the store has it: the last snapshot that can be used, and the events after it, whose hash
+//! chain is verified from the snapshot on.
 
 use std::sync::Arc;
 
-use stepwell_kernel::chain::GENESIS;
-use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::evolve::replay;
-use stepwell_kernel::keys::hex;
 use stepwell_kernel::plan::Plan;
-use stepwell_kernel::state::State;
 
-use super::{HotRun, KnownRows};
-use crate::chunk;
+use super::{HotRun, KnownRows, sealed_state};
+use crate::chain_check::ChainCheck;
 use crate::error::Error;
 use crate::store::{StoredChunk, StoredRun};
 
@@ -23,10 +20,10 @@ impl HotRun {
     ) -> Result<HotRun, Error> {
         let mut hot = HotRun::new(stored.run, &stored.run_id, plan);
         hot.fresh = true;
-        let thawed = stored.snapshot.as_ref().and_then(|frozen| {
-            let state = State::decode(frozen.version, &frozen.body, &hot.plan)?;
-            (state.seq() == frozen.seq && state.run_id() == stored.run_id).then_some(state)
-        });
+        let thawed = stored
+            .snapshot
+            .as_ref()
+            .and_then(|frozen| sealed_state::open(frozen, &stored.run_id, &hot.plan));
         let chunks = match (&stored.snapshot, &thawed) {
             (None, _) => stored.chunks,
             (Some(frozen), Some(_)) => {
@@ -35,27 +32,26 @@ impl HotRun {
             }
             (Some(_), None) => all()?,
         };
-        let mut state = thawed;
-        let mut tail = GENESIS.to_owned();
+        let (mut state, mut chain) = match thawed {
+            Some((state, hash)) => {
+                let chain = ChainCheck::after(&hot.plan, &state, hash);
+                (Some(state), chain)
+            }
+            None => (None, ChainCheck::new(&stored.run_id)),
+        };
         for chunk in &chunks {
-            let fault = |source| Error::Unreadable {
-                run_id: stored.run_id.clone(),
-                source,
-            };
-            let events = chunk::decode(chunk.first, chunk.codec, &chunk.body).map_err(fault)?;
-            let illegal = |source| Error::LogInvalid {
-                run_id: stored.run_id.clone(),
-                source,
+            let events = chain.read(&hot.plan, chunk)?;
+            let run_id = stored.run_id.clone();
+            let illegal = |source| match chain.unknown().is_empty() {
+                true => Error::LogInvalid { run_id, source },
+                false => Error::Newer { run_id, source },
             };
             let folded = replay(&hot.plan, &stored.run_id, state.take(), &events);
             state = Some(folded.map_err(illegal)?);
             hot.log_bytes += chunk.body.len();
-            if let Some(hash) = chunk.digests.last_chunk::<32>() {
-                tail = hex(hash);
-            }
         }
         hot.state = state.unwrap_or(hot.state);
-        hot.recorder = Recorder::resume(&hot.plan, &hot.state, tail);
+        hot.recorder = chain.into_recorder(&hot.plan, &hot.state);
         hot.committed = hot.state.seq();
         hot.head = stored.head;
         hot.head_version = stored.head_version;

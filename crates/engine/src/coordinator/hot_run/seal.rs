@@ -1,34 +1,37 @@
 //! Sealing: turns the draft of a run into what the store is to write. The chunk of the log, the head,
-//! the rows of linear runs and the snapshot are made here, from the state as it is then.
+//! the rows of the run's language and the snapshot are made here, from the state as it is then.
 
 use std::collections::BTreeSet;
 
-use stepwell_kernel::command::Command;
+use stepwell_dialects::{RunChange, document};
+use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::state::{FORMAT, Phase};
+use stepwell_kernel::event::{Body, Event};
+use stepwell_kernel::rejection::Rejection;
+use stepwell_kernel::state::{Phase, Status};
 use stepwell_kernel::time::Time;
 
 use super::draft::{Draft, Flight, Uncommitted};
-use super::{Decided, HotRun};
+use super::{Decided, HotRun, sealed_state};
 use crate::chunk::{self, ChunkWriter};
 use crate::coordinator::request::Origin;
 use crate::coordinator::{Config, Message};
 use crate::error::Error;
-use crate::rows::{self, target_name};
-use crate::store::{Append, Guard, Head, SessionNo, StateSnapshot, TaskChange};
+use crate::rows::target_name;
+use crate::store::{Append, Guard, Head, KeyChange, SessionNo, StateSnapshot, TaskChange};
 
 /// A run whose next wake-up is closer than this stays with its session: giving it away and taking it
 /// back would be two writes for nothing.
 const HOLD_MS: u64 = 2_000;
 
-/// What came of a draft.
+/// The result of sealing a draft.
 #[derive(Debug)]
 pub(in crate::coordinator) enum Sealed {
-    /// It is to be written; the run is in flight.
+    /// The append must be written; the run is in flight.
     Append(Append),
     /// There is nothing to write and nothing to confirm.
     Nothing(Append, Flight),
-    /// It cannot be written.
+    /// The draft cannot be written.
     Failed(Error, Uncommitted),
 }
 
@@ -45,6 +48,10 @@ impl HotRun {
         // lease. It is told below, and sees to the head.
         let foreign = self.other_owner(session).is_some() && !self.state.phase().is_ended();
         let mut draft = self.draft.take()?;
+        if let Some(fault) = &self.fault {
+            let error = Error::from(fault.clone());
+            return Some(Sealed::Failed(error, draft.into_uncommitted()));
+        }
         let head = match foreign {
             true => self.head.clone(),
             false => self.head_now(&draft, session, now),
@@ -68,8 +75,13 @@ impl HotRun {
             if changed || !(mine || foreign) || create {
                 draft.append.head = Some(head);
             }
-            let key = &self.event_key;
-            draft.append.linear = rows::linear(&self.plan, &self.state, key, create, &draft.events);
+            draft.append.unique_key = self.key_change(create);
+            draft.append.view_rows = document::view_rows(RunChange {
+                plan: &self.plan,
+                state: &self.state,
+                events: &draft.events,
+                event_key: &self.event_key,
+            });
             draft.append.sinks.clone_from(&config.sinks);
             draft.append.snapshot = self.snapshot(&draft, config.snapshot_bytes);
             if !mine && !create {
@@ -106,7 +118,9 @@ impl HotRun {
 
     /// The head as it should be now.
     fn head_now(&self, draft: &Draft, session: SessionNo, now: Time) -> Head {
-        let (status, substatus) = rows::words(&self.state);
+        // What is due by the time of the log is due, though the clock may have been set back since.
+        let now = now.max(self.state.last_at());
+        let (status, substatus) = document::contract_words(&self.state);
         let slots = draft.holds.as_ref().unwrap_or(&self.head.slots);
         let mut head = Head {
             status: status.to_owned(),
@@ -119,9 +133,10 @@ impl HotRun {
             return head;
         }
         let due = self.due();
-        let claimable = self.work.first_ready().is_some_and(|at| at <= now);
+        let shared = self.work.is_shared();
+        let claimable = !shared && self.work.first_ready().is_some_and(|at| at <= now);
         let busy = self.work.has_jobs() || self.proceed || claimable;
-        let mine = self.head.session == Some(session);
+        let mine = self.head.session == Some(session) && !shared;
         if busy || (mine && due.is_some_and(|due| due <= now.plus(HOLD_MS))) {
             head.session = Some(session);
             return head;
@@ -134,7 +149,19 @@ impl HotRun {
         head
     }
 
-    /// What this append ends, or what this process is going to do itself, is offered to nobody any more.
+    /// A run takes its unique key with its creation and frees it with its end.
+    fn key_change(&self, create: bool) -> Option<Box<KeyChange>> {
+        let change = match (create, self.state.phase().is_ended()) {
+            (true, false) => KeyChange::Take,
+            (false, true) => KeyChange::Free,
+            // It keeps what it has; or it is over before anyone could meet it.
+            (false, false) | (true, true) => return None,
+        };
+        let key = self.plan.unique_key(&self.run_id, &self.event_key)?;
+        Some(Box::new(change(key)))
+    }
+
+    /// What this append ends or pauses, or what this process is going to do itself, is offered to nobody any more.
     /// Another server may have offered it since the run was read: that writes no event, so an append of
     /// someone who does not own the run does not notice.
     fn withdrawn(&self, draft: &Draft, owned: bool) -> Vec<TaskChange> {
@@ -145,6 +172,10 @@ impl HotRun {
         if owned {
             targets.extend(self.work.ready());
         }
+        let pauses = |event: &Event| matches!(event.body, Body::RunPaused { .. });
+        if draft.events.iter().any(pauses) {
+            targets.extend(self.unclaimed());
+        }
         let changed = |name: &String| draft.append.tasks.iter().any(|it| it.target() == name);
         let names = targets.into_iter().map(|at| target_name(&self.plan, at));
         names
@@ -153,7 +184,17 @@ impl HotRun {
             .collect()
     }
 
+    /// The steps that are ready and that nobody has. Undos are not paused.
+    fn unclaimed(&self) -> impl Iterator<Item = Target> + '_ {
+        let open = self.state.open().iter().copied().map(Target::Step);
+        open.filter(|target| {
+            let run = self.state.target(*target);
+            run.is_some_and(|it| matches!(it.status(), Status::Ready | Status::Waiting))
+        })
+    }
+
     fn write_chunk(&mut self, draft: &mut Draft, chunks: &mut ChunkWriter) -> Result<(), Error> {
+        self.recorder.head().clone_into(&mut draft.before);
         let written = chunks.write(&mut self.recorder, &self.plan, &draft.events);
         let chunk = written.map_err(|source| Error::Schema {
             run_id: self.run_id.to_string(),
@@ -174,29 +215,38 @@ impl HotRun {
 
     /// The state, when the log since the last snapshot is longer than that was.
     fn snapshot(&self, draft: &Draft, at_least: usize) -> Option<StateSnapshot> {
-        let bytes = draft.append.chunk.as_ref().map_or(0, |it| it.body.len());
-        let log = self.log_bytes + bytes;
+        let chunk = draft.append.chunk.as_ref()?;
+        let log = self.log_bytes + chunk.body.len();
         if log < at_least
             || log < self.snapshot_bytes.saturating_mul(4)
             || self.state.phase().is_ended()
         {
             return None;
         }
-        Some(StateSnapshot {
-            seq: self.state.seq(),
-            version: FORMAT,
-            body: self.state.encode(),
-        })
+        let hash = chunk.digests.last_chunk()?;
+        Some(sealed_state::seal(&self.state, hash))
     }
 }
 
-/// Messages that are done with the commit: those whose command was decided, and those that were refused
-/// and whose sender looks for no answer.
+/// Messages that are done with the commit: those whose command was decided, and those that were refused or decided
+/// before and whose sender looks for no answer. An event that goes back is taken by the store when it goes.
 fn taken(decided: &[Decided]) -> impl Iterator<Item = crate::store::MessageNo> + '_ {
-    decided.iter().filter_map(|it| match it.request.origin {
-        Origin::Message { no, reply } if it.answer.is_ok() || !reply => Some(no),
-        _ => None,
+    let stays = decided.iter().filter(|it| !it.goes_back());
+    stays.filter_map(|it| match it.request.origin {
+        Origin::Message { no, reply } if !(reply && is_told(&it.answer)) => Some(no),
+        Origin::Message { .. }
+        | Origin::Sender(_)
+        | Origin::Parent { .. }
+        | Origin::Coordinator => None,
     })
+}
+
+/// Whether an answer says more than that the command was decided.
+fn is_told(answer: &Result<Reply, Rejection>) -> bool {
+    match answer {
+        Ok(reply) => matches!(reply, Reply::Duplicate(_)),
+        Err(_) => true,
+    }
 }
 
 /// Whether a draft without events has something to write, or someone who waits for its confirmation.

@@ -6,7 +6,7 @@ use stepwell_kernel::time::Time;
 
 use super::{MarkerState, Run, StoredChunk, Tables, TaskRow, Wait};
 use crate::store::{
-    Append, AppendResult, Batch, Guard, Head, LinearRows, NewRun, PlanNo, RunNo, TaskChange,
+    Append, AppendResult, Batch, Guard, Head, KeyChange, NewRun, PlanNo, RunNo, TaskChange,
     WaitChange,
 };
 
@@ -48,7 +48,7 @@ impl Tables {
             None => self.is_where_thought(batch, append)?,
         }
         self.keys_are_new(append)?;
-        self.biz_key_is_free(append)?;
+        self.unique_key_is_free(append)?;
         for (index, guard) in append.guards.iter().enumerate() {
             if !self.holds(batch, append.run, guard) {
                 return Err(AppendResult::GuardFailed(index));
@@ -132,25 +132,13 @@ impl Tables {
         Ok(())
     }
 
-    fn biz_key_is_free(&self, append: &Append) -> Result<(), AppendResult> {
-        let Some(new) = append.linear.as_ref().and_then(|it| it.instance.as_ref()) else {
-            return Ok(());
-        };
-        if new.biz_key.is_none() || new.status != "RUNNING" {
-            return Ok(());
-        }
-        let taken = self.runs.iter().any(|(no, run)| {
-            *no != append.run
-                && run.instance.as_ref().is_some_and(|other| {
-                    other.status == "RUNNING"
-                        && other.biz_key == new.biz_key
-                        && other.workflow_type == new.workflow_type
-                })
-        });
-        if taken {
-            Err(AppendResult::BizKeyTaken)
-        } else {
-            Ok(())
+    fn unique_key_is_free(&self, append: &Append) -> Result<(), AppendResult> {
+        let wanted = append.unique_key.as_ref().and_then(|it| it.taken());
+        match wanted.and_then(|key| self.unique_keys.get(key)) {
+            Some(holder) if *holder != append.run => {
+                Err(AppendResult::UniqueKeyTaken(self.run_id(*holder)))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -207,12 +195,22 @@ impl Tables {
         for change in &append.tasks {
             run.change_task(append.run, change);
         }
-        if let Some(rows) = &append.linear {
-            run.take_linear(rows);
+        for row in &append.view_rows {
+            run.view_rows
+                .insert((row.view, row.row_no), row.body.clone());
         }
         let kept = run.snapshot.as_ref().map_or(0, |it| it.seq);
         if let Some(frozen) = append.snapshot.as_ref().filter(|it| it.seq >= kept) {
             run.snapshot = Some(frozen.clone());
+        }
+        match append.unique_key.as_deref() {
+            Some(KeyChange::Take(key)) => {
+                self.unique_keys.insert(key.clone(), append.run);
+            }
+            Some(KeyChange::Free(key)) if self.unique_keys.get(key) == Some(&append.run) => {
+                self.unique_keys.remove(key);
+            }
+            Some(KeyChange::Free(_)) | None => {}
         }
         for change in &append.waits {
             self.change_wait(append.run, change, batch.now);
@@ -235,7 +233,10 @@ impl Tables {
             WaitChange::Put { step, event_type } => (step, event_type),
         };
         let fits = |it: &&mut super::Kept| {
-            !it.given && it.event.event_type == *event_type && it.event.key == run.row.event_key
+            !it.given
+                && it.event.event_type == *event_type
+                && it.event.key == run.row.event_key
+                && it.event.tenant == run.row.tenant
         };
         let kept = self.inbox.values_mut().filter(fits);
         let oldest = kept
@@ -259,17 +260,12 @@ impl Tables {
         let Some(chunk) = &append.chunk else {
             return;
         };
-        for sink in &append.sinks {
-            let state = MarkerState {
-                attempts: 0,
-                due_at: now,
-                publisher: None,
-                until: None,
-                why: None,
-                since: now,
-            };
-            let key = (sink.clone(), append.run, chunk.first);
-            self.outbox.entry(key).or_insert(state);
+        let sinks = append.sinks.iter().chain(self.sinks.keys());
+        let keys: Vec<_> = sinks
+            .map(|sink| (sink.clone(), append.run, chunk.first))
+            .collect();
+        for key in keys {
+            self.outbox.entry(key).or_insert(MarkerState::due(now));
         }
     }
 }
@@ -287,8 +283,7 @@ impl Run {
             keys: HashSet::new(),
             tasks: BTreeMap::new(),
             waits: BTreeMap::new(),
-            instance: None,
-            steps: BTreeMap::new(),
+            view_rows: BTreeMap::new(),
             snapshot: None,
             projection: None,
         }
@@ -366,15 +361,6 @@ impl Run {
                     task.stopping = true;
                 }
             }
-        }
-    }
-
-    fn take_linear(&mut self, rows: &LinearRows) {
-        if let Some(instance) = &rows.instance {
-            self.instance = Some(instance.clone());
-        }
-        for step in &rows.steps {
-            self.steps.insert(step.step_seq, step.clone());
         }
     }
 }

@@ -22,12 +22,16 @@ impl DumpRows for MemoryStore {
             for (step, wait) in &run.waits {
                 dump.wait(id, step, &wait.event_type, wait.given);
             }
-            run.instance.iter().for_each(|it| dump.instance(id, it));
-            run.steps.values().for_each(|it| dump.step(id, it));
+            for ((view, row_no), body) in &run.view_rows {
+                dump.view_row(id, view, *row_no, body);
+            }
             run.snapshot.iter().for_each(|it| dump.snapshot(id, it));
             if let Some((seq, snapshot)) = &run.projection {
                 dump.projection(id, *seq, snapshot);
             }
+        }
+        for (unique, run) in &tables.unique_keys {
+            dump.unique_key(&unique.plan_id, &unique.key, &tables.run_id(*run));
         }
         for kept in tables.inbox.values() {
             dump.inbox(&kept.event, kept.given);

@@ -4,15 +4,16 @@ use stepwell_kernel::time::Time;
 
 use super::{Kept, MemoryStore, Tables};
 use crate::store::{
-    Delivered, Inbox, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo, SessionNo,
-    StoredMessage,
+    Delivered, Inbox, InboxEvent, Mailbox, MessageNo, MessageState, OutsideEvent, Result, RunNo,
+    SessionNo, StoredMessage,
 };
 
 impl Tables {
     /// The run that has waited longest for the event, by its step that has.
     fn waiting_for(&self, event: &OutsideEvent) -> Option<(RunNo, String)> {
         let runs = self.runs.iter();
-        let runs = runs.filter(|(_, run)| run.row.event_key == event.key);
+        let runs = runs
+            .filter(|(_, run)| run.row.event_key == event.key && run.row.tenant == event.tenant);
         let waits = runs.flat_map(|(no, run)| run.waits.iter().map(|it| (*no, it)));
         let fitting =
             waits.filter(|(_, (_, wait))| !wait.given && wait.event_type == event.event_type);
@@ -64,10 +65,54 @@ impl Inbox for MemoryStore {
         let deliver = |event| deliver(&mut tables, event, now);
         Ok(events.iter().map(deliver).collect())
     }
+
+    fn give_back(&self, message: MessageNo, event: &OutsideEvent, now: Time) -> Result<Delivered> {
+        let mut tables = self.tables();
+        let lies_there = tables
+            .mail
+            .get(&message)
+            .is_some_and(|it| it.answer.is_none());
+        if !lies_there {
+            return Ok(Delivered::Again);
+        }
+        tables.mail.remove(&message);
+        tables
+            .inbox
+            .remove(&(event.tenant.clone(), event.id.clone()));
+        Ok(deliver(&mut tables, event, now))
+    }
+
+    fn kept(
+        &self,
+        tenant: &str,
+        event_type: &str,
+        key: &str,
+        after: (Time, &str),
+        limit: usize,
+    ) -> Result<Vec<InboxEvent>> {
+        let tables = self.tables();
+        let kept = tables.inbox.values().filter(|it| !it.given);
+        let fits = kept.filter(|it| {
+            let event = &it.event;
+            event.tenant == tenant && event.event_type == event_type && event.key == key
+        });
+        let mut found: Vec<InboxEvent> = fits
+            .filter(|it| (it.since, it.event.id.as_str()) > after)
+            .map(|it| InboxEvent {
+                id: it.event.id.clone(),
+                since: it.since,
+                payload: it.event.payload.clone(),
+            })
+            .collect();
+        found.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
+        found.truncate(limit);
+        Ok(found)
+    }
 }
 
 fn deliver(tables: &mut Tables, event: &OutsideEvent, now: Time) -> Delivered {
-    if tables.inbox.contains_key(&event.id) {
+    let id = (event.tenant.clone(), event.id.clone());
+    if tables.inbox.contains_key(&id) {
         return Delivered::Again;
     }
     let goes_to = tables.waiting_for(event);
@@ -76,7 +121,7 @@ fn deliver(tables: &mut Tables, event: &OutsideEvent, now: Time) -> Delivered {
         since: now,
         given: goes_to.is_some(),
     };
-    tables.inbox.insert(event.id.clone(), kept);
+    tables.inbox.insert(id, kept);
     let Some((no, step)) = goes_to else {
         return Delivered::Kept;
     };

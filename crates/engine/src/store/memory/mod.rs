@@ -9,21 +9,21 @@ mod outbox;
 mod ownership;
 mod tasks;
 
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
+use crate::random;
+
 use super::{
-    AlertRow, AppendResult, Batch, Capabilities, CommitId, Commits, DeadLetter, Head, Health,
-    LinearInstance, LinearStep, Maintenance, MarkerState, MessageNo, NewAlert, NewRun,
-    OutsideEvent, PlanNo, PlanRow, Plans, Result, RunFilter, RunNo, RunReader, RunSummary,
-    SessionNo, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk, StoredMessage,
-    StoredRun, TaskRow,
+    AlertRow, AppendResult, Batch, Capabilities, CommitId, Commits, DeadLetter, DerivedRows, Head,
+    Health, KeptRows, Maintenance, MarkerState, MessageNo, NewAlert, NewRun, OutsideEvent, PlanNo,
+    PlanRow, Plans, Result, RunColumns, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
+    SinkRow, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk, StoredMessage,
+    StoredRun, TaskRow, UniqueKey, ViewRow,
 };
 
 /// A store that lives in this process.
@@ -41,13 +41,27 @@ impl MemoryStore {
         store
     }
 
-    /// The rows of a linear run, which databases show as the views `workflow_instance` and
-    /// `workflow_step`.
-    pub fn linear(&self, run_id: &str) -> Option<(LinearInstance, Vec<LinearStep>)> {
+    /// A run as `load` reads it, without its snapshot and its log: for the simulator, which looks at the rows of all runs
+    /// after every step.
+    #[cfg(feature = "stepped")]
+    #[must_use]
+    pub fn load_rows(&self, run: RunNo) -> Option<StoredRun> {
         let tables = self.tables();
-        let run = tables.runs.get(tables.ids.get(run_id)?)?;
-        let steps = run.steps.values().cloned().collect();
-        Some((run.instance.clone()?, steps))
+        let found = tables.runs.get(&run);
+        found.map(|it| tables.stored_rows(run, it))
+    }
+
+    /// The rows of a run that databases show as views of its language, by view and place.
+    pub fn view_rows(&self, run_id: &str) -> Vec<ViewRow> {
+        let tables = self.tables();
+        let run = tables.ids.get(run_id).and_then(|no| tables.runs.get(no));
+        let rows = run.into_iter().flat_map(|run| &run.view_rows);
+        let row = |((view, row_no), body): (&(&'static str, u32), &String)| ViewRow {
+            view,
+            row_no: *row_no,
+            body: body.clone(),
+        };
+        rows.map(row).collect()
     }
 }
 
@@ -59,17 +73,23 @@ struct Tables {
     runs: BTreeMap<RunNo, Run>,
     ids: HashMap<String, RunNo>,
     requests: HashMap<String, RunNo>,
+    unique_keys: BTreeMap<UniqueKey, RunNo>,
     last_session: i64,
     sessions: BTreeMap<SessionNo, Session>,
-    inbox: HashMap<String, Kept>,
+    /// By tenant and id.
+    inbox: HashMap<(String, String), Kept>,
     last_mail: i64,
     mail: BTreeMap<MessageNo, MailRow>,
     outbox: BTreeMap<(String, RunNo, u64), MarkerState>,
+    /// The sinks that get every chunk, by name.
+    sinks: BTreeMap<String, SinkRow>,
     last_letter: i64,
     letters: BTreeMap<i64, DeadLetter>,
     slots: BTreeMap<String, u32>,
     alerts: Vec<AlertRow>,
     secret: Option<[u8; 32]>,
+    quarantine: BTreeMap<RunNo, String>,
+    scrubbed: Option<RunNo>,
 }
 
 /// A run and the rows that belong to it.
@@ -79,7 +99,7 @@ struct Run {
     plan: PlanNo,
     head: Head,
     version: i64,
-    /// Who wrote the head last.
+    /// The commit that wrote the head last.
     head_commit: CommitId,
     /// When it is offered as due: `wake_at`, or later if it has been offered.
     due_at: Option<Time>,
@@ -87,8 +107,7 @@ struct Run {
     keys: HashSet<Vec<u8>>,
     tasks: BTreeMap<String, TaskRow>,
     waits: BTreeMap<String, Wait>,
-    instance: Option<LinearInstance>,
-    steps: BTreeMap<u32, LinearStep>,
+    view_rows: BTreeMap<(&'static str, u32), String>,
     snapshot: Option<StateSnapshot>,
     projection: Option<(u64, String)>,
 }
@@ -101,7 +120,7 @@ impl Run {
 
 #[derive(Debug)]
 struct Session {
-    /// Only shown.
+    /// Needed only for dumps.
     #[cfg(feature = "suite")]
     name: String,
     until: Time,
@@ -113,7 +132,7 @@ struct Session {
 struct Wait {
     event_type: String,
     since: Time,
-    /// It has its event as mail; no second one until it waits again.
+    /// The event is in the mailbox; the step gets no second event until it waits again.
     given: bool,
 }
 
@@ -201,6 +220,23 @@ impl Tables {
         }
     }
 
+    /// A run without its log.
+    fn stored_rows(&self, no: RunNo, run: &Run) -> StoredRun {
+        StoredRun {
+            run: no,
+            run_id: run.row.run_id.clone(),
+            plan: run.plan,
+            event_key: run.row.event_key.clone(),
+            head: run.head.clone(),
+            head_version: run.version,
+            snapshot: None,
+            chunks: Vec::new(),
+            tasks: run.tasks.values().cloned().collect(),
+            mail: self.mail_where(|row| row.run == no).collect(),
+            waits: run.waits.keys().cloned().collect(),
+        }
+    }
+
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         for run in self.runs.values() {
@@ -271,24 +307,21 @@ impl RunReader for MemoryStore {
         let from = run.snapshot.as_ref().map_or(0, |it| it.seq);
         let chunks = run.chunks.values().filter(|it| it.last >= from);
         Ok(Some(StoredRun {
-            run: no,
-            run_id: run.row.run_id.clone(),
-            plan: run.plan,
-            event_key: run.row.event_key.clone(),
-            head: run.head.clone(),
-            head_version: run.version,
             snapshot: run.snapshot.clone(),
             chunks: chunks.cloned().collect(),
-            tasks: run.tasks.values().cloned().collect(),
-            mail: tables.mail_where(|row| row.run == no).collect(),
-            waits: run.waits.keys().cloned().collect(),
+            ..tables.stored_rows(no, run)
         }))
     }
 
     fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>> {
         let tables = self.tables();
-        let chunks = tables.runs.get(&run).into_iter();
-        let chunks = chunks.flat_map(|run| run.chunks.values());
+        let Some(run) = tables.runs.get(&run) else {
+            return Ok(Vec::new());
+        };
+        // Readers of a long run ask again after every commit: what they have is not looked at.
+        let before = run.chunks.range(..=after.saturating_add(1)).next_back();
+        let from = before.map_or(0, |(first, _)| *first);
+        let chunks = run.chunks.range(from..).map(|(_, chunk)| chunk);
         let later = chunks.filter(|it| it.last > after).take(limit);
         Ok(later.cloned().collect())
     }
@@ -328,16 +361,8 @@ impl RunReader for MemoryStore {
 
 impl Maintenance for MemoryStore {
     fn secret(&self) -> Result<[u8; 32]> {
-        // The standard library's hash keys come from the system's random source; for tokens that die
-        // with this process that is enough.
-        let make = || {
-            let mut secret = [0; 32];
-            for (index, part) in secret.chunks_mut(8).enumerate() {
-                part.copy_from_slice(&RandomState::new().hash_one(index).to_le_bytes());
-            }
-            secret
-        };
-        Ok(*self.tables().secret.get_or_insert_with(make))
+        let fresh = random::bytes()?;
+        Ok(*self.tables().secret.get_or_insert(fresh))
     }
 
     fn check(&self) -> Result<Health> {
@@ -353,6 +378,113 @@ impl Maintenance for MemoryStore {
 
     fn bytes(&self) -> Result<u64> {
         Ok(0)
+    }
+
+    fn quarantine(&self, run: RunNo, why: &str, _: Time) -> Result<()> {
+        let mut tables = self.tables();
+        tables
+            .quarantine
+            .entry(run)
+            .or_insert_with(|| why.to_owned());
+        Ok(())
+    }
+
+    fn quarantined(&self) -> Result<Vec<(RunNo, String)>> {
+        let tables = self.tables();
+        let listed = tables
+            .quarantine
+            .iter()
+            .map(|(run, why)| (*run, why.clone()));
+        Ok(listed.collect())
+    }
+
+    fn release(&self, run: RunNo) -> Result<()> {
+        self.tables().quarantine.remove(&run);
+        Ok(())
+    }
+
+    fn scrubbed(&self) -> Result<Option<RunNo>> {
+        Ok(self.tables().scrubbed)
+    }
+
+    fn set_scrubbed(&self, run: Option<RunNo>) -> Result<()> {
+        self.tables().scrubbed = run;
+        Ok(())
+    }
+
+    fn kept_rows(&self, no: RunNo) -> Result<Option<KeptRows>> {
+        let tables = self.tables();
+        let keys = tables.unique_keys.iter();
+        let unique_keys = keys.filter(|(_, holder)| **holder == no);
+        let unique_keys = unique_keys.map(|(key, _)| key.clone()).collect();
+        let Some(run) = tables.runs.get(&no) else {
+            return Ok(None);
+        };
+        let row = &run.row;
+        let wait = |(step, wait): (&String, &Wait)| {
+            (step.clone(), wait.event_type.clone(), row.event_key.clone())
+        };
+        let view = |(place, body): (&(&'static str, u32), &String)| {
+            (place.0.to_owned(), i64::from(place.1), body.clone())
+        };
+        Ok(Some(KeptRows {
+            columns: RunColumns {
+                tenant: row.tenant.clone(),
+                project: row.project.clone(),
+                environment: row.environment.clone(),
+                parent: row.parent.clone(),
+                event_key: row.event_key.clone(),
+                created_at: row.created_at,
+                priority: row.priority,
+            },
+            due_at: run.due_at,
+            keys: run.keys.iter().cloned().collect(),
+            waits: run.waits.iter().map(wait).collect(),
+            unique_keys,
+            view_rows: run.view_rows.iter().map(view).collect(),
+        }))
+    }
+
+    fn rebuild(&self, no: RunNo, rows: &DerivedRows, now: Time) -> Result<()> {
+        let mut tables = self.tables();
+        tables.unique_keys.retain(|_, holder| *holder != no);
+        if let Some(key) = &rows.unique_key {
+            tables.unique_keys.entry(key.clone()).or_insert(no);
+        }
+        let Some(run) = tables.runs.get_mut(&no) else {
+            return Ok(());
+        };
+        let columns = rows.columns.clone();
+        run.row.tenant = columns.tenant;
+        run.row.project = columns.project;
+        run.row.environment = columns.environment;
+        run.row.parent = columns.parent;
+        run.row.event_key = columns.event_key;
+        run.row.created_at = columns.created_at;
+        run.row.priority = columns.priority;
+        run.head = rows.head.clone();
+        run.version += 1;
+        run.due_at = run.head.wake_at;
+        run.keys = rows.keys.iter().cloned().collect();
+        run.waits.retain(|step, wait| {
+            let fits = |(name, event_type): &(String, String)| {
+                name == step && *event_type == wait.event_type
+            };
+            rows.waits.iter().any(fits)
+        });
+        for (step, event_type) in &rows.waits {
+            run.waits.entry(step.clone()).or_insert_with(|| Wait {
+                event_type: event_type.clone(),
+                since: now,
+                given: false,
+            });
+        }
+        let kept = rows.view_rows.iter();
+        run.view_rows = kept
+            .map(|row| ((row.view, row.row_no), row.body.clone()))
+            .collect();
+        run.snapshot = None;
+        Ok(())
     }
 }
 

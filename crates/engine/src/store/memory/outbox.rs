@@ -6,7 +6,8 @@ use stepwell_kernel::time::Time;
 
 use super::{DeadLetter, MarkerState, MemoryStore, Run, Tables};
 use crate::store::{
-    AlertRow, Alerts, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo,
+    AlertRow, Alerts, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo, SinkRow,
+    SinkStart,
 };
 
 impl Tables {
@@ -83,6 +84,38 @@ impl Outbox for MemoryStore {
         let tables = self.tables();
         let sinks: BTreeSet<&String> = tables.outbox.keys().map(|key| &key.0).collect();
         Ok(sinks.into_iter().cloned().collect())
+    }
+
+    fn add_sink(&self, sink: &SinkRow, start: SinkStart, now: Time) -> Result<u64> {
+        let mut tables = self.tables();
+        tables.sinks.insert(sink.name.clone(), sink.clone());
+        if start == SinkStart::Now {
+            return Ok(0);
+        }
+        let chunks = tables.runs.iter();
+        let chunks: Vec<(RunNo, u64)> = chunks
+            .flat_map(|(no, run)| run.chunks.keys().map(|first| (*no, *first)))
+            .collect();
+        let before = tables.outbox.len();
+        for (run, first) in chunks {
+            let key = (sink.name.clone(), run, first);
+            tables.outbox.entry(key).or_insert(MarkerState::due(now));
+        }
+        Ok((tables.outbox.len() - before) as u64)
+    }
+
+    fn sinks(&self) -> Result<Vec<SinkRow>> {
+        Ok(self.tables().sinks.values().cloned().collect())
+    }
+
+    fn remove_sink(&self, name: &str) -> Result<Option<u64>> {
+        let mut tables = self.tables();
+        if tables.sinks.remove(name).is_none() {
+            return Ok(None);
+        }
+        let before = tables.outbox.len();
+        tables.outbox.retain(|key, _| key.0 != name);
+        Ok(Some((before - tables.outbox.len()) as u64))
     }
 }
 

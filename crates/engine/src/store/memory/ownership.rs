@@ -2,7 +2,7 @@
 
 use stepwell_kernel::time::Time;
 
-use super::{MemoryStore, Session, Tables};
+use super::{MemoryStore, Run, Session, Tables};
 use crate::store::{Result, RunNo, SessionNo, Sessions, Slots, WakeQueue};
 
 impl Tables {
@@ -99,7 +99,13 @@ impl Slots for MemoryStore {
             let head = &run.head;
             head.queued && head.session.is_none() && head.wake_at.is_none_or(|at| at <= now)
         });
-        Ok(may_start.map(|(no, _)| *no).take(limit).collect())
+        let place = |(no, run): (&RunNo, &Run)| {
+            let first = std::cmp::Reverse(run.row.priority);
+            (first, run.row.created_at, *no)
+        };
+        let mut queued: Vec<_> = may_start.map(place).collect();
+        queued.sort_unstable();
+        Ok(queued.into_iter().map(|(.., no)| no).take(limit).collect())
     }
 
     fn slots_taken(&self, key: &str) -> Result<u32> {

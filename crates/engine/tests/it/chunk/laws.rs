@@ -12,7 +12,6 @@ use proptest::strategy::Strategy;
 use stepwell_kernel::event::Event;
 use stepwell_kernel::plan::{Net, Plan};
 
-/// Any plan.
 pub(super) fn any_net() -> impl Strategy<Value = Net> {
     nets::any_net()
 }

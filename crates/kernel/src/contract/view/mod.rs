@@ -1,17 +1,23 @@
 //! An event as the contract shows it: which component speaks, and the fields of its type. What the
 //! contract has no field for (outputs, params, routes, payloads) stays in `ext`.
 //!
-//! Every field that is put here is one of its type's in `fields`, and has its shape there: tests compare
-//! the two for events of every type.
+//! There is one file for each group of events, with the table of their fields and the code that fills them: tests
+//! compare the two for events of every type.
 
+mod notice;
 mod run;
 mod step;
+mod undo;
 pub(super) mod words;
 
+use super::fields::Field;
 use super::name::FieldName;
 use super::stamps::{Open, Stamps};
 use super::value::FieldValue;
-use crate::event::{Body, Event, RunContext};
+use crate::event::{
+    Body, Emitter, Event, EventType, RunContext, notice_events, outcome_events, run_events,
+    step_events, undo_events,
+};
 use crate::plan::StepRef;
 use crate::time::Time;
 
@@ -41,26 +47,45 @@ pub(super) fn fields<'a>(
     view.fields
 }
 
-/// Who speaks: a worker about work it has, the planner about approval, authorization (`system`) about
-/// signals and people, the engine about everything else.
-fn emitted_by(body: &Body, open: Option<Open>) -> &'static str {
-    match body {
-        Body::RunApproved { .. } => "planner",
-        Body::SignalAccepted { .. } | Body::SignalRejected { .. } => "system",
-        Body::StepCompleted { by: Some(_), .. } | Body::StepFailed { by: Some(_), .. } => "system",
-        Body::StepStarted { lease: Some(_), .. }
-        | Body::StepExecutionStarted { .. }
-        | Body::UndoStarted { .. }
-        | Body::UndoExecutionFailed { .. }
-        | Body::UndoCompleted { .. }
-        | Body::UndoFailed { .. } => "activity-worker",
-        Body::StepCompleted { .. }
-        | Body::StepExecutionFailed { .. }
-        | Body::StepFailed {
-            cancelled: false, ..
-        } if open.is_some_and(|open| open.leased) => "activity-worker",
-        _ => "engine",
+/// The fields of a type beside the envelope.
+pub(super) const fn fields_of(event_type: EventType) -> &'static [Field] {
+    match event_type {
+        run_events!(types) => run::fields(event_type),
+        notice_events!(types) => notice::fields(event_type),
+        step_events!(types) | outcome_events!(types) => step::fields(event_type),
+        undo_events!(types) => undo::fields(event_type),
+        EventType::Opaque => &[],
     }
+}
+
+/// The contract's word for the component that emits an event.
+fn emitted_by(body: &Body, open: Option<Open>) -> &'static str {
+    match body.event_type().emitter() {
+        Emitter::Engine => "engine",
+        Emitter::Planner => "planner",
+        Emitter::System => "system",
+        Emitter::Worker => "activity-worker",
+        Emitter::Holder => holder(body, open),
+    }
+}
+
+fn holder(body: &Body, open: Option<Open>) -> &'static str {
+    if let Body::StepCompleted { by: Some(_), .. } | Body::StepFailed { by: Some(_), .. } = body {
+        return "system";
+    }
+    let cancelled = matches!(
+        body,
+        Body::StepFailed {
+            cancelled: true,
+            ..
+        }
+    );
+    let leased = if let Body::StepStarted { lease, .. } = body {
+        lease.is_some()
+    } else {
+        open.is_some_and(|open| open.leased) && !cancelled
+    };
+    if leased { "activity-worker" } else { "engine" }
 }
 
 struct View<'a> {
@@ -74,23 +99,11 @@ struct View<'a> {
 impl<'a> View<'a> {
     fn event(&mut self, body: &'a Body) {
         match body {
-            Body::StepStarted { .. }
-            | Body::StepCompleted { .. }
-            | Body::StepFailed { .. }
-            | Body::StepSkipped { .. }
-            | Body::StepExecutionStarted { .. }
-            | Body::StepExecutionFailed { .. }
-            | Body::StepWaiting { .. }
-            | Body::StepApproved { .. }
-            | Body::StepWoken { .. }
-            | Body::StepRouted { .. }
-            | Body::StepHeld { .. }
-            | Body::StepRetried { .. } => self.step_event(body),
-            Body::UndoStarted { .. }
-            | Body::UndoExecutionFailed { .. }
-            | Body::UndoCompleted { .. }
-            | Body::UndoFailed { .. } => self.undo_event(body),
-            body => self.run_event(body),
+            run_events!() => self.run_event(body),
+            notice_events!() => self.notice_event(body),
+            step_events!() | outcome_events!() => self.step_event(body),
+            undo_events!() => self.undo_event(body),
+            Body::Opaque(_) => {}
         }
     }
 

@@ -1,12 +1,194 @@
-//! Events about the run as a whole, signals included.
+//! The lifecycle of the run: the fields of its events, and what they hold.
 
-use super::super::fields::ENGINES;
+use super::super::fields::{
+    COMPLETED_AT, CONTEXT, DURATION, ENGINES, FAILED_AT, FAILURE, Field, ORDINAL, PLAN_REF, REASON,
+    STARTED_AT, SUBSTATUS, Shape, may, must, status,
+};
 use super::super::name::FieldName;
 use super::super::value::FieldValue;
 use super::View;
 use super::words::rollback_word;
-use crate::event::{Body, StopCause, SuccessKind};
-use crate::plan::StepRef;
+use crate::event::{
+    Body, EventType, StopCause, SuccessKind, notice_events, outcome_events, step_events,
+    undo_events,
+};
+
+/// The fields of an event beside the envelope.
+pub(super) const fn fields(event_type: EventType) -> &'static [Field] {
+    match event_type {
+        EventType::RunCreated => {
+            const {
+                &[
+                    must(
+                        "planRef",
+                        Shape::Object(PLAN_REF),
+                        "The plan that the run is pinned to",
+                    ),
+                    must(
+                        "context",
+                        Shape::Object(CONTEXT),
+                        "The tenant, project and environment of the run, and who started the run",
+                    ),
+                    must("createdAt", Shape::Moment, "When the run was created"),
+                    may(
+                        "parentRunId",
+                        Shape::Text,
+                        "The run that waits for this run; absent if no run has started it",
+                    ),
+                    may(
+                        "parentStepId",
+                        Shape::Text,
+                        "The step of the parent that waits for this run",
+                    ),
+                    may(
+                        "originalRunId",
+                        Shape::Text,
+                        "The run that this run repeats; absent if it repeats none",
+                    ),
+                    may(
+                        "startAfter",
+                        Shape::Moment,
+                        "When the run may start at the earliest; absent: at once",
+                    ),
+                ]
+            }
+        }
+        EventType::RunQueued => {
+            const {
+                &[
+                    status("PENDING"),
+                    must("queuedAt", Shape::Moment, "When the run was queued"),
+                ]
+            }
+        }
+        EventType::RunApproved => {
+            const {
+                &[
+                    status("APPROVED"),
+                    must("approvedAt", Shape::Moment, "When the run was approved"),
+                    may(
+                        "approvedBy",
+                        Shape::Text,
+                        "The person who approved the run; absent when the plan needs no approval",
+                    ),
+                    REASON,
+                ]
+            }
+        }
+        EventType::RunStarted => {
+            const {
+                &[
+                    status("RUNNING"),
+                    must(
+                        "engineRunRef",
+                        Shape::Text,
+                        "The id that the engine itself has given to the run",
+                    ),
+                    must(
+                        "engineType",
+                        Shape::Words(ENGINES),
+                        "The engine that executes the run",
+                    ),
+                    must(
+                        "planRef",
+                        Shape::Object(PLAN_REF),
+                        "The plan that the run is pinned to",
+                    ),
+                    must(
+                        "context",
+                        Shape::Object(CONTEXT),
+                        "The tenant, project and environment of the run, and who started the run",
+                    ),
+                    STARTED_AT,
+                ]
+            }
+        }
+        EventType::RunPaused => {
+            const {
+                &[
+                    status("PAUSED"),
+                    ORDINAL,
+                    must("pausedAt", Shape::Moment, "When the run was paused"),
+                    may(
+                        "drainDeadline",
+                        Shape::Moment,
+                        "When an alert is raised if work in flight has not ended; absent: never",
+                    ),
+                ]
+            }
+        }
+        EventType::RunResumed => {
+            const {
+                &[
+                    status("RUNNING"),
+                    ORDINAL,
+                    must("resumedAt", Shape::Moment, "When the pause ended"),
+                ]
+            }
+        }
+        EventType::RunFinalizing => &[],
+        EventType::RunStopping => {
+            const {
+                &[
+                    must(
+                        "cause",
+                        Shape::Words(&[
+                            "step_failed",
+                            "run_timeout",
+                            "stall_timeout",
+                            "cancel",
+                            "emergency",
+                        ]),
+                        "Why the run stops",
+                    ),
+                    must(
+                        "compensate",
+                        Shape::Flag,
+                        "Whether the completed steps are undone",
+                    ),
+                    may(
+                        "stepId",
+                        Shape::Text,
+                        "The step that failed; absent for other causes",
+                    ),
+                    may(
+                        "requestedBy",
+                        Shape::Text,
+                        "The person or system that stopped the run; absent for other causes",
+                    ),
+                    REASON,
+                ]
+            }
+        }
+        EventType::RunCompleted => {
+            const { &[status("COMPLETED"), SUBSTATUS, COMPLETED_AT, DURATION] }
+        }
+        EventType::RunFailed => {
+            const { &[status("FAILED"), SUBSTATUS, FAILED_AT, FAILURE, DURATION] }
+        }
+        EventType::RunCancelled => {
+            const {
+                &[
+                    status("CANCELLED"),
+                    SUBSTATUS,
+                    must("cancelledAt", Shape::Moment, "When the run ended"),
+                    may(
+                        "cancelledBy",
+                        Shape::Text,
+                        "The person or system that cancelled the run; absent if unknown",
+                    ),
+                    REASON,
+                    DURATION,
+                ]
+            }
+        }
+        notice_events!(types)
+        | step_events!(types)
+        | outcome_events!(types)
+        | undo_events!(types)
+        | EventType::Opaque => &[],
+    }
+}
 
 impl<'a> View<'a> {
     pub(super) fn run_event(&mut self, body: &'a Body) {
@@ -32,10 +214,11 @@ impl<'a> View<'a> {
                 self.word(FieldName::Status, "PENDING");
                 self.now(FieldName::QueuedAt);
             }
-            Body::RunApproved { by } => {
+            Body::RunApproved { by, reason } => {
                 self.word(FieldName::Status, "APPROVED");
                 self.now(FieldName::ApprovedAt);
                 self.text_if(FieldName::ApprovedBy, by.as_ref());
+                self.text_if(FieldName::Reason, reason.as_ref());
             }
             Body::RunStarted {
                 engine,
@@ -65,27 +248,17 @@ impl<'a> View<'a> {
                 self.number(FieldName::LogicalAttemptId, *ordinal);
                 self.now(FieldName::ResumedAt);
             }
-            Body::RunCompleted { .. } | Body::RunFailed { .. } | Body::RunCancelled { .. } => {
-                self.last_event(body);
-            }
-            other => self.detail(other),
-        }
-    }
-
-    fn last_event(&mut self, body: &'a Body) {
-        let substatus = match body {
             Body::RunCompleted { success } => {
-                self.word(FieldName::Status, "COMPLETED");
+                let partial = *success == SuccessKind::Partial;
+                self.end("COMPLETED", partial.then_some("stepwell/PARTIAL"));
                 self.now(FieldName::CompletedAt);
-                (*success == SuccessKind::Partial).then_some("stepwell/PARTIAL")
             }
             Body::RunFailed {
                 error, rollback, ..
             } => {
-                self.word(FieldName::Status, "FAILED");
+                self.end("FAILED", rollback_word(*rollback));
                 self.now(FieldName::FailedAt);
                 self.put(FieldName::Error, FieldValue::Failure(error));
-                rollback_word(*rollback)
             }
             Body::RunCancelled {
                 by,
@@ -93,96 +266,30 @@ impl<'a> View<'a> {
                 rollback,
                 ..
             } => {
-                self.word(FieldName::Status, "CANCELLED");
+                self.end("CANCELLED", rollback_word(*rollback));
                 self.now(FieldName::CancelledAt);
                 self.text_if(FieldName::CancelledBy, by.as_ref());
                 self.text_if(FieldName::Reason, reason.as_ref());
-                rollback_word(*rollback)
             }
-            _ => None,
-        };
-        if let Some(substatus) = substatus {
-            self.word(FieldName::Substatus, substatus);
-        }
-        self.duration(self.run_started);
-    }
-
-    /// Signals, and what the contract does not list.
-    fn detail(&mut self, body: &'a Body) {
-        match body {
-            Body::SignalAccepted {
-                signal_id,
-                signal,
-                by,
-                ..
-            } => {
-                self.signal(signal_id, signal, by);
-                self.now(FieldName::AcceptedAt);
-            }
-            Body::SignalRejected {
-                signal_id,
-                signal,
-                by,
-                code,
-                message,
-            } => {
-                self.signal(signal_id, signal, by);
-                self.now(FieldName::RejectedAt);
-                self.text(FieldName::Code, code);
-                self.text(FieldName::Message, message);
-            }
-            Body::TokensAdmitted { tokens } => {
-                self.put(FieldName::StepIds, FieldValue::StepIds(tokens))
-            }
-            Body::CtxPatched { by, ctx } => {
-                self.text(FieldName::ChangedBy, by);
-                self.put(FieldName::Keys, FieldValue::Keys(ctx));
-            }
-            Body::OverrideInjected { step, .. } | Body::TargetUpdated { step, .. } => {
-                self.step(StepRef::first(*step), None, None);
-            }
-            Body::EventReceived {
-                event_id,
-                event_type,
-                ..
-            } => {
-                self.text(FieldName::ExternalEventId, event_id);
-                self.text(FieldName::ExternalEventType, event_type);
-            }
-            Body::PauseDrainTimedOut { ordinal, in_flight } => {
-                self.number(FieldName::LogicalAttemptId, *ordinal);
-                self.number(FieldName::InFlight, *in_flight);
-            }
-            Body::RunStalled { stuck, deadline } => {
-                self.put(FieldName::Stuck, FieldValue::Texts(stuck));
-                self.time(FieldName::Deadline, *deadline);
-            }
+            Body::RunFinalizing { .. } => {}
             Body::RunStopping { cause, compensate } => {
                 self.put(FieldName::Compensate, FieldValue::Flag(*compensate));
                 self.cause(cause);
             }
-            Body::CompensationStarted {
-                undo,
-                not_compensable,
-            } => {
-                self.put(FieldName::StepIds, FieldValue::StepIds(undo));
-                self.put(
-                    FieldName::NotCompensable,
-                    FieldValue::StepIds(not_compensable),
-                );
-            }
-            Body::CompensationInterrupted { by, reason } => {
-                self.text_if(FieldName::RequestedBy, by.as_ref());
-                self.text_if(FieldName::Reason, reason.as_ref());
-            }
-            _ => {}
+            notice_events!()
+            | step_events!()
+            | outcome_events!()
+            | undo_events!()
+            | Body::Opaque(_) => {}
         }
     }
 
-    fn signal(&mut self, id: &'a str, signal: &'a str, by: &'a str) {
-        self.text(FieldName::SignalId, id);
-        self.text(FieldName::SignalType, signal);
-        self.text(FieldName::RequestedBy, by);
+    fn end(&mut self, status: &'static str, substatus: Option<&'static str>) {
+        self.word(FieldName::Status, status);
+        if let Some(substatus) = substatus {
+            self.word(FieldName::Substatus, substatus);
+        }
+        self.duration(self.run_started);
     }
 
     fn cause(&mut self, cause: &'a StopCause) {

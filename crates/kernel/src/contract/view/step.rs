@@ -1,10 +1,215 @@
-//! Events about a step or its undo.
+//! Events about a step-run: their fields, and what the fields hold.
 
+use super::super::fields::{
+    ARTIFACT, COMPLETED_AT, DURATION, ENGINE_ATTEMPT, FAILED_AT, FAILURE, Field, LOGICAL,
+    PLAN_VERSION, RETRY_AT, STARTED_AT, STEP, Shape, may, must,
+};
 use super::super::name::FieldName;
 use super::super::value::FieldValue;
 use super::View;
 use super::words::{skip_word, wait_word};
-use crate::event::{Body, WaitKind};
+use crate::event::{Body, EventType, WaitKind, notice_events, run_events, undo_events};
+
+/// The fields of an event beside the envelope.
+pub(super) const fn fields(event_type: EventType) -> &'static [Field] {
+    match event_type {
+        EventType::StepStarted => &[STEP, LOGICAL, ENGINE_ATTEMPT, STARTED_AT, PLAN_VERSION],
+        EventType::StepExecutionStarted => {
+            &[STEP, LOGICAL, ENGINE_ATTEMPT, STARTED_AT, PLAN_VERSION]
+        }
+        EventType::StepExecutionFailed => &[
+            STEP,
+            LOGICAL,
+            ENGINE_ATTEMPT,
+            FAILED_AT,
+            FAILURE,
+            RETRY_AT,
+            PLAN_VERSION,
+        ],
+        EventType::StepWaiting => {
+            const {
+                &[
+                    STEP,
+                    LOGICAL,
+                    ENGINE_ATTEMPT,
+                    must(
+                        "waitingFor",
+                        Shape::Words(&["gate", "approval", "manual", "event", "timer", "child"]),
+                        "What the step waits for",
+                    ),
+                    may(
+                        "awaitedEventType",
+                        Shape::Text,
+                        "The type of the external event that the step waits for; absent for other waits",
+                    ),
+                    may(
+                        "deadline",
+                        Shape::Moment,
+                        "When the wait ends at the latest; absent: no limit",
+                    ),
+                    PLAN_VERSION,
+                ]
+            }
+        }
+        EventType::StepAnswered => {
+            const {
+                &[
+                    STEP,
+                    LOGICAL,
+                    ENGINE_ATTEMPT,
+                    must(
+                        "outcome",
+                        Shape::Words(&["Succeeded", "Failed", "Cancelled"]),
+                        "What the person answered",
+                    ),
+                    must("answeredBy", Shape::Text, "The person who answered"),
+                    must(
+                        "completedAt",
+                        Shape::Moment,
+                        "When the person completed the work, as the person says",
+                    ),
+                    may(
+                        "notes",
+                        Shape::Text,
+                        "Why, in the words of the person; absent if the person said nothing",
+                    ),
+                    may(
+                        "evidenceRefs",
+                        Shape::Texts,
+                        "Ids of evidence, or references to it; absent if there are none",
+                    ),
+                ]
+            }
+        }
+        EventType::StepApproved => {
+            const {
+                &[
+                    STEP,
+                    ENGINE_ATTEMPT,
+                    must("approvedBy", Shape::Text, "The person who approved"),
+                    must(
+                        "approvals",
+                        Shape::Number(1),
+                        "The number of approvals so far, this approval included",
+                    ),
+                ]
+            }
+        }
+        EventType::StepWoken => {
+            const {
+                &[
+                    STEP,
+                    ENGINE_ATTEMPT,
+                    may(
+                        "externalEventId",
+                        Shape::Text,
+                        "The id of the external event that ended the wait; absent if no event did",
+                    ),
+                    may(
+                        "approvedBy",
+                        Shape::Text,
+                        "The person who approved; absent if no person ended the wait",
+                    ),
+                ]
+            }
+        }
+        EventType::StepHeld => {
+            const {
+                &[
+                    STEP,
+                    must(
+                        "until",
+                        Shape::Moment,
+                        "When the run stops if no operator has acted",
+                    ),
+                ]
+            }
+        }
+        EventType::StepRetried => &[STEP, LOGICAL],
+        EventType::StepCompleted => {
+            const {
+                &[
+                    STEP,
+                    LOGICAL,
+                    ENGINE_ATTEMPT,
+                    COMPLETED_AT,
+                    must(
+                        "artifactRefs",
+                        Shape::Objects(ARTIFACT),
+                        "References to the artifacts of the step",
+                    ),
+                    PLAN_VERSION,
+                    DURATION,
+                ]
+            }
+        }
+        EventType::StepFailed => {
+            const {
+                &[
+                    STEP,
+                    LOGICAL,
+                    ENGINE_ATTEMPT,
+                    FAILED_AT,
+                    FAILURE,
+                    may(
+                        "artifactRefs",
+                        Shape::Objects(ARTIFACT),
+                        "References to the artifacts that the step made before it failed",
+                    ),
+                    PLAN_VERSION,
+                    DURATION,
+                ]
+            }
+        }
+        EventType::StepSkipped => {
+            const {
+                &[
+                    STEP,
+                    LOGICAL,
+                    must(
+                        "skippedAt",
+                        Shape::Moment,
+                        "When the engine decided that the step will not run",
+                    ),
+                    must(
+                        "reason",
+                        Shape::Words(&[
+                            "ON_FAILURE",
+                            "OPERATOR",
+                            "DEPENDENCY_FAILED",
+                            "CANCELLED",
+                            "DISCARDED",
+                        ]),
+                        "Why the step will not run",
+                    ),
+                    PLAN_VERSION,
+                ]
+            }
+        }
+        EventType::StepRouted => {
+            const {
+                &[
+                    STEP,
+                    must(
+                        "handled",
+                        Shape::Flag,
+                        "Whether the edges have handled the failure of the step",
+                    ),
+                ]
+            }
+        }
+        EventType::TokensAdmitted => {
+            const {
+                &[must(
+                    "stepIds",
+                    Shape::Texts,
+                    "The steps that the tokens enter, oldest first",
+                )]
+            }
+        }
+        run_events!(types) | notice_events!(types) | undo_events!(types) | EventType::Opaque => &[],
+    }
+}
 
 impl<'a> View<'a> {
     pub(super) fn step_event(&mut self, body: &'a Body) {
@@ -63,10 +268,11 @@ impl<'a> View<'a> {
                 execution,
                 error,
                 retry_at,
+                ..
             } => {
                 self.attempt(*step, *logical, Some(*execution));
                 self.now(FieldName::FailedAt);
-                self.put(FieldName::Error, FieldValue::Failure(error));
+                self.put(FieldName::Error, FieldValue::RetriedFailure(error));
                 self.time(FieldName::RetryAt, *retry_at);
             }
             Body::StepWaiting {
@@ -83,6 +289,26 @@ impl<'a> View<'a> {
                     self.text(FieldName::AwaitedEventType, event_type);
                 }
                 self.time_if(FieldName::Deadline, *deadline);
+            }
+            Body::StepAnswered {
+                step,
+                logical,
+                execution,
+                outcome,
+                by,
+                completed_at,
+                notes,
+                evidence_refs,
+                ..
+            } => {
+                self.step(*step, Some(*logical), Some(*execution));
+                self.word(FieldName::Outcome, outcome.word());
+                self.text(FieldName::AnsweredBy, by);
+                self.time(FieldName::CompletedAt, *completed_at);
+                self.text_if(FieldName::Notes, notes.as_ref());
+                if !evidence_refs.is_empty() {
+                    self.put(FieldName::EvidenceRefs, FieldValue::Texts(evidence_refs));
+                }
             }
             Body::StepApproved {
                 step,
@@ -114,41 +340,10 @@ impl<'a> View<'a> {
                 self.time(FieldName::Until, *until);
             }
             Body::StepRetried { step, logical } => self.step(*step, Some(*logical), None),
-            _ => {}
-        }
-    }
-
-    pub(super) fn undo_event(&mut self, body: &'a Body) {
-        match body {
-            Body::UndoStarted {
-                step, execution, ..
-            } => {
-                self.step(*step, None, Some(*execution));
-                self.now(FieldName::StartedAt);
+            Body::TokensAdmitted { tokens } => {
+                self.put(FieldName::StepIds, FieldValue::StepIds(tokens));
             }
-            Body::UndoCompleted { step, execution } => {
-                self.step(*step, None, Some(*execution));
-                self.now(FieldName::CompletedAt);
-            }
-            Body::UndoExecutionFailed {
-                step,
-                execution,
-                error,
-                ..
-            }
-            | Body::UndoFailed {
-                step,
-                execution,
-                error,
-            } => {
-                self.step(*step, None, Some(*execution));
-                self.now(FieldName::FailedAt);
-                self.put(FieldName::Error, FieldValue::Failure(error));
-                if let Body::UndoExecutionFailed { retry_at, .. } = body {
-                    self.time(FieldName::RetryAt, *retry_at);
-                }
-            }
-            _ => {}
+            run_events!() | notice_events!() | undo_events!() | Body::Opaque(_) => {}
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::plan::{ErrorClass, Net};
 pub(super) fn skip_word(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::OnFailure => "ON_FAILURE",
-        SkipReason::Operator => "OPERATOR",
+        SkipReason::Operator | SkipReason::OperatorAhead => "OPERATOR",
         SkipReason::DependencyFailed => "DEPENDENCY_FAILED",
         SkipReason::Cancelled => "CANCELLED",
         SkipReason::Discarded => "DISCARDED",

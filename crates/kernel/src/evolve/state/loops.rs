@@ -112,6 +112,12 @@ impl LoopState {
         self.results.len() as u32
     }
 
+    /// How many items have ended. Every item that was opened is open or has ended.
+    #[must_use]
+    pub fn ended(&self) -> u32 {
+        self.next.saturating_sub(self.active.len() as u32)
+    }
+
     /// Whether another item may be opened now. `draining` is set when a failure forbids new ones.
     #[must_use]
     pub fn can_open(&self, draining: bool) -> bool {

@@ -28,6 +28,9 @@ evolved! {
         /// Whether an operator skipped the step before its tokens came: they are absorbed. Only a join and
         /// the final step can be skipped ahead.
         absorbed: bool => copy,
+        /// Whether the tokens of a step that was skipped ahead pass on, once all of them are there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        passes: bool => copy,
     }
 }
 
@@ -39,6 +42,7 @@ impl StepState {
             visits: Vec::new(),
             joined_args: None,
             absorbed: false,
+            passes: false,
         }
     }
 }

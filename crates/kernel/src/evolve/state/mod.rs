@@ -40,7 +40,7 @@ pub enum Phase {
     Created,
     /// The run waits for a slot.
     Queued,
-    /// Tokens move.
+    /// Steps run, and tokens move between them.
     Running,
     /// Only the final step is left.
     Finalizing,
@@ -138,11 +138,11 @@ evolved! {
     /// An event that came before any step waited for it.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct KeptEvent {
-        /// The event's id.
+        /// The id that the sender of the event chose; a second event with this id is ignored.
         id: String => deref(str),
-        /// The event's type.
+        /// The type of the event, which a step that waits for events names.
         event_type: String => deref(str),
-        /// The event's content.
+        /// The content of the event, for the step that will wait for it.
         payload: Arc<Json> => get,
     }
 }
@@ -162,7 +162,7 @@ evolved! {
     /// Everything that is known about a run.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct State {
-        /// The run's id.
+        /// The id of the run, which never changes.
         run_id: String => deref(str),
         /// The sequence number of the last event.
         seq: u64 => copy,
@@ -174,7 +174,7 @@ evolved! {
         approved: bool => copy,
         /// The pause in force.
         pause: Option<Pause> => copy,
-        /// How often the run was paused.
+        /// The number of pauses so far, the current pause included.
         pauses: u32 => copy,
         /// Why the run stops, once it does.
         stop: Option<StopState> => opt(StopState),
@@ -196,7 +196,7 @@ evolved! {
         parent: Option<Parent> => opt(Parent),
         /// The id of the run that this run repeats.
         original_run_id: Option<String> => opt_deref(str),
-        /// The engine that runs it.
+        /// The engine that executes the run, such as `native`; absent before the start.
         engine: Option<String> => opt_deref(str),
         /// The parameters, oldest version first; a logical attempt keeps the version it started with.
         params: Vec<Arc<Json>> => deref([Arc<Json>]),
@@ -206,13 +206,13 @@ evolved! {
         steps: Vec<StepState> => deref([StepState]),
         /// How many tokens lie on each edge into a joining step, by edge number.
         marks: Vec<u32> => deref([u32]),
-        /// How many step-runs are in which status.
+        /// The number of step-runs in each status.
         tally: Tally => get,
         /// The step-runs that have not ended, so that no question about them has to look at all step-runs.
         open: BTreeSet<StepRef> => get,
         /// The step-runs that wait for an event, by its type; the one that has waited longest is first.
         listening: BTreeMap<String, OrderedSet<StepRef>> => get,
-        /// The armed timers.
+        /// The timers that are armed; the engine fires the earliest when it is due.
         timers: Timers => get,
         /// What the kernel still has to answer.
         due: OrderedSet<Due> => get,
@@ -234,7 +234,7 @@ evolved! {
         signals: BTreeMap<String, Option<String>> => get,
         /// When the last signals came, for the rate limit.
         signal_times: VecDeque<Time> => get,
-        /// Who completed or approved which step.
+        /// The steps that people completed or approved, each with the id of the person.
         acted: Vec<(StepNo, String)> => deref([(StepNo, String)]),
         /// What operators merged over the input of steps.
         overrides: BTreeMap<StepNo, Arc<Json>> => get,

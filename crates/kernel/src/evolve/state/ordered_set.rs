@@ -73,7 +73,7 @@ impl<T: Copy + Ord> OrderedSet<T> {
         self.order.retain(|_, value| wanted(*value));
     }
 
-    /// The oldest value.
+    /// The value that was added first; absent if the set is empty.
     #[must_use]
     pub fn first(&self) -> Option<T> {
         self.order.values().next().copied()
@@ -96,7 +96,6 @@ impl<T: Copy + Ord> OrderedSet<T> {
         self.order.is_empty()
     }
 
-    /// Removes all values.
     pub(in crate::evolve) fn clear(&mut self) {
         self.order.clear();
         self.positions.clear();

@@ -19,28 +19,29 @@ pub enum Status {
     Arrived,
     /// A token is here and may not enter.
     Denied,
-    /// A worker can claim it from `visible_at` on; after a failed execution that is the end of its backoff.
+    /// A worker can claim the step-run from `visible_at` on; after a failed execution `visible_at` is the end of
+    /// the backoff.
     Ready,
-    /// A worker has claimed it.
+    /// A worker has claimed the step-run.
     Running,
-    /// It waits for a person, an event, time or a child run, without a worker.
+    /// The step-run waits for a person, an event, time or a child run, without a worker.
     Waiting,
-    /// The items of its loop run.
+    /// The items of the loop run.
     Looping,
-    /// It succeeded.
+    /// The work is done, or a person has completed or approved the step.
     Succeeded,
-    /// It failed for good in this logical attempt.
+    /// The step-run failed and is not retried in this logical attempt.
     Failed,
-    /// It failed for good and waits for an operator.
+    /// The step-run failed, is not retried, and waits for an operator.
     Held,
-    /// It will not run.
+    /// The step-run will not run.
     Skipped,
-    /// It was stopped before it ended by itself.
+    /// The step-run was stopped before its work ended.
     Cancelled,
 }
 
 impl Status {
-    /// Whether it can no longer change by itself.
+    /// Whether the step-run has ended. Only RETRY_STEP can change the status again.
     #[must_use]
     pub fn is_terminal(self) -> bool {
         matches!(
@@ -112,80 +113,104 @@ evolved! {
     /// One visit of a step, one item of a loop, or one undo.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     pub struct StepRun {
-        /// The condition it is in.
+        /// How far the step-run has come.
         status: Status => copy,
         /// The logical attempt, from 1. RETRY_STEP raises it.
         logical: u32 => copy,
         /// The number of the current or last execution. It rises with every claim, so a late result of an
         /// earlier execution is recognised by it.
         execution: u32 => copy,
-        /// How many executions count against the maximum: a claim that answers a wait does not.
+        /// How many executions count against the maximum of attempts. A claim that answers a wait does not count, and
+        /// neither does a claim that replaces a lost execution.
         tries: u32 => copy,
-        /// When it may be claimed at the earliest.
+        /// How often an execution of this logical attempt was lost with its worker. Work that the engine stopped or
+        /// gave back is not counted.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        losses: u32 => copy,
+        /// When a worker can claim the step-run at the earliest.
         visible_at: Time => copy,
-        /// Whether the next claim answers a wait, so that it does not count as a try.
+        /// Whether the next claim does not count as a try: it answers a wait, or replaces a lost execution.
         woken: bool => copy,
         /// What the next or current claim is for.
         task: TaskKind => copy,
-        /// The worker that has it, and until when.
+        /// The worker that has claimed the step-run, and until when.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lease: Option<Lease> => opt(Lease),
-        /// The wait it is in.
+        /// The wait that the step-run is in.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait: Option<Box<WaitState>> => opt_deref(WaitState),
-        /// The timer that is armed for it, with the time it is due.
+        /// The timer that is armed for the step-run, and the time when the timer is due.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timer: Option<(Time, TimerId)> => copy,
         /// When this logical attempt started.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         started_at: Option<Time> => copy,
-        /// When it ended.
+        /// When this logical attempt ended; absent while it is open.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_at: Option<Time> => copy,
-        /// Which version of the run's parameters it sees, as an index into `State::params`.
+        /// The version of the run's parameters that the step-run sees, as an index into `State::params`.
         params: u32 => copy,
-        /// What operators had merged over its input when this logical attempt started.
+        /// What operators had merged over the input of the step when this logical attempt started.
         #[serde(
             default,
             with = "super::encoding::maybe",
             skip_serializing_if = "Option::is_none"
         )]
         overrides: Option<Arc<Json>> => opt(Arc<Json>),
-        /// The output it returned.
+        /// The output of the work.
         #[serde(
             default,
             with = "super::encoding::maybe",
             skip_serializing_if = "Option::is_none"
         )]
         output: Option<Arc<Json>> => opt(Arc<Json>),
-        /// The error of its last failure.
+        /// The error of the last failure.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Arc<StepError>> => opt_deref(StepError),
-        /// The payload of the event that ended its wait.
+        /// The content of the event that ended the wait, or the result of the child.
         #[serde(
             default,
             with = "super::encoding::maybe",
             skip_serializing_if = "Option::is_none"
         )]
         payload: Option<Arc<Json>> => opt(Arc<Json>),
-        /// What the worker that let it wait wants to get back when the step runs again.
+        /// The data that the worker saved when it let the step wait. The next claim returns the data.
         #[serde(
             default,
             with = "super::encoding::maybe",
             skip_serializing_if = "Option::is_none"
         )]
         memo: Option<Arc<Json>> => opt(Arc<Json>),
-        /// Why it was skipped.
+        /// Why the step-run was skipped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         skip: Option<SkipReason> => copy,
         /// The answers of people, an approval before a completion.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         answers: Vec<ManualAnswer> => deref([ManualAnswer]),
-        /// How far its undoing has come.
+        /// How far the undo of the step-run has come.
         compensation: UndoStatus => copy,
-        /// Whether edges that lead on have answered its failure: its work is another step's now.
+        /// Whether edges have handled the failure: another step continues the work.
         routed: bool => copy,
+        /// Whether the work was cut off, so that nobody knows whether it had its effect.
+        #[serde(default, skip_serializing_if = "is_false")]
+        unknown: bool => copy,
     }
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde's skip_serializing_if passes a reference"
+)]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde's skip_serializing_if passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 impl StepRun {
@@ -196,6 +221,7 @@ impl StepRun {
             logical: 1,
             execution: 0,
             tries: 0,
+            losses: 0,
             visible_at,
             woken: false,
             task: TaskKind::ReadyStep,
@@ -214,6 +240,7 @@ impl StepRun {
             answers: Vec::new(),
             compensation: UndoStatus::None,
             routed: false,
+            unknown: false,
         }
     }
 

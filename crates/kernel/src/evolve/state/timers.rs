@@ -46,7 +46,7 @@ impl Timers {
         }
     }
 
-    /// Disarms all timers.
+    /// Disarms the timers of the run and of all step-runs.
     pub(in crate::evolve) fn clear(&mut self) {
         self.armed.clear();
         self.own.clear();

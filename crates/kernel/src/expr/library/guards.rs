@@ -6,7 +6,8 @@ use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, State, Value};
 
 use super::meter::{charge, charge_value, text_out};
-use crate::expr::value::{JsonRef, to_text, too_large, type_error};
+use super::{check_has_text, text_of};
+use crate::expr::value::{JsonRef, too_large, type_error};
 
 /// Lists a template may put inside each other before it is told to stop.
 const MAX_NESTED: usize = 64;
@@ -22,12 +23,16 @@ pub(super) fn add(env: &mut Environment<'static>) {
 }
 
 fn operand_of_concatenation(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
+    check_has_text(state, &value)?;
     match value.kind() {
         // A number may still be an operand of arithmetic that binds tighter.
         ValueKind::String | ValueKind::Undefined | ValueKind::Number => {
             charge_value(state, &value).map(|()| value)
         }
-        _ => text_out(state, to_text(&value)?),
+        _ => {
+            let text = text_of(state, &value)?;
+            text_out(state, text)
+        }
     }
 }
 

@@ -9,6 +9,32 @@ use super::meter::{charge, charge_value, text_out};
 use super::text::{join_items, replace, strip};
 use crate::expr::value::{to_text, type_error};
 
+/// Every method of any value; the last two are of `loop`.
+pub(in crate::expr) const METHODS: &[&str] = &[
+    "lower",
+    "upper",
+    "title",
+    "capitalize",
+    "strip",
+    "lstrip",
+    "rstrip",
+    "startswith",
+    "endswith",
+    "replace",
+    "split",
+    "splitlines",
+    "join",
+    "find",
+    "count",
+    "isdigit",
+    "get",
+    "items",
+    "keys",
+    "values",
+    "cycle",
+    "changed",
+];
+
 /// Called by the engine for a method that the value itself does not have.
 pub(super) fn method(
     state: &mut State<'_, '_>,

@@ -6,6 +6,7 @@
 //! Nothing here may read a clock, the environment, a file or a random number.
 
 mod collections;
+mod guarding;
 mod guards;
 mod meter;
 mod methods;
@@ -19,8 +20,9 @@ use minijinja::value::{ArgType, FunctionArgs, FunctionResult, Kwargs, Rest, Valu
 use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value, filters, tests};
 
 use super::FUEL;
-use super::value::to_text;
+use super::value::{STRICT, nothing_written, null_written, to_text};
 use meter::{charge, charge_value};
+pub(super) use methods::METHODS;
 
 /// The environment all templates share; a template with statements clones it (a few
 /// reference counts) to hold its own compiled code.
@@ -39,7 +41,7 @@ fn build() -> Environment<'static> {
         if let Some(text) = value.as_str() {
             return out.write_str(text).map_err(Error::from);
         }
-        let text = to_text(value)?;
+        let text = text_of(state, value)?;
         charge(state, text.len())?;
         out.write_str(&text).map_err(Error::from)
     });
@@ -48,6 +50,7 @@ fn build() -> Environment<'static> {
     env.add_filter("d", default);
     guarded(&mut env, "bool", filters::bool);
     collections::add(&mut env);
+    guarding::add(&mut env);
     guards::add(&mut env);
     numbers::add(&mut env);
     ordering::add(&mut env);
@@ -102,20 +105,49 @@ where
     }
 }
 
+fn is_strict(state: &State<'_, '_>) -> bool {
+    state.lookup(STRICT).is_some_and(|it| it.is_true())
+}
+
+/// Refuses to make a text from undefined or null in a strict scope.
+fn check_has_text(state: &State<'_, '_>, value: &Value) -> Result<(), Error> {
+    match is_missing(value) && is_strict(state) {
+        true if value.is_none() => Err(null_written()),
+        true => Err(nothing_written()),
+        false => Ok(()),
+    }
+}
+
+/// How a value prints inside text; every filter that makes a text of a value asks here.
+fn text_of(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
+    check_has_text(state, value)?;
+    to_text(value)
+}
+
 fn is_missing(value: &Value) -> bool {
     value.is_undefined() || value.is_none()
 }
 
+/// In a strict scope a default without a value gives nothing, and null gives null; otherwise both give an empty text.
 fn default(
+    state: &mut State<'_, '_>,
     value: Value,
-    other: Option<Value>,
-    boolean: Option<bool>,
+    given: Rest<Value>,
     kwargs: Kwargs,
 ) -> Result<Value, Error> {
-    let other = argument(other, &kwargs, "default_value")?;
-    let boolean = argument(boolean, &kwargs, "boolean")?.unwrap_or(false);
+    if given.len() > 2 {
+        return Err(Error::from(ErrorKind::TooManyArguments));
+    }
+    let named = |name: &'static str| match kwargs.has(name) {
+        true => kwargs.get::<Value>(name).map(Some),
+        false => Ok(None),
+    };
+    let (other, boolean) = (named("default_value")?, named("boolean")?);
     kwargs.assert_all_used()?;
-    if value.is_undefined() || (boolean && !value.is_true()) {
+    let other = given.first().cloned().or(other);
+    let boolean = given.get(1).cloned().or(boolean);
+    if value.is_undefined() || (boolean.is_some_and(|it| it.is_true()) && !value.is_true()) {
+        let other = other.filter(|it| !is_missing(it) || is_strict(state));
         return Ok(other.unwrap_or_else(|| Value::from("")));
     }
     Ok(value)

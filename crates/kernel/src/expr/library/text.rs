@@ -4,8 +4,8 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, Error, State, Value, filters};
 
 use super::meter::{charge, text_out};
-use super::{argument, guarded, is_missing};
-use crate::expr::value::{OutputBudget, json_text, to_json, to_text, type_error};
+use super::{argument, check_has_text, guarded, is_missing, is_strict, text_of};
+use crate::expr::value::{OutputBudget, to_json, to_text, type_error};
 
 pub(super) fn add(env: &mut Environment<'static>) {
     guarded(env, "split", filters::split);
@@ -21,14 +21,15 @@ pub(super) fn add(env: &mut Environment<'static>) {
     env.add_filter(
         "trim",
         |state: &mut State<'_, '_>, value: Value, chars: Option<Value>| {
-            let text = to_text(&value)?;
+            let text = text_of(state, &value)?;
             strip(state, &text, chars.as_ref(), true, true)
         },
     );
     env.add_filter(
         "replace",
         |state: &mut State<'_, '_>, value: Value, from: Value, to: Value, count: Option<usize>| {
-            let (text, from, to) = (to_text(&value)?, to_text(&from)?, to_text(&to)?);
+            let (text, from) = (text_of(state, &value)?, text_of(state, &from)?);
+            let to = text_of(state, &to)?;
             replace(state, &text, &from, &to, count)
         },
     );
@@ -36,7 +37,8 @@ pub(super) fn add(env: &mut Environment<'static>) {
 
 fn add_text_to_text(env: &mut Environment<'static>, name: &'static str, to: fn(String) -> String) {
     env.add_filter(name, move |state: &mut State<'_, '_>, value: Value| {
-        text_out(state, to(to_text(&value)?))
+        let text = to(text_of(state, &value)?);
+        text_out(state, text)
     });
 }
 
@@ -44,7 +46,8 @@ fn string(state: &mut State<'_, '_>, value: Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
         return Ok(value);
     }
-    text_out(state, to_text(&value)?)
+    let text = text_of(state, &value)?;
+    text_out(state, text)
 }
 
 fn capitalize(text: String) -> String {
@@ -73,7 +76,7 @@ fn join(
     kwargs: Kwargs,
 ) -> Result<Value, Error> {
     let joiner = match joiner {
-        Some(joiner) => to_text(&joiner)?,
+        Some(joiner) => text_of(state, &joiner)?,
         None => kwargs.get::<Option<String>>("d")?.unwrap_or_default(),
     };
     let attribute = argument(attribute, &kwargs, "attribute")?;
@@ -88,6 +91,7 @@ pub(super) fn join_items(
     joiner: &str,
     attribute: Option<&str>,
 ) -> Result<Value, Error> {
+    check_has_text(state, items)?;
     if is_missing(items) {
         return Ok(Value::from(""));
     }
@@ -108,7 +112,7 @@ pub(super) fn join_items(
         if let Some(attribute) = attribute {
             item = item.get_attr(attribute)?;
         }
-        let text = to_text(&item)?;
+        let text = text_of(state, &item)?;
         charge(state, text.len() + joiner.len() + 1)?;
         if i > 0 {
             out.push_str(joiner);
@@ -127,10 +131,11 @@ fn tojson(
 ) -> Result<Value, Error> {
     let indent = argument(indent, &kwargs, "indent")?;
     kwargs.assert_all_used()?;
+    let mut budget = OutputBudget::new().strict(is_strict(state));
+    let json = to_json(&value, &mut budget, 0)?;
     let Some(indent) = indent else {
-        return text_out(state, json_text(&value)?);
+        return text_out(state, json.to_string());
     };
-    let json = to_json(&value, &mut OutputBudget::new(), 0)?;
     let indent = vec![b' '; indent.min(8)];
     let mut out = Vec::new();
     let mut writer = serde_json::Serializer::with_formatter(

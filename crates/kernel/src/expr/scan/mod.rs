@@ -10,14 +10,18 @@
 mod guards;
 mod reads;
 mod statement;
+mod tags;
 mod token;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use guards::Guards;
+pub(super) use reads::FUNCTIONS;
+pub use reads::ReadSite;
 use reads::{collect_calls, collect_reads, plain_path};
 use statement::{StatementBlock, scan_statement};
+pub use tags::{OutputTag, output_tags};
 use token::{ExprToken, TemplateTag, TokenKind};
 
 /// Brackets inside brackets; the engine's own parser gives up at 150.
@@ -41,13 +45,26 @@ fn fail<T>(message: impl Into<String>, range: Range<usize>) -> Result<T, ScanErr
     })
 }
 
-/// A filter or a test that a template names.
+/// Something that a template calls by its name.
 #[derive(Debug)]
 pub(super) struct NamedCall {
     pub(super) name: String,
     /// Where the name stands in the source.
     pub(super) at: usize,
-    pub(super) is_test: bool,
+    pub(super) kind: CallKind,
+}
+
+/// What a template calls, by the way it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CallKind {
+    /// `x | name`
+    Filter,
+    /// `x is name`
+    Test,
+    /// `name(…)`
+    Function,
+    /// `x.name(…)`
+    Method,
 }
 
 /// What the scan found out.
@@ -57,17 +74,36 @@ pub(super) struct Scanned {
     pub(super) whole: Option<Range<usize>>,
     /// Guards to splice in, in order of their offset in the original source.
     inserts: Vec<(usize, String)>,
-    /// Dotted paths read from the scope.
-    pub(super) reads: BTreeSet<String>,
+    /// What is read from the scope, and where.
+    pub(super) sites: Vec<ReadSite>,
     /// The path, if the template is one plain dotted path.
     pub(super) path: Option<Vec<String>>,
-    /// The filters and tests it names.
+    /// The filters, tests, functions and methods it names.
     pub(super) calls: Vec<NamedCall>,
     /// Whether the source has any tag at all.
     pub(super) has_tags: bool,
 }
 
 impl Scanned {
+    /// The dotted paths read from the scope.
+    pub(super) fn reads(&self) -> BTreeSet<String> {
+        self.sites.iter().map(|site| site.path.clone()).collect()
+    }
+
+    /// The paths that must have a value, because the template says nothing for the other case.
+    pub(super) fn needs(&self) -> BTreeSet<&str> {
+        let is_tested = |path: &str| {
+            let is_below = |site: &ReadSite| {
+                let rest = path.strip_prefix(site.path.as_str());
+                site.tested && rest.is_some_and(|it| it.is_empty() || it.starts_with('.'))
+            };
+            self.sites.iter().any(is_below)
+        };
+        let certain = self.sites.iter().filter(|site| !site.may_be_skipped);
+        let paths = certain.map(|site| site.path.as_str());
+        paths.filter(|path| !is_tested(path)).collect()
+    }
+
     /// The text for the engine: the expression, or the whole source if it is more than
     /// one, with the guards spliced in.
     pub(super) fn guarded(&self, source: &str) -> String {
@@ -170,7 +206,7 @@ fn scan_expression(
     if tag.tokens.is_empty() {
         return fail("there is nothing between `{{` and `}}`", tag.range.clone());
     }
-    collect_reads(&tag.tokens, blocks, &mut out.reads);
+    collect_reads(&tag.tokens, blocks, &mut out.sites);
     if tag.range == *text {
         out.path = plain_path(&tag.tokens);
         out.whole = Some(tag.inner.clone());

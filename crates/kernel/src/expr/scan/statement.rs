@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::reads::collect_reads;
+use super::reads::{ReadSite, collect_reads};
 use super::token::{ExprToken, TokenKind, at_top_level};
 use super::{ScanError, Scanned, fail};
 
@@ -31,7 +31,7 @@ pub(super) fn scan_statement<'s>(
     };
     match name.text {
         "if" => {
-            collect_reads(rest, blocks, &mut out.reads);
+            collect_condition(rest, blocks, &mut out.sites);
             blocks.push(StatementBlock::default());
         }
         "elif" | "else" => {
@@ -40,7 +40,7 @@ pub(super) fn scan_statement<'s>(
                 block.bound.clear();
                 block.elifs += 1;
             }
-            collect_reads(rest, blocks, &mut out.reads);
+            collect_condition(rest, blocks, &mut out.sites);
         }
         "for" => scan_for(rest, blocks, out)?,
         "set" => scan_set(rest, &tag, blocks, out)?,
@@ -67,6 +67,17 @@ pub(super) fn scan_statement<'s>(
     Ok(tag.end)
 }
 
+/// A condition may ask for what is not there.
+fn collect_condition(
+    tokens: &[ExprToken<'_>],
+    blocks: &[StatementBlock<'_>],
+    sites: &mut Vec<ReadSite>,
+) {
+    let from = sites.len();
+    collect_reads(tokens, blocks, sites);
+    sites[from..].iter_mut().for_each(|site| site.tested = true);
+}
+
 fn scan_for<'s>(
     tokens: &[ExprToken<'s>],
     blocks: &mut Vec<StatementBlock<'s>>,
@@ -80,11 +91,11 @@ fn scan_for<'s>(
     }
     let filter = at_top_level(items, |t| t.is_word("if")).unwrap_or(items.len());
     let (items, filter) = items.split_at(filter);
-    collect_reads(items, blocks, &mut out.reads);
+    collect_reads(items, blocks, &mut out.sites);
     let mut bound: Vec<_> = words(targets).collect();
     bound.push("loop");
     blocks.push(StatementBlock { elifs: 0, bound });
-    collect_reads(filter, blocks, &mut out.reads);
+    collect_reads(filter, blocks, &mut out.sites);
     Ok(())
 }
 
@@ -101,9 +112,9 @@ fn scan_set<'s>(
         );
     };
     let (targets, value) = tokens.split_at(split);
-    collect_reads(&value[1..], blocks, &mut out.reads);
+    collect_reads(&value[1..], blocks, &mut out.sites);
     if targets.iter().any(|t| t.is_op(".")) {
-        collect_reads(targets, blocks, &mut out.reads);
+        collect_reads(targets, blocks, &mut out.sites);
     } else if let Some(block) = blocks.last_mut() {
         block.bound.extend(words(targets));
     }

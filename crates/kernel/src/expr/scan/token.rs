@@ -75,13 +75,13 @@ pub(super) fn at_top_level(
     None
 }
 
-/// One tag, cut up.
+/// One tag of a template as a list of tokens.
 #[derive(Debug)]
 pub(super) struct TemplateTag<'s> {
     pub(super) tokens: Vec<ExprToken<'s>>,
-    /// Between the delimiters.
+    /// The bytes between the delimiters.
     pub(super) inner: Range<usize>,
-    /// The delimiters included.
+    /// The bytes of the tag with its delimiters.
     pub(super) range: Range<usize>,
 }
 

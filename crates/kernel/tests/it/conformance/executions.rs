@@ -2,27 +2,272 @@
 
 use expect_test::expect;
 use serde_json::json;
-use stepwell_kernel::command::{Command, Reply, WaitFor};
+use stepwell_kernel::command::{Command, LeaseEnd, Reply, WaitFor};
 use stepwell_kernel::effect::{Effect, RunOutcome};
 use stepwell_kernel::event::{Body, Rollback, StepError, TaskKind};
+use stepwell_kernel::keys;
 use stepwell_kernel::plan::{ErrorClass, OnFailure, RetryPolicy, Step, WaitTimeout};
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::state::Status;
 
 use crate::support::{Sim, chain, code, constant, net, retried, retry, task, tasks};
 
+/// The alerts among the effects since the last look, by code.
+fn alerts(sim: &mut Sim) -> Vec<&'static str> {
+    let effects = sim.take_effects().into_iter();
+    let alerts = effects.filter_map(|effect| match effect {
+        Effect::Alert { code, .. } => Some(code),
+        _ => None,
+    });
+    alerts.collect()
+}
+
+fn end_lease(sim: &mut Sim, step: &str, cause: LeaseEnd) {
+    let claim = sim.claim_on(step);
+    sim.env.now = sim.env.now.max(claim.lease_until.unwrap().plus(1));
+    let ended = Command::ExpireLease {
+        target: claim.target,
+        execution: claim.execution,
+        lease_until: None,
+        cause,
+    };
+    sim.send(ended).unwrap();
+}
+
 #[test]
-fn a_step_that_kills_its_worker_is_exhausted_like_any_other() {
+fn a_step_that_kills_its_worker_is_exhausted_by_its_losses() {
+    for (given, most) in [(None, 10), (Some(1), 1), (Some(4), 4)] {
+        let step = Step {
+            max_losses: given,
+            ..retried("a", 2)
+        };
+        let mut sim = Sim::started(chain(vec![step]));
+        for loss in 1..=most {
+            assert_eq!(sim.status("a"), Some(Status::Ready), "before loss {loss}");
+            sim.claim("a").unwrap();
+            end_lease(&mut sim, "a", LeaseEnd::SessionDead);
+            let told = alerts(&mut sim);
+            let expected: &[&str] = match loss == 3 && most > 3 {
+                true => &["STEP_LOST_REPEATEDLY"],
+                false => &[],
+            };
+            assert_eq!(told, expected, "at loss {loss}");
+        }
+        assert_eq!(sim.status("a"), Some(Status::Failed));
+        assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
+        assert_eq!(sim.step("a").losses(), most);
+        let error = sim.state.error().unwrap();
+        let named = (error.class, error.code.as_str());
+        assert_eq!(named, (ErrorClass::LeaseLost, "LOST_TOO_OFTEN"));
+    }
+}
+
+#[test]
+fn where_losses_are_attempts_they_exhaust_a_step_like_any_failure() {
     for executions in [1, 2, 7] {
-        let mut sim = Sim::started(chain(vec![retried("a", executions)]));
+        let mut net = chain(vec![retried("a", executions)]);
+        net.policy.losses_are_attempts = true;
+        let mut sim = Sim::started(net);
         for _ in 0..executions {
             sim.claim("a").unwrap();
             sim.expire_lease("a").unwrap();
         }
         assert_eq!(sim.status("a"), Some(Status::Failed));
         assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-        assert_eq!(sim.state.error().unwrap().class, ErrorClass::LeaseLost);
+        assert_eq!(sim.state.error().unwrap().code, "LEASE_EXPIRED");
+        assert_eq!(sim.step("a").losses(), 0);
     }
+}
+
+#[test]
+fn a_loss_uses_up_no_attempt() {
+    // Also in a step that is tried once.
+    for attempts in [1, 3] {
+        let mut sim = Sim::started(chain(vec![retried("a", attempts)]));
+        for attempt in 1..=attempts {
+            for _ in 0..3 {
+                sim.claim("a").unwrap();
+                sim.expire_lease("a").unwrap();
+                assert_eq!(sim.step("a").tries(), attempt);
+            }
+            sim.run_failing("a", ErrorClass::Transient).unwrap();
+        }
+        assert_eq!(sim.status("a"), Some(Status::Failed));
+        assert_eq!(sim.step("a").tries(), attempts);
+        assert_eq!(sim.step("a").losses(), 3 * attempts);
+        assert_eq!(sim.state.error().unwrap().class, ErrorClass::Transient);
+    }
+}
+
+#[test]
+fn a_loss_of_an_answer_to_a_wait_uses_up_no_attempt_either() {
+    let mut sim = Sim::started(chain(vec![retried("a", 2)]));
+    sim.claim("a").unwrap();
+    sim.wait_for_event("a", "e").unwrap();
+    sim.deliver("e1", "e", json!({})).unwrap();
+    for _ in 0..4 {
+        sim.claim("a").unwrap();
+        sim.expire_lease("a").unwrap();
+    }
+    assert_eq!((sim.step("a").tries(), sim.step("a").losses()), (1, 4));
+    sim.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(sim.status("a"), Some(Status::Ready));
+}
+
+#[test]
+fn work_that_the_engine_stopped_or_gave_back_charges_nobody() {
+    for counted in [false, true] {
+        let mut net = chain(vec![task("a")]);
+        net.policy.losses_are_attempts = counted;
+        let mut sim = Sim::started(net);
+        for _ in 0..20 {
+            sim.claim("a").unwrap();
+            sim.confirm_kill("a").unwrap();
+            for cause in [LeaseEnd::OwnSession, LeaseEnd::Unanswered] {
+                sim.claim("a").unwrap();
+                end_lease(&mut sim, "a", cause);
+            }
+        }
+        assert_eq!((sim.step("a").tries(), sim.step("a").losses()), (1, 0));
+        assert_eq!(alerts(&mut sim), [""; 0]);
+        sim.run("a").unwrap();
+        assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
+    }
+}
+
+#[test]
+fn a_step_that_runs_at_most_once_fails_when_it_is_lost() {
+    type End = fn(&mut Sim);
+    let ends: [(End, &str); 5] = [
+        (
+            |sim| end_lease(sim, "a", LeaseEnd::Expired),
+            "LEASE_EXPIRED",
+        ),
+        (
+            |sim| end_lease(sim, "a", LeaseEnd::SessionDead),
+            "LEASE_EXPIRED",
+        ),
+        (
+            |sim| end_lease(sim, "a", LeaseEnd::OwnSession),
+            "LEASE_EXPIRED",
+        ),
+        (
+            |sim| end_lease(sim, "a", LeaseEnd::Unanswered),
+            "LEASE_EXPIRED",
+        ),
+        (|sim| drop(sim.confirm_kill("a").unwrap()), "KILLED"),
+    ];
+    for (end, code) in ends {
+        let step = Step {
+            at_most_once: true,
+            on_failure: OnFailure::Skip,
+            ..retried("a", 5)
+        };
+        let mut sim = Sim::started(chain(vec![step, task("b")]));
+        sim.claim("a").unwrap();
+        end(&mut sim);
+        assert_eq!(sim.count("StepExecutionStarted"), 0);
+        let failed = sim.events().iter().find_map(|event| match &event.body {
+            Body::StepFailed { error, .. } => Some(error.clone()),
+            _ => None,
+        });
+        let failed = failed.unwrap();
+        assert_eq!(
+            (failed.class, failed.code.as_str()),
+            (ErrorClass::LeaseLost, code)
+        );
+        // The definition says what follows.
+        assert_eq!(sim.status("a"), Some(Status::Skipped));
+        sim.run("b").unwrap();
+        assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
+    }
+}
+
+#[test]
+fn a_step_that_runs_at_most_once_is_not_retried_after_an_error_but_may_wait() {
+    let step = || Step {
+        at_most_once: true,
+        timeout_ms: Some(1_000),
+        ..retried("a", 5)
+    };
+    let mut sim = Sim::started(chain(vec![step()]));
+    sim.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
+    let mut sim = Sim::started(chain(vec![step()]));
+    sim.claim("a").unwrap();
+    sim.advance_to_next_timer().unwrap();
+    assert_eq!(sim.state.error().unwrap().class, ErrorClass::Timeout);
+    // The claim after a wait goes on with the same work.
+    let mut sim = Sim::started(chain(vec![step()]));
+    sim.claim("a").unwrap();
+    sim.wait_for_event("a", "e").unwrap();
+    sim.deliver("e1", "e", json!({})).unwrap();
+    sim.run("a").unwrap();
+    assert_eq!(sim.outcome(), Some(RunOutcome::Succeeded));
+}
+
+#[test]
+fn a_retry_of_an_operator_starts_with_no_losses() {
+    let step = Step {
+        on_failure: OnFailure::Hold { timeout_ms: 60_000 },
+        max_losses: Some(2),
+        ..task("a")
+    };
+    let mut sim = Sim::started(chain(vec![step]));
+    for _ in 0..2 {
+        sim.claim("a").unwrap();
+        sim.expire_lease("a").unwrap();
+    }
+    assert_eq!(sim.status("a"), Some(Status::Held));
+    sim.signal("RETRY_STEP", json!({ "stepId": "a" })).unwrap();
+    sim.claim("a").unwrap();
+    sim.expire_lease("a").unwrap();
+    assert_eq!(
+        (sim.status("a"), sim.step("a").losses()),
+        (Some(Status::Ready), 1)
+    );
+}
+
+#[test]
+fn the_fencing_token_rises_with_every_claim_and_the_key_stays() {
+    let mut sim = Sim::started(chain(vec![retried("a", 5)]));
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let Ok(Reply::Claimed(claimed)) = sim.claim("a") else {
+            panic!("it can be claimed");
+        };
+        seen.push((claimed.fence, claimed.idempotency_key));
+        sim.expire_lease("a").unwrap();
+    }
+    assert!(
+        seen.is_sorted_by(|a, b| a.0 < b.0 && a.1 == b.1),
+        "{seen:?}"
+    );
+    let claims = sim.events().iter().filter(|event| {
+        let kind = event.body.kind();
+        kind == "StepStarted" || kind == "StepExecutionStarted"
+    });
+    let granted: Vec<u64> = claims.map(|it| keys::fence(it.at, it.seq)).collect();
+    assert_eq!(seen.iter().map(|it| it.0).collect::<Vec<_>>(), granted);
+}
+
+#[test]
+fn the_fencing_token_rises_from_run_to_run() {
+    let claim = |sim: &mut Sim| match sim.claim("a") {
+        Ok(Reply::Claimed(claimed)) => claimed.fence,
+        other => panic!("{other:?}"),
+    };
+    let mut first = Sim::started(chain(vec![retried("a", 5)]));
+    let mut fences = Vec::new();
+    for _ in 0..5 {
+        fences.push(claim(&mut first));
+        first.expire_lease("a").unwrap();
+    }
+    // Repeated, or called again: a new run, whose log begins anew.
+    let mut second = Sim::started(chain(vec![retried("a", 5)]));
+    second.env.now = first.env.now.plus(1);
+    fences.push(claim(&mut second));
+    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
 }
 
 #[test]
@@ -43,13 +288,22 @@ fn a_lost_lease_is_retried_whatever_the_classes_say_and_at_once() {
 }
 
 #[test]
-fn failures_and_lost_leases_count_together() {
-    let mut sim = Sim::started(chain(vec![retried("a", 3)]));
+fn failures_and_lost_leases_count_together_where_losses_are_attempts() {
+    let mut net = chain(vec![retried("a", 3)]);
+    net.policy.losses_are_attempts = true;
+    let mut sim = Sim::started(net);
     sim.run_failing("a", ErrorClass::Transient).unwrap();
     sim.claim("a").unwrap();
     sim.expire_lease("a").unwrap();
     sim.claim("a").unwrap();
     sim.confirm_kill("a").unwrap();
+    assert_eq!(
+        sim.status("a"),
+        Some(Status::Ready),
+        "a stop charges nobody"
+    );
+    sim.claim("a").unwrap();
+    sim.expire_lease("a").unwrap();
     assert_eq!(sim.status("a"), Some(Status::Failed));
 }
 
@@ -117,6 +371,7 @@ fn a_result_of_an_execution_that_is_not_current_is_refused() {
                 target: stale.target,
                 execution: stale.execution,
                 lease_until: None,
+                cause: Default::default(),
             },
         ];
         for command in commands {
@@ -173,6 +428,7 @@ fn of_a_result_and_a_lost_lease_exactly_one_is_recorded() {
         target: claim.target,
         execution: claim.execution,
         lease_until: None,
+        cause: Default::default(),
     };
     assert_eq!(code(sim.send(late)), Code::StepNotRunning);
     // And the other way round.

@@ -186,6 +186,12 @@ fn filters_real_playbooks_use() {
         ("{{ 'x' | bool }}", json!(true)),
         ("{{ {'a': 1} | items | list }}", json!([["a", 1]])),
         ("{{ 'a b&c' | urlencode }}", json!("a%20b%26c")),
+        ("{{ 'a-b.c' | quote }}", json!("a-b.c")),
+        ("{{ \"it's; rm\" | quote }}", json!(r"'it'\''s; rm'")),
+        ("{{ '' | quote }}", json!("''")),
+        ("{{ ['a', 'b c'] | quote }}", json!("a 'b c'")),
+        ("{{ 'report 1.pdf' | filename }}", json!("report 1.pdf")),
+        ("{{ 'b' | one_of(['a', 'b']) }}", json!("b")),
         ("{{ '=' * 3 }}", json!("===")),
         ("{{ ctx.items[1:] }}", json!([2, 3])),
         ("{{ 'abc'[:2] ~ 'abc'[-1] }}", json!("abc")),
@@ -319,4 +325,19 @@ fn values_evaluate_at_any_depth() {
             .unwrap()
             .is_static()
     );
+}
+
+#[test]
+fn values_that_guards_refuse_are_errors() {
+    for (source, part) in [
+        ("{{ '../x' | filename }}", "has a directory"),
+        ("{{ '..' | filename }}", "is a directory"),
+        ("{{ '' | filename }}", "is empty"),
+        ("{{ '-rf' | filename }}", "begins with"),
+        ("{{ 'c' | one_of(['a', 'b']) }}", "none of"),
+        ("{{ 'c' | one_of('abc') }}", "as a list"),
+    ] {
+        let error = super::error(source).to_string();
+        assert!(error.contains(part), "{source}: {error}");
+    }
 }

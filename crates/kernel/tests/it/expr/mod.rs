@@ -10,7 +10,7 @@ mod reads;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
-use stepwell_kernel::expr::{Template, TemplateError};
+use stepwell_kernel::expr::{Scope, Template, TemplateError};
 
 fn scope(json: Json) -> impl Fn(&str) -> Option<Arc<Json>> {
     move |name| json.get(name).cloned().map(Arc::new)
@@ -27,11 +27,36 @@ fn world() -> Json {
     })
 }
 
-fn eval(source: &str) -> Json {
-    match Template::parse(source).and_then(|t| t.evaluate(&scope(world()))) {
-        Ok(json) => json,
-        Err(error) => panic!("{error}"),
+/// The same world for a template that is given nothing but what it says it reads.
+struct OnlyKeys(Json);
+
+impl Scope for OnlyKeys {
+    fn lookup(&self, name: &str) -> Option<Arc<Json>> {
+        scope(self.0.clone())(name)
     }
+
+    fn lookup_keys(&self, name: &str, keys: &[String]) -> Option<Arc<Json>> {
+        let mut value = self.0.get(name)?.clone();
+        if let Json::Object(map) = &mut value {
+            map.retain(|key, _| keys.contains(key));
+        }
+        Some(Arc::new(value))
+    }
+}
+
+fn eval(source: &str) -> Json {
+    let template = Template::parse(source).unwrap_or_else(|error| panic!("{error}"));
+    let [whole, keys] = [
+        template.evaluate(&scope(world())),
+        template.evaluate(&OnlyKeys(world())),
+    ];
+    let json = whole.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(
+        keys.ok().as_ref(),
+        Some(&json),
+        "{source}: what is not read is not needed"
+    );
+    json
 }
 
 fn error(source: &str) -> TemplateError {

@@ -66,13 +66,15 @@ pub(super) fn actor(dice: &mut Dice) -> Actor {
 pub(super) fn create(run_id: &str) -> Command {
     Command::CreateRun {
         run_id: run_id.into(),
-        params: json!({}),
+        // The examples make their business keys from these.
+        params: json!({"orderId": "o-1", "paymentId": "p-1"}),
         context: stepwell_kernel::event::RunContext {
             tenant_id: "t".into(),
             project_id: "p".into(),
             environment_id: "e".into(),
             triggered_by: Some("p0".into()),
             trigger_source: None,
+            priority: 0,
         },
         parent: None,
         original_run_id: None,
@@ -117,6 +119,7 @@ pub(super) fn lawful(
                     role: Role::Admin,
                     tenant: None,
                 },
+                reason: None,
             });
         }
         Phase::Created | Phase::Queued => return Some(start()),
@@ -221,8 +224,19 @@ fn result(state: &State, target: Target, until: Time, now: Time, dice: &mut Dice
             target,
             execution: claim.execution,
             lease_until: Some(until.min(Time(now.0 - 1))),
+            cause: any_end(dice),
         },
     }
+}
+
+fn any_end(dice: &mut Dice) -> LeaseEnd {
+    let ends = [
+        LeaseEnd::Expired,
+        LeaseEnd::SessionDead,
+        LeaseEnd::OwnSession,
+        LeaseEnd::Unanswered,
+    ];
+    *dice.pick(&ends).expect("choices")
 }
 
 fn outside(
@@ -240,6 +254,7 @@ fn outside(
             payload: json!({"x": 1}),
         },
         _ => Command::CompleteManually {
+            details: Default::default(),
             step,
             token: open_token(plan, state, step, key).unwrap_or_default(),
             outcome: *dice
@@ -318,7 +333,10 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
     match dice.roll(1 << 20) % 20 {
         0 => create(state.run_id()),
         1 => Command::EnqueueRun,
-        2 => Command::ApproveRun { actor: actor(dice) },
+        2 => Command::ApproveRun {
+            actor: actor(dice),
+            reason: None,
+        },
         3 => start(),
         4 => Command::ClaimStep {
             target,
@@ -350,6 +368,7 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
             target,
             execution: claim.execution,
             lease_until: None,
+            cause: any_end(dice),
         },
         10 => Command::FireTimer(TimerId {
             kind: *dice
@@ -371,6 +390,7 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
             payload: json!(null),
         },
         12 => Command::CompleteManually {
+            details: Default::default(),
             step: any_ref(plan, dice),
             token: "guess".into(),
             outcome: ManualOutcome::Succeeded,

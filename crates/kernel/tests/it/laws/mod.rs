@@ -76,6 +76,22 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config())]
+
+    /// The hash of a plan is that of its canonical JSON, also where numbers are larger than a double holds.
+    #[test]
+    fn the_hash_of_a_plan_is_that_of_its_tree(net in any_net(), large in any::<u64>()) {
+        for workload in [serde_json::Value::Null, serde_json::json!({ "é": large, "b": [1.0, "\n"] })] {
+            let net = stepwell_kernel::plan::Net { workload, ..net.clone() };
+            let tree = serde_json::to_value(&net).unwrap();
+            let canonical = serde_json_canonicalizer::to_string(&tree).unwrap();
+            let plan = stepwell_kernel::plan::Plan::new(net).unwrap();
+            prop_assert_eq!(plan.hash(), stepwell_kernel::keys::sha256_hex(&canonical));
+        }
+    }
+}
+
 /// The generators must reach everything, or the laws say little.
 #[test]
 fn random_runs_reach_every_kind_of_event() {
@@ -96,5 +112,5 @@ fn random_runs_reach_every_kind_of_event() {
             *seen.entry(kind).or_default() += 1;
         }
     }
-    assert_eq!(seen.len(), 39, "{seen:#?}");
+    assert_eq!(seen.len(), 40, "{seen:#?}");
 }

@@ -159,13 +159,18 @@ fn any_step(name: String, order: u32, routed: bool) -> impl Strategy<Value = Ste
         any_duties(),
         0u8..4,
         any::<bool>(),
+        (
+            prop::bool::weighted(0.2),
+            prop::option::weighted(0.4, 1u32..4),
+        ),
     );
     (shape, rest).prop_map(move |((work, retry, timeout_ms, on_failure, undo), rest)| {
-        let (each, admit, gate, manual, duties, effect, sets) = rest;
+        let (each, admit, gate, manual, duties, effect, sets, losses) = rest;
         let mut step = Step::new(name.clone(), work);
         step.order = order;
         step.retry = retry;
         step.timeout_ms = timeout_ms;
+        (step.at_most_once, step.max_losses) = losses;
         step.on_failure = on_failure;
         step.undo = undo;
         step.each = each;
@@ -246,6 +251,7 @@ fn any_policy(steps: usize, routed: bool) -> impl Strategy<Value = RunPolicy> {
             wait_timeout: [WaitTimeout::Fail, WaitTimeout::Claim, WaitTimeout::Ignore]
                 [wait as usize],
             duties,
+            losses_are_attempts: undo_stop && final_partial,
             ..RunPolicy::default()
         }
     })

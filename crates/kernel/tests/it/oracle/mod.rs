@@ -113,7 +113,9 @@ fn to_contract(plan: &Plan, run_id: &str, event: &Event, before: &Stamps) -> Jso
 fn emitted_by(body: &Body, before: &Stamps) -> &'static str {
     match body {
         Body::RunApproved { .. } => "planner",
-        Body::SignalAccepted { .. } | Body::SignalRejected { .. } => "system",
+        Body::SignalAccepted { .. } | Body::SignalRejected { .. } | Body::StepAnswered { .. } => {
+            "system"
+        }
         Body::StepCompleted { by: Some(_), .. } | Body::StepFailed { by: Some(_), .. } => "system",
         Body::StepStarted { lease: Some(_), .. }
         | Body::StepExecutionStarted { .. }

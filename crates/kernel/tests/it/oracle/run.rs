@@ -31,10 +31,11 @@ impl View<'_> {
                 self.text("status", "PENDING");
                 self.now("queuedAt");
             }
-            Body::RunApproved { by } => {
+            Body::RunApproved { by, reason } => {
                 self.text("status", "APPROVED");
                 self.now("approvedAt");
                 self.text_if("approvedBy", by.as_ref());
+                self.text_if("reason", reason.as_ref());
             }
             Body::RunStarted {
                 engine,
@@ -115,10 +116,12 @@ impl View<'_> {
                 signal_id,
                 signal,
                 by,
+                reason,
                 ..
             } => {
                 self.signal(signal_id, signal, by);
                 self.now("acceptedAt");
+                self.text_if("reason", reason.as_ref());
             }
             Body::SignalRejected {
                 signal_id,

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::View;
-use super::words::{artifact, failure, skip_word, wait_word};
+use super::words::{artifact, failure, retried, skip_word, wait_word};
 use stepwell_kernel::event::{Body, WaitKind};
 
 impl View<'_> {
@@ -64,10 +64,11 @@ impl View<'_> {
                 execution,
                 error,
                 retry_at,
+                ..
             } => {
                 self.attempt(*step, *logical, Some(*execution));
                 self.now("failedAt");
-                self.put("error", failure(error));
+                self.put("error", retried(failure(error)));
                 self.time_if("retryAt", Some(*retry_at));
             }
             Body::StepWaiting {
@@ -84,6 +85,26 @@ impl View<'_> {
                     self.text("awaitedEventType", event_type.as_str());
                 }
                 self.time_if("deadline", *deadline);
+            }
+            Body::StepAnswered {
+                step,
+                logical,
+                execution,
+                outcome,
+                by,
+                completed_at,
+                notes,
+                evidence_refs,
+                ..
+            } => {
+                self.step(*step, Some(*logical), Some(*execution));
+                self.text("outcome", format!("{outcome:?}"));
+                self.text("answeredBy", by.as_str());
+                self.time_if("completedAt", Some(*completed_at));
+                self.text_if("notes", notes.as_ref());
+                if !evidence_refs.is_empty() {
+                    self.put("evidenceRefs", evidence_refs.clone());
+                }
             }
             Body::StepApproved {
                 step,

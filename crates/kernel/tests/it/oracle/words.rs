@@ -9,7 +9,7 @@ use stepwell_kernel::plan::ErrorClass;
 pub(super) fn skip_word(reason: SkipReason) -> &'static str {
     match reason {
         SkipReason::OnFailure => "ON_FAILURE",
-        SkipReason::Operator => "OPERATOR",
+        SkipReason::Operator | SkipReason::OperatorAhead => "OPERATOR",
         SkipReason::DependencyFailed => "DEPENDENCY_FAILED",
         SkipReason::Cancelled => "CANCELLED",
         SkipReason::Discarded => "DISCARDED",
@@ -60,6 +60,12 @@ pub(super) fn failure(error: &StepError) -> Json {
     fields.insert("retryable".into(), retryable.into());
     fields.insert("category".into(), category.into());
     Json::Object(fields)
+}
+
+/// The error of an execution that another follows.
+pub(super) fn retried(mut failure: Json) -> Json {
+    failure["retryable"] = true.into();
+    failure
 }
 
 /// A pointer in the contract's words; a hash that is none is left to `ext`.
@@ -123,7 +129,7 @@ pub(super) fn is_hash(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// `v1.2`.
+/// A major and a minor number, such as `v1.2`.
 pub(super) fn is_version(text: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     text.strip_prefix('v')

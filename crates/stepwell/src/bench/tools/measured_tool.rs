@@ -128,7 +128,13 @@ impl MeasuredTool {
                 workload::OPERATION,
                 |_, _: Json| async move { Ok::<(), Failure>(()) },
             ),
-            _ => none,
+            MeasuredTool::Noop
+            | MeasuredTool::Shell
+            | MeasuredTool::Python
+            | MeasuredTool::PythonCold
+            | MeasuredTool::Http
+            | MeasuredTool::Postgres
+            | MeasuredTool::Sqlite => none,
         }
     }
 

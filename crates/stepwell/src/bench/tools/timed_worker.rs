@@ -38,6 +38,10 @@ impl StepTimes {
         lock(&self.failure).clone()
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "every command but one is a failure, and is shown"
+    )]
     fn judge(&self, command: &Command) {
         let why = match command {
             Command::CompleteStep { .. } => return,

@@ -65,11 +65,15 @@ async fn again(tool: Arc<dyn Tool>, call: ToolCall, enough: Arc<AtomicBool>) -> 
             run_id: "alone".into(),
             step_id: "alone".into(),
             idempotency_key: "alone".into(),
+            task_key: "alone".into(),
             attempt: 1,
+            execution: 3,
+            fence: 41,
             limits,
             deadline: tokio::time::Instant::now() + limits.timeout,
             cancelled: Default::default(),
             log: StepLog::nowhere(),
+            redactor: Default::default(),
         };
         if let Some(error) = tool.run(&call, &cx).await.error {
             bail!("a call failed: {error}");

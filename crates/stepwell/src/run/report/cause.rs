@@ -2,7 +2,7 @@
 
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::{StepError, StopCause};
-use stepwell_kernel::plan::StepRef;
+use stepwell_kernel::plan::{ErrorClass, StepRef};
 use stepwell_kernel::state::{ItemResult, Phase, State, StepRun};
 
 use super::super::phrases;
@@ -16,9 +16,9 @@ const DEEPEST: usize = stepwell_engine::MAX_CHILD_DEPTH + 1;
 /// The step-run that failed first, in the run that it is a step of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failing {
-    /// The run: the one that is reported, or one below it.
+    /// The run that is reported, or a run below it.
     pub(crate) run_id: String,
-    /// The step-run.
+    /// Id of the step-run, such as `fetch` or `load[3]`.
     pub(crate) step_id: String,
     /// Whether a worker executed the step, so that it may have a log.
     pub(super) ran: bool,
@@ -27,12 +27,12 @@ pub(crate) struct Failing {
 /// Why a run failed or was cancelled.
 #[derive(Debug, Default)]
 pub(super) struct Cause {
-    /// In one line.
+    /// The cause in one line.
     pub(super) text: String,
-    /// What else is known, a line each.
+    /// Further details, one line each.
     pub(super) more: Vec<String>,
     pub(super) failing: Option<Failing>,
-    /// The code that a page may be about.
+    /// The error code, if the error has one.
     pub(super) code: Option<String>,
 }
 
@@ -142,7 +142,10 @@ fn of_step(top: Live<'_>, at: StepRef, below: &[Live<'_>]) -> Cause {
 /// `attempt 1 of 3, error class external (not retried)`.
 fn tried(live: Live<'_>, at: StepRef, run: &StepRun, error: Option<&StepError>) -> String {
     let step = live.plan.step(at.step);
-    let attempt = phrases::attempt_of(step, run);
+    let mut attempt = phrases::attempt_of(step, run);
+    if let Some(losses) = phrases::losses(run) {
+        attempt = format!("{attempt}, {losses}");
+    }
     let Some(class) = error.map(|error| error.class) else {
         return attempt;
     };
@@ -150,6 +153,9 @@ fn tried(live: Live<'_>, at: StepRef, run: &StepRun, error: Option<&StepError>) 
     let left = run.tries() < step.retry.max_executions;
     let why = match left && !step.retry.covers(class) {
         true => " (not retried)",
+        false if step.at_most_once && class == ErrorClass::LeaseLost => {
+            " (not executed again: atMostOnce)"
+        }
         false => "",
     };
     format!("{attempt}, error class {}{why}", class.name())

@@ -1,6 +1,7 @@
 //! What to do next, as commands that can be pasted. Only what the run's state allows is suggested.
 
 use stepwell_dialects::words::quote;
+use stepwell_kernel::codes;
 use stepwell_kernel::effect::RunOutcome;
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::state::{Phase, Status};
@@ -52,6 +53,16 @@ fn after_the_end(top: Live<'_>, cause: Option<&Cause>, ending: &Ending, store: &
         let (run, step) = (word(&failing.run_id), word(&failing.step_id));
         let command = format!("stepwell runs logs {run} {step}{store}");
         hints.push((command, "what it said".to_owned()));
+    }
+    let code = top.state.error().map(|error| error.code.as_str());
+    if code == Some(codes::PLAN_INTEGRITY_VALIDATION_FAILED) {
+        // The plan of such a run is not a definition that anyone wrote, so the run cannot be repeated.
+        let what = "starts it again, after the reference has the hash of the definition";
+        hints.push((
+            "stepwell run --plan-ref FILE".to_owned() + store,
+            what.to_owned(),
+        ));
+        return hints;
     }
     let what = "repeats it as a new run";
     hints.push((format!("stepwell runs retry {run}{store}"), what.to_owned()));

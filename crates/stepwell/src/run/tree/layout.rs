@@ -24,17 +24,17 @@ const NARROW: usize = 60;
 const BAR_FROM: usize = 50;
 const BAR: usize = 16;
 
-/// What is drawn, and where.
+/// The values of one drawing.
 pub(super) struct Screen<'s> {
     pub(super) root: Live<'s>,
-    /// The runs below it; it may be among them.
+    /// The runs below the root; the root may be among them.
     pub(super) below: &'s [Live<'s>],
-    /// The last lines of what runs, with their steps.
+    /// The last lines of output of running steps, with the steps.
     pub(super) said: &'s [(String, String)],
     pub(super) now: Time,
     pub(super) frame: &'static str,
     pub(super) columns: usize,
-    /// Most lines.
+    /// The maximum number of lines.
     pub(super) height: usize,
     pub(super) paint: Paint,
 }
@@ -193,7 +193,7 @@ fn fit(rows: Vec<Row>, most: usize, ended: bool) -> Vec<Row> {
     // Of what is done the oldest goes first, of all else the last.
     order.sort_by_key(|at| match rows[*at].stage {
         Stage::Done => (Stage::Done, *at),
-        stage => (stage, rows.len() - at),
+        stage @ (Stage::ToCome | Stage::Failed | Stage::Busy) => (stage, rows.len() - at),
     });
     let hide = |folds: usize| {
         let keep = most.saturating_sub(folds);

@@ -11,7 +11,7 @@ use stepwell_kernel::time::Time;
 
 use super::Live;
 use crate::run::phrases::{
-    Progress, attempt_of, error, next_attempt_of, retries, undo_attempt, waits,
+    Progress, attempt_of, error, losses, next_attempt_of, retries, undo_attempt, waits,
 };
 use crate::term::{Tone, duration, one_line};
 
@@ -112,7 +112,9 @@ impl Making<'_> {
     /// The open items that someone may wonder about: those that wait, are tried again or are runs.
     fn items(&mut self, live: Live<'_>, at: StepRef, visit: &Visit, depth: usize) {
         let active = visit.each().into_iter().flat_map(|each| each.active());
-        let worth = active.filter(|(_, run)| run.status() == Status::Waiting || run.tries() > 1);
+        let worth = active.filter(|(_, run)| {
+            run.status() == Status::Waiting || run.tries() > 1 || run.losses() > 0
+        });
         for (item, run) in worth.take(ITEMS) {
             let at = at.with_item(*item);
             let name = one_line(&live.plan.step_id(at));
@@ -193,7 +195,16 @@ fn detail(live: Live<'_>, at: StepRef, run: &StepRun, now: Time) -> String {
         let progress = Progress::of(each, run.started_at(), now);
         parts.push(match run.status() {
             Status::Looping => progress.live(),
-            _ => progress.counts(),
+            Status::Arrived
+            | Status::Denied
+            | Status::Ready
+            | Status::Running
+            | Status::Waiting
+            | Status::Succeeded
+            | Status::Failed
+            | Status::Held
+            | Status::Skipped
+            | Status::Cancelled => progress.counts(),
         });
     }
     match run.status() {
@@ -209,8 +220,16 @@ fn detail(live: Live<'_>, at: StepRef, run: &StepRun, now: Time) -> String {
             parts.push(attempt_of(step, run));
         }
         _ if run.tries() > 1 => parts.push(attempt_of(step, run)),
-        _ => {}
+        Status::Arrived
+        | Status::Ready
+        | Status::Running
+        | Status::Looping
+        | Status::Succeeded
+        | Status::Failed
+        | Status::Skipped
+        | Status::Cancelled => {}
     }
+    parts.extend(losses(run));
     parts.extend(undo(live, at, run, now));
     let last_error = run.error();
     if let Some(found) = last_error.filter(|_| run.status() != Status::Succeeded) {

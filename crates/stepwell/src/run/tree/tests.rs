@@ -16,7 +16,7 @@ use super::layout::{Screen, screen};
 use super::{Live, bare_width, up};
 use crate::term::Paint;
 
-/// 2026-01-01T13:00:00Z.
+/// The time in all tests: 2026-01-01T13:00:00Z.
 const NOW: Time = Time(1_767_225_600_000 + 13 * 3_600_000);
 
 /// A playbook with steps of these names, one after the other, retried up to five times.

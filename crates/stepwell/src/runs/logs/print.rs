@@ -19,7 +19,7 @@ const WIDEST: usize = 32;
 pub(super) struct LogQuery<'w> {
     pub(super) run_id: &'w str,
     pub(super) step: Option<&'w str>,
-    pub(super) attempt: Option<u32>,
+    pub(super) execution: Option<u32>,
     pub(super) tail: Option<usize>,
     pub(super) output: OutputFormat,
     pub(super) paint: Paint,
@@ -49,7 +49,7 @@ impl LogQuery<'_> {
             let is_part = |rest: &str| rest.is_empty() || rest.starts_with(['[', '#', '~']);
             rest.is_some_and(is_part)
         });
-        step && self.attempt.is_none_or(|attempt| attempt == log.execution)
+        step && self.execution.is_none_or(|number| number == log.execution)
     }
 }
 
@@ -119,7 +119,7 @@ impl<'p> LogPrinter<'p> {
             let object = json!({
                 "runId": self.wanted.run_id,
                 "stepId": step_id,
-                "attempt": number,
+                "execution": number,
                 "at": line.at,
                 "task": line.task,
                 "stream": line.stream.name(),
@@ -130,9 +130,9 @@ impl<'p> LogPrinter<'p> {
         let paint = self.wanted.paint;
         let step = one_line(step_id);
         if self.last.as_ref() != Some(execution) {
-            // The first attempt of a step needs no heading: the margin shows the step.
+            // The first execution of a step needs no heading: the margin shows the step.
             if self.last.is_some() || *number > 1 {
-                let heading = format!("-- {step}, attempt {number} --");
+                let heading = format!("-- {step}, execution {number} --");
                 writeln!(out, "{}", paint.tone(Tone::Dim, &heading))?;
             }
             self.last = Some(execution.clone());
@@ -214,7 +214,7 @@ mod tests {
         LogQuery {
             run_id: "run_a",
             step,
-            attempt: None,
+            execution: None,
             tail: None,
             output: OutputFormat::Human,
             paint: Paint(false),
@@ -244,10 +244,10 @@ mod tests {
         expect![[r"
             fetch   | GET /a
             fetch   | 503\u{1b}[2J
-            -- fetch, attempt 2 --
+            -- fetch, execution 2 --
             fetch   | (again after 1 s)
             fetch   | GET /a
-            -- load[3], attempt 1 --
+            -- load[3], execution 1 --
             load[3] | a b
         "]]
         .assert_eq(&printed(&mut printer));
@@ -269,19 +269,18 @@ mod tests {
     fn one_attempt_and_the_last_lines_can_be_asked_for() {
         let logs = two_steps();
         let second = LogQuery {
-            attempt: Some(2),
+            execution: Some(2),
             ..wanted(Some("fetch"))
         };
         let second = printed(&mut LogPrinter::new(&logs, second));
-        let shown = "-- fetch, attempt 2 --\nfetch | (again after 1 s)\nfetch | GET /a\n";
+        let shown = "-- fetch, execution 2 --\nfetch | (again after 1 s)\nfetch | GET /a\n";
         assert_eq!(second, shown);
         let last = LogQuery {
             tail: Some(2),
             ..wanted(None)
         };
         let mut printer = LogPrinter::new(&logs, last);
-        let shown =
-            "-- fetch, attempt 2 --\nfetch   | GET /a\n-- load[3], attempt 1 --\nload[3] | a b\n";
+        let shown = "-- fetch, execution 2 --\nfetch   | GET /a\n-- load[3], execution 1 --\nload[3] | a b\n";
         assert_eq!(printed(&mut printer), shown);
         logs.say("load[3]", 1, Stream::Out, "c");
         logs.say("load[3]", 1, Stream::Out, "d");
@@ -317,7 +316,7 @@ mod tests {
         let text = printed(&mut LogPrinter::new(&logs, json));
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["stepId"], "load[3]");
-        assert_eq!(line["attempt"], 1);
+        assert_eq!(line["execution"], 1);
         assert_eq!(line["stream"], "out");
         assert_eq!(line["text"], "a\tb");
     }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::Connection;
+use serde_json::Value as Json;
 use stepwell_engine::coordinator::{Assignment, Config, Coordinator, Notice, Retry, Ticket};
-use stepwell_engine::port::NoCatalog;
+use stepwell_engine::port::{Catalog, NoCatalog};
 use stepwell_engine::read;
 use stepwell_engine::store::{
-    AppendResult, Batch, LinearInstance, LinearStep, MemoryStore, Store, StoreError,
-    StoreErrorKind, TaskRow,
+    AppendResult, Batch, MemoryStore, Store, StoreError, StoreErrorKind, TaskRow,
 };
 use stepwell_engine::{Error, StartRequest};
 use stepwell_kernel::command::{Claimed, Command, Reply};
@@ -30,15 +30,12 @@ use crate::sqlite::quick;
 /// A store, and a way to its tables that does not go through it.
 pub(crate) struct Lab {
     pub(crate) store: Arc<dyn Store>,
-    view: View,
+    pub(crate) view: View,
 }
 
-enum View {
+pub(crate) enum View {
     Memory(Arc<MemoryStore>),
-    Sqlite(
-        Connection,
-        #[allow(dead_code, reason = "gone with the test")] Place,
-    ),
+    Sqlite(Connection, Place),
     Postgres(String),
 }
 
@@ -53,6 +50,54 @@ pub(crate) fn each_store(test: impl Fn(&Lab)) {
     }
 }
 
+/// Runs a test on SQLite and PostgreSQL, each as a program with version 2 of the schema left it:
+/// `before` looks at the tables, then the store is opened, which migrates it.
+pub(crate) fn each_store_of_version_2<T>(before: impl Fn(&View) -> T, test: impl Fn(&Lab, T)) {
+    for (make, open) in [
+        (old_sqlite as fn() -> View, open_sqlite as fn(View) -> Lab),
+        (old_postgres, open_postgres),
+    ] {
+        let view = make();
+        let seen = before(&view);
+        let lab = open(view);
+        println!("on {}", lab.store.name());
+        test(&lab, seen);
+        assert_eq!(lab.store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+fn old_sqlite() -> View {
+    let place = Place::new();
+    let conn = Connection::open(place.at("s.db")).unwrap();
+    let program = "PRAGMA application_id = 0x53746570; PRAGMA user_version = 2;";
+    for statements in [
+        include_str!("../../../migrations/sqlite/0001_start.sql"),
+        include_str!("../../../migrations/sqlite/0002_views.sql"),
+        program,
+        include_str!("../../../../../fixtures/stores/version-2.sqlite.sql"),
+    ] {
+        conn.execute_batch(statements).unwrap();
+    }
+    View::Sqlite(conn, place)
+}
+
+fn old_postgres() -> View {
+    let schema = server::schema();
+    let script = [
+        &format!("CREATE SCHEMA {schema}; SET search_path = {schema};"),
+        "CREATE TABLE migrations (version integer PRIMARY KEY, applied_at timestamptz DEFAULT now());
+         INSERT INTO migrations (version) VALUES (1), (2);",
+        include_str!("../../../migrations/postgres/0001_tables.sql"),
+        include_str!("../../../migrations/postgres/0002_views.sql"),
+        include_str!("../../../../../fixtures/stores/version-2.postgres.sql"),
+        // A view of a user must not be in the way of a migration.
+        "CREATE VIEW of_a_user AS SELECT count(*) FROM workflow_instance JOIN workflow_step
+         USING (instance_id);",
+    ];
+    server::sql(&server::url(), &script.join("\n"));
+    View::Postgres(schema)
+}
+
 fn memory() -> Lab {
     let store = Arc::new(MemoryStore::default());
     Lab {
@@ -63,20 +108,33 @@ fn memory() -> Lab {
 
 fn sqlite() -> Lab {
     let place = Place::new();
-    let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
     let conn = Connection::open(place.at("s.db")).unwrap();
+    open_sqlite(View::Sqlite(conn, place))
+}
+
+fn open_sqlite(view: View) -> Lab {
+    let View::Sqlite(_, place) = &view else {
+        panic!("not a file");
+    };
+    let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
     Lab {
         store: Arc::new(store),
-        view: View::Sqlite(conn, place),
+        view,
     }
 }
 
 fn postgres() -> Lab {
-    let schema = server::schema();
-    let store = PostgresStore::connect(&server::url(), server::options(&schema)).unwrap();
+    open_postgres(View::Postgres(server::schema()))
+}
+
+fn open_postgres(view: View) -> Lab {
+    let View::Postgres(schema) = &view else {
+        panic!("not a schema");
+    };
+    let store = PostgresStore::connect(&server::url(), server::options(schema)).unwrap();
     Lab {
         store: Arc::new(store),
-        view: View::Postgres(schema),
+        view,
     }
 }
 
@@ -126,46 +184,10 @@ impl Lab {
     /// Both tables of a linear run, times in milliseconds since the start. Columns that are NULL are
     /// left out.
     pub(crate) fn tables(&self, run_id: &str) -> String {
-        let Some((instance, steps)) = self.linear(run_id) else {
-            return String::new();
-        };
-        let mut text = format!(
-            "{} at {} {}{}{}{}\n",
-            instance.status,
-            instance.current_step_seq,
-            instance.current_step_type,
-            column("started", instance.started_at, at),
-            column("completed", instance.completed_at, at),
-            column("failed", instance.failed_at, at),
-        );
-        for row in steps {
-            text += &format!(
-                "  {} {} {} {}/{}{}{}{}{}{}{}\n",
-                row.step_seq,
-                row.step_type,
-                row.status,
-                row.attempts,
-                row.max_attempts,
-                column("next_run_at", row.next_run_at, at),
-                column("waits", row.waiting_event_type, |it| it),
-                column("deadline", row.deadline_at, at),
-                column("locked_by", row.locked_by, |it| it),
-                column("locked_until", row.locked_until, at),
-                column("last_error", row.last_error, |it| format!("{it:?}")),
-            );
-        }
-        text
-    }
-
-    fn linear(&self, run_id: &str) -> Option<(LinearInstance, Vec<LinearStep>)> {
-        if let View::Memory(store) = &self.view {
-            return store.linear(run_id);
-        }
-        let instances = self.select(
+        let instances = self.rows(
+            "workflow_instance",
+            run_id,
             &[
-                "biz_key",
-                "workflow_type",
-                "workflow_version",
                 "status",
                 "current_step_seq",
                 "current_step_type",
@@ -173,9 +195,10 @@ impl Lab {
                 "completed_at",
                 "failed_at",
             ],
-            &format!("workflow_instance WHERE instance_id = '{run_id}'"),
         );
-        let steps = self.select(
+        let steps = self.rows(
+            "workflow_step",
+            run_id,
             &[
                 "step_seq",
                 "step_type",
@@ -189,44 +212,64 @@ impl Lab {
                 "locked_until",
                 "last_error",
             ],
-            &format!("workflow_step WHERE instance_id = '{run_id}' ORDER BY step_seq"),
         );
-        if instances.is_empty() {
+        let Some(instance) = instances.first() else {
             assert!(steps.is_empty(), "steps without their instance");
-            return None;
+            return String::new();
+        };
+        let row = Row(instance);
+        let mut text = format!(
+            "{} at {} {}{}{}{}\n",
+            row.present(0),
+            row.present(1),
+            row.present(2),
+            column("started", row.time(3), at),
+            column("completed", row.time(4), at),
+            column("failed", row.time(5), at),
+        );
+        for row in steps.iter().map(|row| Row(row)) {
+            text += &format!(
+                "  {} {} {} {}/{}{}{}{}{}{}{}\n",
+                row.present(0),
+                row.present(1),
+                row.present(2),
+                row.present(3),
+                row.present(4),
+                column("next_run_at", row.time(5), at),
+                column("waits", row.text(6), |it| it),
+                column("deadline", row.time(7), at),
+                column("locked_by", row.text(8), |it| it),
+                column("locked_until", row.time(9), at),
+                column("last_error", row.text(10), |it| format!("{it:?}")),
+            );
         }
-        let row = Row(&instances[0]);
-        let instance = LinearInstance {
-            biz_key: row.text(0),
-            workflow_type: row.text(1).unwrap(),
-            workflow_version: row.number(2),
-            status: row.text(3).unwrap(),
-            current_step_seq: row.number(4),
-            current_step_type: row.text(5).unwrap(),
-            started_at: row.time(6),
-            completed_at: row.time(7),
-            failed_at: row.time(8),
-        };
-        let step = |row: Row<'_>| LinearStep {
-            step_seq: row.number(0),
-            step_type: row.text(1).unwrap(),
-            status: row.text(2).unwrap(),
-            attempts: row.number(3),
-            max_attempts: row.number(4),
-            next_run_at: row.time(5),
-            waiting_event_type: row.text(6),
-            deadline_at: row.time(7),
-            locked_by: row.text(8),
-            locked_until: row.time(9),
-            last_error: row.text(10),
-        };
-        let steps = steps.iter().map(|row| step(Row(row))).collect();
-        Some((instance, steps))
+        text
     }
 
+    /// The rows of a run in a view, by place: from the databases with plain SQL.
+    fn rows(&self, view: &str, run_id: &str, columns: &[&str]) -> Vec<Vec<Option<String>>> {
+        if let View::Memory(store) = &self.view {
+            let rows = store.view_rows(run_id).into_iter();
+            return rows
+                .filter(|row| row.view == view)
+                .map(|row| texts(&row.body, columns))
+                .collect();
+        }
+        let order = match view {
+            "workflow_step" => " ORDER BY step_seq",
+            _ => "",
+        };
+        self.view.select(
+            columns,
+            &format!("{view} WHERE instance_id = '{run_id}'{order}"),
+        )
+    }
+}
+
+impl View {
     /// Plain SQL; times come as RFC 3339 from both databases.
-    fn select(&self, columns: &[&str], from: &str) -> Vec<Vec<Option<String>>> {
-        match &self.view {
+    pub(crate) fn select(&self, columns: &[&str], from: &str) -> Vec<Vec<Option<String>>> {
+        match self {
             View::Memory(_) => Vec::new(),
             View::Sqlite(conn, _) => {
                 let columns: Vec<String> = columns
@@ -243,7 +286,7 @@ impl Lab {
             }
             View::Postgres(schema) => {
                 let shown = |name: &&str| match name {
-                    it if it.ends_with("_at") || it.ends_with("_until") => format!(
+                    it if is_time(it) => format!(
                         "to_char({it} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
                     ),
                     it => (*it).to_owned(),
@@ -263,14 +306,31 @@ impl Row<'_> {
         self.0[index].clone()
     }
 
-    fn number<T: std::str::FromStr<Err: std::fmt::Debug>>(&self, index: usize) -> T {
-        self.0[index].as_ref().unwrap().parse().unwrap()
+    /// A column that is never NULL.
+    fn present(&self, index: usize) -> &str {
+        self.0[index].as_deref().unwrap()
     }
 
     fn time(&self, index: usize) -> Option<Time> {
         let text = self.0[index].as_ref()?;
         Some(Time::from_rfc3339(text).unwrap())
     }
+}
+
+/// The columns of a row that the memory store keeps, as the databases show them.
+fn texts(body: &str, columns: &[&str]) -> Vec<Option<String>> {
+    let row: Json = serde_json::from_str(body).unwrap();
+    let text = |name: &&str| match &row[*name] {
+        Json::Null => None,
+        Json::String(text) => Some(text.clone()),
+        value if is_time(name) => Some(Time(value.as_i64().unwrap()).to_string()),
+        value => Some(value.to_string()),
+    };
+    columns.iter().map(text).collect()
+}
+
+fn is_time(column: &str) -> bool {
+    column.ends_with("_at") || column.ends_with("_until")
 }
 
 fn column<T>(name: &str, value: Option<T>, show: impl FnOnce(T) -> String) -> String {
@@ -295,8 +355,18 @@ pub(crate) struct Hand {
 
 impl Hand {
     pub(crate) fn new(store: Arc<dyn Store>, config: Config, now: Time) -> Hand {
+        Hand::with_catalog(store, Box::new(NoCatalog), config, now)
+    }
+
+    /// One that knows definitions of children.
+    pub(crate) fn with_catalog(
+        store: Arc<dyn Store>,
+        catalog: Box<dyn Catalog + Send>,
+        config: Config,
+        now: Time,
+    ) -> Hand {
         Hand {
-            coordinator: Coordinator::open(store, Box::new(NoCatalog), config, now).unwrap(),
+            coordinator: Coordinator::open(store, catalog, config, now).unwrap(),
             now,
             tickets: 0,
             answers: HashMap::new(),

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use serde_json::json;
-use stepwell_engine::Error;
 use stepwell_engine::store::{AppendResult, StoreErrorKind};
 use stepwell_kernel::command::{Claimed, Command};
 use stepwell_kernel::event::TaskKind;
 use stepwell_kernel::plan::Plan;
-use stepwell_kernel::rejection::Code;
+use stepwell_kernel::rejection::{Code, Rejection};
 
 use super::{Hand, Lab, START, completed, define, each_store, failed, offers, request};
 
@@ -312,9 +311,9 @@ fn a_worker_gets_what_the_step_is_about() {
 }
 
 #[test]
-fn a_business_key_is_unique_among_running_instances_of_a_type() {
+fn a_business_key_is_unique_among_all_running_instances() {
     each_store(|lab| {
-        let keyed = define(&CHAIN.replace("steps:", "bizKey: \"{{ order }}\"\nsteps:"));
+        let keyed = define(&CHAIN.replace("steps:", "bizKey: \"{{ workload.order }}\"\nsteps:"));
         let order = |run_id: &str, order: &str| stepwell_engine::StartRequest {
             params: json!({ "order": order }),
             ..request(run_id)
@@ -322,7 +321,7 @@ fn a_business_key_is_unique_among_running_instances_of_a_type() {
         let mut hand = lab.hand(offers());
         hand.trigger(&keyed, order("run_1", "o-1")).unwrap();
         let taken = hand.trigger(&keyed, order("run_2", "o-1"));
-        assert_eq!(taken, Err(Error::BizKeyTaken("o-1".into())));
+        assert_eq!(taken, Err(Rejection::key_taken("o-1", "run_1").into()));
         assert_eq!(lab.store.find("run_2").unwrap(), None, "nothing of it");
         assert_eq!(lab.tables("run_2"), "");
         // Two servers at once: one of them.
@@ -334,14 +333,15 @@ fn a_business_key_is_unique_among_running_instances_of_a_type() {
         other.drive();
         hand.drive();
         assert!(matches!(other.answer(b), Some(Ok(_))));
-        let taken = Some(Err(Error::BizKeyTaken("o-3".into())));
+        let taken = Some(Err(Rejection::key_taken("o-3", "run_4").into()));
         assert_eq!(hand.answer(a), taken);
-        // Another key, another type, or after the end: no conflict.
+        // Another key, or after the end: no conflict. The type makes no difference.
         hand.trigger(&keyed, order("run_5", "o-5")).unwrap();
         let text = CHAIN
             .replace("order.process", "order.return")
-            .replace("steps:", "bizKey: \"{{ order }}\"\nsteps:");
-        hand.trigger(&define(&text), order("run_6", "o-1")).unwrap();
+            .replace("steps:", "bizKey: \"{{ workload.order }}\"\nsteps:");
+        let taken = hand.trigger(&define(&text), order("run_6", "o-1"));
+        assert_eq!(taken, Err(Rejection::key_taken("o-1", "run_1").into()));
         hand.submit("run_1", super::signal("c", "CANCEL")).unwrap();
         hand.trigger(&keyed, order("run_7", "o-1")).unwrap();
     });

@@ -178,6 +178,7 @@ fn about(id: &str, key: &str, event_type: &str) -> OutsideEvent {
     let payload = json!({ "id": id });
     let message = Message::from(event(id, event_type, payload.clone()));
     OutsideEvent {
+        tenant: "tenant".into(),
         id: id.into(),
         event_type: event_type.into(),
         key: key.into(),

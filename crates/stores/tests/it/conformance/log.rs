@@ -9,6 +9,7 @@ use stepwell_engine::{Error, StartRequest, record_outside};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::event::{Body, Event};
 use stepwell_kernel::evolve::replay;
+use stepwell_kernel::keys::hex;
 use stepwell_kernel::plan::{Plan, StepNo, StepRef};
 use stepwell_kernel::state::Phase;
 
@@ -44,7 +45,9 @@ fn append(lab: &Lab, plan: &Plan, after: u64, events: &[(u64, &str)], number: i6
         })
         .collect();
     let state = replay(plan, RUN, None, &lab.events(RUN)).unwrap();
-    let mut recorder = Recorder::resume(plan, &state, "00".repeat(32));
+    let chunks = lab.store.chunks(run, 0, usize::MAX).unwrap();
+    let tail = chunks.last().unwrap().digests.last_chunk::<32>().unwrap();
+    let mut recorder = Recorder::resume(plan, &state, hex(tail));
     let chunk = ChunkWriter::default().write(&mut recorder, plan, &events);
     let mut append = Append::new(run, after);
     append.chunk = Some(chunk.unwrap());

@@ -11,7 +11,9 @@ mod linear_results;
 mod linear_waits;
 mod log;
 mod mailbox;
+mod migrations;
 mod results;
+mod sharing;
 mod snapshots;
 mod values;
 
@@ -30,7 +32,7 @@ use stepwell_kernel::time::Time;
 
 use lab::{Hand, Lab, each_store};
 
-/// 2026-02-11T10:30:00.000Z
+/// Start time of the tests: 2026-02-11T10:30:00.000Z
 const START: Time = Time(1_770_805_800_000);
 
 /// Work that may fail twice.

@@ -1,10 +1,13 @@
 //! Work and its results: nothing starts before its claim is committed, and of a result and the failure
 //! that replaces it exactly one is recorded.
 
+use serde_json::Value;
 use stepwell_engine::Error;
 use stepwell_engine::coordinator::Retry;
+use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::store::{AppendResult, Batch, StoreErrorKind};
 use stepwell_kernel::command::Reply;
+use stepwell_kernel::time::Time;
 
 use super::{Hand, Lab, chain, completed, each_store, offers, request, serves};
 
@@ -166,5 +169,51 @@ fn a_result_within_the_budget_is_kept_until_the_store_takes_it() {
         hand.send(&result);
         hand.drive();
         assert_eq!(lab.status(RUN), "COMPLETED");
+    });
+}
+
+/// A result that the store did not take for two seconds, for this reason, and what it took then.
+fn waited(lab: &Lab, kind: StoreErrorKind) -> Vec<Value> {
+    let mut hand = lab.hand(serves());
+    hand.trigger(&chain(&["a", "b"]), request(RUN)).unwrap();
+    let job = hand.jobs.remove(0);
+    hand.finish_later(&job, completed(&job.claimed.claim));
+    let mut result = hand.batch().unwrap();
+    hand.advance(2_000);
+    assert_eq!(hand.lose(&result, kind), Retry::Same);
+    hand.coordinator.restamp(&mut result, hand.now);
+    assert_eq!(hand.send(&result), [AppendResult::Committed]);
+    // What follows continues the chain that was written.
+    let job = hand.jobs.remove(0);
+    hand.finish(&job, completed(&job.claimed.claim));
+    assert_eq!(lab.status(RUN), "COMPLETED");
+    let logged = LoggedRun::open(&*lab.store, RUN).unwrap();
+    let mut records = LogRecords::of(&logged);
+    let read = records.unread(&*lab.store, 100).unwrap();
+    assert!(logged.unknown_to_this_version().is_empty());
+    read.into_iter().map(|it| it.contract).collect()
+}
+
+fn ended<'a>(events: &'a [Value], step: &str) -> &'a Value {
+    let is = |it: &&Value| it["eventType"] == "StepCompleted" && it["stepId"] == step;
+    events.iter().find(is).unwrap()
+}
+
+#[test]
+fn events_that_waited_for_the_store_say_when_they_were_appended() {
+    each_store(|lab| {
+        let events = waited(lab, StoreErrorKind::Unavailable);
+        let late = ended(&events, "a");
+        let time = |name: &str| Time::from_rfc3339(late[name].as_str().unwrap()).unwrap();
+        assert_eq!(time("emittedAt").since(time("occurredAt")), 2_000);
+        assert!(ended(&events, "b").get("occurredAt").is_none());
+    });
+}
+
+#[test]
+fn an_append_that_may_be_in_the_store_is_sent_again_as_it_was() {
+    each_store(|lab| {
+        let events = waited(lab, StoreErrorKind::AnswerLost);
+        assert!(ended(&events, "a").get("occurredAt").is_none());
     });
 }

@@ -4,6 +4,8 @@
 mod output;
 mod process;
 mod script;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
@@ -22,9 +24,9 @@ use script::Script;
 /// How the tool works on this worker.
 #[derive(Clone, Debug)]
 pub struct DuckdbOptions {
-    /// The program; looked for in PATH if it is only a name.
+    /// The program; searched in PATH if it is only a name.
     pub program: PathBuf,
-    /// Where it runs, and where relative paths begin; the process's directory if none.
+    /// The working directory, where relative paths begin; absent means the directory of this process.
     pub directory: Option<PathBuf>,
 }
 
@@ -75,7 +77,7 @@ impl Duckdb {
             given => given,
         };
         let script = Script::new(&task)?;
-        let mut process = DuckdbProcess::start(&self.options, database)?;
+        let mut process = DuckdbProcess::start(&self.options, database, cx)?;
         let ended = tokio::select! {
             biased;
             ended = process.run(&script, cx.limits) => Ok(ended?),

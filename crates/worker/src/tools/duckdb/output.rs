@@ -12,11 +12,12 @@ use crate::outcome::ToolError;
 use crate::tools::sql::codes;
 use crate::tools::sql::rows::{Budget, StatementResult, distinct, exact, iso};
 
-/// Where it ended.
+/// The statement at which the script ended.
 pub(super) enum DuckdbFailure {
-    /// At the statement with this number, from 1; one more than there are: at the commit.
+    /// The program reported an error at the statement with this number, from 1; the number after the last is the
+    /// commit.
     Statement(usize),
-    /// The same, for a reason that the program does not know.
+    /// The worker rejected the output of the statement with this number; the program reported no error.
     Ours(usize, ToolError),
 }
 
@@ -117,11 +118,17 @@ fn typed(value: Json, kind: &str) -> Json {
     let number = [
         "DECIMAL(", "HUGEINT", "UHUGEINT", "BIGINT", "UBIGINT", "BIGNUM",
     ];
-    match value {
-        Json::String(text) if kind.ends_with(']') => text.into(),
-        Json::String(text) if number.iter().any(|name| kind.starts_with(name)) => exact(&text),
-        Json::String(text) if kind.starts_with("TIMESTAMP") => iso(&text).into(),
-        other => other,
+    let Json::String(text) = value else {
+        return value;
+    };
+    if kind.ends_with(']') {
+        text.into()
+    } else if number.iter().any(|name| kind.starts_with(name)) {
+        exact(&text)
+    } else if kind.starts_with("TIMESTAMP") {
+        iso(&text).into()
+    } else {
+        text.into()
     }
 }
 

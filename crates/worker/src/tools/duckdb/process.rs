@@ -12,23 +12,24 @@ use tokio::process::{Child, Command};
 use super::DuckdbOptions;
 use super::script::Script;
 use crate::outcome::ToolError;
-use crate::tool::TaskLimits;
+use crate::tool::{TaskContext, TaskLimits};
+use crate::tools::process::{ProcessOptions, who_calls};
 use crate::tools::sql::codes;
 
-/// Bytes of standard error that are read; an error comes first.
+/// Number of bytes that are read from standard error; the error comes first.
 const SAID: usize = 64 << 10;
 
-/// A process that runs. Without it the group that it leads is gone.
+/// A running process. Dropping it kills its process group.
 pub(super) struct DuckdbProcess {
     child: Child,
     group: Option<Pid>,
 }
 
-/// The result.
+/// The result of a process that has ended.
 pub(super) struct DuckdbExit {
     pub(super) output: String,
     pub(super) success: bool,
-    /// There was more output than a result may have.
+    /// The output was larger than the limit for results; it is cut.
     pub(super) too_large: bool,
     errors: String,
 }
@@ -62,11 +63,16 @@ impl DuckdbProcess {
     pub(super) fn start(
         options: &DuckdbOptions,
         database: &str,
+        cx: &TaskContext,
     ) -> Result<DuckdbProcess, ToolError> {
         let mut command = Command::new(&options.program);
         command
             .args(["-json", "-bail", "-batch", "-init", "/dev/null"])
             .arg(database)
+            // SQL can read variables, and those of this process may be secrets.
+            .env_clear()
+            .envs(ProcessOptions::default().inherited())
+            .envs(who_calls(cx))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -140,12 +146,13 @@ async fn bounded(pipe: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
 
 fn missing(options: &DuckdbOptions, error: &std::io::Error) -> ToolError {
     let program = options.program.display();
-    let message = match error.kind() {
-        ErrorKind::NotFound => format!(
+    let message = if error.kind() == ErrorKind::NotFound {
+        format!(
             "the program {program} is not there; install it (`pip install duckdb-cli`, \
              `brew install duckdb`, or from duckdb.org) and put it into PATH"
-        ),
-        _ => format!("the program {program} cannot be started: {error}"),
+        )
+    } else {
+        format!("the program {program} cannot be started: {error}")
     };
     ToolError::invalid(codes::DUCKDB_MISSING, message)
 }

@@ -6,8 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
+use stepwell_http::retry_after;
+use stepwell_kernel::codes;
 use stepwell_kernel::plan::ErrorClass;
 
+use crate::hosts::DeniedHost;
 use crate::outcome::ToolError;
 
 /// Nobody means to wait longer; a larger number could not be added to a time.
@@ -15,7 +18,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// A field of the task that cannot be used.
 pub(super) fn field(message: impl Into<String>) -> ToolError {
-    ToolError::invalid("TOOL_FIELD", message)
+    ToolError::invalid(codes::TOOL_FIELD, message)
 }
 
 /// The worker is set up so that it can ask nobody.
@@ -57,22 +60,17 @@ pub(super) fn of_status(status: StatusCode, headers: &HeaderMap) -> Option<ToolE
     })
 }
 
-/// What `Retry-After` asks for: a number of seconds, or a date (RFC 9110 §10.2.3).
+/// What `Retry-After` asks for, bounded.
 fn wait_of(text: &str, now: SystemTime) -> Option<Duration> {
-    let text = text.trim();
-    let wait = match text.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = httpdate::parse_http_date(text).ok()?;
-            at.duration_since(now).unwrap_or_default()
-        }
-    };
-    Some(wait.min(LONGEST_WAIT))
+    Some(retry_after(text, now)?.min(LONGEST_WAIT))
 }
 
 /// No answer, or a broken one. `url` is as it may be shown.
 pub(super) fn of_transport(error: reqwest::Error, url: &str) -> ToolError {
     let error = error.without_url();
+    if let Some(found) = denied_host(&error) {
+        return denied(found);
+    }
     let why = chain(&error);
     if error.is_builder() {
         return field(format!("{url} cannot be asked: {why}"));
@@ -100,7 +98,31 @@ pub(super) fn of_transport(error: reqwest::Error, url: &str) -> ToolError {
     ToolError::new(class, "HTTP_TRANSPORT", format!("{what} {url}: {why}"))
 }
 
-/// It was sent on to where it must not go.
+/// The error of a host that the configuration of the worker forbids.
+pub(super) fn denied(found: &DeniedHost) -> ToolError {
+    ToolError::new(
+        ErrorClass::Policy,
+        "HTTP_HOST_DENIED",
+        format!(
+            "{found} of [security.http] in the configuration of this worker; ask another host, or have the \
+             list changed"
+        ),
+    )
+}
+
+/// Whether the lookup of the host's name refused all of its addresses.
+fn denied_host(error: &reqwest::Error) -> Option<&DeniedHost> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref::<DeniedHost>() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// The error of a redirect that must not be followed.
 pub(super) fn redirects(message: impl Into<String>) -> ToolError {
     ToolError::invalid("HTTP_REDIRECTS", message)
 }

@@ -1,8 +1,8 @@
 //! The `http` tool: sends one request, follows where it is sent on, and reads the answer.
 //!
 //! How a request is made of a task's fields is in [`request`] and [`auth`], where a redirect leads
-//! in [`redirect`], what an answer becomes in [`response`], what went wrong in [`error`], and what may
-//! be shown of an address in [`redact`]. Whether to try again is decided elsewhere.
+//! in [`redirect`], which hosts may be asked in [`crate::hosts`], what an answer becomes in
+//! [`response`], what went wrong in [`error`], and what may be shown of an address in [`redact`]. Whether to try again is decided elsewhere.
 
 mod auth;
 mod error;
@@ -10,15 +10,18 @@ mod redact;
 mod redirect;
 mod request;
 mod response;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use reqwest::{Certificate, Client, Response, redirect::Policy};
 use serde_json::Value as Json;
 
+use crate::hosts::{CheckedResolver, HostRules};
 use crate::outcome::{TaskOutcome, ToolError};
 use crate::tool::{StopReason, TaskContext, Tool, ToolCall, ToolFuture};
 use request::PreparedRequest;
@@ -35,6 +38,8 @@ pub struct HttpOptions {
     pub environment_proxy: bool,
     /// Certificates, in PEM, that are trusted beside those of the system.
     pub extra_roots: Vec<Vec<u8>>,
+    /// Which hosts may be asked. With any rule no proxy is used: a proxy would look the name up again.
+    pub hosts: Arc<HostRules>,
 }
 
 impl Default for HttpOptions {
@@ -44,6 +49,7 @@ impl Default for HttpOptions {
             redirects: 10,
             environment_proxy: true,
             extra_roots: Vec::new(),
+            hosts: Arc::default(),
         }
     }
 }
@@ -55,6 +61,7 @@ impl fmt::Debug for HttpOptions {
             .field("redirects", &self.redirects)
             .field("environment_proxy", &self.environment_proxy)
             .field("extra_roots", &self.extra_roots.len())
+            .field("hosts", &self.hosts)
             .finish()
     }
 }
@@ -100,7 +107,7 @@ impl Http {
     ) -> Result<Json, FailedExchange> {
         let verify = call.flag("verify_ssl")?.unwrap_or(true);
         let client = self.client(verify)?;
-        let prepared = request::prepare(client, call, &cx.idempotency_key)?;
+        let prepared = request::prepare(client, call, cx)?;
         if !verify {
             cx.log
                 .note("verify_ssl is false: the certificate of the server is not checked");
@@ -121,6 +128,11 @@ impl Http {
         let mut left = self.options.redirects;
         loop {
             seen.sending(&request, prepared.query_secret.as_deref());
+            if let Err(denied) = self.options.hosts.check(request.url()) {
+                let error = error::denied(&denied);
+                seen.note(&cx.log, Err(&error));
+                return Err(error);
+            }
             let again = if prepared.follow {
                 request.try_clone()
             } else {
@@ -148,7 +160,7 @@ impl Http {
             request = next?;
             left = left.checked_sub(1).ok_or_else(|| {
                 error::redirects(format!(
-                    "it was sent on more than {} times; the addresses may lead in a circle",
+                    "more than {} redirects; the addresses may lead in a circle",
                     self.options.redirects
                 ))
             })?;
@@ -261,7 +273,10 @@ fn make_client(options: &HttpOptions, verify: bool) -> Result<Client, String> {
         (true, false) => client.tls_certs_merge(roots),
         (true, true) => client,
     };
-    if !options.environment_proxy {
+    if !options.hosts.is_empty() {
+        client = client.dns_resolver(CheckedResolver(Arc::clone(&options.hosts)));
+    }
+    if !options.environment_proxy || !options.hosts.is_empty() {
         client = client.no_proxy();
     }
     client.build().map_err(shown)

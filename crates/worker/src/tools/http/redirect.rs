@@ -8,7 +8,7 @@ use reqwest::header::{
 use reqwest::{Method, Request, Response, StatusCode, Url};
 
 use super::error;
-use super::request::IDEMPOTENCY_KEY;
+use crate::fence::FACTS;
 use crate::outcome::ToolError;
 
 /// The request that an answer asks for, if it is a redirect; `sent` is what was answered.
@@ -24,9 +24,12 @@ pub(super) fn next(mut sent: Request, response: &Response) -> Result<Option<Requ
             CONTENT_LENGTH,
             CONTENT_ENCODING,
             TRANSFER_ENCODING,
-            HeaderName::from_static(IDEMPOTENCY_KEY),
         ] {
             sent.headers_mut().remove(name);
+        }
+        // A request that changes nothing needs no fence.
+        for fact in &FACTS {
+            sent.headers_mut().remove(fact.header);
         }
     }
     if !is_same_place(sent.url(), &target) {

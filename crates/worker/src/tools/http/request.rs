@@ -9,25 +9,23 @@ use serde_json::Value as Json;
 use super::auth::{self, Credential};
 use super::{error, redact};
 use crate::outcome::ToolError;
-use crate::tool::{ToolCall, kind_of};
-
-/// Lets the other side see that it has been asked the same before.
-pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+use crate::tool::{TaskContext, ToolCall, kind_of, list_or_one};
 
 /// A request, ready to be sent.
 pub(super) struct PreparedRequest {
     pub(super) request: Request,
-    /// Whether to go where it is sent on.
+    /// Whether to follow redirects.
     pub(super) follow: bool,
-    /// The field of the query that `auth` added.
+    /// The query parameter that `auth` added, which messages must not contain.
     pub(super) query_secret: Option<String>,
 }
 
-/// Makes the request.
+/// Builds the request from the fields of the task. A request that may change something tells which execution sends it;
+/// headers of the task have priority.
 pub(super) fn prepare(
     client: &Client,
     call: &ToolCall,
-    key: &str,
+    cx: &TaskContext,
 ) -> Result<PreparedRequest, ToolError> {
     let follow = call.flag("follow_redirects")?.unwrap_or(true);
     let body = body(call)?;
@@ -47,9 +45,13 @@ pub(super) fn prepare(
         }
     };
     let repeats = matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
-    if !repeats && !headers.contains_key(IDEMPOTENCY_KEY) {
-        let value = header_value(IDEMPOTENCY_KEY, &visible(key))?;
-        headers.insert(IDEMPOTENCY_KEY, value);
+    if !repeats {
+        for (fact, value) in cx.facts() {
+            if !headers.contains_key(fact.header) {
+                let value = header_value(fact.header, &visible(&value))?;
+                headers.insert(HeaderName::from_static(fact.header), value);
+            }
+        }
     }
     // The client turns a name and a password in the address into a header, which ours replaces.
     let request = client.request(method, url);
@@ -72,7 +74,7 @@ pub(super) fn prepare(
     })
 }
 
-/// What is sent.
+/// The body from the fields `body`, `json` or `form`.
 enum RequestBody {
     Text(String),
     Json(Json),
@@ -93,7 +95,9 @@ fn body(call: &ToolCall) -> Result<Option<RequestBody>, ToolError> {
         [("json", value)] => Ok(Some(RequestBody::Json(value.clone()))),
         [("form", value)] => match value {
             Json::Object(_) | Json::Array(_) => Ok(Some(RequestBody::Form(pairs("form", value)?))),
-            other => Err(wrong_kind("form", "a mapping", other)),
+            other @ (Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_)) => {
+                Err(wrong_kind("form", "a mapping", other))
+            }
         },
         [(_, value)] => Ok(Some(match scalar(value) {
             Some(text) => RequestBody::Text(text),
@@ -186,7 +190,7 @@ fn headers(call: &ToolCall) -> Result<HeaderMap, ToolError> {
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
     let known = HeaderName::from_bytes(name.trim().as_bytes());
-    known.map_err(|_| error::field(format!("{name:?} is no name of a header")))
+    known.map_err(|_| error::field(format!("invalid header name {name:?}")))
 }
 
 /// Blanks around a value are no part of it; a line's end often comes along from a file.
@@ -225,7 +229,9 @@ fn pairs(field: &str, value: &Json) -> Result<Vec<(String, String)>, ToolError> 
                 }
             }
         }
-        other => return Err(wrong_kind(field, "a mapping", other)),
+        other @ (Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_)) => {
+            return Err(wrong_kind(field, "a mapping", other));
+        }
     }
     Ok(pairs)
 }
@@ -236,11 +242,7 @@ fn add_pairs(
     name: &str,
     value: &Json,
 ) -> Result<(), ToolError> {
-    let values = match value {
-        Json::Array(values) => values.as_slice(),
-        value => std::slice::from_ref(value),
-    };
-    for value in values.iter().filter(|value| !value.is_null()) {
+    for value in list_or_one(value).iter().filter(|value| !value.is_null()) {
         let path = || format!("{field}.{name}");
         let text = scalar(value).ok_or_else(|| wrong_kind(&path(), "text or a number", value))?;
         pairs.push((name.to_owned(), text));
@@ -254,7 +256,7 @@ pub(super) fn scalar(value: &Json) -> Option<String> {
         Json::String(text) => Some(text.clone()),
         Json::Number(number) => Some(number.to_string()),
         Json::Bool(flag) => Some(flag.to_string()),
-        _ => None,
+        Json::Null | Json::Array(_) | Json::Object(_) => None,
     }
 }
 

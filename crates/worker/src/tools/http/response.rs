@@ -61,7 +61,7 @@ impl HttpExchange {
         self.headers.clear();
     }
 
-    /// Its answer has begun.
+    /// Records status and headers when the answer begins.
     pub(super) fn answered(&mut self, response: &Response) {
         self.status = Some(response.status());
         self.headers = shown_headers(response.headers());

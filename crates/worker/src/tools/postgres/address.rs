@@ -21,12 +21,12 @@ const OWN_NAMES: [&str; 10] = [
     "search_path",
 ];
 
-/// A server, a user and how to talk to it. It has the password, and so it is never shown.
+/// A server, a user and the connection settings. It contains the password, so it is never printed.
 #[derive(Clone)]
 pub(super) struct Address {
     parameters: Parameters,
     pub(super) connector: Connector,
-    /// For messages: `host:port`.
+    /// The server as messages name it: `host:port`.
     pub(super) place: String,
 }
 

@@ -24,7 +24,7 @@ const NOTICES: &str = "SELECT CASE WHEN current_setting('server_version_num')::i
 /// How long a request to cancel may take that nobody waits for.
 const CANCEL: Duration = Duration::from_secs(5);
 
-/// A connection. Without it nothing that it began goes on.
+/// An open connection. Dropping it ends everything that it started.
 pub(super) struct Connection {
     pub(super) client: Client,
     cancel: CancelHandle,
@@ -33,7 +33,7 @@ pub(super) struct Connection {
     driver: JoinHandle<()>,
 }
 
-/// Whose task the server's notices belong to.
+/// The log of the task that receives the notices of the server.
 type LogSlot = Arc<Mutex<Option<StepLog>>>;
 
 impl Drop for Connection {
@@ -43,7 +43,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Makes one.
+    /// Connects, and fails if that takes longer than `within`.
     pub(super) async fn open(
         address: &Address,
         within: Duration,

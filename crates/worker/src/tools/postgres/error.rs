@@ -13,7 +13,7 @@ use crate::tools::sql::params::{Params, Rewritten};
 use crate::tools::sql::{SqlStatement, details};
 use stepwell_pg::ConnectError;
 
-/// What a statement has to do with an error.
+/// The statement that an error belongs to.
 pub(super) struct ErrorContext<'a> {
     pub(super) number: usize,
     pub(super) statement: &'a SqlStatement,
@@ -21,7 +21,7 @@ pub(super) struct ErrorContext<'a> {
     pub(super) params: &'a Params,
 }
 
-/// A failed statement.
+/// The outcome of a statement that failed: class and code from the SQLSTATE, and the line in the task.
 pub(super) fn of_statement(error: &Error, place: &ErrorContext<'_>) -> TaskOutcome {
     let mut told = details(place.number, &place.statement.shown);
     let shown = format!("statement {} ({})", place.number, place.statement.shown);

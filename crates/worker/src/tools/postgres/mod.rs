@@ -6,6 +6,8 @@ mod connection;
 mod error;
 mod pool;
 mod session;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::fmt;
@@ -113,6 +115,7 @@ impl Postgres {
         let session = TaskSession {
             client: &connection.client,
             task,
+            cx,
             budget: Budget::new(cx.limits.result_bytes),
             stopping: &stopping,
         };

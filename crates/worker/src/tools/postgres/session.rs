@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
 use super::error::{ErrorContext, in_doubt, of_commit, of_statement};
 use super::values;
 use crate::outcome::{TaskOutcome, ToolError};
-use crate::tool::StopReason;
+use crate::tool::{StopReason, TaskContext};
 use crate::tools::sql::codes;
 use crate::tools::sql::params::Rewritten;
 use crate::tools::sql::rows::{Budget, StatementResult, distinct};
@@ -23,6 +23,7 @@ use crate::tools::sql::{SqlStatement, SqlTask, details};
 pub(super) struct TaskSession<'a> {
     pub(super) client: &'a Client,
     pub(super) task: &'a SqlTask,
+    pub(super) cx: &'a TaskContext,
     pub(super) budget: Budget,
     /// Set when no further statement may begin.
     pub(super) stopping: &'a AtomicBool,
@@ -44,9 +45,13 @@ impl TaskSession<'_> {
     /// Runs them all; the failure of the first that fails.
     pub(super) async fn run(mut self) -> Result<Vec<StatementResult>, TaskOutcome> {
         let together = one_transaction(self.task);
-        if together {
-            self.control("BEGIN").await?;
-        }
+        let tells_again = match together {
+            true => {
+                self.begin().await?;
+                false
+            }
+            false => self.introduce().await?,
+        };
         let mut answers = Vec::new();
         for (at, statement) in self.task.statements.iter().enumerate() {
             let number = at + 1;
@@ -54,7 +59,14 @@ impl TaskSession<'_> {
                 return Err(StopReason::Cancelled.error().into());
             }
             match self.statement(statement).await {
-                Ok(answer) => answers.push(answer),
+                Ok(answer) => {
+                    answers.push(answer);
+                    if tells_again && begins_transaction(statement) {
+                        // For this transaction too: behind a pooler it can be on another connection.
+                        let told = self.settings("SET LOCAL")?;
+                        self.control(&told).await.map_err(in_doubt)?;
+                    }
+                }
                 Err(failure) => {
                     let failed = self.failed(failure, number, statement);
                     return Err(match together {
@@ -71,9 +83,59 @@ impl TaskSession<'_> {
         Ok(answers)
     }
 
+    /// Begins the task's transaction, and tells the server which execution it is in the same round trip.
+    async fn begin(&self) -> Result<(), TaskOutcome> {
+        let told = format!("BEGIN;{}", self.settings("SET LOCAL")?);
+        match self.client.batch_execute(&told).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.as_db_error().is_some() && !error.is_closed() => {
+                self.not_told(&error);
+                self.control("ROLLBACK; BEGIN").await
+            }
+            Err(error) => Err(self.uncontrolled(error)),
+        }
+    }
+
+    /// Tells the server for the session which execution it is: the file has its own transactions, or none. The session
+    /// is cleaned up after the task. False if the server takes no such settings.
+    async fn introduce(&self) -> Result<bool, TaskOutcome> {
+        match self.client.batch_execute(&self.settings("SET")?).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.as_db_error().is_some() && !error.is_closed() => {
+                self.not_told(&error);
+                Ok(false)
+            }
+            Err(error) => Err(self.uncontrolled(error)),
+        }
+    }
+
+    /// Statements that make the facts about the execution settings: as `current_setting('stepwell.fence')` they are
+    /// known to every statement and trigger. Not with `set_config`: after a query it is too late for the `SET
+    /// TRANSACTION` of a file.
+    fn settings(&self, set: &str) -> Result<String, ToolError> {
+        let mut all = String::new();
+        for (fact, value) in self.cx.facts() {
+            let value = values::literal(&Json::String(value), None)?;
+            all.push_str(&format!("{set} {} = {value};", fact.setting));
+        }
+        Ok(all)
+    }
+
+    /// A server that does not know such settings is still good enough for SQL that does not read them.
+    fn not_told(&self, error: &Error) {
+        let why = error.as_db_error().map_or("", |it| it.message());
+        self.cx.log.note(&format!(
+            "the server takes no settings `stepwell.…` (fence, idempotency key): {why}"
+        ));
+    }
+
     async fn control(&self, text: &str) -> Result<(), TaskOutcome> {
         let done = self.client.batch_execute(text).await;
-        done.map_err(|error| self.failed(StatementFailure::Server(error, None), 0, &begin()))
+        done.map_err(|error| self.uncontrolled(error))
+    }
+
+    fn uncontrolled(&self, error: Error) -> TaskOutcome {
+        self.failed(StatementFailure::Server(error, None), 0, &begin())
     }
 
     fn failed(
@@ -196,6 +258,15 @@ impl TaskSession<'_> {
             None => Json::Null,
         });
         Ok(values::row(columns, values))
+    }
+}
+
+/// Whether a transaction is open after a statement that was not before: the settings of the one before are gone.
+fn begins_transaction(statement: &SqlStatement) -> bool {
+    match statement.first() {
+        "begin" | "start" => true,
+        "commit" | "end" | "rollback" | "abort" => statement.has("chain") && !statement.has("no"),
+        _ => false,
     }
 }
 

@@ -9,6 +9,10 @@ use crate::tools::sql::params::wrong;
 use crate::tools::sql::rows::{exact, float, iso};
 
 /// A value that the server sent, as JSON.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of the library; a new one is text, as every type can be"
+)]
 pub(super) fn to_json(text: &str, kind: &Type) -> Json {
     match kind.kind() {
         Kind::Array(member) => array(text, member).unwrap_or_else(|| text.into()),
@@ -28,7 +32,7 @@ fn scalar(text: &str, kind: &Type) -> Json {
     }
 }
 
-/// Reads `{1,NULL,"a b",{…}}`.
+/// Reads the text form of an array: `{1,NULL,"a b",{…}}`. None if the text is not valid.
 fn array(text: &str, member: &Type) -> Option<Json> {
     // Bounds other than from 1 are written before it: `[0:1]={a,b}`.
     let text = match text.starts_with('[') {
@@ -114,12 +118,13 @@ impl Array<'_> {
 /// A parameter as a literal without a type, which the server reads as the type that its place
 /// expects. A list becomes an array unless JSON or text is expected; a mapping becomes JSON.
 pub(super) fn literal(value: &Json, expected: Option<&Type>) -> Result<String, ToolError> {
-    let text = match value {
-        Json::Null => return Ok("NULL".to_owned()),
-        Json::Array(items) if !takes_json(expected) => array_text(items, expected),
-        other => plain(other),
-    };
-    quote(&text)
+    if value.is_null() {
+        return Ok("NULL".to_owned());
+    }
+    match value.as_array().filter(|_| !takes_json(expected)) {
+        Some(items) => quote(&array_text(items, expected)),
+        None => quote(&plain(value)),
+    }
 }
 
 fn takes_json(expected: Option<&Type>) -> bool {
@@ -128,24 +133,27 @@ fn takes_json(expected: Option<&Type>) -> bool {
 }
 
 fn plain(value: &Json) -> String {
-    match value {
-        Json::String(text) => text.clone(),
-        other => other.to_string(),
-    }
+    let text = value.as_str().map(str::to_owned);
+    text.unwrap_or_else(|| value.to_string())
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of the library; only an array has members"
+)]
 fn array_text(items: &[Json], expected: Option<&Type>) -> String {
-    let member = expected.and_then(|kind| match kind.kind() {
-        Kind::Array(member) => Some(member),
-        _ => None,
+    let json = expected.is_some_and(|kind| match kind.kind() {
+        Kind::Array(member) => [Type::JSON, Type::JSONB].contains(member),
+        _ => false,
     });
-    let json = member.is_some_and(|kind| [Type::JSON, Type::JSONB].contains(kind));
     let items = items.iter().map(|item| match item {
         Json::Null => "NULL".to_owned(),
-        Json::Array(inner) if !json => array_text(inner, expected),
         // A text in a list of JSON is a text, not JSON: lists are never written by hand.
-        other if json => quoted_item(&other.to_string()),
-        other => quoted_item(&plain(other)),
+        item if json => quoted_item(&item.to_string()),
+        Json::Array(inner) => array_text(inner, expected),
+        Json::Bool(_) | Json::Number(_) | Json::String(_) | Json::Object(_) => {
+            quoted_item(&plain(item))
+        }
     });
     format!("{{{}}}", items.collect::<Vec<_>>().join(","))
 }

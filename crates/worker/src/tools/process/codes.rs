@@ -1,4 +1,5 @@
-//! The stable codes of everything that runs a program. Each has a page in `docs/errors`.
+//! The stable codes of everything that runs a program. Codes of one tool are on its page in
+//! `docs/tools`, the others in `docs/errors`.
 
 /// The working directory is not there.
 pub(crate) const PROCESS_CWD: &str = "PROCESS_CWD";

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use super::ProcessOptions;
 use crate::outcome::ToolError;
 use crate::tool::{TaskContext, ToolCall, kind_of};
+use stepwell_kernel::codes;
 
 /// What is handed on of the worker's environment. Its secrets are in none of these.
 const PASSED: &[&str] = &[
@@ -33,6 +34,12 @@ const PASSED: &[&str] = &[
 /// Linux takes no more than this for one variable, its name and end included.
 const LONGEST: usize = 128 * 1024 - 256;
 
+/// The variables that tell a program which execution started it.
+pub(crate) fn who_calls(cx: &TaskContext) -> impl Iterator<Item = (String, String)> {
+    cx.facts()
+        .map(|(fact, value)| (fact.variable.to_owned(), value))
+}
+
 /// Every variable that a call's program sees.
 pub(crate) fn environment(
     options: &ProcessOptions,
@@ -40,19 +47,13 @@ pub(crate) fn environment(
     cx: &TaskContext,
 ) -> Result<BTreeMap<String, String>, ToolError> {
     let mut env = options.inherited();
-    env.insert("STEPWELL_RUN_ID".into(), cx.run_id.to_string());
-    env.insert("STEPWELL_STEP_ID".into(), cx.step_id.to_string());
-    env.insert(
-        "STEPWELL_IDEMPOTENCY_KEY".into(),
-        cx.idempotency_key.to_string(),
-    );
-    env.insert("STEPWELL_ATTEMPT".into(), cx.attempt.to_string());
+    env.extend(who_calls(cx));
     let added = match call.fields.get("env") {
         None | Some(Json::Null) => return Ok(env),
         Some(Json::Object(added)) => added,
         Some(other) => {
             return Err(ToolError::invalid(
-                "TOOL_FIELD",
+                codes::TOOL_FIELD,
                 format!("`env` must be a mapping, it is {}", kind_of(other)),
             ));
         }
@@ -65,7 +66,7 @@ pub(crate) fn environment(
             Json::String(text) => {
                 env.insert(name.clone(), text.clone());
             }
-            other => {
+            other @ (Json::Bool(_) | Json::Number(_) | Json::Array(_) | Json::Object(_)) => {
                 env.insert(name.clone(), other.to_string());
             }
         }
@@ -100,7 +101,7 @@ fn check(env: &BTreeMap<String, String>) -> Result<(), ToolError> {
             continue;
         };
         return Err(ToolError::invalid(
-            "TOOL_FIELD",
+            codes::TOOL_FIELD,
             format!("`env`: `{name}` {wrong}"),
         ));
     }

@@ -12,16 +12,16 @@ use tokio::process::{Child, Command};
 
 const LEADER: &str = "trap '' HUP INT QUIT TERM; read -r _; kill -s KILL 0";
 
-/// A process group of the worker's own.
+/// A process group that the worker owns.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// Not reaped before the group was killed: that keeps the number taken.
+    /// Reaped only after the group was killed: until then the system does not reuse the number.
     leader: Child,
     id: Pid,
 }
 
 impl Group {
-    /// An empty group.
+    /// Starts a group that contains only its leader.
     pub(crate) fn new() -> io::Result<Group> {
         let leader = Command::new("sh")
             .args(["-c", LEADER])

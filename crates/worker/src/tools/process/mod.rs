@@ -5,6 +5,8 @@ mod capture;
 pub(crate) mod codes;
 mod environment;
 mod group;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::io;
@@ -18,7 +20,7 @@ use crate::outcome::ToolError;
 use crate::tool::ToolCall;
 
 pub(crate) use capture::{Capture, Piped, piped};
-pub(crate) use environment::environment;
+pub(crate) use environment::{environment, who_calls};
 pub(crate) use group::Group;
 
 /// How long output is still read after the program's end: only a process that left the group can

@@ -3,6 +3,8 @@
 
 mod reply;
 mod request;
+#[cfg(test)]
+mod tests;
 mod zygote;
 
 use std::path::{Path, PathBuf};
@@ -61,7 +63,7 @@ impl PythonOptions {
     }
 }
 
-/// Runs Python code.
+/// The tool `python`: runs Python code in a process for each call.
 #[derive(Debug)]
 pub struct Python {
     options: PythonOptions,
@@ -100,8 +102,8 @@ impl Python {
             begun = self.begin() => begun?,
             stop = cx.stopped() => return Ok(TaskOutcome::failed(stop.error())),
         };
-        let mut out = Capture::new(Stream::Out, cx.log.clone(), &cx.limits);
-        let mut err = Capture::new(Stream::Err, cx.log.clone(), &cx.limits);
+        let mut out = Capture::new(Stream::Out, cx);
+        let mut err = Capture::new(Stream::Err, cx);
         let mut answer = reply::Received::Nothing;
         let (exit, stop) = {
             let talk = async {

@@ -11,8 +11,11 @@ use crate::outcome::{TaskOutcome, ToolError};
 use crate::tool::{StopReason, TaskContext};
 use crate::tools::process::{class_of_signal, codes, signal_name};
 
-/// An answer holds more than the result: notes, or a traceback.
-const BESIDE: usize = 1 << 20;
+/// An answer holds more than the result: notes, or a traceback with room for the longest secret.
+const BESIDE: usize = 4 << 20;
+
+/// The longest message and traceback that are kept, in bytes.
+pub(super) const LONGEST_TEXT: usize = 16 << 10;
 
 /// What came from the process.
 #[derive(Debug)]
@@ -130,6 +133,8 @@ fn answered(answer: PythonReply, pid: Option<i32>, cx: &TaskContext) -> TaskOutc
             traceback,
             class,
         } => {
+            let message = head(&message, cx);
+            let traceback = tail(&traceback, cx);
             let place = line.map_or(String::new(), |line| format!(" (line {line} of the code)"));
             let text = match message.as_str() {
                 "" => format!("{exception}{place}"),
@@ -146,6 +151,20 @@ fn answered(answer: PythonReply, pid: Option<i32>, cx: &TaskContext) -> TaskOutc
             )
         }
     }
+}
+
+/// The beginning of a text, without secrets.
+fn head(text: &str, cx: &TaskContext) -> String {
+    let end = text.floor_char_boundary(LONGEST_TEXT);
+    let clean = cx.redactor.window(text.as_bytes(), 0..end);
+    String::from_utf8_lossy(&clean).into_owned()
+}
+
+/// The end of a text, without secrets.
+fn tail(text: &str, cx: &TaskContext) -> String {
+    let start = text.ceil_char_boundary(text.len().saturating_sub(LONGEST_TEXT));
+    let clean = cx.redactor.window(text.as_bytes(), start..text.len());
+    String::from_utf8_lossy(&clean).into_owned()
 }
 
 fn unanswered(exit: &PythonExit, pid: Option<i32>) -> TaskOutcome {

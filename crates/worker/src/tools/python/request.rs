@@ -2,10 +2,11 @@
 
 use serde_json::{Value as Json, json};
 
-use super::PythonOptions;
+use super::{PythonOptions, reply};
 use crate::outcome::ToolError;
 use crate::tool::{TaskContext, ToolCall, kind_of};
 use crate::tools::process::environment;
+use stepwell_kernel::codes;
 
 /// The request as `step.py` reads it.
 pub(super) fn encode(
@@ -15,7 +16,7 @@ pub(super) fn encode(
 ) -> Result<Vec<u8>, ToolError> {
     let code = call
         .text("code")?
-        .ok_or_else(|| ToolError::invalid("TOOL_FIELD", "`code` is missing"))?;
+        .ok_or_else(|| ToolError::invalid(codes::TOOL_FIELD, "`code` is missing"))?;
     let request = json!({
         "code": dedented(code),
         "args": call.args,
@@ -24,6 +25,8 @@ pub(super) fn encode(
         "cwd": options.process.directory(call)?,
         "result_bytes": cx.limits.result_bytes,
         "memory_bytes": options.memory_bytes,
+        // Cut here, after secrets were taken out; half a secret would not be recognised.
+        "text_chars": reply::LONGEST_TEXT + cx.redactor.longest(),
     });
     Ok(request.to_string().into_bytes())
 }
@@ -50,7 +53,7 @@ type Lib = (Option<String>, String, Option<String>);
 fn libs(call: &ToolCall) -> Result<Vec<Lib>, ToolError> {
     let wrong = |found: &Json| {
         ToolError::invalid(
-            "TOOL_FIELD",
+            codes::TOOL_FIELD,
             format!(
                 "`libs` must name modules, as `{{np: numpy}}`, `{{D: {{from: decimal, import: Decimal}}}}` \
                  or `[json]`; there is {}",
@@ -63,7 +66,9 @@ fn libs(call: &ToolCall) -> Result<Vec<Lib>, ToolError> {
         let (module, part) = match lib {
             Json::String(module) => (module.clone(), None),
             Json::Null => (alias.clone(), None),
-            other => (text("from").ok_or_else(|| wrong(other))?, text("import")),
+            other @ (Json::Bool(_) | Json::Number(_) | Json::Array(_) | Json::Object(_)) => {
+                (text("from").ok_or_else(|| wrong(other))?, text("import"))
+            }
         };
         Ok((Some(alias.clone()), module, part))
     };
@@ -84,7 +89,9 @@ fn libs(call: &ToolCall) -> Result<Vec<Lib>, ToolError> {
                             all.push(named(entry)?);
                         }
                     }
-                    other => return Err(wrong(other)),
+                    other @ (Json::Null | Json::Bool(_) | Json::Number(_) | Json::Array(_)) => {
+                        return Err(wrong(other));
+                    }
                 }
             }
         }

@@ -34,7 +34,6 @@ import uuid
 FILE = "<code>"
 # The worker's JSON reader goes no deeper than 128.
 DEEPEST = 100
-LONGEST_TEXT = 16 * 1024
 LARGEST_INT = 2**64 - 1
 SMALLEST_INT = -(2**63)
 
@@ -69,7 +68,7 @@ def attempt(request):
     except SystemExit as stop:
         return {"exit": {"code": exit_code(stop)}}
     except BaseException as error:
-        return {"exception": describe(error)}
+        return {"exception": describe(error, request["text_chars"])}
 
 
 def receive(channel):
@@ -463,7 +462,7 @@ CLASSES = (
 )
 
 
-def describe(error):
+def describe(error, longest):
     """What is told of an exception. Lines are the code's own; frames of this file are left out."""
     kind = type(error).__name__
     frames = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code.co_filename == FILE]
@@ -490,9 +489,9 @@ def describe(error):
     classes = [name for name, known in CLASSES if above & known]
     return {
         "exception": kind,
-        "message": clean(str(message)[:LONGEST_TEXT]),
+        "message": clean(str(message)[:longest]),
         "line": line,
-        "traceback": clean(told[-LONGEST_TEXT:]),
+        "traceback": clean(told[-longest:]),
         "class": classes[0] if classes else "unknown",
     }
 

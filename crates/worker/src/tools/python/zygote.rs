@@ -63,12 +63,12 @@ pub(super) struct PythonProcess {
 pub(super) enum PythonExit {
     Code(i32),
     Signal(i32),
-    /// Nobody knows: the zygote went away.
+    /// Unknown, because the zygote ended.
     Lost,
 }
 
 impl Zygote {
-    /// Starts an interpreter.
+    /// Starts the interpreter that calls are forked from. Fails if the interpreter does not exist.
     pub(super) fn start(options: &PythonOptions) -> Result<Zygote, ToolError> {
         let interpreter = options.interpreter();
         let missing = || {
@@ -80,9 +80,11 @@ impl Zygote {
         if !options.is_there(&interpreter) {
             return Err(missing());
         }
-        let failed = |error: io::Error| match error.kind() {
-            io::ErrorKind::NotFound => missing(),
-            _ => cannot_start("the Python interpreter", &error),
+        let failed = |error: io::Error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return missing();
+            }
+            cannot_start("the Python interpreter", &error)
         };
         let (control, theirs) = UnixStream::pair().map_err(failed)?;
         let theirs = blocking(theirs).map_err(failed)?;
@@ -191,7 +193,7 @@ impl Zygote {
 }
 
 impl PythonProcess {
-    /// Its number, and its group's.
+    /// The number of the process, which is also the number of its group.
     pub(super) fn pid(&self) -> Option<i32> {
         self.pid.map(|pid| pid.as_raw_nonzero().get())
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use redis::{IntoConnectionInfo as _, Value, ValueCodec};
@@ -12,16 +13,19 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Map, Value as Json};
+use stepwell_kernel::codes;
 use stepwell_kernel::plan::ErrorClass;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::codec::FramedRead;
 
-use super::values::Command;
-use super::{REDIS_UNREACHABLE, of_server, too_large};
+use super::{Command, REDIS_UNREACHABLE, of_server, too_large, unreadable};
 use crate::outcome::ToolError;
 use crate::tool::{ToolCall, kind_of};
+
+/// How long a server may take to accept a connection and to answer the greeting.
+const OPEN_WITHIN: Duration = Duration::from_secs(15);
 
 /// Where a server is, and who asks.
 pub(super) struct Address {
@@ -36,7 +40,7 @@ pub(super) struct Address {
 }
 
 fn wrong(message: impl Into<String>) -> ToolError {
-    ToolError::invalid("TOOL_FIELD", message)
+    ToolError::invalid(codes::TOOL_FIELD, message)
 }
 
 impl Address {
@@ -169,6 +173,20 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects and greets the server. All replies together may have `limit` bytes.
     pub(super) async fn open(address: &Address, limit: usize) -> Result<Connection, ToolError> {
+        let opened = tokio::time::timeout(OPEN_WITHIN, Connection::greeted(address, limit));
+        opened.await.unwrap_or_else(|_| {
+            let message = format!(
+                "the Redis server {}:{} does not answer within {} s; check the port, and that `redis://` or \
+                 `rediss://` (TLS) is what the server speaks",
+                address.host,
+                address.port,
+                OPEN_WITHIN.as_secs()
+            );
+            Err(ToolError::new(ErrorClass::Transport, REDIS_UNREACHABLE, message))
+        })
+    }
+
+    async fn greeted(address: &Address, limit: usize) -> Result<Connection, ToolError> {
         let at = format!("{}:{}", address.host, address.port);
         let unreachable = |error: io::Error| {
             let message = format!("the Redis server {at} cannot be reached: {error}");
@@ -270,6 +288,7 @@ impl Connection {
                     Some(Ok(Value::Push { .. })) => {}
                     Some(Ok(reply)) => all.push(reply),
                     Some(Err(_)) if replies.get_ref().exceeded => return Err(too_large(limit)),
+                    Some(Err(error)) if !error.is_io_error() => return Err(unreadable(&error)),
                     Some(Err(error)) => return Err(lost(&error)),
                     None => return Err(lost(&"the server closed it")),
                 }

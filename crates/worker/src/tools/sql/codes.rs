@@ -1,4 +1,5 @@
-//! The codes of errors that the tools for SQL give. Each has a page in `docs/errors`.
+//! The codes of errors that the tools for SQL give. Codes of one tool are on its page in
+//! `docs/tools`, the others in `docs/errors`.
 
 /// A parameter is missing, or of no use.
 pub(crate) const SQL_PARAMS: &str = "SQL_PARAMS";

@@ -10,14 +10,14 @@ pub(crate) mod split;
 use serde_json::{Map, Value as Json};
 
 use crate::outcome::ToolError;
-use crate::tool::{ToolCall, kind_of};
+use crate::tool::{ToolCall, kind_of, list_or_one};
 use params::Params;
 use scan::{SqlDialect, TokenKind};
 
 /// How many bytes of a statement a message shows.
 const SHOWN: usize = 48;
 
-/// What a task asks a database for.
+/// The statements and the parameters of a task.
 #[derive(Debug)]
 pub(crate) struct SqlTask {
     pub(crate) statements: Vec<SqlStatement>,
@@ -27,13 +27,13 @@ pub(crate) struct SqlTask {
 /// One statement of a task.
 #[derive(Debug, Clone)]
 pub(crate) struct SqlStatement {
-    /// As it is written, with what surrounds it.
+    /// The statement as written, with comments and blanks around it.
     pub(crate) text: String,
-    /// Its words outside quotes and comments, in small letters.
+    /// The words outside quotes and comments, in lower case.
     pub(crate) words: Vec<String>,
-    /// Its first words, for messages; it ends before the first value.
+    /// The first words, for messages. The text ends before the first value.
     pub(crate) shown: String,
-    /// The line of its command that its text begins on, from 1.
+    /// The line of the command that the statement begins on, from 1.
     pub(crate) line: usize,
 }
 
@@ -67,36 +67,32 @@ impl SqlTask {
 }
 
 impl SqlStatement {
-    /// Its first word.
+    /// The first word in lower case; empty if the statement has no words.
     pub(crate) fn first(&self) -> &str {
         self.words.first().map_or("", String::as_str)
     }
 
-    /// Whether it has this word anywhere.
+    /// Whether the statement contains this word outside quotes and comments.
     pub(crate) fn has(&self, word: &str) -> bool {
         self.words.iter().any(|it| it == word)
     }
 }
 
 fn field(message: impl Into<String>) -> ToolError {
-    ToolError::invalid("TOOL_FIELD", message)
+    ToolError::invalid(stepwell_kernel::codes::TOOL_FIELD, message)
 }
 
 fn commands(call: &ToolCall) -> Result<Vec<&str>, ToolError> {
     let given = call.fields.get("commands").unwrap_or(&Json::Null);
-    let texts = match given {
-        Json::Array(texts) => texts.as_slice(),
-        one => std::slice::from_ref(one),
+    let text = |it| {
+        Json::as_str(it).ok_or_else(|| {
+            field(format!(
+                "`commands` must be text or a list of texts, it holds {}",
+                kind_of(it)
+            ))
+        })
     };
-    let text = |it: &'_ Json| match it {
-        Json::String(_) => Ok(()),
-        other => Err(field(format!(
-            "`commands` must be text or a list of texts, it holds {}",
-            kind_of(other)
-        ))),
-    };
-    texts.iter().try_for_each(text)?;
-    Ok(texts.iter().filter_map(Json::as_str).collect())
+    list_or_one(given).iter().map(text).collect()
 }
 
 fn statements_of(command: &str, dialect: SqlDialect) -> Vec<SqlStatement> {
@@ -136,7 +132,10 @@ fn shown(tokens: &[scan::SqlToken<'_>]) -> String {
             TokenKind::Word => {
                 token.text.len() > 4 && token.text.starts_with(|c: char| c.is_ascii_digit())
             }
-            _ => false,
+            TokenKind::Blank
+            | TokenKind::Semicolon
+            | TokenKind::Placeholder(_)
+            | TokenKind::Other => false,
         };
         if token.kind == TokenKind::Semicolon {
             break;
@@ -147,7 +146,11 @@ fn shown(tokens: &[scan::SqlToken<'_>]) -> String {
         }
         match token.kind {
             TokenKind::Blank => shown.push(' '),
-            _ => shown.push_str(token.text),
+            TokenKind::Quoted
+            | TokenKind::Word
+            | TokenKind::Semicolon
+            | TokenKind::Placeholder(_)
+            | TokenKind::Other => shown.push_str(token.text),
         }
     }
     shown.trim().to_owned()

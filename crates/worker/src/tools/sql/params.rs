@@ -1,5 +1,4 @@
-//! Parameters of statements: which value belongs where. How a value is written is for each engine
-//! to say.
+//! Parameters of statements: which value belongs to which placeholder. Each database writes values in its own way.
 
 use serde_json::{Map, Value as Json};
 
@@ -8,7 +7,7 @@ use super::{SqlStatement, codes};
 use crate::outcome::ToolError;
 use crate::tool::kind_of;
 
-/// The field `params`.
+/// The field `params` of a task: absent, a list for numbered placeholders, or a map for named ones.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Params {
     None,
@@ -67,10 +66,8 @@ impl Params {
         };
         let mut message = message.to_owned();
         for value in values {
-            let text = match value {
-                Json::String(text) => text.clone(),
-                other => other.to_string(),
-            };
+            let text = value.as_str().map(str::to_owned);
+            let text = text.unwrap_or_else(|| value.to_string());
             for quoted in [format!("\"{text}\""), format!("'{text}'")] {
                 message = message.replace(&quoted, "(a parameter)");
             }
@@ -121,7 +118,11 @@ impl Params {
                 TokenKind::Placeholder(place) => {
                     self.at(place, &mut passed)?.map(|value| (place, value))
                 }
-                _ => None,
+                TokenKind::Blank
+                | TokenKind::Quoted
+                | TokenKind::Word
+                | TokenKind::Semicolon
+                | TokenKind::Other => None,
             };
             origins.push((text.len(), token.start));
             match value {
@@ -141,7 +142,9 @@ impl Params {
                 self.number(*passed)?
             }
             (Params::Map(_), Placeholder::Name(name)) => self.name(name)?,
-            _ => return Ok(None),
+            (Params::None, _)
+            | (Params::List(_), Placeholder::Name(_))
+            | (Params::Map(_), Placeholder::Number(_) | Placeholder::Next) => return Ok(None),
         };
         Ok(Some(value))
     }

@@ -1,7 +1,7 @@
 //! Tells apart what a text of SQL is made of: quotes, comments, words, placeholders. It knows no
 //! grammar beyond that, and it takes any text: what is not closed runs to the end.
 
-/// Whose SQL it is.
+/// The database that a statement is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SqlDialect {
     Postgres,
@@ -22,18 +22,18 @@ pub(crate) enum TokenKind<'a> {
     Semicolon,
     /// Where a parameter's value goes, if the task has parameters of that sort.
     Placeholder(Placeholder<'a>),
-    /// Anything else.
+    /// Any other character, such as an operator or a bracket.
     Other,
 }
 
-/// How a parameter is named.
+/// How a placeholder refers to a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placeholder<'a> {
-    /// `$1`, `?1`
+    /// By number, from 1: `$1`, `?1`.
     Number(usize),
-    /// `?`
+    /// The next parameter of the list: `?`.
     Next,
-    /// `:name`, `%(name)s`
+    /// By name: `:name`, `%(name)s`.
     Name(&'a str),
 }
 
@@ -199,7 +199,7 @@ fn place<'a>(
     }
     let marks: &[char] = match dialect {
         SqlDialect::Duckdb => &['$', '?'],
-        _ => &['$'],
+        SqlDialect::Postgres | SqlDialect::Sqlite => &['$'],
     };
     let number = rest.strip_prefix(marks)?;
     let digits = number.find(|c: char| !c.is_ascii_digit());

@@ -29,7 +29,7 @@ struct OpenBlocks {
     /// The statement is a CREATE, and so may have a body.
     creates: bool,
     begun: bool,
-    /// It makes a trigger.
+    /// The statement creates a trigger.
     trigger: bool,
     /// The last word was BEGIN.
     begin: bool,
@@ -50,7 +50,11 @@ impl OpenBlocks {
             TokenKind::Other if token.text == ")" => {
                 self.brackets = self.brackets.saturating_sub(1)
             }
-            _ => {}
+            TokenKind::Blank
+            | TokenKind::Quoted
+            | TokenKind::Semicolon
+            | TokenKind::Placeholder(_)
+            | TokenKind::Other => {}
         }
     }
 
@@ -74,7 +78,7 @@ impl OpenBlocks {
         } else if match dialect {
             SqlDialect::Sqlite => begin && self.trigger,
             // The body of a function in the standard's words.
-            _ => is("atomic") && self.begin,
+            SqlDialect::Postgres | SqlDialect::Duckdb => is("atomic") && self.begin,
         } {
             self.blocks = 1;
         }

@@ -590,14 +590,19 @@ fn d18_three_retries_are_four_executions() {
     }
     assert_eq!(path(&sim), "idle queued executing failed");
     assert_eq!(sim.count("StepExecutionFailed"), 3);
-    // A worker that dies uses up executions as well.
+    // Executions that were lost with their worker ended with no error, and are not among the four.
     let mut lost = started(RETRIED);
-    for _ in 1..=4 {
-        assert_eq!(lost.outcome(), None);
-        lost.claim("a").unwrap();
-        lost.expire_lease("a").unwrap();
+    for failed in 0..4 {
+        assert_eq!((lost.outcome(), lost.step("a").tries()), (None, failed));
+        for _ in 0..2 {
+            lost.claim("a").unwrap();
+            lost.expire_lease("a").unwrap();
+        }
+        lost.run_failing("a", ErrorClass::Transient).unwrap();
+        lost.advance(2_000);
     }
     assert_eq!(path(&lost), "idle queued executing failed");
+    assert_eq!(lost.step("a").losses(), 8);
 }
 
 // also proves: D19

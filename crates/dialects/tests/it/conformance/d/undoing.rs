@@ -160,6 +160,7 @@ fn d26_a_compensation_that_a_crash_interrupted_runs_again_under_the_same_key() {
         target: Target::Undo(sim.at("b")),
         execution: 1,
         lease_until: None,
+        cause: Default::default(),
     };
     sim.send(lost).unwrap();
     let second = key(sim.claim_undo("b").unwrap());
@@ -319,6 +320,7 @@ fn only_a_person_of_the_tenant_answers_a_gate() {
     let mut sim = gated("abort");
     let token = sim.token("g");
     let stranger = Command::CompleteManually {
+        details: Default::default(),
         step: sim.at("g"),
         token: token.clone(),
         outcome: ManualOutcome::Succeeded,

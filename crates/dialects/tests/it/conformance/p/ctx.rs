@@ -157,10 +157,10 @@ fn a_step_may_stop_the_run_or_count_as_skipped_by_its_own_policy() {
 
 /// The kernel side of a worker that crashes in the middle of a pipeline.
 #[test]
-fn a_dead_worker_loses_its_lease_and_the_step_run_starts_again_five_times_in_all() {
+fn p26_a_dead_worker_loses_its_lease_and_the_step_run_starts_again_until_it_was_lost_too_often() {
     let mut sim = started("workflow:\n- step: a\n  tool: [{kind: noop}, {kind: noop}]\n");
     let mut keys = Vec::new();
-    for execution in 1..=5 {
+    for execution in 1..=10 {
         let claimed = claimed(&mut sim, "a");
         assert_eq!(claimed.claim.execution, execution);
         keys.push(claimed.idempotency_key);
@@ -169,7 +169,9 @@ fn a_dead_worker_loses_its_lease_and_the_step_run_starts_again_five_times_in_all
     keys.dedup();
     assert_eq!(keys.len(), 1);
     assert_eq!(sim.outcome(), Some(RunOutcome::Failed(Rollback::None)));
-    assert_eq!(sim.state.error().unwrap().class, ErrorClass::LeaseLost);
+    let error = sim.state.error().unwrap();
+    let named = (error.class, error.code.as_str());
+    assert_eq!(named, (ErrorClass::LeaseLost, "LOST_TOO_OFTEN"));
     // What a worker reports as failed is its own task policy's last word.
     let mut told = started("workflow:\n- step: a\n  tool: {kind: noop}\n");
     told.claim("a").unwrap();

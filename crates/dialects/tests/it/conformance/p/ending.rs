@@ -121,6 +121,35 @@ fn p17_the_final_step_runs_once_after_everything_else_with_a_summary() {
 }
 
 #[test]
+fn the_final_step_runs_after_a_failure_that_stops_the_run() {
+    let mut sim = finalized("failure: {mode: fail_fast}");
+    sim.run("fork").unwrap();
+    sim.claim("left").unwrap();
+    sim.run_failing("right", ErrorClass::External).unwrap();
+    assert_eq!(sim.status("last"), None, "left is still at work");
+    sim.complete("left").unwrap();
+    assert_eq!(words(&sim), ("running", Some("final_step")));
+    let claimed = claimed(&mut sim, "last");
+    let failures = &claimed.args.as_deref().unwrap()["failures"];
+    let wanted = json!([{ "step": "right", "code": "EXTERNAL", "message": "it broke" }]);
+    assert_eq!(*failures, wanted);
+    sim.complete("last").unwrap();
+    assert_eq!(words(&sim), ("failed", None));
+    assert!(sim.state.error().unwrap().message.starts_with("right"));
+    assert_eq!((sim.count("RunFinalizing"), sim.count("RunFailed")), (1, 1));
+
+    // A cancel ends also the final step.
+    let mut cancelled = finalized("failure: {mode: fail_fast}");
+    cancelled.run("fork").unwrap();
+    cancelled
+        .run_failing("right", ErrorClass::External)
+        .unwrap();
+    cancelled.cancel().unwrap();
+    assert_eq!(words(&cancelled), ("cancelled", None));
+    assert_eq!(cancelled.count("RunFinalizing"), 1);
+}
+
+#[test]
 fn the_final_step_does_not_run_after_a_cancel_or_a_timeout() {
     let mut cancelled = finalized("");
     cancelled.run("fork").unwrap();
@@ -180,6 +209,18 @@ fn p18_a_failing_final_step_fails_the_run_or_makes_it_partial() {
     both.run_failing("right", ErrorClass::External).unwrap();
     both.run_failing("last", ErrorClass::External).unwrap();
     assert_eq!(words(&both), ("failed", None));
+    // And the failure of the final step is not made better by a policy for the other steps.
+    for (policy, word) in [
+        ("completion: partial", "failed"),
+        ("completion: partial, final: partial", "partial"),
+    ] {
+        let mut both = finalized(policy);
+        both.run("fork").unwrap();
+        both.run("left").unwrap();
+        both.run_failing("right", ErrorClass::External).unwrap();
+        both.run_failing("last", ErrorClass::External).unwrap();
+        assert_eq!(words(&both), (word, None), "{policy}");
+    }
 }
 
 #[test]

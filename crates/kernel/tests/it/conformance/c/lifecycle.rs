@@ -186,19 +186,23 @@ fn c9_only_retry_step_raises_the_logical_attempt() {
     step.retry = retried("a", 2).retry;
     let mut sim = Sim::started(chain(vec![step]));
     sim.run_failing("a", ErrorClass::Transient).unwrap();
+    // A loss raises neither the logical attempt nor the number of attempts.
     sim.claim("a").unwrap();
     sim.expire_lease("a").unwrap();
-    assert_eq!(sim.status("a"), Some(Status::Held));
+    assert_eq!(sim.status("a"), Some(Status::Ready));
     assert_eq!((sim.step("a").logical(), sim.step("a").execution()), (1, 2));
+    sim.run_failing("a", ErrorClass::Transient).unwrap();
+    assert_eq!(sim.status("a"), Some(Status::Held));
+    assert_eq!((sim.step("a").logical(), sim.step("a").execution()), (1, 3));
     sim.signal("RETRY_STEP", json!({ "stepId": "a" })).unwrap();
-    assert_eq!((sim.step("a").logical(), sim.step("a").execution()), (2, 2));
+    assert_eq!((sim.step("a").logical(), sim.step("a").execution()), (2, 3));
     // A new logical attempt has all its executions, and the fence goes on counting.
     sim.run_failing("a", ErrorClass::Transient).unwrap();
     assert_eq!(sim.status("a"), Some(Status::Ready));
     let Reply::Claimed(claimed) = sim.claim("a").unwrap() else {
         panic!("no claim");
     };
-    assert_eq!((claimed.logical, claimed.claim.execution), (2, 4));
+    assert_eq!((claimed.logical, claimed.claim.execution), (2, 5));
     let starts: Vec<u32> = sim
         .events()
         .iter()

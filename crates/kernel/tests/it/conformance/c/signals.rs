@@ -246,7 +246,7 @@ fn c46_a_signal_is_validated_then_authorised_then_recorded_then_applied() {
             assert_eq!(refused(sent), Code::AuthzTenantForbidden, "{phase}");
             let sent = sim.signal_as(&id("low"), kind.name(), payload(kind), None, viewer);
             assert_eq!(refused(sent), Code::AuthzDenied, "{phase}");
-            if kind.needs_reason() {
+            if kind.is_destructive() {
                 let admin = actor("admin", Role::Admin);
                 let sent = sim.signal_as(&id("why"), kind.name(), payload(kind), Some("  "), admin);
                 assert_eq!(refused(sent), Code::AuthzReasonRequired, "{phase}");
@@ -256,7 +256,7 @@ fn c46_a_signal_is_validated_then_authorised_then_recorded_then_applied() {
             let expected = if ended {
                 0
             } else {
-                3 + usize::from(kind.needs_reason())
+                3 + usize::from(kind.is_destructive())
             };
             assert_eq!(recorded, expected, "{phase} {kind:?}");
             // 60 a minute is another statement.

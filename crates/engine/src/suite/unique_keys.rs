@@ -1,0 +1,113 @@
+//! Unique keys: at most one open run has a key, taken and freed with the run's own change.
+
+use super::fixture::{Fixture, at, free, next, slot, take};
+use crate::store::{Append, AppendResult, RunNo};
+
+super::table![
+    unique_keys_belong_to_one_open_run,
+    unique_keys_are_free_when_the_run_ends,
+    unique_keys_are_freed_by_their_run_alone,
+    unique_keys_of_other_plans_do_not_meet,
+    unique_keys_in_one_batch_go_to_the_first,
+    a_unique_key_freed_in_a_batch_can_be_taken_after_it,
+    a_loser_takes_no_unique_key,
+    a_loser_frees_no_unique_key,
+];
+
+fn keyed(w: &Fixture, run: RunNo, run_id: &str, plan_id: &str) -> Append {
+    Append {
+        unique_key: take(plan_id, "o-1"),
+        ..w.new_run(run, run_id)
+    }
+}
+
+fn ends(run: RunNo, after: u64) -> Append {
+    Append {
+        unique_key: free("order", "o-1"),
+        ..next(run, after)
+    }
+}
+
+fn taken(holder: &str) -> AppendResult {
+    AppendResult::UniqueKeyTaken(holder.into())
+}
+
+fn unique_keys_belong_to_one_open_run(w: &Fixture) {
+    let (a, b) = (w.number(), w.number());
+    assert_eq!(w.one(keyed(w, a, "a", "order")), AppendResult::Committed);
+    assert_eq!(w.one(keyed(w, b, "b", "order")), taken("a"));
+    assert_eq!(w.store.find("b").unwrap(), None);
+    let mut itself = next(a, 1);
+    itself.unique_key = take("order", "o-1");
+    assert_eq!(w.one(itself), AppendResult::Committed, "its own key");
+    assert_eq!(w.one(keyed(w, b, "b", "order")), taken("a"));
+}
+
+fn unique_keys_are_free_when_the_run_ends(w: &Fixture) {
+    for run_id in ["a", "b", "c"] {
+        let run = w.number();
+        assert_eq!(
+            w.one(keyed(w, run, run_id, "order")),
+            AppendResult::Committed
+        );
+        assert_eq!(w.one(ends(run, 1)), AppendResult::Committed);
+    }
+}
+
+fn unique_keys_are_freed_by_their_run_alone(w: &Fixture) {
+    let (a, b) = (w.number(), w.number());
+    let other = w.run("other");
+    assert_eq!(w.one(keyed(w, a, "a", "order")), AppendResult::Committed);
+    assert_eq!(w.one(ends(other, 1)), AppendResult::Committed);
+    assert_eq!(w.one(keyed(w, b, "b", "order")), taken("a"));
+    let mut wrong = next(a, 1);
+    wrong.unique_key = free("order", "o-2");
+    assert_eq!(w.one(wrong), AppendResult::Committed);
+    assert_eq!(w.one(keyed(w, b, "b", "order")), taken("a"));
+}
+
+fn unique_keys_of_other_plans_do_not_meet(w: &Fixture) {
+    let (a, b) = (w.number(), w.number());
+    let both = vec![keyed(w, a, "a", "order"), keyed(w, b, "b", "refund")];
+    let outcomes = w.send(at(0), both);
+    assert_eq!(outcomes, [AppendResult::Committed, AppendResult::Committed]);
+}
+
+fn unique_keys_in_one_batch_go_to_the_first(w: &Fixture) {
+    let (a, b) = (w.number(), w.number());
+    let both = vec![keyed(w, a, "a", "order"), keyed(w, b, "b", "order")];
+    let outcomes = w.send(at(0), both);
+    assert_eq!(outcomes, [AppendResult::Committed, taken("a")]);
+}
+
+fn a_unique_key_freed_in_a_batch_can_be_taken_after_it(w: &Fixture) {
+    let (a, b, c) = (w.number(), w.number(), w.number());
+    assert_eq!(w.one(keyed(w, a, "a", "order")), AppendResult::Committed);
+    let all = vec![
+        ends(a, 1),
+        keyed(w, b, "b", "order"),
+        keyed(w, c, "c", "order"),
+    ];
+    assert_eq!(
+        w.send(at(0), all),
+        [AppendResult::Committed, AppendResult::Committed, taken("b")]
+    );
+}
+
+fn a_loser_takes_no_unique_key(w: &Fixture) {
+    let (a, b) = (w.number(), w.number());
+    let mut loser = keyed(w, a, "a", "order");
+    loser.slots = vec![slot("k", 2, 1)];
+    let both = w.send(at(0), vec![loser, keyed(w, b, "b", "order")]);
+    assert_eq!(
+        both,
+        [AppendResult::SlotsFull("k".into()), AppendResult::Committed]
+    );
+}
+
+fn a_loser_frees_no_unique_key(w: &Fixture) {
+    let (a, b) = (w.number(), w.number());
+    assert_eq!(w.one(keyed(w, a, "a", "order")), AppendResult::Committed);
+    assert_eq!(w.one(ends(a, 7)), AppendResult::Moved);
+    assert_eq!(w.one(keyed(w, b, "b", "order")), taken("a"));
+}

@@ -1,0 +1,152 @@
+//! `stepwell conformance`: plays the scenarios of the conformance kit against this very binary.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use stepwell_conformance::{Column, Kit, load_built_in, load_folder};
+
+use crate::exit::Exit;
+use crate::term;
+
+/// Play the scenarios of the conformance kit, and show which statements hold
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell conformance                                    memory, SQLite and the mock engine
+  stepwell conformance A24                                the scenarios of one statement
+  stepwell conformance playbook/                          a part of a path, or a pattern with *
+  stepwell conformance --store postgres:postgresql://me@db/scratch --engine native
+  stepwell conformance --dir conformance --jobs 8         the files of a folder, not those built in
+  stepwell conformance --json result.json --keep
+
+A scenario starts this program as a user does, in a new folder and with a new store each time, and looks at what can
+be seen from outside: output, exit codes, the event log, SQL, files, HTTP requests. On PostgreSQL each scenario gets a
+schema of its own, which is removed at its end. `n/a` is a scenario that a store cannot do (`needs`) or that an engine
+need not do (`exempt`); `known` fails today, and its file says why. conformance/README.md in the repository describes
+the format.
+
+Exit codes: 0 all scenarios passed or failed as known, 1 a scenario failed, or a scenario file has errors, 2 wrong usage.")]
+pub(crate) struct ConformanceArgs {
+    /// Only these scenarios: a statement (A24), a part of a path, or a pattern with *
+    #[arg(value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// Store to play on: memory, sqlite, postgres:URL, or the address of another store; can be repeated
+    /// [default: memory and sqlite]
+    #[arg(long, value_name = "STORE")]
+    store: Vec<String>,
+    /// Engine to play on: native on every store, another engine on SQLite; can be repeated
+    /// [default: native, and mock if no --store is given]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Vec<String>,
+    /// Write the results as JSON to this file; `-` is standard output, without the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Number of scenarios that are played at the same time [default: the number of cores]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Play the scenario files of this folder instead of those that are built in
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Play against this program instead of this one: another version, or another program with the same commands
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Program with the handlers of the kit [default: examples/kit_handlers beside the program, if it is there]
+    #[arg(long, value_name = "FILE")]
+    handlers: Option<PathBuf>,
+    /// Stop at the first scenario that fails
+    #[arg(long)]
+    fail_fast: bool,
+    /// Keep the folders of scenarios that failed
+    #[arg(long)]
+    keep: bool,
+    /// Print each scenario when it has been played
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+pub(crate) fn run(args: &ConformanceArgs) -> Result<Exit> {
+    let pattern = args.pattern.as_deref();
+    let scenarios = match &args.dir {
+        Some(folder) => load_folder(folder, pattern)?,
+        None => load_built_in(pattern)?,
+    };
+    let binary = match &args.program {
+        // The scenarios are played in folders of their own.
+        Some(path) => std::fs::canonicalize(path)
+            .with_context(|| format!("cannot find the program {}", path.display()))?,
+        None => std::env::current_exe().context("cannot find this program")?,
+    };
+    let handlers = match &args.handlers {
+        Some(path) => Some(
+            std::fs::canonicalize(path)
+                .with_context(|| format!("cannot find the program {}", path.display()))?,
+        ),
+        None => binary
+            .parent()
+            .map(|folder| folder.join("examples/kit_handlers"))
+            .filter(|path| path.is_file()),
+    };
+    let kit = Kit {
+        program: handlers,
+        scenarios,
+        columns: columns(args)?,
+        binary,
+        jobs: args.jobs.unwrap_or_else(cores),
+        keeps: args.keep,
+        fails_fast: args.fail_fast,
+        is_talkative: args.verbose,
+    };
+    let results = kit.play()?;
+    let to_output = args.json.as_ref().is_some_and(|it| it.as_os_str() == "-");
+    if let Some(path) = &args.json {
+        let text = format!("{:#}\n", results.json());
+        match to_output {
+            true => term::print(&text)?,
+            false => std::fs::write(path, text)
+                .with_context(|| format!("cannot write {}", path.display()))?,
+        }
+    }
+    if !to_output {
+        term::print(&results.text())?;
+    }
+    Ok(match results.is_good() {
+        true => Exit::Ok,
+        false => Exit::Problems,
+    })
+}
+
+fn columns(args: &ConformanceArgs) -> Result<Vec<Column>> {
+    let engines: Vec<&str> = match (&args.engine[..], &args.store[..]) {
+        ([], []) => vec!["native", "mock"],
+        ([], _) => vec!["native"],
+        (engines, _) => engines.iter().map(String::as_str).collect(),
+    };
+    let stores: Vec<&str> = match &args.store[..] {
+        [] => vec!["memory", "sqlite"],
+        stores => stores.iter().map(String::as_str).collect(),
+    };
+    let mut columns = Vec::new();
+    for engine in engines {
+        match engine {
+            "native" => {
+                for store in &stores {
+                    columns.push(
+                        Column::of_store(store).or_else(|error| crate::usage(error.to_string()))?,
+                    );
+                }
+            }
+            "mock" => columns.push(Column::of_engine(engine)),
+            other => {
+                return crate::usage(format!(
+                    "there is no engine {other:?}; write native or mock"
+                ));
+            }
+        }
+    }
+    Ok(columns)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}

@@ -1,0 +1,153 @@
+//! Who did what by hand in a run: who started it, who approved, and who answered for a step.
+
+use serde_json::{Value as Json, json};
+use stepwell_kernel::decide::approvals_needed;
+use stepwell_kernel::event::{
+    Body, notice_events, outcome_events, run_events, step_events, undo_events,
+};
+use stepwell_kernel::plan::StepRef;
+use stepwell_kernel::state::Status;
+use stepwell_kernel::time::Time;
+
+use crate::run_view::RunView;
+
+/// What a person did.
+pub(super) struct Act {
+    /// The step that the person answered for; absent for the approval of the run.
+    pub(super) step: Option<String>,
+    /// `approved`, `succeeded`, `failed` or `cancelled`.
+    pub(super) word: &'static str,
+    pub(super) by: String,
+    pub(super) at: Time,
+    /// Why, in the words of the person.
+    notes: Option<String>,
+    evidence: Vec<String>,
+}
+
+impl Act {
+    pub(super) fn text(&self) -> String {
+        let of = match &self.step {
+            Some(step) => format!("{step}: "),
+            None => "the run: ".to_owned(),
+        };
+        let mut text = format!(
+            "{of}{} by {} at {}",
+            self.word,
+            self.by,
+            self.at.to_rfc3339()
+        );
+        if let Some(notes) = &self.notes {
+            text.push_str(&format!(": {notes}"));
+        }
+        if !self.evidence.is_empty() {
+            text.push_str(&format!(" (evidence: {})", self.evidence.join(", ")));
+        }
+        text
+    }
+
+    pub(super) fn json(&self) -> Json {
+        json!({ "stepId": self.step, "outcome": self.word, "by": self.by, "at": self.at.to_rfc3339(),
+            "notes": self.notes, "evidenceRefs": self.evidence })
+    }
+}
+
+/// What people did in a run, in the order of the log.
+pub(super) fn acts(view: &RunView) -> Vec<Act> {
+    let mut acts = Vec::new();
+    // What a person said is in the event before the one that follows from it. Older logs have only the latter.
+    let mut said = (None, Vec::new());
+    for event in &view.events {
+        if let Body::StepAnswered {
+            notes,
+            evidence_refs,
+            ..
+        } = &event.body
+        {
+            said = (notes.clone(), evidence_refs.clone());
+            continue;
+        }
+        let (notes, evidence) = std::mem::take(&mut said);
+        let (step, word, by) = match &event.body {
+            Body::RunApproved {
+                by: Some(by),
+                reason,
+            } => {
+                acts.push(Act {
+                    step: None,
+                    word: "approved",
+                    by: by.clone(),
+                    at: event.at,
+                    notes: reason.clone(),
+                    evidence,
+                });
+                continue;
+            }
+            Body::StepApproved { step, by, .. } => (Some(step), "approved", by),
+            Body::StepWoken {
+                step, by: Some(by), ..
+            } => (Some(step), "approved", by),
+            Body::StepCompleted {
+                step, by: Some(by), ..
+            } => (Some(step), "succeeded", by),
+            Body::StepFailed {
+                step,
+                by: Some(by),
+                error,
+                ..
+            } => {
+                let withdrawn = error.code == stepwell_kernel::codes::MANUAL_CANCELLED;
+                let word = if withdrawn { "cancelled" } else { "failed" };
+                (Some(step), word, by)
+            }
+            Body::Opaque(_)
+            | run_events!()
+            | notice_events!()
+            | outcome_events!()
+            | step_events!()
+            | undo_events!() => continue,
+        };
+        acts.push(Act {
+            step: step.map(|step| view.plan.step_id(*step)),
+            word,
+            by: by.clone(),
+            at: event.at,
+            notes,
+            evidence,
+        });
+    }
+    acts
+}
+
+/// The approvals of an open wait.
+pub(super) struct Approvals {
+    pub(super) given: usize,
+    pub(super) needed: u32,
+    /// Who has approved, and how many must.
+    pub(super) text: String,
+}
+
+/// How many approvals an open wait has and needs; none where one answer is enough.
+pub(super) fn approvals(view: &RunView, step: StepRef) -> Option<Approvals> {
+    let run = view.state.run(step)?;
+    let wait = run.wait().filter(|_| run.status() == Status::Waiting)?;
+    let needed = approvals_needed(&view.plan, step, wait.kind());
+    let given = wait.approvals();
+    if needed < 2 {
+        return None;
+    }
+    let missing = (needed as usize).saturating_sub(given.len());
+    let others = match (given.len(), missing) {
+        (0, _) => format!("{needed} different people must approve"),
+        (_, 1) => "another person must approve".to_owned(),
+        _ => format!("{missing} other people must approve"),
+    };
+    let by = match given {
+        [] => String::new(),
+        given => format!(" by {}", given.join(", ")),
+    };
+    Some(Approvals {
+        given: given.len(),
+        needed,
+        text: format!("{} of {needed} approvals{by}; {others}", given.len()),
+    })
+}

@@ -1,0 +1,191 @@
+//! `stepwell sinks`: the sinks that the store knows. Every event of every run is delivered to them, no matter which process commits it.
+
+use anyhow::Result;
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Value as Json, json};
+use stepwell_engine::clock::SystemClock;
+use stepwell_engine::port::Clock as _;
+use stepwell_engine::store::SinkStart;
+
+use crate::exit::Exit;
+use crate::output_format::OutputFormat;
+use crate::runs::{Refused, say};
+use crate::sink;
+use crate::store::StoreArgs;
+use crate::term::{self, Tone, one_line};
+use crate::text_table;
+
+/// Register, list and remove the sinks that get every event
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell sinks add audit webhook:https://example.com/events
+  stepwell sinks add audit webhook:https://example.com/events --from beginning
+  stepwell sinks list
+  stepwell sinks remove audit
+
+A registered sink gets every event of every run, no matter who commits it: `run`, `resume`, a command such as
+`runs cancel`, a program with the engine. `run`, `resume` and `outbox flush` deliver. The address is kept
+in the store: readers of the store can read it. The variable STEPWELL_SINK_SECRET of the process that
+delivers signs the bodies.
+
+Exit codes: 0 done, 1 the sink is unknown or the store cannot be used, 2 wrong usage.")]
+pub(crate) struct SinksArgs {
+    #[command(subcommand)]
+    command: SinksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SinksCommand {
+    /// Register a sink, or change the address of a registered one
+    Add {
+        /// Name of the sink: letters, digits, `-`, `_` and `.`
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Address of the sink
+        #[arg(value_name = "webhook:URL")]
+        address: String,
+        /// Which events the sink gets
+        #[arg(long, value_enum, default_value_t = FromWord::Now)]
+        from: FromWord,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// List the registered sinks and their pending deliveries
+    List {
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+    /// Forget a sink and its pending deliveries
+    Remove {
+        /// Name of the sink, as `stepwell sinks list` shows it
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        common: CommonArgs,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FromWord {
+    /// All events that are in the store, and those that follow
+    Beginning,
+    /// Only events that are committed from now on
+    Now,
+}
+
+#[derive(Debug, Args)]
+struct CommonArgs {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(crate) fn run(args: &SinksArgs) -> Result<Exit> {
+    match &args.command {
+        SinksCommand::Add {
+            name,
+            address,
+            from,
+            common,
+        } => add(name, address, *from, common),
+        SinksCommand::List { common } => list(common),
+        SinksCommand::Remove { name, common } => remove(name, common),
+    }
+}
+
+fn add(name: &str, address: &str, from: FromWord, on: &CommonArgs) -> Result<Exit> {
+    let now = SystemClock.now();
+    let sink = sink::row(name, address, now)?;
+    // Who wants every event registers the sink before the first run, and so before there is a store.
+    let (open, _) = on.store.own_new_or_visit()?;
+    let store = open.patient();
+    let start = match from {
+        FromWord::Beginning => SinkStart::Beginning,
+        FromWord::Now => SinkStart::Now,
+    };
+    let marked = store.add_sink(&sink, start, now)?;
+    let text = match from {
+        FromWord::Beginning => format!(
+            "{name} is registered; {marked} commits that are in the store are pending for it, and every event from now \
+             on is delivered to it"
+        ),
+        FromWord::Now => {
+            format!("{name} is registered; every event from now on is delivered to it")
+        }
+    };
+    let json = json!({ "sink": name, "pending": marked });
+    say(on.output, &text, &json)?;
+    Ok(Exit::Ok)
+}
+
+fn list(on: &CommonArgs) -> Result<Exit> {
+    let store = on.store.read()?;
+    let mut rows = Vec::new();
+    for sink in store.sinks()? {
+        let (pending, _) = store.backlog(&sink.name)?;
+        rows.push((sink, pending));
+    }
+    if on.output == OutputFormat::Json {
+        let all: Vec<Json> = rows
+            .iter()
+            .map(|(sink, pending)| {
+                json!({ "sink": sink.name, "address": shown(&sink.address), "since": sink.since.to_rfc3339(),
+                    "pending": pending })
+            })
+            .collect();
+        say(on.output, "", &json!({ "sinks": all }))?;
+        return Ok(Exit::Ok);
+    }
+    if rows.is_empty() {
+        term::print("no registered sinks\n")?;
+        return Ok(Exit::Ok);
+    }
+    let rows = rows.into_iter().map(|(sink, pending)| {
+        let row = [
+            one_line(&sink.name),
+            one_line(&shown(&sink.address)),
+            pending.to_string(),
+            sink.since.to_rfc3339(),
+        ];
+        (row, Tone::Plain)
+    });
+    let head = ["SINK", "ADDRESS", "PENDING", "SINCE"];
+    term::print(&text_table::render(&head, rows, 0, term::stdout_paint()))?;
+    Ok(Exit::Ok)
+}
+
+fn remove(name: &str, on: &CommonArgs) -> Result<Exit> {
+    let (open, _) = on.store.own_or_visit()?;
+    let Some(dropped) = open.patient().remove_sink(name)? else {
+        let what = format!("there is no registered sink {name}; `stepwell sinks list` lists them");
+        return Err(Refused(what).into());
+    };
+    let text = match dropped {
+        0 => format!("{name} is removed"),
+        _ => format!("{name} is removed, and {dropped} pending deliveries to it"),
+    };
+    say(
+        on.output,
+        &text,
+        &json!({ "sink": name, "dropped": dropped }),
+    )?;
+    Ok(Exit::Ok)
+}
+
+/// An address without what may be a secret: the name and password before the host, and everything after the path.
+fn shown(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest
+        .split_once('/')
+        .map_or((rest, None), |(host, path)| (host, Some(path)));
+    let host = host.rsplit('@').next().unwrap_or_default();
+    let path = path.map_or_else(String::new, |path| format!("/{path}"));
+    match scheme {
+        "" => format!("{host}{path}"),
+        _ => format!("{scheme}://{host}{path}"),
+    }
+}
