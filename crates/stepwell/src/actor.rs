@@ -148,17 +148,6 @@ pub(crate) fn may_act(actor: &Actor, what: &str) -> Result<(), Error> {
     }
 }
 
-/// Refuses actors of another tenant.
-pub(crate) fn may_see(actor: &Actor, context: &RunContext) -> Result<(), Error> {
-    match actor.is_of(context) {
-        true => Ok(()),
-        false => {
-            let why = "the run belongs to another tenant";
-            Err(Rejection::new(Code::AuthzTenantForbidden, why).into())
-        }
-    }
-}
-
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|it| !it.is_empty())
 }

@@ -18,11 +18,11 @@ use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::progress::Progress;
-use crate::run_view::RunView;
 use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{bytes, count};
 use crate::work::{Data, DataArgs};
+use stepwell_views::RunView;
 
 /// List, print and delete artifacts (large results of steps)
 #[derive(Debug, Args)]

@@ -22,7 +22,6 @@ mod patience;
 mod plan;
 mod progress;
 mod run;
-mod run_view;
 mod runs;
 mod schema;
 mod sink;

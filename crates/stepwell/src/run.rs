@@ -9,7 +9,6 @@ mod idle;
 pub(crate) mod input;
 mod lines;
 mod local_engine;
-pub(crate) mod phrases;
 pub(crate) mod report;
 mod resume;
 mod rules;
@@ -17,7 +16,6 @@ mod start_options;
 mod supervise;
 pub(crate) mod tree;
 mod view;
-pub(crate) mod wire;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -38,7 +36,6 @@ use crate::actor;
 use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::run_view::{ChildRuns, RunView};
 use crate::runs::logs;
 use crate::sink::SinkPublishers;
 use crate::store::{OpenStore, StoreArgs, word};
@@ -53,6 +50,9 @@ use report::Ending;
 use resume::Watermarks;
 use stepwell::files::{FetchedDefinition, Files};
 use stepwell::settings::Settings;
+use stepwell_views::stuck::End;
+use stepwell_views::{ChildRuns, RunView};
+use stepwell_views::{may_see, snapshot};
 use supervise::Supervisor;
 pub(crate) use supervise::interrupts;
 use tree::Live;
@@ -224,11 +224,11 @@ fn go_on(
     place: &RunStore,
     found: RunView,
 ) -> Result<Exit> {
-    actor::may_see(who, found.state.context())?;
+    may_see(who, found.state.context())?;
     let (plan, run_id) = (found.plan.clone(), found.state.run_id().to_owned());
     if found.state.phase().is_ended() {
         show_end(args, place, &found)?;
-        return Ok(report::exit(&found.state, &report::End::Over));
+        return Ok(report::exit(&found.state, &End::Over));
     }
     engine_kind::must_be_of(args, &found.state)?;
     resume::wait_for_owner(&*place.store, &found)?;
@@ -357,8 +357,8 @@ fn watch(
     notes.extend(unclosed);
     if let Some(outlet) = outlet {
         let patience = match end {
-            report::End::Interrupted => EMPTYING.1,
-            report::End::Over | report::End::GaveUp(_) => EMPTYING.0,
+            End::Interrupted => EMPTYING.1,
+            End::Over | End::GaveUp(_) => EMPTYING.0,
         };
         let left = outlet.empty(patience, &AtomicBool::new(false))?;
         notes.extend(outbox::left(&left, &args.store, place.durable));
@@ -386,7 +386,7 @@ fn show_result(
 ) -> Result<Exit> {
     let root = follower.root()?;
     if args.output == OutputFormat::Json {
-        let snapshot = wire::snapshot(&*place.store, root, &ending)?;
+        let snapshot = snapshot::snapshot(&*place.store, root, ending.end, &ending.notes)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
     } else {
         let below = follower.live();
@@ -405,11 +405,11 @@ fn show_result(
 /// failed whose end is recorded.
 fn stop(
     engine: &mut LocalEngine,
-    supervised: &Result<report::End>,
+    supervised: &Result<End>,
     hurry: &AtomicBool,
 ) -> Result<Option<String>> {
     let patience = match (supervised, engine.busy()) {
-        (Ok(report::End::Interrupted), busy) if busy > 0 => {
+        (Ok(End::Interrupted), busy) if busy > 0 => {
             let steps = if busy == 1 {
                 "a step ends"
             } else {
@@ -442,13 +442,13 @@ fn show_end(args: &GoArgs, place: &RunStore, found: &RunView) -> Result<()> {
         ..Ending::default()
     };
     let text = if args.output == OutputFormat::Json {
-        let snapshot = wire::snapshot(&*place.store, found, &ending)?;
+        let snapshot = snapshot::snapshot(&*place.store, found, ending.end, &ending.notes)?;
         format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
     } else {
         let below = ChildRuns::read(&*place.store, found)?;
-        let below: Vec<Live<'_>> = below.views.iter().map(RunView::live).collect();
-        ending.tail = tail(args, found.live(), &below);
-        report::summary(found.live(), &below, &ending, term::stdout_paint())
+        let below: Vec<Live<'_>> = below.views.iter().map(Live::of).collect();
+        ending.tail = tail(args, Live::of(found), &below);
+        report::summary(Live::of(found), &below, &ending, term::stdout_paint())
     };
     Ok(term::print(&text)?)
 }

@@ -6,11 +6,9 @@ mod events;
 mod evidence;
 mod list;
 pub(crate) mod logs;
-mod people;
 mod send;
 mod show;
 mod watch;
-mod why;
 
 use std::time::Duration;
 
@@ -30,9 +28,9 @@ use crate::output_format::OutputFormat;
 use crate::store::StoreArgs;
 use crate::{term, usage};
 use send::Sent;
+use stepwell_views::may_see;
 
 pub(crate) use send::Refused;
-pub(crate) use why::waits_for_someone;
 
 /// Show runs and send commands to runs
 #[derive(Debug, Args)]
@@ -233,7 +231,7 @@ fn signal(on: &RunTargetArgs, name: &str, payload: Json, done: &str) -> Result<E
 fn approve(on: &RunTargetArgs) -> Result<Exit> {
     let actor = on.by.actor()?;
     let sent = send::send(&on.by.store, &on.run, on.by.patience(), |_, view| {
-        actor::may_see(&actor, view.state.context())?;
+        may_see(&actor, view.state.context())?;
         if view.plan.policy().needs_approval {
             let reason = on.by.reason.clone();
             return Ok(Command::ApproveRun { actor, reason });
@@ -339,7 +337,7 @@ fn tell(by: &SenderArgs, run: &str, name: &str, done: &str, command: Command) ->
     let who = by.actor()?;
     let sent = send::send(&by.store, run, by.patience(), |_, view| {
         if matches!(command, Command::DeliverEvent { .. }) {
-            actor::may_see(&who, view.state.context())?;
+            may_see(&who, view.state.context())?;
             actor::may_act(&who, "delivering an event")?;
         }
         Ok(command)

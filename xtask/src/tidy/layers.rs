@@ -101,6 +101,12 @@ const LAYERS: &[Layer] = &[
         bare: false,
     },
     Layer {
+        name: "stepwell-views",
+        sees: &["stepwell-kernel", "stepwell-dialects", "stepwell-engine"],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
         name: "stepwell",
         sees: &[
             "stepwell-conformance",
@@ -109,6 +115,7 @@ const LAYERS: &[Layer] = &[
             "stepwell-engine",
             "stepwell-stores",
             "stepwell-bus",
+            "stepwell-views",
             "stepwell-worker",
         ],
         tests_see: &[],

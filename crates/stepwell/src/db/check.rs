@@ -16,9 +16,10 @@ use super::CheckArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::progress::Progress;
-use crate::run_view::RunView;
-use crate::runs::{say, waits_for_someone};
+use crate::runs::say;
 use crate::term::{self, Tone, count, one_line};
+use stepwell_views::RunView;
+use stepwell_views::why::waits_for_someone;
 
 /// The maximum number of runs without a wake-up that `check` reads.
 const ASLEEP: usize = 100;

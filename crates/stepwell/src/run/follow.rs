@@ -17,7 +17,7 @@ use stepwell_kernel::contract::Record;
 use stepwell_kernel::event::Event;
 
 use super::tree::Live;
-use crate::run_view::child_id;
+use stepwell_views::child_id;
 
 /// How many commits are read at a time: a run that is shown more slowly than it goes on is not read ahead.
 const READ_AHEAD: usize = 16;

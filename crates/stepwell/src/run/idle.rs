@@ -26,12 +26,12 @@ use stepwell_kernel::time::Time;
 use super::args::RunArgs;
 use super::engine_kind::EngineKind;
 use super::local_engine::{LocalEngine, Update};
-use super::report::End;
 use super::{EMPTYING, RunStore, engine, interrupts, stop};
 use crate::exit::Exit;
 use crate::{actor, log, outbox, usage};
 use causes::{Cause, Causes};
 use put_off::PutOff;
+use stepwell_views::stuck::End;
 use under_way::{Orphans, UnderWay};
 
 /// How long the loop sleeps at most before it looks up.

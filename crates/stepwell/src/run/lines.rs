@@ -12,8 +12,8 @@ use stepwell_kernel::time::Time;
 use stepwell_worker::step_log::Stream;
 
 use super::follow::Followed;
-use super::phrases::{self, Progress};
 use crate::term::{count, duration, one_line, pad, stamp, width};
+use stepwell_views::phrases::{self, Progress};
 
 /// The widest column of names.
 const WIDEST: usize = 40;

@@ -11,11 +11,11 @@ use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::{Patience, RunFilter, Store};
 
 use crate::progress::Progress;
-use crate::run_view::{ChildRuns, RunView};
 use crate::store::StoreArgs;
 use crate::usage;
 use stepwell_engine::service::Handle;
 use stepwell_kernel::plan::Plan;
+use stepwell_views::{ChildRuns, RunView};
 
 /// How many open runs are looked at for one of the definition.
 const CANDIDATES: usize = 200;

@@ -16,9 +16,9 @@ use stepwell_kernel::state::Phase;
 
 use super::follow::{Followed, Follower};
 use super::local_engine::{LocalEngine, Update};
-use super::report::End;
 use super::view::View;
 use crate::log;
+use stepwell_views::stuck::End;
 
 /// How long the loop sleeps at most before it looks up: for Ctrl-C, for the tree, for lines of steps.
 const NAP: Duration = Duration::from_millis(50);

@@ -15,6 +15,8 @@ use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
 use super::follow::Follower;
+use stepwell_views::RunView;
+
 use crate::log::LogHold;
 use crate::term::{self, Paint, width};
 use chatter::Chatter;
@@ -153,6 +155,16 @@ fn bare_width(line: &str) -> usize {
 pub(crate) struct Live<'r> {
     pub(crate) plan: &'r Plan,
     pub(crate) state: &'r State,
+}
+
+impl<'r> Live<'r> {
+    /// The form in which the tree draws a run that was read from the store.
+    pub(crate) fn of(view: &'r RunView) -> Live<'r> {
+        Live {
+            plan: &view.plan,
+            state: &view.state,
+        }
+    }
 }
 
 /// A run and those below it, drawn once, with every step.

@@ -16,7 +16,7 @@ use super::follow::{EventSink, Followed, Follower};
 use super::lines::Lines;
 use super::resume::Watermarks;
 use super::tree::Tree;
-use super::wire;
+use stepwell_views::snapshot;
 
 /// What is shown while a run goes on.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl EventSink for View {
         match &mut self.form {
             Form::Quiet | Form::Tree(_) => {}
             Form::Events => {
-                let line = wire::event(run.next_record()?);
+                let line = snapshot::event(run.next_record()?);
                 if is_news {
                     writeln!(io::stdout(), "{line}")?;
                 }

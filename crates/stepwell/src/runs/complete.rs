@@ -13,11 +13,12 @@ use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
 
 use super::send::{self, Refused, Sent};
-use super::{RunTargetArgs, people, read_json, say};
-use crate::actor::may_see;
+use super::{RunTargetArgs, read_json, say};
 use crate::exit::Exit;
-use crate::run_view::RunView;
 use crate::usage;
+use stepwell_views::RunView;
+use stepwell_views::may_see;
+use stepwell_views::people;
 
 /// Complete or approve a step that waits for a person
 #[derive(Debug, Args)]

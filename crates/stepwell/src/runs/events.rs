@@ -9,9 +9,9 @@ use stepwell_engine::read::LogRecords;
 
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
-use crate::run::wire;
-use crate::run_view::RunView;
 use crate::store::StoreArgs;
+use stepwell_views::RunView;
+use stepwell_views::snapshot;
 
 /// How often to read new events with `--follow`.
 const LOOK: Duration = Duration::from_millis(200);
@@ -65,7 +65,7 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
             }
             for record in records {
                 let seq = record.contract["runSeq"].as_u64();
-                let mut line = wire::event(record);
+                let mut line = snapshot::event(record);
                 if let Some(fields) = line.as_object_mut().filter(|_| !args.ext) {
                     for name in ["ext", "prevHash", "hash"] {
                         fields.remove(name);

@@ -9,9 +9,9 @@ use stepwell_dialects::actions::evidence::{Evidence, EvidenceFinding, evidence, 
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::run_view::RunView;
 use crate::store::StoreArgs;
 use crate::term::{self, count, one_line};
+use stepwell_views::RunView;
 
 /// Print the evidence of a run: every attempt, every end and every decision of a person, as a chain of hashes
 #[derive(Debug, Args)]

@@ -21,11 +21,11 @@ use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::run::report::Failing;
-use crate::run_view::{RunView, child_id};
 use crate::store::{StoreArgs, word};
 use crate::term;
 use crate::work::DataArgs;
 use print::{LogPrinter, LogQuery};
+use stepwell_views::{RunView, child_id};
 
 /// How often to read new lines with `--follow`.
 const LOOK: Duration = Duration::from_millis(200);

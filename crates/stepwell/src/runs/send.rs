@@ -17,8 +17,8 @@ use stepwell_kernel::time::Time;
 use stepwell_stores::{Address, OpenMode};
 
 use crate::progress::Progress;
-use crate::run_view::RunView;
 use crate::store::{OpenStore, StoreArgs};
+use stepwell_views::RunView;
 
 /// How often an answer is looked for.
 const LOOK: Duration = Duration::from_millis(30);

@@ -9,16 +9,16 @@ use stepwell_engine::store::Store;
 use stepwell_kernel::decide::open_token;
 use stepwell_kernel::keys::TokenKey;
 
-use super::{people, why};
 use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::run::report::{self, Ending};
 use crate::run::tree::{self, Live};
-use crate::run::wire;
-use crate::run_view::{ChildRuns, RunView};
 use crate::store::StoreArgs;
 use crate::term::{self, Paint, Tone, one_line, pad};
+use stepwell_views::stuck::End;
+use stepwell_views::{ChildRuns, RunView};
+use stepwell_views::{people, snapshot, why};
 
 /// Show the steps of a run and what the run waits for
 #[derive(Debug, Args)]
@@ -78,7 +78,7 @@ fn snapshot(
     view: &RunView,
     tokens: Option<&[(String, String)]>,
 ) -> Result<Json> {
-    let mut value = wire::snapshot(store, view, &Ending::default())?;
+    let mut value = snapshot::snapshot(store, view, End::default(), &[])?;
     let reasons = why::reasons(view, SystemClock.now());
     value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
     value["ext"]["startedBy"] = json!(view.state.context().triggered_by);
@@ -100,10 +100,10 @@ fn drawing(
     paint: Paint,
 ) -> String {
     let now = SystemClock.now();
-    let children: Vec<Live<'_>> = below.views.iter().map(RunView::live).collect();
-    let mut text = tree::still(view.live(), &children, now, paint);
+    let children: Vec<Live<'_>> = below.views.iter().map(Live::of).collect();
+    let mut text = tree::still(Live::of(&view), &children, now, paint);
     let ending = Ending::shown(store);
-    text.push_str(&report::summary(view.live(), &children, &ending, paint));
+    text.push_str(&report::summary(Live::of(&view), &children, &ending, paint));
     let mut fact = |name: &str, value: &str| {
         let name = paint.tone(Tone::Dim, &pad(name, 12));
         text.push_str(&format!("  {name}  {}\n", one_line(value)));

@@ -22,7 +22,7 @@ use stepwell_kernel::event::{Body, RunContext};
 use stepwell_kernel::snapshot::RunSnapshot;
 
 use super::Refused;
-use crate::actor::{self, ActorArgs};
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::store::StoreArgs;
@@ -142,9 +142,9 @@ fn may_see(store: &dyn Store, run: RunNo, actor: &Actor) -> Result<(), Error> {
         .map(|it| chunk::decode(it.first, it.codec, &it.body));
     let created = events.into_iter().flatten().flatten().next();
     match created.map(|event| event.body) {
-        Some(Body::RunCreated { context, .. }) => actor::may_see(actor, &context),
+        Some(Body::RunCreated { context, .. }) => stepwell_views::may_see(actor, &context),
         // Whose it is cannot be read: only those see it who see everything.
-        _ => actor::may_see(actor, &RunContext::default()),
+        _ => stepwell_views::may_see(actor, &RunContext::default()),
     }
 }
 

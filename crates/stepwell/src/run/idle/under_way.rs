@@ -17,15 +17,18 @@ use super::super::args::GoArgs;
 use super::super::engine_kind;
 use super::super::follow::Follower;
 use super::super::local_engine::LocalEngine;
-use super::super::report::{self, End, Ending};
+use super::super::report::{self, Ending};
 use super::super::resume::{self, Watermarks};
 use super::super::view::View;
-use super::super::{RunStore, tail, wire};
+use super::super::{RunStore, tail};
 use super::causes;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::run_view::{ChildRuns, RunView};
-use crate::{actor, log, term};
+use crate::{log, term};
+use stepwell_views::may_see;
+use stepwell_views::snapshot;
+use stepwell_views::stuck::End;
+use stepwell_views::{ChildRuns, RunView};
 
 /// How many open runs of the definition are looked at for those that nobody works on.
 const CANDIDATES: usize = 1_000;
@@ -155,7 +158,7 @@ impl<'a> UnderWay<'a> {
             ..Ending::default()
         };
         if self.args.output == OutputFormat::Json {
-            let snapshot = wire::snapshot(&*self.place.store, root, &ending)?;
+            let snapshot = snapshot::snapshot(&*self.place.store, root, ending.end, &ending.notes)?;
             term::print(&format!("{snapshot}\n"))?;
         } else if exit != Exit::Ok {
             let below = follower.live();
@@ -227,6 +230,6 @@ impl<'a> Orphans<'a> {
         let id = cause.map(|cause| run_id_of_trigger(self.plan, &self.context, &cause));
         id.as_deref() == Some(state.run_id())
             && !state.phase().is_ended()
-            && actor::may_see(self.who, state.context()).is_ok()
+            && may_see(self.who, state.context()).is_ok()
     }
 }

@@ -5,8 +5,8 @@ use stepwell_kernel::event::{StepError, StopCause};
 use stepwell_kernel::plan::{ErrorClass, StepRef};
 use stepwell_kernel::state::{ItemResult, Phase, State, StepRun};
 
-use super::super::phrases;
 use super::super::tree::Live;
+use stepwell_views::phrases;
 
 /// Most failed items that are listed beside the first.
 const LISTED: usize = 3;

@@ -7,10 +7,11 @@ use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::state::{Phase, Status};
 
 use super::super::tree::Live;
+use super::Ending;
 use super::cause::Cause;
-use super::{Ending, open_steps};
 use crate::explain;
 use crate::store::word;
+use stepwell_views::stuck::open_steps;
 
 /// Most steps that have commands of their own.
 const LISTED: usize = 3;

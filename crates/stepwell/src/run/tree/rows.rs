@@ -10,10 +10,10 @@ use stepwell_kernel::state::{LoopState, Status, StepRun, UndoStatus, Visit};
 use stepwell_kernel::time::Time;
 
 use super::Live;
-use crate::run::phrases::{
+use crate::term::{Tone, duration, one_line};
+use stepwell_views::phrases::{
     Progress, attempt_of, error, losses, next_attempt_of, retries, undo_attempt, waits,
 };
-use crate::term::{Tone, duration, one_line};
 
 /// Most items of a loop that have a row of their own.
 const ITEMS: usize = 4;

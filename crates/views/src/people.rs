@@ -9,23 +9,24 @@ use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
 
-use crate::run_view::RunView;
+use crate::RunView;
 
 /// What a person did.
-pub(super) struct Act {
+#[derive(Clone, Debug)]
+pub struct Act {
     /// The step that the person answered for; absent for the approval of the run.
-    pub(super) step: Option<String>,
+    pub step: Option<String>,
     /// `approved`, `succeeded`, `failed` or `cancelled`.
-    pub(super) word: &'static str,
-    pub(super) by: String,
-    pub(super) at: Time,
+    pub word: &'static str,
+    pub by: String,
+    pub at: Time,
     /// Why, in the words of the person.
     notes: Option<String>,
     evidence: Vec<String>,
 }
 
 impl Act {
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let of = match &self.step {
             Some(step) => format!("{step}: "),
             None => "the run: ".to_owned(),
@@ -45,14 +46,14 @@ impl Act {
         text
     }
 
-    pub(super) fn json(&self) -> Json {
+    pub fn json(&self) -> Json {
         json!({ "stepId": self.step, "outcome": self.word, "by": self.by, "at": self.at.to_rfc3339(),
             "notes": self.notes, "evidenceRefs": self.evidence })
     }
 }
 
 /// What people did in a run, in the order of the log.
-pub(super) fn acts(view: &RunView) -> Vec<Act> {
+pub fn acts(view: &RunView) -> Vec<Act> {
     let mut acts = Vec::new();
     // What a person said is in the event before the one that follows from it. Older logs have only the latter.
     let mut said = (None, Vec::new());
@@ -119,15 +120,16 @@ pub(super) fn acts(view: &RunView) -> Vec<Act> {
 }
 
 /// The approvals of an open wait.
-pub(super) struct Approvals {
-    pub(super) given: usize,
-    pub(super) needed: u32,
+#[derive(Clone, Debug)]
+pub struct Approvals {
+    pub given: usize,
+    pub needed: u32,
     /// Who has approved, and how many must.
-    pub(super) text: String,
+    pub text: String,
 }
 
 /// How many approvals an open wait has and needs; none where one answer is enough.
-pub(super) fn approvals(view: &RunView, step: StepRef) -> Option<Approvals> {
+pub fn approvals(view: &RunView, step: StepRef) -> Option<Approvals> {
     let run = view.state.run(step)?;
     let wait = run.wait().filter(|_| run.status() == Status::Waiting)?;
     let needed = approvals_needed(&view.plan, step, wait.kind());

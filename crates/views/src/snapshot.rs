@@ -1,19 +1,20 @@
 //! The run for programs: its state and its log as JSON.
 
-use anyhow::Result;
 use serde_json::{Value as Json, json};
 use stepwell_dialects::document::{contract_words, run_substatus, run_word, step_word};
+use stepwell_engine::Error;
 use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::store::Store;
 use stepwell_kernel::contract::Record;
+use stepwell_kernel::event::UndoOutcome;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::snapshot::{ContractEvent, RunSnapshot, StepSnapshot, project};
 use stepwell_kernel::state::{State, UndoStatus, Visit};
 
-use super::report::{self, Ending};
+use crate::stuck::{End, stuck};
 
 /// One entry of a run's log as it is stored: the contract's event, and beside it `ext` and the hash chain.
-pub(crate) fn event(record: Record) -> Json {
+pub fn event(record: Record) -> Json {
     let mut line = record.contract;
     line["ext"] = record.ext;
     line["prevHash"] = record.prev_hash.into();
@@ -23,7 +24,14 @@ pub(crate) fn event(record: Record) -> Json {
 
 /// The run as the contract's snapshot, projected from its events, and beside it `ext`: what the
 /// contract has no field for.
-pub(crate) fn snapshot(store: &dyn Store, logged: &LoggedRun, ending: &Ending) -> Result<Json> {
+///
+/// `end` says why an engine stopped driving the run, and `notes` what that engine did that is not in the log.
+pub fn snapshot(
+    store: &dyn Store,
+    logged: &LoggedRun,
+    end: End,
+    notes: &[String],
+) -> Result<Json, Error> {
     let (plan, state) = (&*logged.plan, &logged.state);
     let records = LogRecords::of(logged).unread(store, usize::MAX)?;
     let events: Vec<ContractEvent> = records
@@ -32,7 +40,7 @@ pub(crate) fn snapshot(store: &dyn Store, logged: &LoggedRun, ending: &Ending) -
         .collect();
     let mut snapshot = project(state.run_id(), &events);
     complete(&mut snapshot, plan, state);
-    let mut value = serde_json::to_value(snapshot)?;
+    let mut value = json!(snapshot);
     let net = plan.net();
     value["ext"] = json!({
         "planId": net.plan_id,
@@ -42,9 +50,9 @@ pub(crate) fn snapshot(store: &dyn Store, logged: &LoggedRun, ending: &Ending) -
         "word": run_word(plan, state),
         "substatus": run_substatus(plan, state),
         "steps": steps(plan, state),
-        "compensation": report::undone(plan, state),
-        "stuck": report::stuck(plan, state, &ending.end),
-        "notes": ending.notes,
+        "compensation": undone(plan, state),
+        "stuck": stuck(plan, state, end),
+        "notes": notes,
         "unknownToThisVersion": logged.unknown_to_this_version(),
     });
     Ok(value)
@@ -121,4 +129,27 @@ fn compensation(compensation: UndoStatus) -> &'static str {
         UndoStatus::Failed => "failed",
         UndoStatus::NotCompensable => "not_compensable",
     }
+}
+
+/// The result of each undo, for programs.
+fn undone(plan: &Plan, state: &State) -> Json {
+    let name = |outcome| match outcome {
+        UndoOutcome::Done => "done",
+        UndoOutcome::Failed => "failed",
+        UndoOutcome::NotCompensable => "not_compensable",
+        UndoOutcome::NotRun => "not_run",
+    };
+    state
+        .undos()
+        .iter()
+        .map(|undo| {
+            json!({
+                "stepId": plan.step_id(undo.step),
+                "outcome": name(undo.outcome),
+                "executions": undo.executions,
+                "attempts": undo.attempts,
+                "error": undo.error,
+            })
+        })
+        .collect()
 }

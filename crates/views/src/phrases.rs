@@ -7,13 +7,13 @@ use stepwell_kernel::plan::{Duty, Plan, RunPolicy, Step, StepRef};
 use stepwell_kernel::state::{LoopState, State, StepRun, WaitState};
 use stepwell_kernel::time::Time;
 
-use crate::term::duration;
+use crate::duration;
 
 /// A deadline that is nearer is said as time left: the minute of a clock is too coarse for it.
 const NEAR_MS: u64 = 120_000;
 
 /// `attempt 2 of 5`; only `attempt 2` where there is no second one, or more than were planned.
-pub(super) fn attempt(number: u32, most: u32) -> String {
+pub fn attempt(number: u32, most: u32) -> String {
     match most {
         0 | 1 => format!("attempt {number}"),
         _ if number > most => format!("attempt {number}"),
@@ -22,17 +22,17 @@ pub(super) fn attempt(number: u32, most: u32) -> String {
 }
 
 /// Which attempt of a step this is, out of how many.
-pub(super) fn attempt_of(step: &Step, run: &StepRun) -> String {
+pub fn attempt_of(step: &Step, run: &StepRun) -> String {
     attempt(run.tries(), step.retry.max_executions)
 }
 
 /// Which attempt comes next.
-pub(super) fn next_attempt_of(step: &Step, run: &StepRun) -> String {
+pub fn next_attempt_of(step: &Step, run: &StepRun) -> String {
     attempt(run.tries() + 1, step.retry.max_executions)
 }
 
 /// `lost 2 times with its worker`; none for a step-run that was never lost.
-pub(crate) fn losses(run: &StepRun) -> Option<String> {
+pub fn losses(run: &StepRun) -> Option<String> {
     match run.losses() {
         0 => None,
         1 => Some("lost once with its worker".to_owned()),
@@ -41,7 +41,7 @@ pub(crate) fn losses(run: &StepRun) -> Option<String> {
 }
 
 /// What is said when an execution was lost, or stopped by the engine.
-pub(super) fn loss(loss: Loss, losses: u32, most: Option<u32>) -> String {
+pub fn loss(loss: Loss, losses: u32, most: Option<u32>) -> String {
     let most = most.unwrap_or(RunPolicy::MAX_LOSSES);
     match loss {
         Loss::Lost => format!("lost with its worker ({losses} of {most}), executed again"),
@@ -50,13 +50,13 @@ pub(super) fn loss(loss: Loss, losses: u32, most: Option<u32>) -> String {
 }
 
 /// Which attempt of a step's undo this is.
-pub(super) fn undo_attempt(step: &Step, number: u32) -> String {
+pub fn undo_attempt(step: &Step, number: u32) -> String {
     let most = step.undo.as_ref().map_or(1, |it| it.retry.max_executions);
     attempt(number, most)
 }
 
 /// `retries in 12 s`.
-pub(super) fn retries(at: Time, now: Time) -> String {
+pub fn retries(at: Time, now: Time) -> String {
     match at.since(now) {
         0 => "retries now".to_owned(),
         left => format!("retries in {}", duration(whole_seconds(left))),
@@ -73,7 +73,7 @@ fn whole_seconds(millis: u64) -> u64 {
 
 /// An error in one line: its code, what retry rules see in it where the code does not say that, and
 /// its message.
-pub(super) fn error(error: &StepError) -> String {
+pub fn error(error: &StepError) -> String {
     let class = error.class.name();
     match error.code.eq_ignore_ascii_case(class) {
         true => format!("{}: {}", error.code, error.message),
@@ -82,7 +82,7 @@ pub(super) fn error(error: &StepError) -> String {
 }
 
 /// What a step-run waits for, by whom and until when.
-pub(super) fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Option<String> {
+pub fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Option<String> {
     let wait = state.run(at)?.wait()?;
     let text = match wait.kind() {
         WaitKind::Timer { .. } => {
@@ -112,7 +112,7 @@ pub(super) fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Optio
 }
 
 /// What is waited for, without its circumstances.
-pub(crate) fn waits_for(kind: &WaitKind) -> String {
+pub fn waits_for(kind: &WaitKind) -> String {
     match kind {
         WaitKind::Gate => "waits for approval before it starts".to_owned(),
         WaitKind::Approval => "waits for approval".to_owned(),
@@ -165,9 +165,9 @@ fn until(deadline: Time, now: Time) -> String {
 
 /// How far a loop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Progress {
-    pub(super) done: usize,
-    pub(super) all: usize,
+pub struct Progress {
+    pub done: usize,
+    pub all: usize,
     failed: u32,
     running: usize,
     elapsed: u64,
@@ -175,7 +175,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Of a loop that began then.
-    pub(super) fn of(each: &LoopState, started: Option<Time>, now: Time) -> Progress {
+    pub fn of(each: &LoopState, started: Option<Time>, now: Time) -> Progress {
         Progress {
             done: each.ended() as usize,
             all: each.results().len(),
@@ -186,7 +186,7 @@ impl Progress {
     }
 
     /// Done and all items, and failed items if there are any: `34/120, 2 failed`.
-    pub(super) fn counts(self) -> String {
+    pub fn counts(self) -> String {
         match self.failed {
             0 => format!("{}/{}", self.done, self.all),
             failed => format!("{}/{}, {failed} failed", self.done, self.all),
@@ -194,13 +194,13 @@ impl Progress {
     }
 
     /// For example `2 of 120 items failed`; none if no item failed.
-    pub(super) fn failures(self) -> Option<String> {
+    pub fn failures(self) -> Option<String> {
         let (failed, all) = (self.failed, self.all);
         (failed > 0).then(|| format!("{failed} of {all} items failed"))
     }
 
     /// `34/120, 2 failed, 5 running, 3/s, about 28 s left`.
-    pub(super) fn live(self) -> String {
+    pub fn live(self) -> String {
         let mut parts = vec![self.counts()];
         if self.running > 0 {
             parts.push(format!("{} running", self.running));

@@ -11,25 +11,24 @@ use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
-use super::people;
-use crate::run::phrases::{losses, waits_for};
-use crate::run_view::RunView;
-use crate::term::duration;
+use crate::phrases::{losses, waits_for};
+use crate::{RunView, duration, people};
 
 /// One thing that can continue a run.
-pub(super) struct Reason {
-    pub(super) kind: &'static str,
-    pub(super) step: Option<String>,
-    pub(super) text: String,
+#[derive(Clone, Debug)]
+pub struct Reason {
+    pub kind: &'static str,
+    pub step: Option<String>,
+    pub text: String,
 }
 
 impl Reason {
-    pub(super) fn json(&self) -> Json {
+    pub fn json(&self) -> Json {
         json!({ "kind": self.kind, "stepId": self.step, "text": self.text })
     }
 }
 
-pub(super) fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
+pub fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
     let (plan, state) = (&view.plan, &view.state);
     let run = state.run_id();
     let mut all = Vec::new();
@@ -132,7 +131,7 @@ fn lost(state: &State, target: Target) -> String {
 }
 
 /// Whether a person, an event, a child run or a slot can continue the run, without a timer or a worker.
-pub(crate) fn waits_for_someone(view: &RunView) -> bool {
+pub fn waits_for_someone(view: &RunView) -> bool {
     let sources = wake_sources(&view.plan, &view.state);
     sources.iter().any(|source| {
         matches!(

@@ -6,16 +6,14 @@ use stepwell_engine::read::LoggedRun;
 use stepwell_engine::store::Store;
 use stepwell_engine::{Error, MAX_CHILD_DEPTH, run_id_for};
 use stepwell_kernel::command::Actor;
-use stepwell_kernel::event::{Body, Event, WaitKind};
-
-use crate::actor;
-use crate::run::tree::Live;
+use stepwell_kernel::event::{Body, Event, RunContext, WaitKind};
+use stepwell_kernel::rejection::{Code, Rejection};
 
 /// The state and all events of a run, read from the store.
 #[derive(Debug)]
-pub(crate) struct RunView {
+pub struct RunView {
     logged: LoggedRun,
-    pub(crate) events: Vec<Event>,
+    pub events: Vec<Event>,
 }
 
 impl Deref for RunView {
@@ -27,7 +25,8 @@ impl Deref for RunView {
 }
 
 impl RunView {
-    pub(crate) fn read(store: &dyn Store, run_id: &str) -> Result<RunView, Error> {
+    /// Reads a run with all its events.
+    pub fn read(store: &dyn Store, run_id: &str) -> Result<RunView, Error> {
         let mut view = RunView {
             logged: LoggedRun::open(store, run_id)?,
             events: Vec::new(),
@@ -37,40 +36,28 @@ impl RunView {
     }
 
     /// Reads a run for someone: a run of another tenant is not shown.
-    pub(crate) fn read_as(
-        store: &dyn Store,
-        run_id: &str,
-        actor: &Actor,
-    ) -> Result<RunView, Error> {
+    pub fn read_as(store: &dyn Store, run_id: &str, actor: &Actor) -> Result<RunView, Error> {
         let view = RunView::read(store, run_id)?;
-        actor::may_see(actor, view.state.context())?;
+        may_see(actor, view.state.context())?;
         Ok(view)
     }
 
     /// Reads and applies new events; returns their number.
-    pub(crate) fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
+    pub fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
         let unread = self.logged.catch_up(store)?;
         let count = unread.len();
         self.events.extend(unread);
         Ok(count)
     }
 
-    /// The form in which the tree draws a run.
-    pub(crate) fn live(&self) -> Live<'_> {
-        Live {
-            plan: &self.plan,
-            state: &self.state,
-        }
-    }
-
     /// The ids of the child runs that steps of this run have waited for, in log order.
-    pub(crate) fn child_ids(&self) -> Vec<String> {
+    pub fn child_ids(&self) -> Vec<String> {
         self.events.iter().filter_map(child_id).collect()
     }
 }
 
 /// The id of the run that a step waits for since this event, if it does.
-pub(crate) fn child_id(event: &Event) -> Option<String> {
+pub fn child_id(event: &Event) -> Option<String> {
     let Body::StepWaiting { wait, .. } = &event.body else {
         return None;
     };
@@ -83,13 +70,13 @@ pub(crate) fn child_id(event: &Event) -> Option<String> {
 /// The child runs of a run, and their child runs. A child run that is requested but not created yet has
 /// only an id.
 #[derive(Debug, Default)]
-pub(crate) struct ChildRuns {
-    pub(crate) ids: Vec<String>,
-    pub(crate) views: Vec<RunView>,
+pub struct ChildRuns {
+    pub ids: Vec<String>,
+    pub views: Vec<RunView>,
 }
 
 impl ChildRuns {
-    pub(crate) fn read(store: &dyn Store, top: &RunView) -> Result<ChildRuns, Error> {
+    pub fn read(store: &dyn Store, top: &RunView) -> Result<ChildRuns, Error> {
         let mut below = ChildRuns::default();
         let mut level = top.child_ids();
         for _ in 0..=MAX_CHILD_DEPTH {
@@ -108,5 +95,16 @@ impl ChildRuns {
             level = next;
         }
         Ok(below)
+    }
+}
+
+/// Refuses actors of another tenant.
+pub fn may_see(actor: &Actor, context: &RunContext) -> Result<(), Error> {
+    match actor.is_of(context) {
+        true => Ok(()),
+        false => {
+            let why = "the run belongs to another tenant";
+            Err(Rejection::new(Code::AuthzTenantForbidden, why).into())
+        }
     }
 }

@@ -1,0 +1,22 @@
+//! A run as people and programs see it. The command and the server show runs with the same words.
+//!
+//! - [`RunView`]: the state and all events of a run, read from the store without an engine.
+//! - [`snapshot`]: the run for programs, as the snapshot of the contract with `ext` beside it.
+//! - [`why`]: what an open run waits for, in sentences; [`stuck`]: what keeps it from going on.
+//! - [`people`]: who started, approved and answered.
+//! - [`phrases`]: what is said about a step wherever it is shown.
+//!
+//! Everything here only reads. No rule about workflows, no SQL, no HTTP, no terminal.
+
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod duration;
+pub mod people;
+pub mod phrases;
+mod run_view;
+pub mod snapshot;
+pub mod stuck;
+pub mod why;
+
+pub use duration::duration;
+pub use run_view::{ChildRuns, RunView, child_id, may_see};
