@@ -1,5 +1,6 @@
 //! How many runs may be active at a time, and what happens to a run that finds no free slot.
 
+use serde_json::Value as Json;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::state::State;
 
@@ -53,10 +54,6 @@ impl Limits {
         if state.parent().is_some() {
             return Vec::new();
         }
-        let value = |pointer: &str| {
-            let params = state.params().first()?;
-            params.pointer(pointer).map(ToString::to_string)
-        };
         let tenant = &state.context().tenant_id;
         let plan_id = &plan.net().plan_id;
         let mut slots = Vec::new();
@@ -69,9 +66,18 @@ impl Limits {
             self.per_plan
                 .map(|limit| (format!("plan/{plan_id}"), limit)),
         );
-        slots.extend(self.per_key.as_ref().and_then(|(pointer, limit)| {
-            Some((format!("key/{plan_id}/{}", value(pointer)?), *limit))
-        }));
+        let params = state.params().first();
+        let key = params.and_then(|params| self.key_slot(plan, params));
+        slots.extend(key.zip(self.per_key.as_ref().map(|(_, limit)| *limit)));
         slots
+    }
+
+    /// The slot that only runs of the plan with the same value of the limited parameter need; none if the parameter is
+    /// absent or not limited.
+    #[must_use]
+    pub fn key_slot(&self, plan: &Plan, params: &Json) -> Option<String> {
+        let (pointer, _) = self.per_key.as_ref()?;
+        let value = params.pointer(pointer)?;
+        Some(format!("key/{}/{value}", plan.net().plan_id))
     }
 }

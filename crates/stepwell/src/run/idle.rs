@@ -16,7 +16,7 @@ use serde_json::Value as Json;
 use stepwell_dialects::document;
 use stepwell_dialects::trigger::Trigger;
 use stepwell_engine::service::Idle;
-use stepwell_engine::{Error, StartRequest, run_id_of_trigger};
+use stepwell_engine::{Error, Limits, StartRequest, run_id_of_trigger};
 use stepwell_kernel::command::Actor;
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
@@ -125,6 +125,7 @@ pub(super) fn wait(
         orphans: Orphans::new(who, plan, &context),
         causes,
         put_off: PutOff::default(),
+        limits: args.go.limits.limits(args.go.config.path())?,
         starts_left: args.idle.starts.map_or(u64::MAX, |it| it.get().into()),
         ready: true,
         idle: None,
@@ -168,6 +169,7 @@ struct Waiter<'a> {
     orphans: Orphans<'a>,
     causes: Causes,
     put_off: PutOff,
+    limits: Limits,
     starts_left: u64,
     /// The engine has done what it was asked to do: what it waits for counts.
     ready: bool,
@@ -182,6 +184,8 @@ enum Answer {
     NotStarted,
     /// No slot is free, and the limits say that such a run is not created (`WhenFull::Reject`).
     NoSlot {
+        /// The slots that are full.
+        slots: String,
         retry_after_ms: u64,
     },
 }
@@ -254,19 +258,45 @@ impl Waiter<'_> {
     fn start_due(&mut self, engine: &LocalEngine) -> Result<()> {
         let now = engine.clock.now();
         let new = self.causes.due(&*self.place.store, now)?;
+        // A slot that becomes free meanwhile belongs to the oldest cause that found none.
+        let mut full: Vec<(String, u64)> = Vec::new();
         for cause in self.put_off.due(new, now) {
             if self.starts_left == 0 {
                 break;
             }
+            if let Some((_, retry_after_ms)) = full.iter().find(|it| self.needs(&it.0, &cause)) {
+                self.put_off.put(cause, now.plus(*retry_after_ms));
+                continue;
+            }
             match self.start(engine, &cause)? {
                 Answer::Started => self.starts_left -= 1,
                 Answer::NotStarted => {}
-                Answer::NoSlot { retry_after_ms } => {
+                Answer::NoSlot {
+                    slots,
+                    retry_after_ms,
+                } => {
                     self.put_off.put(cause, now.plus(retry_after_ms));
+                    full.push((slots, retry_after_ms));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether the run of a cause needs one of these slots. All slots but those of a key are for every run of the
+    /// definition.
+    fn needs(&self, slots: &str, cause: &Cause) -> bool {
+        let key = self.limits.key_slot(self.plan, &self.params_of(cause));
+        !slots.starts_with("key/") || key.as_deref() == Some(slots)
+    }
+
+    /// The parameters of the run that a cause starts.
+    fn params_of(&self, cause: &Cause) -> Json {
+        let mut params = self.params.clone();
+        for (key, value) in cause.params.as_object().into_iter().flatten() {
+            params[key] = value.clone();
+        }
+        params
     }
 
     /// Starts the run of a cause, unless that was done before: here, by another process, or before a crash.
@@ -276,13 +306,9 @@ impl Waiter<'_> {
         if store.find(&run_id)?.is_some() {
             return Ok(Answer::NotStarted);
         }
-        let mut params = self.params.clone();
-        for (key, value) in cause.params.as_object().into_iter().flatten() {
-            params[key] = value.clone();
-        }
         let request = StartRequest {
             run_id: run_id.clone(),
-            params,
+            params: self.params_of(cause),
             context: self.context.clone(),
             ..StartRequest::default()
         };
@@ -304,15 +330,25 @@ impl Waiter<'_> {
                 Ok(Answer::Started)
             }
             Ok(false) => Ok(Answer::NotStarted),
-            Err(error @ Error::Busy { retry_after_ms, .. }) => {
+            Err(Error::Busy {
+                key,
+                retry_after_ms,
+            }) => {
                 // Nobody is there who could be told to ask again.
                 if !self.put_off.has_waited(cause) {
+                    let error = Error::Busy {
+                        key: key.clone(),
+                        retry_after_ms,
+                    };
                     log::line(&format!(
                         "{}: no run is started yet: {error}; the trigger itself tries again until a slot is free",
                         cause.what
                     ));
                 }
-                Ok(Answer::NoSlot { retry_after_ms })
+                Ok(Answer::NoSlot {
+                    slots: key,
+                    retry_after_ms,
+                })
             }
             // What is wrong with one cause is no reason to miss the others.
             Err(error @ (Error::Rejected(_) | Error::Refused { .. } | Error::Schema { .. })) => {
