@@ -47,7 +47,7 @@ pub(crate) fn has_page(code: &str) -> bool {
 }
 
 /// The page of a code, or of its family.
-fn page(code: &str) -> Option<&'static str> {
+pub(crate) fn page(code: &str) -> Option<&'static str> {
     let find = |wanted: &str| PAGES.iter().find(|(known, _)| *known == wanted);
     let found = find(code).or_else(|| find(family(code)?));
     found.map(|(_, page)| *page)

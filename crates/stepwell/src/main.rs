@@ -24,6 +24,7 @@ mod progress;
 mod run;
 mod runs;
 mod schema;
+mod serve;
 mod sink;
 mod sinks;
 mod store;
@@ -72,6 +73,7 @@ Examples:
   stepwell runs list --open                          list the open runs
   stepwell runs show RUN                             show the state of a run and what it waits for
   stepwell runs logs RUN STEP                        show the output of a step
+  stepwell serve                                     serve the HTTP API on 127.0.0.1:7117
   stepwell db check                                  check the store for damage
   stepwell explain STORE_HELD                        explain an error code
 
@@ -94,6 +96,7 @@ enum Command {
     Run(run::RunArgs),
     Resume(run::ResumeArgs),
     Runs(runs::RunsArgs),
+    Serve(serve::ServeArgs),
     Artifacts(artifacts::ArtifactsArgs),
     Dlq(dlq::DlqArgs),
     Outbox(outbox::OutboxArgs),
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Resume(args) => run::resume(&args),
         Command::Runs(args) => runs::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Artifacts(args) => artifacts::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::Outbox(args) => outbox::run(&args),

@@ -52,6 +52,11 @@ impl OpenStore {
         OpenStore { store, ..self }
     }
 
+    /// The store itself, for who waits in another way.
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
     /// The store for this command: its calls wait until they are answered.
     pub(crate) fn patient(&self) -> Arc<dyn Store> {
         self.waiting()

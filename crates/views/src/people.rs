@@ -1,6 +1,7 @@
 //! Who did what by hand in a run: who started it, who approved, and who answered for a step.
 
 use serde_json::{Value as Json, json};
+use stepwell_kernel::command::ManualOutcome;
 use stepwell_kernel::decide::approvals_needed;
 use stepwell_kernel::event::{
     Body, notice_events, outcome_events, run_events, step_events, undo_events,
@@ -152,4 +153,13 @@ pub fn approvals(view: &RunView, step: StepRef) -> Option<Approvals> {
         needed,
         text: format!("{} of {needed} approvals{by}; {others}", given.len()),
     })
+}
+
+/// How a person has answered the last wait of this logical attempt.
+#[must_use]
+pub fn answered(view: &RunView, at: StepRef) -> Option<ManualOutcome> {
+    let run = view.state.run(at)?;
+    let mut answers = run.answers().iter().rev();
+    let last = answers.find(|answer| answer.logical() == run.logical())?;
+    Some(last.outcome())
 }

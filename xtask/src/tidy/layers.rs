@@ -107,6 +107,19 @@ const LAYERS: &[Layer] = &[
         bare: false,
     },
     Layer {
+        name: "stepwell-server",
+        sees: &[
+            "stepwell-kernel",
+            "stepwell-dialects",
+            "stepwell-engine",
+            "stepwell-bus",
+            "stepwell-views",
+            "stepwell-worker",
+        ],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
         name: "stepwell",
         sees: &[
             "stepwell-conformance",
@@ -115,6 +128,7 @@ const LAYERS: &[Layer] = &[
             "stepwell-engine",
             "stepwell-stores",
             "stepwell-bus",
+            "stepwell-server",
             "stepwell-views",
             "stepwell-worker",
         ],

@@ -98,7 +98,7 @@ pub(super) fn run(args: &CompleteArgs) -> Result<Exit> {
         let key = TokenKey(store.secret()?);
         let token = given.or_else(|| open_token(&view.plan, &view.state, at, &key));
         let Some(token) = token else {
-            return match answered(view, at) {
+            return match people::answered(view, at) {
                 Some(first) => Ok(Err(Sent::Before(EarlierResult::Manual(first)))),
                 // As the kernel says it, which is asked if the run ends at this moment.
                 None if view.state.phase().is_ended() => {
@@ -256,14 +256,6 @@ fn different(
     ];
     let differing = parts.into_iter().filter(|(_, differs)| *differs);
     differing.map(|(name, _)| name).collect()
-}
-
-/// How a person has answered the last wait of this logical attempt.
-fn answered(view: &RunView, at: StepRef) -> Option<ManualOutcome> {
-    let run = view.state.run(at)?;
-    let mut answers = run.answers().iter().rev();
-    let last = answers.find(|answer| answer.logical() == run.logical())?;
-    Some(last.outcome())
 }
 
 fn read_time(text: &str) -> Result<Time> {

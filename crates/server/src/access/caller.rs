@@ -1,0 +1,74 @@
+//! Who makes a request.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use stepwell_kernel::command::{Actor, Role};
+use stepwell_kernel::event::RunContext;
+
+use super::Right;
+use super::right::ServerRole;
+use crate::problem::ApiProblem;
+
+/// The tenant, project and environment of runs that nobody gave one.
+pub(crate) const LOCAL: &str = "local";
+
+/// Who makes a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The name that events and the audit log record.
+    pub(crate) name: String,
+    pub(crate) roles: Vec<ServerRole>,
+    /// The only tenant that this caller knows; absent: all tenants.
+    pub(crate) tenant: Option<String>,
+    /// The only project of the tenant that this caller knows; absent: all projects.
+    pub(crate) project: Option<String>,
+    /// The token that the caller came with; absent on an open server.
+    pub(crate) token: Option<String>,
+    /// The address that the request came from.
+    pub(crate) source: String,
+}
+
+impl Caller {
+    pub(crate) fn has(&self, right: Right) -> bool {
+        self.roles.iter().any(|role| role.has(right))
+    }
+
+    /// Who acts, for the rules of the kernel.
+    pub(crate) fn actor(&self) -> Actor {
+        let roles = self.roles.iter().map(|role| role.kernel());
+        Actor {
+            id: self.name.clone(),
+            role: roles.max().unwrap_or(Role::Viewer),
+            tenant: self.tenant.clone(),
+        }
+    }
+
+    /// Whether a run is there for this caller.
+    pub(crate) fn may_see(&self, context: &RunContext) -> bool {
+        let of = |own: &Option<String>, theirs: &str| own.as_ref().is_none_or(|it| it == theirs);
+        of(&self.tenant, &context.tenant_id) && of(&self.project, &context.project_id)
+    }
+
+    /// The context of runs that the caller starts.
+    pub(crate) fn context(&self) -> RunContext {
+        let or_local = |text: &Option<String>| text.clone().unwrap_or_else(|| LOCAL.to_owned());
+        RunContext {
+            tenant_id: or_local(&self.tenant),
+            project_id: or_local(&self.project),
+            environment_id: LOCAL.to_owned(),
+            triggered_by: Some(self.name.clone()),
+            trigger_source: Some("api".to_owned()),
+            ..RunContext::default()
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiProblem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, ApiProblem> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        // The guard stands before every endpoint.
+        caller.ok_or_else(|| ApiProblem::internal(&"an endpoint without a guard"))
+    }
+}

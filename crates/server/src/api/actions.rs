@@ -1,0 +1,344 @@
+//! What people and programs do to a run: signals, cancel, approve, complete a step, patch ctx.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stepwell_engine::run_id_for;
+use stepwell_kernel::command::{AnswerDetails, Command, EarlierResult, ManualOutcome, Reply};
+use stepwell_kernel::decide::open_token;
+use stepwell_kernel::keys::TokenKey;
+use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::signal::SignalKind;
+use stepwell_views::people;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::body::Body;
+use super::runs::read_time;
+use crate::access::Caller;
+use crate::app::App;
+use crate::problem::ApiProblem;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(signal))
+        .routes(routes!(cancel))
+        .routes(routes!(approve))
+        .routes(routes!(complete))
+}
+
+/// What came of a command to a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    run_id: String,
+    /// DONE, or BEFORE if the same was done before.
+    answer: &'static str,
+    /// The id of the signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal_id: Option<String>,
+    /// The run that repeats this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated_as: Option<String>,
+    /// The result that counts, for the answer to a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
+    /// How many people have approved, where more than one must.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approvals: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approvals_needed: Option<u32>,
+}
+
+impl Answer {
+    fn of(run: &str, reply: &Reply) -> Result<Answer, ApiProblem> {
+        let answer = match reply {
+            Reply::Duplicate(first) => {
+                if let EarlierResult::SignalRejected(code) = &**first {
+                    return Err(ApiProblem::new(
+                        StatusCode::CONFLICT,
+                        code,
+                        "a signal with this id is known, and it had been refused",
+                    ));
+                }
+                "BEFORE"
+            }
+            Reply::Done
+            | Reply::Created { .. }
+            | Reply::Claimed(_)
+            | Reply::Refused(_)
+            | Reply::RetryRun { .. } => "DONE",
+        };
+        Ok(Answer {
+            run_id: run.to_owned(),
+            answer,
+            signal_id: None,
+            repeated_as: None,
+            outcome: None,
+            approvals: None,
+            approvals_needed: None,
+        })
+    }
+}
+
+/// A signal of the contract.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SendSignal {
+    /// PAUSE, RESUME, CANCEL, RETRY_STEP, RETRY_RUN, SKIP_STEP, UPDATE_PARAMS, INJECT_OVERRIDE, UPDATE_TARGET or
+    /// EMERGENCY_STOP.
+    signal_type: String,
+    /// An id that the caller chooses: a signal that is sent twice counts once.
+    #[serde(default)]
+    signal_id: Option<String>,
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    payload: Option<Value>,
+    /// The reason, which the log keeps; signals for administrators need one.
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// Send a signal to a run.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/signals", tag = "actions", security(("token" = ["operate"])),
+    params(("run" = String, Path, description = "The id of the run.")), request_body = SendSignal,
+    responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),
+        (status = 415, body = ApiProblem), (status = 422, body = ApiProblem), (status = 429, body = ApiProblem),
+        (status = 503, body = ApiProblem), (status = 504, body = ApiProblem)))]
+async fn signal(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+    Body(body): Body<SendSignal>,
+) -> Result<Json<Answer>, ApiProblem> {
+    app.find(&caller, &run).await?;
+    let name = body.signal_type.to_uppercase();
+    let signal_id = body
+        .signal_id
+        .unwrap_or_else(|| format!("api-{}", uuid::Uuid::now_v7()));
+    let command = Command::Signal {
+        signal_id: signal_id.clone(),
+        signal: name.clone(),
+        payload: body.payload.unwrap_or_else(|| json!({})),
+        reason: body.reason,
+        actor: caller.actor(),
+    };
+    let reply = app.submit(&run, command).await?;
+    let mut answer = Answer::of(&run, &reply)?;
+    if name == SignalKind::RetryRun.name() {
+        // The id of the new run is derived from the id of the signal.
+        answer.repeated_as = Some(run_id_for(&format!("{run}|RETRY_RUN|{signal_id}")));
+    }
+    answer.signal_id = Some(signal_id);
+    Ok(Json(answer))
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct CancelRun {
+    #[serde(default)]
+    reason: Option<String>,
+    /// Undo the completed steps before the run ends.
+    #[serde(default)]
+    compensate: bool,
+}
+
+/// Cancel a run.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/cancel", tag = "actions", security(("token" = ["operate"])),
+    params(("run" = String, Path, description = "The id of the run.")), request_body = CancelRun,
+    responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),
+        (status = 415, body = ApiProblem), (status = 503, body = ApiProblem), (status = 504, body = ApiProblem)))]
+async fn cancel(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+    Body(body): Body<CancelRun>,
+) -> Result<Json<Answer>, ApiProblem> {
+    app.find(&caller, &run).await?;
+    let command = Command::CancelRun {
+        actor: caller.actor(),
+        reason: body.reason,
+        compensate: body.compensate,
+    };
+    let reply = app.submit(&run, command).await?;
+    Ok(Json(Answer::of(&run, &reply)?))
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct ApproveRun {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// Approve a run whose definition requires an approval before the start.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/approve", tag = "actions", security(("token" = ["approve"])),
+    params(("run" = String, Path, description = "The id of the run.")), request_body = ApproveRun,
+    responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),
+        (status = 415, body = ApiProblem), (status = 503, body = ApiProblem), (status = 504, body = ApiProblem)))]
+async fn approve(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+    Body(body): Body<ApproveRun>,
+) -> Result<Json<Answer>, ApiProblem> {
+    let view = app.run_view(&caller, &run).await?;
+    if !view.plan.policy().needs_approval {
+        let what = "the definition of the run requires no approval";
+        return Err(Rejection::new(Code::InvalidTransition, what).into());
+    }
+    let command = Command::ApproveRun {
+        actor: caller.actor(),
+        reason: body.reason,
+    };
+    let reply = app.submit(&run, command).await?;
+    Ok(Json(Answer::of(&run, &reply)?))
+}
+
+/// How a person ends a wait.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    /// The work is done, or the approval is given.
+    Succeeded,
+    /// The work failed, or the approval is refused.
+    Failed,
+    /// The work is no longer needed.
+    Cancelled,
+}
+
+impl From<Outcome> for ManualOutcome {
+    fn from(outcome: Outcome) -> ManualOutcome {
+        match outcome {
+            Outcome::Succeeded => ManualOutcome::Succeeded,
+            Outcome::Failed => ManualOutcome::Failed,
+            Outcome::Cancelled => ManualOutcome::Cancelled,
+        }
+    }
+}
+
+/// The answer of a person to a step that waits for one.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct CompleteStep {
+    outcome: Outcome,
+    /// The output of the step.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    output: Option<Value>,
+    /// The completion token: the answer is then for this wait only. Absent: for the open wait of the step.
+    #[serde(default)]
+    token: Option<String>,
+    #[serde(default)]
+    notes: Option<String>,
+    /// Ids of evidence, or references to it.
+    #[serde(default)]
+    evidence_refs: Vec<String>,
+    /// When the work was completed; absent: now.
+    #[serde(default)]
+    completed_at: Option<String>,
+}
+
+/// Complete, approve or reject a step that waits for a person.
+///
+/// Who repeats an answer gets the same answer once more. An answer that contradicts the first one is refused with
+/// ANSWER_CONTRADICTED and changes nothing.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/steps/{step}/complete", tag = "actions",
+    security(("token" = ["approve"])),
+    params(("run" = String, Path, description = "The id of the run."),
+        ("step" = String, Path, description = "The id of the step, such as `sign-off` or `sign-off#2`.")),
+    request_body = CompleteStep,
+    responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),
+        (status = 415, body = ApiProblem), (status = 422, body = ApiProblem), (status = 503, body = ApiProblem),
+        (status = 504, body = ApiProblem)))]
+async fn complete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((run, step)): Path<(String, String)>,
+    Body(body): Body<CompleteStep>,
+) -> Result<Json<Answer>, ApiProblem> {
+    let view = app.run_view(&caller, &run).await?;
+    let Some(at) = view.plan.parse_step_id(&step) else {
+        let what = format!("the plan has no step {step:?}");
+        return Err(Rejection::new(Code::StepUnknown, what).into());
+    };
+    let details = AnswerDetails {
+        completed_at: body.completed_at.as_deref().map(read_time).transpose()?,
+        notes: body.notes,
+        evidence_refs: body.evidence_refs,
+    };
+    let wanted = ManualOutcome::from(body.outcome);
+    let secret = app.ask(|store| store.secret()).await?;
+    let open = open_token(&view.plan, &view.state, at, &TokenKey(secret));
+    let first = match body.token.or(open) {
+        Some(token) => {
+            let command = Command::CompleteManually {
+                step: at,
+                token,
+                outcome: wanted,
+                actor: caller.actor(),
+                output: body.output.unwrap_or(Value::Null),
+                details,
+            };
+            match app.submit(&run, command).await? {
+                Reply::Duplicate(first) => match *first {
+                    EarlierResult::Manual(first) => Some(first),
+                    EarlierResult::Succeeded
+                    | EarlierResult::Failed(_)
+                    | EarlierResult::Event
+                    | EarlierResult::SignalAccepted
+                    | EarlierResult::SignalRejected(_)
+                    | EarlierResult::Child => None,
+                },
+                Reply::Done
+                | Reply::Created { .. }
+                | Reply::Claimed(_)
+                | Reply::Refused(_)
+                | Reply::RetryRun { .. } => None,
+            }
+        }
+        None => Some(people::answered(&view, at).ok_or_else(|| {
+            let rejection = match view.state.phase().is_ended() {
+                true => Rejection::new(
+                    Code::RunTerminal,
+                    "the run has ended; start a new one, or send RETRY_RUN to repeat it",
+                ),
+                false => Rejection::new(
+                    Code::StepNotWaiting,
+                    format!("{step} does not wait for a person"),
+                ),
+            };
+            ApiProblem::from(rejection)
+        })?),
+    };
+    if let Some(first) = first.filter(|first| *first != wanted) {
+        return Err(ApiProblem::new(
+            StatusCode::CONFLICT,
+            "ANSWER_CONTRADICTED",
+            format!(
+                "{step} was answered before: {}; the answer {} changes nothing",
+                first.word().to_lowercase(),
+                wanted.word().to_lowercase()
+            ),
+        ));
+    }
+    let view = app.run_view(&caller, &run).await?;
+    let approvals = people::approvals(&view, at).filter(|it| it.given > 0);
+    let mut answer = Answer::of(&run, &Reply::Done)?;
+    if first.is_some() {
+        answer.answer = "BEFORE";
+    }
+    answer.outcome = Some(first.unwrap_or(wanted).word());
+    answer.approvals = approvals.as_ref().map(|it| it.given);
+    answer.approvals_needed = approvals.map(|it| it.needed);
+    Ok(Json(answer))
+}

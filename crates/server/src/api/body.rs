@@ -1,0 +1,59 @@
+//! Bodies and queries of requests: what cannot be read is a problem that says what is wrong.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::problem::{ApiProblem, REQUEST_INVALID};
+
+/// A body in JSON.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = ApiProblem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiProblem> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(value)) => Ok(Body(value)),
+            Err(rejection) => Err(unreadable(&rejection)),
+        }
+    }
+}
+
+fn unreadable(rejection: &JsonRejection) -> ApiProblem {
+    let status = rejection.status();
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => ApiProblem::new(
+            status,
+            "BODY_TOO_LARGE",
+            "the body of the request is larger than the server allows",
+        ),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiProblem::new(
+            status,
+            REQUEST_INVALID,
+            "the body must be JSON: send the header `content-type: application/json`",
+        ),
+        // What does not fit the type is as wrong as what is not JSON.
+        _ => ApiProblem::bad_request(rejection.body_text()),
+    }
+}
+
+/// The query of a request.
+#[derive(Debug)]
+pub(super) struct Params<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Params<T>, ApiProblem> {
+        let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
+        match query {
+            Ok(Query(value)) => Ok(Params(value)),
+            Err(rejection) => Err(ApiProblem::bad_request(rejection.body_text())),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the server says about itself: health, readiness, version, error pages and the OpenAPI document.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa::openapi::OpenApi as Document;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::problem::ApiProblem;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(version))
+        .routes(routes!(error_page))
+        .routes(routes!(document))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Health {
+    /// `ok`.
+    status: &'static str,
+}
+
+/// Whether the process lives. It may still be unable to serve: see `/readyz`.
+#[utoipa::path(get, path = "/healthz", tag = "server", security(("token" = ["public"])),
+    responses((status = 200, body = Health)))]
+async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Readiness {
+    /// Whether requests can be served.
+    ready: bool,
+    /// Why not, one sentence each.
+    reasons: Vec<String>,
+    /// How long the oldest change is not yet in the snapshots, in milliseconds.
+    projector_lag_ms: u64,
+}
+
+/// Whether the server can serve requests, and why not.
+#[utoipa::path(get, path = "/readyz", tag = "server", security(("token" = ["public"])),
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
+async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let mut reasons = Vec::new();
+    if app.stopping.is_cancelled() {
+        reasons.push("the server is stopping".to_owned());
+    }
+    // Any read will do: it needs the whole way to the store.
+    if let Err(problem) = app.ask(|store| store.sinks()).await {
+        reasons.push(format!("{}: {}", problem.code, problem.detail));
+    }
+    let lag = app.projector.lag();
+    let readiness = Readiness {
+        ready: reasons.is_empty(),
+        reasons,
+        projector_lag_ms: u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
+    };
+    let status = match readiness.ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(readiness)).into_response()
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    version: &'static str,
+    /// The store: `sqlite`, `postgres` or `memory`.
+    store: &'static str,
+}
+
+/// The version of the server.
+#[utoipa::path(get, path = "/api/v1/version", tag = "server", security(("token" = ["view"])),
+    responses((status = 200, body = Version)))]
+async fn version(State(app): State<Arc<App>>) -> Json<Version> {
+    Json(Version {
+        version: env!("CARGO_PKG_VERSION"),
+        store: app.store.name(),
+    })
+}
+
+/// The page that explains an error code: cause and what to do, as Markdown.
+#[utoipa::path(get, path = "/api/v1/errors/{code}", tag = "server", security(("token" = ["public"])),
+    params(("code" = String, Path, description = "The code of a problem.")),
+    responses((status = 200, content_type = "text/markdown", body = String), (status = 404, body = ApiProblem)))]
+async fn error_page(State(app): State<Arc<App>>, Path(code): Path<String>) -> Response {
+    match (app.error_page)(&code) {
+        Some(page) => (
+            [(header::CONTENT_TYPE, "text/markdown; charset=utf-8")],
+            page,
+        )
+            .into_response(),
+        None => ApiProblem::not_found("CODE_UNKNOWN", "there is no page about this code")
+            .into_response(),
+    }
+}
+
+/// This document.
+#[utoipa::path(get, path = "/api/openapi.json", tag = "server", security(("token" = ["public"])),
+    responses((status = 200, body = Object)))]
+async fn document(Extension(document): Extension<Arc<Document>>) -> Response {
+    Json(&*document).into_response()
+}

@@ -1,0 +1,179 @@
+//! The HTTP API under `/api/v1`: one file for each group of endpoints. The routes and the OpenAPI document are made from
+//! the same functions, so the document cannot say something else than the server does.
+
+mod actions;
+mod body;
+mod etag;
+mod events;
+mod meta;
+mod run_reads;
+mod runs;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
+use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
+use utoipa::OpenApi;
+use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::access::{Rights, SCHEME, guard};
+use crate::app::App;
+use crate::problem::ApiProblem;
+
+/// The id of a request: the caller's, or one that the server gives.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Stepwell",
+    description = "Durable workflows: definitions, runs, signals, events and streams. Refusals are RFC 9457 problems; \
+                   their `code` never changes, and their `type` is the address of a page that explains the code.",
+    license(name = "Apache-2.0", identifier = "Apache-2.0"),
+))]
+struct Described;
+
+/// The endpoints with their descriptions.
+fn endpoints() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(Described::openapi())
+        .merge(meta::routes())
+        .merge(runs::routes())
+        .merge(run_reads::routes())
+        .merge(actions::routes())
+        .merge(events::routes())
+        .merge(stream::routes())
+}
+
+/// The OpenAPI document of the server.
+#[must_use]
+pub fn openapi() -> Document {
+    described(endpoints().split_for_parts().1)
+}
+
+fn described(mut document: Document) -> Document {
+    let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme(SCHEME, scheme);
+    document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    document
+}
+
+/// All routes, with the guard and the limits around them.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (routes, document) = endpoints().split_for_parts();
+    let document = Arc::new(described(document));
+    let rights = Arc::new(Rights::of(&document));
+    // Events of a stream must not wait for a block of the compression to fill.
+    let compressed = SizeAbove::new(1024).and(NotForContentType::SSE);
+    let (max_body, timeout) = (app.settings.max_body, app.settings.request_timeout);
+    routes
+        .route_layer(middleware::from_fn(etag::etag))
+        .route_layer(middleware::from_fn(move |request, next| {
+            limited(request, next, timeout)
+        }))
+        .route_layer(middleware::from_fn_with_state(
+            (Arc::clone(&app), rights),
+            guard,
+        ))
+        .fallback(no_such_endpoint)
+        .method_not_allowed_fallback(no_such_method)
+        .layer(Extension(document))
+        .layer(DefaultBodyLimit::max(max_body))
+        .layer(CompressionLayer::new().gzip(true).compress_when(compressed))
+        .layer(middleware::from_fn(with_request_id))
+        .with_state(app)
+}
+
+/// Ends requests that take too long. Streams and long polls answer in time, and go on in their bodies.
+async fn limited(request: Request, next: Next, timeout: std::time::Duration) -> Response {
+    match tokio::time::timeout(timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => ApiProblem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "REQUEST_TIMEOUT",
+            "the request took too long and was given up; what it asked for may still happen",
+        )
+        .retry_after(1)
+        .into_response(),
+    }
+}
+
+/// Gives every answer the id of its request, and headers that keep browsers from guessing.
+async fn with_request_id(mut request: Request, next: Next) -> Response {
+    let plain = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+        (1..=128).contains(&text.len()) && text.chars().all(good)
+    };
+    let given = request.headers().get(REQUEST_ID).filter(|it| plain(it));
+    let id = given.cloned().unwrap_or_else(|| {
+        let fresh = uuid::Uuid::now_v7().to_string();
+        HeaderValue::try_from(fresh).unwrap_or(HeaderValue::from_static("none"))
+    });
+    request.headers_mut().insert(REQUEST_ID, id.clone());
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(REQUEST_ID, id);
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
+}
+
+async fn no_such_endpoint(request: Request) -> ApiProblem {
+    ApiProblem::not_found(
+        "ENDPOINT_UNKNOWN",
+        format!(
+            "there is no endpoint {}; /api/openapi.json lists all endpoints",
+            request.uri().path()
+        ),
+    )
+}
+
+async fn no_such_method(request: Request) -> ApiProblem {
+    ApiProblem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        format!(
+            "{} has no method {}; /api/openapi.json lists all endpoints",
+            request.uri().path(),
+            request.method()
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Method;
+
+    use super::*;
+
+    #[test]
+    fn every_endpoint_names_the_right_that_it_needs() {
+        let document = openapi();
+        let rights = Rights::of(&document);
+        for (path, item) in &document.paths.paths {
+            let operations = [
+                (Method::GET, &item.get),
+                (Method::PUT, &item.put),
+                (Method::POST, &item.post),
+                (Method::DELETE, &item.delete),
+                (Method::PATCH, &item.patch),
+            ];
+            for (method, operation) in operations {
+                if operation.is_some() {
+                    let need = rights.need(&method, path);
+                    assert!(need.is_some(), "{method} {path} names no right");
+                }
+            }
+        }
+    }
+}

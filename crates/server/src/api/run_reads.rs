@@ -1,0 +1,307 @@
+//! Reading one run: its snapshot now and at any event, its events, what it waits for, evidence, logs and artifacts.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stepwell_dialects::actions::evidence::{evidence, verify};
+use stepwell_engine::Error;
+use stepwell_engine::read::LogRecords;
+use stepwell_kernel::event::ArtifactRef;
+use stepwell_kernel::snapshot::{ContractEvent, project};
+use stepwell_kernel::time::Time;
+use stepwell_views::stuck::End;
+use stepwell_views::{RunView, people, snapshot as views, why};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::body::Params;
+use crate::access::Caller;
+use crate::app::App;
+use crate::problem::ApiProblem;
+
+/// The most events of a page.
+const MAX_EVENTS: usize = 1_000;
+const EVENTS: usize = 200;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(show))
+        .routes(routes!(snapshot_at))
+        .routes(routes!(events))
+        .routes(routes!(explain))
+        .routes(routes!(evidence_of))
+        .routes(routes!(artifacts))
+        .routes(routes!(artifact))
+}
+
+/// The run as the contract's snapshot, with `ext` beside it.
+pub(super) async fn snapshot(app: &App, caller: &Caller, run: &str) -> Result<Value, ApiProblem> {
+    let view = app.run_view(caller, run).await?;
+    let now = app.now();
+    app.ask(move |store| {
+        let mut value = views::snapshot(store, &view, End::default(), &[])?;
+        let reasons = why::reasons(&view, now);
+        value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
+        value["ext"]["startedBy"] = json!(view.state.context().triggered_by);
+        value["ext"]["answers"] = people::acts(&view).iter().map(people::Act::json).collect();
+        value["ext"]["hasOwner"] = view.head.session.is_some().into();
+        Ok::<_, Error>(value)
+    })
+    .await
+}
+
+/// Show a run: the snapshot of the contract, and `ext` with the words of its language, its steps, what it waits for and
+/// who answered.
+#[utoipa::path(get, path = "/api/v1/runs/{run}", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn show(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<Value>, ApiProblem> {
+    Ok(Json(snapshot(&app, &caller, &run).await?))
+}
+
+/// Show a run as it was after one of its events.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/at/{seq}", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run."),
+        ("seq" = u64, Path, description = "The number of the event, from 1.")),
+    responses((status = 200, body = Object), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
+async fn snapshot_at(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((run, seq)): Path<(String, String)>,
+) -> Result<Json<Value>, ApiProblem> {
+    let seq: u64 = seq
+        .parse()
+        .map_err(|_| ApiProblem::bad_request("seq: a whole number is needed"))?;
+    let view = app.run_view(&caller, &run).await?;
+    if seq == 0 || seq > view.state.seq() {
+        return Err(ApiProblem::not_found(
+            "EVENT_UNKNOWN",
+            format!("the run has events 1 to {}", view.state.seq()),
+        ));
+    }
+    let value = app
+        .ask(move |store| {
+            let records = LogRecords::of(&view).unread(store, usize::MAX)?;
+            let events: Vec<ContractEvent> = records
+                .iter()
+                .take(usize::try_from(seq).unwrap_or(usize::MAX))
+                .filter_map(|record| ContractEvent::read(&record.contract))
+                .collect();
+            Ok::<_, Error>(json!(project(view.state.run_id(), &events)))
+        })
+        .await?;
+    Ok(Json(value))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct EventsQuery {
+    /// Only events after this number: the watermark of the reader.
+    #[serde(default)]
+    after: u64,
+    /// At most this many events; 200 if absent, 1000 at most.
+    limit: Option<usize>,
+}
+
+/// A page of the log of a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct EventPage {
+    /// The events as the contract has them, with `ext`, `prevHash` and `hash` beside.
+    #[schema(value_type = Vec<Object>)]
+    events: Vec<Value>,
+    /// The number of the last event of the run: the page is complete when its last event has this number.
+    last_seq: u64,
+}
+
+/// Read the log of a run from a watermark on. Sequence numbers rise; a reader must tolerate gaps.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/events", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run."), EventsQuery),
+    responses((status = 200, body = EventPage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
+async fn events(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+    Params(query): Params<EventsQuery>,
+) -> Result<Json<EventPage>, ApiProblem> {
+    let limit = query.limit.unwrap_or(EVENTS);
+    if !(1..=MAX_EVENTS).contains(&limit) {
+        return Err(ApiProblem::bad_request(format!(
+            "limit: a number from 1 to {MAX_EVENTS} is needed"
+        )));
+    }
+    let view = app.run_view(&caller, &run).await?;
+    let last_seq = view.state.seq();
+    let events = app
+        .ask(move |store| {
+            let records = LogRecords::of(&view).unread(store, usize::MAX)?;
+            let skipped = usize::try_from(query.after).unwrap_or(usize::MAX);
+            let page = records.into_iter().skip(skipped).take(limit);
+            Ok::<_, Error>(page.map(views::event).collect())
+        })
+        .await?;
+    Ok(Json(EventPage { events, last_seq }))
+}
+
+/// What an open run waits for.
+#[derive(Debug, Serialize, ToSchema)]
+struct Explanation {
+    /// Whether the run has ended: then nothing can move it.
+    ended: bool,
+    /// Everything that can make the run move, one sentence each.
+    #[schema(value_type = Vec<Object>)]
+    reasons: Vec<Value>,
+}
+
+/// Explain what an open run waits for: everything that can make it move, in sentences.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/explain", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = Explanation), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn explain(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<Explanation>, ApiProblem> {
+    let view = app.run_view(&caller, &run).await?;
+    let ended = view.state.phase().is_ended();
+    let reasons = match ended {
+        true => Vec::new(),
+        false => why::reasons(&view, app.now()),
+    };
+    Ok(Json(Explanation {
+        ended,
+        reasons: reasons.iter().map(why::Reason::json).collect(),
+    }))
+}
+
+/// The evidence of a run for an auditor: every attempt, every end and every decision of a person, as a chain of hashes.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/evidence", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn evidence_of(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<Value>, ApiProblem> {
+    let view = app.run_view(&caller, &run).await?;
+    let records = evidence(&view.plan, view.state.run_id(), &view.events);
+    let summary = records.iter().find_map(|it| it.compensation.as_ref());
+    Ok(Json(json!({
+        "schemaVersion": 1,
+        "runId": view.state.run_id(),
+        "compensation": summary,
+        "findings": verify(&records),
+        "unknownToThisVersion": view.unknown_to_this_version(),
+        "records": records,
+    })))
+}
+
+/// An artifact of a run.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactRow {
+    uri: String,
+    size_bytes: u64,
+    modified: String,
+}
+
+/// List the artifacts of a run: large results of its steps.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/artifacts", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = Vec<ArtifactRow>), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn artifacts(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<Vec<ArtifactRow>>, ApiProblem> {
+    app.find(&caller, &run).await?;
+    let found = app.artifacts.list(&run).await;
+    let found = found.map_err(|error| ApiProblem::internal(&error))?;
+    let row = |it: stepwell_worker::artifacts::Stored| {
+        let at = it.modified.duration_since(std::time::UNIX_EPOCH);
+        let at = i64::try_from(at.unwrap_or_default().as_millis()).unwrap_or(i64::MAX);
+        ArtifactRow {
+            uri: it.uri,
+            size_bytes: it.bytes,
+            modified: Time(at).to_rfc3339(),
+        }
+    };
+    Ok(Json(found.into_iter().map(row).collect()))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct ArtifactQuery {
+    /// The address of the artifact, as the list has it.
+    uri: String,
+}
+
+/// Download an artifact that the log of the run refers to. Its hash is checked.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/artifact", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run."), ArtifactQuery),
+    responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = 400, body = ApiProblem),
+        (status = 403, body = ApiProblem), (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
+async fn artifact(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+    Params(query): Params<ArtifactQuery>,
+) -> Result<Response, ApiProblem> {
+    let view = app.run_view(&caller, &run).await?;
+    let Some(reference) = reference(&view, &query.uri) else {
+        return Err(ApiProblem::not_found(
+            "ARTIFACT_UNKNOWN",
+            "the log of the run refers to no artifact with this address",
+        ));
+    };
+    let bytes = app.artifacts.get(&reference).await;
+    let bytes = bytes.map_err(|error| ApiProblem::internal(&error))?;
+    // Never shown by a browser: what a step has written is not a page of this server.
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/octet-stream"),
+        ),
+        (
+            header::CONTENT_DISPOSITION,
+            HeaderValue::from_static("attachment"),
+        ),
+    ];
+    Ok((headers, bytes).into_response())
+}
+
+/// The last reference to an artifact in the log of a run.
+fn reference(view: &RunView, uri: &str) -> Option<ArtifactRef> {
+    let events = view.events.iter().rev();
+    let mut texts = events.filter_map(|event| serde_json::to_value(event).ok());
+    texts.find_map(|json| find(&json, uri))
+}
+
+fn find(json: &Value, uri: &str) -> Option<ArtifactRef> {
+    if json.get("uri").and_then(Value::as_str) == Some(uri)
+        && let Ok(reference) = serde_json::from_value::<ArtifactRef>(json.clone())
+    {
+        return Some(reference);
+    }
+    match json {
+        Value::Array(items) => items.iter().find_map(|it| find(it, uri)),
+        Value::Object(map) => map.values().find_map(|it| find(it, uri)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}

@@ -1,0 +1,467 @@
+//! Runs as a whole: start and list.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use stepwell_dialects::plan::check_engine;
+use stepwell_dialects::plan::reference::PlanRef;
+use stepwell_dialects::{Problem as Finding, Severity, Source, load};
+use stepwell_engine::store::{RunFilter, RunSummary};
+use stepwell_engine::{Error, StartRequest, run_id_of_request};
+use stepwell_kernel::event::RunContext;
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::snapshot::RunStatus;
+use stepwell_kernel::time::Time;
+use stepwell_worker::large_params;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::body::{Body, Params};
+use super::run_reads;
+use crate::access::Caller;
+use crate::app::App;
+use crate::problem::ApiProblem;
+use crate::server::FetchedPlan;
+
+/// The longest wait for the end of a run that is started.
+const MAX_WAIT_SECONDS: u64 = 50;
+/// The most runs of a page.
+const MAX_PAGE: usize = 500;
+const PAGE: usize = 50;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(start, list))
+}
+
+/// What a run is started with.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct StartRun {
+    /// The definition of the run.
+    definition: DefinitionOfRun,
+    /// Merged over the workload or the defaults of the definition.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    params: Option<Value>,
+    /// An id that the caller chooses: a second start of the same definition with the same id gets the same run. The header
+    /// `Idempotency-Key` does the same.
+    #[serde(default)]
+    request_id: Option<String>,
+    /// The tenant of the run, for callers that may act for all tenants.
+    #[serde(default)]
+    tenant: Option<String>,
+    #[serde(default)]
+    project: Option<String>,
+    #[serde(default)]
+    environment: Option<String>,
+    /// Of the runs that wait for a slot, the one with the greatest number starts first.
+    #[serde(default)]
+    priority: i32,
+    /// The run does not start before this time, as `2026-03-01T08:00:00Z`.
+    #[serde(default)]
+    start_at: Option<String>,
+    /// How many seconds to wait for the end of the run, at most 50; the answer then has the snapshot of the run.
+    #[serde(default)]
+    wait_seconds: u64,
+}
+
+/// Where the definition of a run is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+enum DefinitionOfRun {
+    /// The text of the definition, in YAML or JSON.
+    Text(String),
+    /// The plan reference of the contract: the definition is fetched, and its hash is checked.
+    #[schema(value_type = Object)]
+    Reference(Value),
+}
+
+/// A run that was started.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct StartedRun {
+    run_id: String,
+    /// Whether this request has created the run; false if an earlier request with the same id has.
+    created: bool,
+    /// The run as it is now, if its end was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    run: Option<Value>,
+}
+
+/// Start a run.
+///
+/// With `waitSeconds` the answer comes when the run has ended, or when the time is over; `run.status` says which.
+#[utoipa::path(post, path = "/api/v1/runs", tag = "runs", security(("token" = ["operate"])),
+    request_body = StartRun,
+    responses(
+        (status = 201, description = "The run was created.", body = StartedRun),
+        (status = 200, description = "An earlier request with the same id has created the run.", body = StartedRun),
+        (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 409, body = ApiProblem),
+        (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 422, body = ApiProblem),
+        (status = 429, body = ApiProblem), (status = 503, body = ApiProblem), (status = 504, body = ApiProblem)))]
+async fn start(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Body(mut body): Body<StartRun>,
+) -> Result<Response, ApiProblem> {
+    let key = headers.get("idempotency-key");
+    if let (None, Some(key)) = (&body.request_id, key) {
+        let key = key.to_str().unwrap_or_default();
+        body.request_id = Some(key.to_owned());
+    }
+    let context = context(&caller, &body)?;
+    let start_after = body.start_at.as_deref().map(read_time).transpose()?;
+    let definition = body.definition;
+    let fetch = Arc::clone(&app.fetch);
+    let fetched = app
+        .block(move || -> Result<FetchedPlan, ApiProblem> {
+            let fetched = match definition {
+                DefinitionOfRun::Text(text) => FetchedPlan {
+                    plan: compile(&text)?,
+                    changed: None,
+                },
+                DefinitionOfRun::Reference(reference) => {
+                    let reference: PlanRef = serde_json::from_value(reference)
+                        .map_err(|error| ApiProblem::bad_request(format!("reference: {error}")))?;
+                    fetch
+                        .fetch(&reference)
+                        .map_err(|findings| with_findings(&findings, None))?
+                }
+            };
+            serves(&fetched.plan)?;
+            Ok(fetched)
+        })
+        .await?;
+    let plan = Arc::new(fetched.plan);
+    let run_id = match &body.request_id {
+        Some(id) => {
+            check_request_id(id)?;
+            run_id_of_request(&plan, &context, id)
+        }
+        None => format!("run_{}", uuid::Uuid::now_v7()),
+    };
+    let known = run_id.clone();
+    let is_known =
+        body.request_id.is_some() && app.ask(move |store| store.find(&known)).await?.is_some();
+    let mut run = run_id.clone();
+    if !is_known {
+        let params = body.params.unwrap_or_else(|| json!({}));
+        if !params.is_object() {
+            return Err(ApiProblem::bad_request("params: an object is needed"));
+        }
+        let params = match large_params::may_be_large(&plan, &params) {
+            true => large_params::shrink(&app.artifacts, &run_id, &plan, params)
+                .await
+                .map_err(|error| ApiProblem::internal(&error))?,
+            false => params,
+        };
+        let request = StartRequest {
+            run_id: run_id.clone(),
+            request_id: body.request_id.clone(),
+            params,
+            context,
+            // A run that fails before it starts does so now.
+            start_after: start_after.filter(|_| fetched.changed.is_none()),
+            fetched_sha256: fetched.changed,
+            ..StartRequest::default()
+        };
+        run = match app.start(&plan, request).await {
+            // The id follows from the request id: another request was a moment faster.
+            Err(problem) if problem.code == "RUN_EXISTS" && body.request_id.is_some() => run_id,
+            answer => answer?,
+        };
+    }
+    let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
+    let shown = match wait.is_zero() {
+        true => None,
+        false => {
+            ended(&app, &run, wait).await?;
+            Some(run_reads::snapshot(&app, &caller, &run).await?)
+        }
+    };
+    let status = match is_known {
+        true => StatusCode::OK,
+        false => StatusCode::CREATED,
+    };
+    let location = format!("/api/v1/runs/{run}");
+    let started = StartedRun {
+        run_id: run,
+        created: !is_known,
+        run: shown,
+    };
+    Ok((status, [(header::LOCATION, location)], Json(started)).into_response())
+}
+
+/// The context of a new run: what the caller may say about it.
+fn context(caller: &Caller, body: &StartRun) -> Result<RunContext, ApiProblem> {
+    let own = caller.context();
+    let choose =
+        |what: &str, wanted: &Option<String>, bound: &Option<String>, default: String| match (
+            wanted, bound,
+        ) {
+            (None, _) => Ok(default),
+            (Some(wanted), None) => Ok(wanted.clone()),
+            (Some(wanted), Some(bound)) if wanted == bound => Ok(wanted.clone()),
+            (Some(_), Some(_)) => Err(ApiProblem::new(
+                StatusCode::FORBIDDEN,
+                "AUTHZ_TENANT_FORBIDDEN",
+                format!("you may not start runs of another {what}"),
+            )),
+        };
+    Ok(RunContext {
+        tenant_id: choose("tenant", &body.tenant, &caller.tenant, own.tenant_id)?,
+        project_id: choose("project", &body.project, &caller.project, own.project_id)?,
+        environment_id: body.environment.clone().unwrap_or(own.environment_id),
+        priority: body.priority,
+        ..own
+    })
+}
+
+fn check_request_id(id: &str) -> Result<(), ApiProblem> {
+    let fits = (1..=200).contains(&id.chars().count()) && !id.contains('|');
+    match fits && !id.chars().any(char::is_control) {
+        true => Ok(()),
+        false => Err(ApiProblem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "INVALID_ID",
+            "a request id has 1 to 200 characters, without | and control characters",
+        )),
+    }
+}
+
+pub(super) fn read_time(text: &str) -> Result<Time, ApiProblem> {
+    Time::from_rfc3339(text).ok_or_else(|| {
+        ApiProblem::bad_request(format!(
+            "{text:?} is not a time; write it as 2026-03-01T08:00:00Z"
+        ))
+    })
+}
+
+/// The plan of a text, or everything that is wrong with the text.
+fn compile(text: &str) -> Result<Plan, ApiProblem> {
+    let source = Source::from_bytes("definition", text.as_bytes())
+        .map_err(|finding| with_findings(&[finding], None))?;
+    let loaded = load(&source);
+    let is_error = |it: &&Finding| it.severity == Severity::Error;
+    let is_wrong = loaded.problems.iter().any(|it| is_error(&it));
+    match loaded.plan.filter(|_| !is_wrong) {
+        Some(plan) => Ok(plan),
+        None => Err(with_findings(&loaded.problems, Some(&source))),
+    }
+}
+
+/// Refuses a plan that asks for what this engine does not have.
+fn serves(plan: &Plan) -> Result<(), ApiProblem> {
+    let findings = check_engine(plan, "native");
+    match findings.iter().any(|it| it.severity == Severity::Error) {
+        true => Err(with_findings(&findings, None)),
+        false => Ok(()),
+    }
+}
+
+fn with_findings(findings: &[Finding], source: Option<&Source>) -> ApiProblem {
+    let first = findings.iter().find(|it| it.severity == Severity::Error);
+    let code = first.map_or("DEFINITION_INVALID", |it| it.code);
+    let detail = first.map_or_else(String::new, |it| it.message.clone());
+    let findings = findings.iter().map(|it| finding(it, source)).collect();
+    ApiProblem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        code,
+        format!("the definition cannot be used: {detail}"),
+    )
+    .with_problems(findings)
+}
+
+pub(super) fn finding(finding: &Finding, source: Option<&Source>) -> Value {
+    let at = source.map(|source| source.line_col(finding.span.start));
+    json!({
+        "code": finding.code,
+        "severity": match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        },
+        "message": finding.message,
+        "line": at.map(|it| it.0),
+        "column": at.map(|it| it.1),
+        "help": finding.help,
+    })
+}
+
+/// Waits until a run has ended, or so long.
+async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProblem> {
+    let until = tokio::time::Instant::now() + wait;
+    let mut changes = app.changes.subscribe();
+    let no = {
+        let run = run.to_owned();
+        app.ask(move |store| store.find(&run)).await?
+    };
+    let Some(no) = no else { return Ok(()) };
+    loop {
+        let head = app.ask(move |store| store.load(no)).await?;
+        if head.is_none_or(|it| it.head.ended_at.is_some()) {
+            return Ok(());
+        }
+        // A change of this run, or a look now and then: another server may end it.
+        let next = tokio::time::Instant::now() + Duration::from_millis(500);
+        loop {
+            let limit = next.min(until);
+            match tokio::time::timeout_at(limit, changes.recv()).await {
+                Ok(Ok(change)) if change.run != no => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        if tokio::time::Instant::now() >= until || app.stopping.is_cancelled() {
+            return Ok(());
+        }
+    }
+}
+
+/// Which runs to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(rename_all = "camelCase")]
+struct ListQuery {
+    /// Only runs with this status: PENDING, RUNNING, PAUSED, COMPLETED, FAILED or CANCELLED.
+    status: Option<String>,
+    /// Only runs of the definition with this name.
+    plan: Option<String>,
+    /// Only runs that have not ended.
+    #[serde(default)]
+    open: bool,
+    /// Only runs of this tenant.
+    tenant: Option<String>,
+    /// At most this many runs; 50 if absent, 500 at most.
+    limit: Option<usize>,
+    /// The `next` of the page before.
+    before: Option<String>,
+}
+
+/// A page of runs.
+#[derive(Debug, Serialize, ToSchema)]
+struct RunPage {
+    runs: Vec<RunRow>,
+    /// The `before` of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// A run in a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct RunRow {
+    run_id: String,
+    plan_id: String,
+    plan_version: String,
+    tenant_id: String,
+    /// The status of the contract; DAMAGED if the log of the run is damaged.
+    status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    substatus: Option<String>,
+    created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<String>,
+    /// How many events the log of the run has.
+    events: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+}
+
+impl RunRow {
+    fn new(run: RunSummary, damaged: bool) -> RunRow {
+        RunRow {
+            run_id: run.run_id,
+            plan_id: run.plan_id,
+            plan_version: run.plan_version,
+            tenant_id: run.tenant,
+            // What the head of a damaged run says is not to be trusted.
+            status: if damaged {
+                "DAMAGED".to_owned()
+            } else {
+                run.head.status
+            },
+            substatus: run.head.substatus.filter(|_| !damaged),
+            created_at: run.created_at.to_rfc3339(),
+            ended_at: run.head.ended_at.map(Time::to_rfc3339),
+            events: run.last_seq,
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// List runs, newest first.
+#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", security(("token" = ["view"])),
+    params(ListQuery),
+    responses((status = 200, body = RunPage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<ListQuery>,
+) -> Result<Json<RunPage>, ApiProblem> {
+    let limit = query.limit.unwrap_or(PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(ApiProblem::bad_request(format!(
+            "limit: a number from 1 to {MAX_PAGE} is needed"
+        )));
+    }
+    let status = query.status.map(|it| it.to_uppercase());
+    if let Some(status) = status
+        .as_ref()
+        .filter(|it| !RunStatus::WORDS.contains(&it.as_str()))
+    {
+        return Err(ApiProblem::bad_request(format!(
+            "status: {status:?} is none of {}",
+            RunStatus::WORDS.join(", ")
+        )));
+    }
+    let tenant = match (caller.tenant.clone(), query.tenant) {
+        (Some(own), Some(other)) if own != other => {
+            // For this caller there are no other tenants.
+            return Ok(Json(RunPage {
+                runs: Vec::new(),
+                next: None,
+            }));
+        }
+        (own, wanted) => own.or(wanted),
+    };
+    let (plan_id, open, before) = (query.plan, query.open, query.before);
+    let (mut runs, damaged) = app
+        .ask(move |store| {
+            let before = match before {
+                Some(run) => Some(store.find(&run)?.ok_or(Error::UnknownRun(run))?),
+                None => None,
+            };
+            let filter = RunFilter {
+                status,
+                plan_id,
+                tenant,
+                open,
+                before,
+                // One row more than shown tells whether there is another page.
+                limit: limit + 1,
+            };
+            Ok::<_, Error>((store.list(&filter)?, store.quarantined()?))
+        })
+        .await?;
+    let more = runs.len() > limit;
+    runs.truncate(limit);
+    let next = runs.last().filter(|_| more).map(|it| it.run_id.clone());
+    let row = |run: RunSummary| {
+        let is_damaged = damaged.iter().any(|(it, _)| *it == run.run);
+        RunRow::new(run, is_damaged)
+    };
+    Ok(Json(RunPage {
+        runs: runs.into_iter().map(row).collect(),
+        next,
+    }))
+}

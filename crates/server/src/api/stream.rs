@@ -1,0 +1,189 @@
+//! Streams of server-sent events: the log of one run as it grows. A reader that comes back says which event it saw last
+//! and misses nothing.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use serde::Deserialize;
+use serde_json::json;
+use stepwell_engine::Error;
+use stepwell_engine::read::{LogRecords, LoggedRun};
+use stepwell_engine::store::RunNo;
+use stepwell_views::snapshot::event as line;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::body::Params;
+use crate::access::Caller;
+use crate::app::App;
+use crate::changes::Change;
+use crate::problem::ApiProblem;
+
+/// How often the store is asked for what other servers have committed.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many commits are read at a time.
+const CHUNKS: usize = 64;
+
+pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new().routes(routes!(run_stream))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct StreamQuery {
+    /// Only events after this number. The header `Last-Event-ID` comes first.
+    #[serde(default)]
+    after: u64,
+}
+
+/// Follow the log of a run as server-sent events.
+///
+/// The id of each event is its number in the run; a reader that sends it as `Last-Event-ID` goes on there. The stream
+/// ends with the event `end` when the run has ended.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/stream", tag = "streams", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run."), StreamQuery),
+    responses((status = 200, content_type = "text/event-stream", body = String), (status = 400, body = ApiProblem),
+        (status = 403, body = ApiProblem), (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
+async fn run_stream(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+    headers: HeaderMap,
+    Params(query): Params<StreamQuery>,
+) -> Result<Response, ApiProblem> {
+    let after = match headers.get("last-event-id") {
+        Some(id) => {
+            let id = id.to_str().ok().and_then(|it| it.trim().parse().ok());
+            id.ok_or_else(|| ApiProblem::bad_request("Last-Event-ID: a whole number is needed"))?
+        }
+        None => query.after,
+    };
+    // Heard from before the log is read, so that no change in between is missed.
+    let changes = app.changes.subscribe();
+    let view = app.run_view(&caller, &run).await?;
+    let follower = Follower {
+        run: view.run,
+        records: Some(LogRecords::of(&view)),
+        after,
+        read: 0,
+        waiting: VecDeque::new(),
+        changes,
+        ended: false,
+        app,
+    };
+    let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
+    let stream = Sse::new(follower.stream()).keep_alive(keep_alive);
+    Ok(([("x-accel-buffering", "no")], stream).into_response())
+}
+
+/// Follows the log of one run. Nothing is read before the reader has taken what was read before, so a slow reader costs
+/// one page of memory.
+struct Follower {
+    app: Arc<App>,
+    run: RunNo,
+    /// Lent to the thread that reads.
+    records: Option<LogRecords>,
+    /// Events up to this one are not told.
+    after: u64,
+    /// The number of the last event that was read.
+    read: u64,
+    waiting: VecDeque<Event>,
+    changes: broadcast::Receiver<Change>,
+    ended: bool,
+}
+
+impl Follower {
+    fn stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        stream::unfold(self, |mut follower| async move {
+            let event = follower.next().await?;
+            Some((Ok(event), follower))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            if self.ended {
+                return None;
+            }
+            match self.read_more().await {
+                Ok(true) => {}
+                Ok(false) => self.wait().await?,
+                Err(problem) => {
+                    self.ended = true;
+                    return Some(
+                        Event::default()
+                            .event("problem")
+                            .data(json!(problem).to_string()),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Reads what was committed since; whether there was something, or the run has ended.
+    async fn read_more(&mut self) -> Result<bool, ApiProblem> {
+        let Some(mut records) = self.records.take() else {
+            return Err(ApiProblem::internal(&"a log is read twice at a time"));
+        };
+        let run = self.run;
+        let (records, read, has_ended) = self
+            .app
+            .ask(move |store| {
+                // Asked before the log is read: an end that is seen here is in what is read.
+                let head = LoggedRun::numbered(store, run)?.head;
+                let read = records.unread(store, CHUNKS)?;
+                Ok::<_, Error>((records, read, head.ended_at.is_some()))
+            })
+            .await?;
+        self.records = Some(records);
+        let is_all = read.is_empty();
+        for record in read {
+            let line = line(record);
+            let seq = line["runSeq"].as_u64().unwrap_or(self.read + 1);
+            let kind = line["eventType"].as_str().unwrap_or("event").to_owned();
+            self.read = seq;
+            if seq > self.after {
+                let event = Event::default().id(seq.to_string()).event(kind);
+                self.waiting.push_back(event.data(line.to_string()));
+            }
+        }
+        if is_all && has_ended {
+            let end = Event::default().event("end");
+            self.waiting
+                .push_back(end.data(json!({ "lastSeq": self.read }).to_string()));
+            self.ended = true;
+        }
+        Ok(!is_all || self.ended)
+    }
+
+    /// Waits for a change of the run, or for the time to look again. None if the server stops.
+    async fn wait(&mut self) -> Option<()> {
+        let look = tokio::time::sleep(LOOK);
+        tokio::pin!(look);
+        loop {
+            tokio::select! {
+                () = self.app.stopping.cancelled() => return None,
+                () = &mut look => return Some(()),
+                change = self.changes.recv() => match change {
+                    Ok(change) if change.run == self.run && change.seq > self.read => return Some(()),
+                    Ok(_) => {}
+                    Err(RecvError::Lagged(_)) => return Some(()),
+                    Err(RecvError::Closed) => return None,
+                },
+            }
+        }
+    }
+}

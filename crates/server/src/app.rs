@@ -1,0 +1,184 @@
+//! What every endpoint works with: the store, the engine, artifacts and logs, and how they are asked without blocking.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stepwell_engine::port::Clock;
+use stepwell_engine::projector;
+use stepwell_engine::service::Handle;
+use stepwell_engine::store::{RunNo, Store};
+use stepwell_engine::{Error, StartRequest};
+use stepwell_kernel::command::{Command, Reply};
+use stepwell_kernel::plan::Plan;
+use stepwell_kernel::time::Time;
+use stepwell_views::RunView;
+use stepwell_worker::artifacts::Artifacts;
+use stepwell_worker::logs::Logs;
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Caller;
+use crate::changes::Changes;
+use crate::problem::{ApiProblem, unanswered};
+use crate::server::FetchPlan;
+use crate::settings::ServerSettings;
+
+/// How many calls of the store there may be at a time: more only wait for each other's locks.
+const READERS: usize = 32;
+/// How long a command may take to be decided and committed.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// The page of an error code, if there is one.
+pub(crate) type ErrorPage = fn(&str) -> Option<&'static str>;
+
+/// What every endpoint works with.
+pub(crate) struct App {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) engine: Handle,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) artifacts: Artifacts,
+    pub(crate) logs: Logs,
+    pub(crate) changes: Changes,
+    pub(crate) projector: projector::Handle,
+    pub(crate) settings: ServerSettings,
+    pub(crate) fetch: Arc<dyn FetchPlan>,
+    pub(crate) error_page: ErrorPage,
+    /// Cancelled when the server begins to stop: streams and long polls end.
+    pub(crate) stopping: CancellationToken,
+    readers: Arc<Semaphore>,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").finish_non_exhaustive()
+    }
+}
+
+/// The parts that only the server can give.
+pub(crate) struct AppParts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) engine: Handle,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) artifacts: Artifacts,
+    pub(crate) logs: Logs,
+    pub(crate) changes: Changes,
+    pub(crate) projector: projector::Handle,
+    pub(crate) settings: ServerSettings,
+    pub(crate) fetch: Arc<dyn FetchPlan>,
+    pub(crate) error_page: ErrorPage,
+}
+
+impl App {
+    pub(crate) fn new(parts: AppParts) -> App {
+        App {
+            store: parts.store,
+            engine: parts.engine,
+            clock: parts.clock,
+            artifacts: parts.artifacts,
+            logs: parts.logs,
+            changes: parts.changes,
+            projector: parts.projector,
+            settings: parts.settings,
+            fetch: parts.fetch,
+            error_page: parts.error_page,
+            stopping: CancellationToken::new(),
+            readers: Arc::new(Semaphore::new(READERS)),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Asks the store on a thread that may block.
+    pub(crate) async fn ask<T, E>(
+        &self,
+        question: impl FnOnce(&dyn Store) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, ApiProblem>
+    where
+        T: Send + 'static,
+        E: Into<ApiProblem> + Send + 'static,
+    {
+        let store = Arc::clone(&self.store);
+        self.block(move || question(&*store)).await
+    }
+
+    /// Does something that blocks on a thread of its own.
+    pub(crate) async fn block<T, E>(
+        &self,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> Result<T, ApiProblem>
+    where
+        T: Send + 'static,
+        E: Into<ApiProblem> + Send + 'static,
+    {
+        // Closed never: the semaphore lives as long as the server.
+        let permit = Arc::clone(&self.readers).acquire_owned().await;
+        let answered = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        match answered.await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(panic) => Err(ApiProblem::internal(&panic)),
+        }
+    }
+
+    /// Reads a run for a caller. A run of another tenant is not there for this caller.
+    pub(crate) async fn run_view(&self, caller: &Caller, run: &str) -> Result<RunView, ApiProblem> {
+        let (caller, run) = (caller.clone(), run.to_owned());
+        self.ask(move |store| {
+            let view = RunView::read(store, &run)?;
+            match caller.may_see(view.state.context()) {
+                true => Ok(view),
+                false => Err(Error::UnknownRun(run)),
+            }
+        })
+        .await
+    }
+
+    /// The number of a run that the caller may see.
+    pub(crate) async fn find(&self, caller: &Caller, run: &str) -> Result<RunNo, ApiProblem> {
+        Ok(self.run_view(caller, run).await?.run)
+    }
+
+    /// Sends a command to a run and waits for the answer, which comes after the commit.
+    pub(crate) async fn submit(&self, run: &str, command: Command) -> Result<Reply, ApiProblem> {
+        let (answer, answered) = oneshot::channel();
+        self.engine.submit_with(run, command, move |reply| {
+            // The caller may be gone.
+            let _ = answer.send(reply);
+        })?;
+        self.answer(run, answered).await
+    }
+
+    /// Creates a run and waits until that is committed.
+    pub(crate) async fn start(
+        &self,
+        plan: &Arc<Plan>,
+        request: StartRequest,
+    ) -> Result<String, ApiProblem> {
+        let run = request.run_id.clone();
+        let started = self.engine.start_later(plan, request)?;
+        // The engine answers on a channel of threads; a start takes milliseconds.
+        let waited = self.block(move || match started.recv_timeout(ANSWER) {
+            Ok(answer) => answer.map_err(ApiProblem::from),
+            Err(_) => Err(unanswered(&run)),
+        });
+        waited.await
+    }
+
+    async fn answer(
+        &self,
+        run: &str,
+        answered: oneshot::Receiver<Result<Reply, Error>>,
+    ) -> Result<Reply, ApiProblem> {
+        match tokio::time::timeout(ANSWER, answered).await {
+            Ok(Ok(Ok(Reply::Refused(rejection)))) => Err(rejection.into()),
+            Ok(Ok(reply)) => Ok(reply?),
+            Ok(Err(_)) => Err(Error::Stopping.into()),
+            Err(_) => Err(unanswered(run)),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Which runs have changed: the engine tells, streams listen. A listener may miss something, as it may miss what other
+//! servers commit; it reads the store, and asks again now and then.
+
+use stepwell_engine::coordinator::Notice;
+use stepwell_engine::projector;
+use stepwell_engine::service::Observer;
+use stepwell_engine::store::RunNo;
+use tokio::sync::broadcast;
+
+/// How many changes a listener may be behind before it misses some.
+const BEHIND: usize = 4_096;
+
+/// A run has new events, up to this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) run: RunNo,
+    pub(crate) seq: u64,
+}
+
+/// Where changes are told and heard.
+#[derive(Clone, Debug)]
+pub(crate) struct Changes(broadcast::Sender<Change>);
+
+impl Changes {
+    pub(crate) fn new() -> Changes {
+        Changes(broadcast::channel(BEHIND).0)
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change> {
+        self.0.subscribe()
+    }
+}
+
+/// Tells changes to listeners and to the projector.
+pub(crate) struct TellChanges {
+    pub(crate) changes: Changes,
+    pub(crate) projector: projector::Handle,
+}
+
+impl Observer for TellChanges {
+    fn notice(&mut self, notice: &Notice) {
+        if let Notice::Changed { run, seq } = notice {
+            let (run, seq) = (*run, *seq);
+            self.projector.changed(run, seq);
+            // Nobody may be listening.
+            let _ = self.changes.0.send(Change { run, seq });
+        }
+    }
+}
