@@ -12,8 +12,8 @@ use stepwell_kernel::keys::hex;
 use stepwell_kernel::time::Time;
 
 use super::{
-    AlertRow, DeadLetter, Head, MarkerState, NewRun, OutsideEvent, Result, StateSnapshot,
-    StoredChunk, TaskRow, name_of_tenant,
+    AlertRow, AuditRow, DeadLetter, Head, MarkerState, NewRun, OutsideEvent, Result, StateSnapshot,
+    StoredChunk, StoredDocument, TaskRow, name_of_tenant,
 };
 
 /// A store that can show everything it holds.
@@ -176,6 +176,18 @@ impl StoreDump {
     /// The kept projection of a run.
     pub fn projection(&mut self, run_id: &str, seq: u64, snapshot: &str) {
         self.row("projection", run_id, &(seq, snapshot));
+    }
+
+    /// A document of the installation.
+    pub fn document(&mut self, document: &StoredDocument) {
+        let key = format!("{} {} {}", document.kind, document.tenant, document.key);
+        self.row("document", &key, document);
+    }
+
+    /// A row of the audit log; oldest first.
+    pub fn audit(&mut self, row: &AuditRow) {
+        let place = self.next("audit".into());
+        self.row("audit", &format!("{place:09}"), row);
     }
 
     /// A session that is not forgotten.

@@ -15,6 +15,8 @@
 //! | [`DeadLetters`] | deliveries that were given up |
 //! | [`Alerts`] | what a person must be told |
 //! | [`Projections`] | the contract's snapshots |
+//! | [`Documents`] | small documents of the installation |
+//! | [`AuditLog`] | who did what |
 //! | [`Maintenance`] | the store as a whole |
 //!
 //! [`Store`] is all of them together, with what a store can do ([`Capabilities`]). A store moves rows
@@ -99,9 +101,11 @@
 //! ```
 
 mod alerts;
+mod audit_log;
 mod batch;
 mod commits;
 mod dead_letters;
+mod documents;
 #[cfg(feature = "suite")]
 mod dump;
 mod error;
@@ -123,12 +127,14 @@ mod wake_queue;
 use std::fmt;
 
 pub use alerts::{AlertRow, Alerts, NewAlert};
+pub use audit_log::{AuditFilter, AuditLog, AuditRow, StoredAuditRow};
 pub use batch::{
     Append, Batch, Chunk, Guard, Head, KeyChange, NewMessage, NewRun, SlotChange, StateSnapshot,
     TaskChange, UniqueKey, ViewRow, WaitChange,
 };
 pub use commits::{AppendResult, Commits};
 pub use dead_letters::{DeadLetter, DeadLetters};
+pub use documents::{DocumentFilter, Documents, NewDocument, StoredDocument};
 #[cfg(feature = "suite")]
 pub use dump::{DumpRows, StoreDump};
 pub use error::{Result, StoreError, StoreErrorKind};
@@ -202,6 +208,8 @@ pub trait Store:
     + DeadLetters
     + Alerts
     + Projections
+    + Documents
+    + AuditLog
     + Maintenance
     + Send
     + Sync

@@ -10,12 +10,13 @@ use stepwell_kernel::time::Time;
 
 use super::patience::{Asks, Patience};
 use super::{
-    AlertRow, Alerts, AppendResult, Batch, Capabilities, Commits, DeadLetter, DeadLetters,
-    Delivered, DerivedRows, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker,
-    MessageNo, MessageState, NewAlert, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections,
-    Result, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart,
-    Slots, Store, StoreError, StoreErrorKind, StoredChunk, StoredMessage, StoredRun, TaskRow,
-    Tasks, WakeQueue,
+    AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
+    DeadLetter, DeadLetters, Delivered, DerivedRows, DocumentFilter, Documents, Health, Inbox,
+    InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo, MessageState, NewAlert,
+    NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, RunFilter,
+    RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
+    StoreError, StoreErrorKind, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage,
+    StoredRun, TaskRow, Tasks, WakeQueue,
 };
 
 /// A store with someone who waits for it.
@@ -220,6 +221,25 @@ impl Projections for PatientStore {
         fn put_projection(run: RunNo, seq: u64, snapshot: &str, now: Time) -> ();
     }
     asks! { Projections, EngineReads: fn projection(run: RunNo) -> Option<(u64, String)>; }
+}
+
+impl Documents for PatientStore {
+    asks! { Documents, EngineWrites:
+        fn put_document(document: &NewDocument, expected: Option<u64>, now: Time) -> Option<u64>;
+        fn delete_document(kind: &str, tenant: &str, key: &str, expected: u64) -> bool;
+    }
+    asks! { Documents, EngineReads:
+        fn document(kind: &str, tenant: &str, key: &str) -> Option<StoredDocument>;
+        fn documents(filter: &DocumentFilter) -> Vec<StoredDocument>;
+    }
+}
+
+impl AuditLog for PatientStore {
+    asks! { AuditLog, EngineWrites:
+        fn record(rows: &[AuditRow]) -> ();
+        fn prune_audit(before: Time, limit: usize) -> usize;
+    }
+    asks! { AuditLog, EngineReads: fn audit_rows(filter: &AuditFilter) -> Vec<StoredAuditRow>; }
 }
 
 impl Maintenance for PatientStore {

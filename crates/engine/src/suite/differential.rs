@@ -8,11 +8,12 @@ use std::fmt::Debug;
 
 use stepwell_kernel::time::Time;
 
+use super::chance::Chance;
 use super::fixture::{self, at, chunk, plan};
 use crate::store::{
-    Append, AppendResult, Batch, CommitId, Delivered, DumpRows, Guard, Head, Marker, MessageNo,
-    NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter, RunNo, SessionNo, SlotChange,
-    StateSnapshot, Store, TaskChange, TaskRow, ViewRow, WaitChange,
+    Append, AppendResult, AuditRow, Batch, CommitId, Delivered, DocumentFilter, DumpRows, Guard,
+    Head, Marker, MessageNo, NewDocument, NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter,
+    RunNo, SessionNo, SlotChange, StateSnapshot, Store, TaskChange, TaskRow, ViewRow, WaitChange,
 };
 
 /// A store that can be compared with others.
@@ -54,38 +55,6 @@ fn same(seed: u64, step: usize, stores: &[&dyn Compared], texts: &[String]) {
     }
 }
 
-/// SplitMix64: a few lines, and the same on every machine.
-#[derive(Debug)]
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-
-    /// Once in so many times.
-    fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-
-    fn of<T: Clone>(&mut self, list: &[T]) -> Option<T> {
-        let index = self.below(list.len());
-        list.get(index).cloned()
-    }
-
-    fn name(&mut self, letter: &str, limit: usize) -> String {
-        format!("{letter}{}", self.below(limit))
-    }
-}
-
 struct Driver<'a> {
     store: &'a dyn Compared,
     chance: Chance,
@@ -120,13 +89,14 @@ impl<'a> Driver<'a> {
         // Time moves on with each step, so that "longest" and "oldest" have one meaning.
         self.now = self.now.plus(1 + self.chance.below(4) as u64);
         self.steps += 1;
-        match self.chance.below(20) {
+        match self.chance.below(21) {
             0..=8 => self.commit(),
             9 => self.again(),
             10..=12 => self.work(),
             13..=14 => self.see_to_sessions(),
             15..=17 => self.post(),
             18 => self.publish(),
+            19 => self.administer(),
             _ => self.read(),
         }
     }
@@ -505,6 +475,53 @@ impl<'a> Driver<'a> {
                 let letter = self.chance.of(&letters).map_or(987_654, |it| it.no);
                 shown("redrive", &self.store.redrive(letter))
             }
+        }
+    }
+
+    /// Documents and the audit log.
+    fn administer(&mut self) -> String {
+        let (kind, tenant) = (self.chance.name("kind", 2), self.chance.name("tenant", 2));
+        let key = self.chance.name("key", 3);
+        let version = self.chance.below(4) as u64;
+        match self.chance.below(7) {
+            0..=2 => {
+                let document = NewDocument {
+                    kind,
+                    tenant,
+                    key,
+                    body: format!("{{\"step\":{}}}", self.steps),
+                };
+                let expected = (version > 0).then_some(version);
+                shown(
+                    "put_document",
+                    &self.store.put_document(&document, expected, self.now),
+                )
+            }
+            3 => shown(
+                "delete_document",
+                &self.store.delete_document(&kind, &tenant, &key, version),
+            ),
+            4 => {
+                let filter = DocumentFilter {
+                    kind,
+                    tenant: self.chance.once_in(2).then_some(tenant),
+                    after: self.chance.once_in(2).then(|| ("tenant0".into(), key)),
+                    limit: 1 + self.chance.below(9),
+                    ..DocumentFilter::default()
+                };
+                shown("documents", &self.store.documents(&filter))
+            }
+            5 => {
+                let row = AuditRow {
+                    at: self.soon(),
+                    tenant: self.chance.once_in(2).then_some(tenant),
+                    action: key,
+                    accepted: self.chance.once_in(2),
+                    ..AuditRow::default()
+                };
+                shown("record", &self.store.record(&[row]))
+            }
+            _ => shown("prune_audit", &self.store.prune_audit(self.now, 2)),
         }
     }
 

@@ -7,10 +7,12 @@
 // These are tests that stores in other crates run: a failed expectation is a panic here as there.
 #![allow(clippy::unwrap_used)]
 
+mod chance;
 mod concurrency;
 mod differential;
 mod fixture;
 mod guards;
+mod installation;
 mod log;
 mod mailbox;
 mod outbox;
@@ -63,6 +65,7 @@ pub fn cases() -> Vec<Case> {
         mailbox::CASES,
         outbox::CASES,
         reading::CASES,
+        installation::CASES,
         values::CASES,
         concurrency::CASES,
     ]

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stepwell_engine::store::{
-    AlertRow, Alerts, AppendResult, Batch, Capabilities, Commits, DeadLetter, DeadLetters,
-    Delivered, DerivedRows, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker,
-    MessageNo, MessageState, NewAlert, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections,
-    Result, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart,
-    Slots, Store, StoredChunk, StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
+    AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
+    DeadLetter, DeadLetters, Delivered, DerivedRows, DocumentFilter, Documents, Health, Inbox,
+    InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo, MessageState, NewAlert,
+    NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, RunFilter,
+    RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
+    StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks,
+    WakeQueue,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -430,6 +432,43 @@ impl Projections for StoreConnection {
 
     fn projection(&self, run: RunNo) -> Result<Option<(u64, String)>> {
         self.store()?.projection(run)
+    }
+}
+
+impl Documents for StoreConnection {
+    fn document(&self, kind: &str, tenant: &str, key: &str) -> Result<Option<StoredDocument>> {
+        self.store()?.document(kind, tenant, key)
+    }
+
+    fn documents(&self, filter: &DocumentFilter) -> Result<Vec<StoredDocument>> {
+        self.store()?.documents(filter)
+    }
+
+    fn put_document(
+        &self,
+        document: &NewDocument,
+        expected: Option<u64>,
+        now: Time,
+    ) -> Result<Option<u64>> {
+        self.writing()?.put_document(document, expected, now)
+    }
+
+    fn delete_document(&self, kind: &str, tenant: &str, key: &str, expected: u64) -> Result<bool> {
+        self.writing()?.delete_document(kind, tenant, key, expected)
+    }
+}
+
+impl AuditLog for StoreConnection {
+    fn record(&self, rows: &[AuditRow]) -> Result<()> {
+        self.writing()?.record(rows)
+    }
+
+    fn audit_rows(&self, filter: &AuditFilter) -> Result<Vec<StoredAuditRow>> {
+        self.store()?.audit_rows(filter)
+    }
+
+    fn prune_audit(&self, before: Time, limit: usize) -> Result<usize> {
+        self.writing()?.prune_audit(before, limit)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Everything the store holds, for comparing stores. Reads all rows: for tests.
 
 use stepwell_engine::store::{
-    DeadLetters as _, DumpRows, MarkerState, NewRun, OutsideEvent, Result, StateSnapshot,
-    StoreDump, tenant_and_name,
+    AuditFilter, AuditLog as _, DeadLetters as _, DumpRows, MarkerState, NewRun, OutsideEvent,
+    Result, StateSnapshot, StoreDump, tenant_and_name,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -185,6 +185,16 @@ impl DumpRows for PostgresStore {
         }
         for row in self.all(SESSIONS)? {
             dump.session(row.get(0), Time(row.get(1)), row.get(2));
+        }
+        for document in self.all_documents()? {
+            dump.document(&document);
+        }
+        let everything = AuditFilter {
+            limit: usize::MAX,
+            ..AuditFilter::default()
+        };
+        for row in self.audit_rows(&everything)?.iter().rev() {
+            dump.audit(&row.row);
         }
         Ok(dump)
     }

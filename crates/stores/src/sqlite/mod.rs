@@ -9,6 +9,7 @@ mod check;
 mod checkpoint;
 mod commit;
 mod errors;
+mod installation;
 mod lock;
 mod log;
 mod mailbox;
@@ -54,8 +55,8 @@ pub enum Mode {
     /// Reads and writes everything; no other process may do so at the same time.
     #[default]
     Own,
-    /// Reads, and calls `post`, `answered`, `deliver`, `alert` and `put_projection`, while another process owns the
-    /// database.
+    /// Reads, calls `post`, `answered`, `deliver`, `alert` and `put_projection`, writes documents and adds to the audit
+    /// log, while another process owns the database.
     Guest,
     ReadOnly,
 }

@@ -2,13 +2,13 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
-    DumpRows, MarkerState, NewRun, OutsideEvent, Result, RunNo, StateSnapshot, StoreDump,
-    tenant_and_name,
+    AuditFilter, DumpRows, MarkerState, NewRun, OutsideEvent, Result, RunNo, StateSnapshot,
+    StoreDump, tenant_and_name,
 };
 use stepwell_kernel::time::Time;
 
 use super::log::{HEAD, chunks, head};
-use super::{SqliteStore, outbox, tasks};
+use super::{SqliteStore, installation, outbox, tasks};
 
 impl DumpRows for SqliteStore {
     fn rows(&self) -> Result<StoreDump> {
@@ -43,6 +43,16 @@ fn rows(conn: &Connection) -> rusqlite::Result<StoreDump> {
     }
     for alert in outbox::alerts(conn, all)?.iter().rev() {
         dump.alert(alert);
+    }
+    for document in installation::all_documents(conn)? {
+        dump.document(&document);
+    }
+    let everything = AuditFilter {
+        limit: all,
+        ..AuditFilter::default()
+    };
+    for row in installation::audit_rows(conn, &everything)?.iter().rev() {
+        dump.audit(&row.row);
     }
     Ok(dump)
 }

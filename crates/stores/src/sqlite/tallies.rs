@@ -32,7 +32,7 @@ const fn of(table: &'static str, columns: &'static [&'static str]) -> Tally {
 
 /// Not here: `log` has hashes; `heads`, `runs`, `event_keys`, `unique_keys` and `view_rows` follow from it, and
 /// `snapshots` are sealed. Only the key of the request that started a run, and the slots that a run holds, are in no log.
-const TALLIES: [Tally; 17] = [
+const TALLIES: [Tally; 19] = [
     of("settings", &["name", "value"]),
     of("plans", &["plan_no", "plan_id", "version", "hash", "net"]),
     Tally {
@@ -127,6 +127,17 @@ const TALLIES: [Tally; 17] = [
     of("event_templates", &["codec", "event_type", "template"]),
     of("quarantine", &["run_no", "why", "at"]),
     of("sinks", &["name", "address", "since"]),
+    of(
+        "documents",
+        &["kind", "tenant", "key", "version", "body", "changed_at"],
+    ),
+    of(
+        "audit_log",
+        &[
+            "audit_no", "at", "tenant", "actor", "token", "source", "action", "target", "accepted",
+            "code", "reason",
+        ],
+    ),
 ];
 
 /// The number that the next row changes, and that a tally begins with.

@@ -161,6 +161,23 @@ impl Projections for Torn {
     }
 }
 
+impl Documents for Torn {
+    as_it_is! { Documents:
+        fn document(kind: &str, tenant: &str, key: &str) -> Result<Option<StoredDocument>>;
+        fn documents(filter: &DocumentFilter) -> Result<Vec<StoredDocument>>;
+        fn put_document(document: &NewDocument, expected: Option<u64>, now: Time) -> Result<Option<u64>>;
+        fn delete_document(kind: &str, tenant: &str, key: &str, expected: u64) -> Result<bool>;
+    }
+}
+
+impl AuditLog for Torn {
+    as_it_is! { AuditLog:
+        fn record(rows: &[AuditRow]) -> Result<()>;
+        fn audit_rows(filter: &AuditFilter) -> Result<Vec<StoredAuditRow>>;
+        fn prune_audit(before: Time, limit: usize) -> Result<usize>;
+    }
+}
+
 impl Maintenance for Torn {
     as_it_is! { Maintenance:
         fn secret() -> Result<[u8; 32]>;

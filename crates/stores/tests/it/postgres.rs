@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stepwell_engine::store::{MemoryStore, RunReader as _, Store as _};
+use stepwell_engine::store::{AuditLog as _, AuditRow, MemoryStore, RunReader as _, Store as _};
 use stepwell_engine::suite::{self, Fresh};
+use stepwell_kernel::time::Time;
 use stepwell_stores::postgres::PostgresStore;
 
 use crate::pgbouncer::Pgbouncer;
@@ -62,6 +63,35 @@ fn calls_inside_another_runtime_do_not_panic() {
         assert_eq!(store.name(), "postgres");
         assert_eq!(store.find("nothing").unwrap(), None);
     });
+}
+
+#[test]
+fn nobody_changes_the_audit_log_of_postgres_with_sql() {
+    let schema = schema();
+    let store = PostgresStore::connect(&url(), options(&schema)).unwrap();
+    let row = AuditRow {
+        at: Time(5),
+        actor: "ada".into(),
+        ..AuditRow::default()
+    };
+    store.record(&[row]).unwrap();
+    let refused = |change: &str| {
+        let change = change.to_owned();
+        let answer = std::thread::spawn(move || sql(&url(), &change)).join();
+        answer.is_err()
+    };
+    let changes = [
+        format!("UPDATE {schema}.audit_log SET actor = 'bob'"),
+        format!("DELETE FROM {schema}.audit_log"),
+        format!("TRUNCATE {schema}.audit_log"),
+    ];
+    for change in &changes {
+        assert!(refused(change), "{change}");
+    }
+    // What the program deletes by age leaves no way for others.
+    assert_eq!(store.prune_audit(Time(5), 9).unwrap(), 0);
+    assert!(refused(&changes[1]));
+    assert_eq!(store.prune_audit(Time(6), 9).unwrap(), 1);
 }
 
 /// Two strangers append to one run at the same time, each in a transaction of its own, with a search_path that does not

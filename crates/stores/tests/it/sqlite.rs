@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 
 use stepwell_engine::store::{
-    Commits as _, Mailbox as _, Maintenance as _, MemoryStore, Sessions as _,
+    AuditLog as _, AuditRow, Commits as _, Documents as _, Mailbox as _, Maintenance as _,
+    MemoryStore, NewDocument, Sessions as _,
 };
 use stepwell_engine::suite::{self, Fresh};
 use stepwell_kernel::time::Time;
@@ -61,6 +62,60 @@ fn a_new_owner_finds_all_earlier_sessions_dead() {
             .unwrap()
     );
     assert_eq!(store.secret().unwrap(), secret);
+}
+
+#[test]
+fn nobody_changes_the_audit_log_with_sql() {
+    let place = Place::new();
+    let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+    let row = AuditRow {
+        at: Time(5),
+        actor: "ada".into(),
+        ..AuditRow::default()
+    };
+    store.record(&[row]).unwrap();
+    let conn = rusqlite::Connection::open(place.at("s.db")).unwrap();
+    for change in [
+        "UPDATE audit_log SET actor = 'bob'",
+        "DELETE FROM audit_log",
+        "INSERT OR REPLACE INTO audit_log SELECT * FROM audit_log",
+    ] {
+        let refused = conn.execute(change, []).unwrap_err().to_string();
+        assert!(refused.contains("audit_log"), "{change}: {refused}");
+    }
+    // What the program deletes by age leaves no way for others.
+    assert_eq!(store.prune_audit(Time(5), 9).unwrap(), 0);
+    assert!(conn.execute("DELETE FROM audit_log", []).is_err());
+    assert_eq!(store.prune_audit(Time(6), 9).unwrap(), 1);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn guests_write_documents_and_add_to_the_audit_log() {
+    let place = Place::new();
+    let owner = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+    let options = SqliteOptions {
+        mode: Mode::Guest,
+        ..quick()
+    };
+    let guest = SqliteStore::open(place.at("s.db"), options).unwrap();
+    let document = NewDocument {
+        kind: "token".into(),
+        key: "ci".into(),
+        body: "{}".into(),
+        ..NewDocument::default()
+    };
+    assert_eq!(
+        guest.put_document(&document, None, Time(1)).unwrap(),
+        Some(1)
+    );
+    assert_eq!(
+        owner.put_document(&document, Some(1), Time(2)).unwrap(),
+        Some(2)
+    );
+    assert!(!guest.delete_document("token", "", "ci", 1).unwrap());
+    guest.record(&[AuditRow::default()]).unwrap();
+    assert_eq!(owner.check().unwrap().problems, Vec::<String>::new());
 }
 
 #[test]

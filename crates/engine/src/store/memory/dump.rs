@@ -47,6 +47,8 @@ impl DumpRows for MemoryStore {
         for (key, taken) in &tables.slots {
             dump.slots(key, *taken);
         }
+        tables.documents.values().for_each(|it| dump.document(it));
+        tables.audit.values().for_each(|it| dump.audit(it));
         for session in tables.sessions.values() {
             dump.session(&session.name, session.until, session.dead);
         }

@@ -4,6 +4,7 @@
 mod commit;
 #[cfg(feature = "suite")]
 mod dump;
+mod installation;
 mod mailbox;
 mod outbox;
 mod ownership;
@@ -19,11 +20,11 @@ use stepwell_kernel::time::Time;
 use crate::random;
 
 use super::{
-    AlertRow, AppendResult, Batch, Capabilities, CommitId, Commits, DeadLetter, DerivedRows, Head,
-    Health, KeptRows, Maintenance, MarkerState, MessageNo, NewAlert, NewRun, OutsideEvent, PlanNo,
-    PlanRow, Plans, Result, RunColumns, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
-    SinkRow, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk, StoredMessage,
-    StoredRun, TaskRow, UniqueKey, ViewRow,
+    AlertRow, AppendResult, AuditRow, Batch, Capabilities, CommitId, Commits, DeadLetter,
+    DerivedRows, Head, Health, KeptRows, Maintenance, MarkerState, MessageNo, NewAlert, NewRun,
+    OutsideEvent, PlanNo, PlanRow, Plans, Result, RunColumns, RunFilter, RunNo, RunReader,
+    RunSummary, SessionNo, SinkRow, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk,
+    StoredDocument, StoredMessage, StoredRun, TaskRow, UniqueKey, ViewRow,
 };
 
 /// A store that lives in this process.
@@ -90,6 +91,10 @@ struct Tables {
     secret: Option<[u8; 32]>,
     quarantine: BTreeMap<RunNo, String>,
     scrubbed: Option<RunNo>,
+    /// By kind, tenant and key.
+    documents: BTreeMap<(String, String, String), StoredDocument>,
+    last_audit: i64,
+    audit: BTreeMap<i64, AuditRow>,
 }
 
 /// A run and the rows that belong to it.
