@@ -20,6 +20,7 @@ mod access;
 mod api;
 mod app;
 mod changes;
+mod codes;
 mod listener;
 mod problem;
 mod server;

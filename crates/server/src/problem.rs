@@ -5,9 +5,10 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use stepwell_engine::Error;
 use stepwell_engine::store::{StoreError, StoreErrorKind};
-use stepwell_kernel::codes;
 use stepwell_kernel::rejection::{Code, Rejection};
 use utoipa::ToSchema;
+
+use crate::codes;
 
 /// Where the page of a code is served.
 pub(crate) const PAGES: &str = "/api/v1/errors/";
@@ -50,7 +51,7 @@ impl ApiProblem {
 
     /// The request itself cannot be read.
     pub(crate) fn bad_request(detail: impl Into<String>) -> ApiProblem {
-        ApiProblem::new(StatusCode::BAD_REQUEST, REQUEST_INVALID, detail)
+        ApiProblem::new(StatusCode::BAD_REQUEST, codes::REQUEST_INVALID, detail)
     }
 
     pub(crate) fn not_found(code: &str, detail: impl Into<String>) -> ApiProblem {
@@ -72,14 +73,11 @@ impl ApiProblem {
         tracing::error!(%cause, "a request failed");
         ApiProblem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "SERVER_FAULT",
+            codes::SERVER_FAULT,
             "the server could not do this; its log says why",
         )
     }
 }
-
-/// The codes that only the server has.
-pub(crate) const REQUEST_INVALID: &str = "REQUEST_INVALID";
 
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
@@ -171,7 +169,7 @@ impl From<StoreError> for ApiProblem {
 
 impl From<Error> for ApiProblem {
     fn from(error: Error) -> ApiProblem {
-        let code = error.code().unwrap_or("SERVER_FAULT");
+        let code = error.code().unwrap_or(codes::SERVER_FAULT);
         let of = |status, detail: String| ApiProblem::new(status, code, detail);
         match error {
             Error::Rejected(rejection) => rejection.into(),
@@ -214,7 +212,7 @@ impl From<Error> for ApiProblem {
 pub(crate) fn unanswered(run: &str) -> ApiProblem {
     ApiProblem::new(
         StatusCode::GATEWAY_TIMEOUT,
-        codes::RUN_CONTENDED,
+        codes::RUN_UNANSWERED,
         format!(
             "the owner of run {run} did not answer in time; the command may still be executed: look at the run"
         ),

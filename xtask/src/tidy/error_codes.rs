@@ -41,6 +41,8 @@ const SOURCES: &[(&str, Shape)] = &[
     // Every tool: a code is a constant that has its own name as its value.
     ("crates/worker/src/tools/", Shape::Constants),
     ("crates/bus/src/", Shape::Constants),
+    // What the server refuses before an engine is asked.
+    ("crates/server/src/codes.rs", Shape::Constants),
     // What the command itself says about a file.
     ("crates/stepwell/src/files/", Shape::Arguments(&["error("])),
     // What it refuses without having asked an engine.

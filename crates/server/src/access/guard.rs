@@ -9,6 +9,7 @@ use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use stepwell_kernel::rejection::Code;
 use stepwell_kernel::unseen::is_unseen;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Operation;
@@ -16,6 +17,7 @@ use utoipa::openapi::path::Operation;
 use super::right::ServerRole;
 use super::{Access, Caller, Right};
 use crate::app::App;
+use crate::codes;
 use crate::problem::ApiProblem;
 
 /// The headers with which callers of an open server say who they are.
@@ -111,7 +113,7 @@ fn admit(app: &App, rights: &Rights, request: &Request) -> Result<Caller, ApiPro
         Some(Need::Right(right)) if caller.has(right) => Ok(caller),
         Some(Need::Right(right)) => Err(ApiProblem::new(
             StatusCode::FORBIDDEN,
-            "AUTHZ_DENIED",
+            Code::AuthzDenied.name(),
             format!("this needs the right `{}`", right.name()),
         )),
         None => Err(ApiProblem::internal(&format!(
@@ -169,7 +171,7 @@ fn not_from_a_page(headers: &HeaderMap) -> Result<(), ApiProblem> {
     let denied = |what: &str| {
         Err(ApiProblem::new(
             StatusCode::FORBIDDEN,
-            "ORIGIN_DENIED",
+            codes::ORIGIN_DENIED,
             format!("{what}; a server without access control answers only this machine"),
         ))
     };

@@ -22,6 +22,7 @@ use super::body::Body;
 use super::runs::read_time;
 use crate::access::Caller;
 use crate::app::App;
+use crate::codes;
 use crate::problem::ApiProblem;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -323,7 +324,7 @@ async fn complete(
     if let Some(first) = first.filter(|first| *first != wanted) {
         return Err(ApiProblem::new(
             StatusCode::CONFLICT,
-            "ANSWER_CONTRADICTED",
+            codes::ANSWER_CONTRADICTED,
             format!(
                 "{step} was answered before: {}; the answer {} changes nothing",
                 first.word().to_lowercase(),

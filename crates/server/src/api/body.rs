@@ -7,7 +7,8 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::problem::{ApiProblem, REQUEST_INVALID};
+use crate::codes;
+use crate::problem::ApiProblem;
 
 /// A body in JSON.
 #[derive(Debug)]
@@ -29,12 +30,12 @@ fn unreadable(rejection: &JsonRejection) -> ApiProblem {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => ApiProblem::new(
             status,
-            "BODY_TOO_LARGE",
+            codes::BODY_TOO_LARGE,
             "the body of the request is larger than the server allows",
         ),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiProblem::new(
             status,
-            REQUEST_INVALID,
+            codes::REQUEST_INVALID,
             "the body must be JSON: send the header `content-type: application/json`",
         ),
         // What does not fit the type is as wrong as what is not JSON.

@@ -14,6 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::codes;
 use crate::problem::ApiProblem;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -103,7 +104,7 @@ async fn error_page(State(app): State<Arc<App>>, Path(code): Path<String>) -> Re
             page,
         )
             .into_response(),
-        None => ApiProblem::not_found("CODE_UNKNOWN", "there is no page about this code")
+        None => ApiProblem::not_found(codes::CODE_UNKNOWN, "there is no page about this code")
             .into_response(),
     }
 }

@@ -26,6 +26,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::access::{Rights, SCHEME, guard};
 use crate::app::App;
+use crate::codes;
 use crate::problem::ApiProblem;
 
 /// The id of a request: the caller's, or one that the server gives.
@@ -97,7 +98,7 @@ async fn limited(request: Request, next: Next, timeout: std::time::Duration) -> 
         Ok(response) => response,
         Err(_) => ApiProblem::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "REQUEST_TIMEOUT",
+            codes::REQUEST_TIMEOUT,
             "the request took too long and was given up; what it asked for may still happen",
         )
         .retry_after(1)
@@ -130,7 +131,7 @@ async fn with_request_id(mut request: Request, next: Next) -> Response {
 
 async fn no_such_endpoint(request: Request) -> ApiProblem {
     ApiProblem::not_found(
-        "ENDPOINT_UNKNOWN",
+        codes::ENDPOINT_UNKNOWN,
         format!(
             "there is no endpoint {}; /api/openapi.json lists all endpoints",
             request.uri().path()
@@ -141,7 +142,7 @@ async fn no_such_endpoint(request: Request) -> ApiProblem {
 async fn no_such_method(request: Request) -> ApiProblem {
     ApiProblem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        "METHOD_NOT_ALLOWED",
+        codes::METHOD_NOT_ALLOWED,
         format!(
             "{} has no method {}; /api/openapi.json lists all endpoints",
             request.uri().path(),

@@ -23,6 +23,7 @@ use utoipa_axum::routes;
 use super::body::Params;
 use crate::access::Caller;
 use crate::app::App;
+use crate::codes;
 use crate::problem::ApiProblem;
 
 /// The most events of a page.
@@ -87,7 +88,7 @@ async fn snapshot_at(
     let view = app.run_view(&caller, &run).await?;
     if seq == 0 || seq > view.state.seq() {
         return Err(ApiProblem::not_found(
-            "EVENT_UNKNOWN",
+            codes::EVENT_UNKNOWN,
             format!("the run has events 1 to {}", view.state.seq()),
         ));
     }
@@ -266,7 +267,7 @@ async fn artifact(
     let view = app.run_view(&caller, &run).await?;
     let Some(reference) = reference(&view, &query.uri) else {
         return Err(ApiProblem::not_found(
-            "ARTIFACT_UNKNOWN",
+            codes::ARTIFACT_UNKNOWN,
             "the log of the run refers to no artifact with this address",
         ));
     };

@@ -17,6 +17,7 @@ use stepwell_engine::store::{RunFilter, RunSummary};
 use stepwell_engine::{Error, StartRequest, run_id_of_request};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::Code;
 use stepwell_kernel::snapshot::RunStatus;
 use stepwell_kernel::time::Time;
 use stepwell_worker::large_params;
@@ -28,6 +29,7 @@ use super::body::{Body, Params};
 use super::run_reads;
 use crate::access::Caller;
 use crate::app::App;
+use crate::codes;
 use crate::problem::ApiProblem;
 use crate::server::FetchedPlan;
 
@@ -177,7 +179,9 @@ async fn start(
         };
         run = match app.start(&plan, request).await {
             // The id follows from the request id: another request was a moment faster.
-            Err(problem) if problem.code == "RUN_EXISTS" && body.request_id.is_some() => run_id,
+            Err(problem) if problem.code == Code::RunExists.name() && body.request_id.is_some() => {
+                run_id
+            }
             answer => answer?,
         };
     }
@@ -214,7 +218,7 @@ fn context(caller: &Caller, body: &StartRun) -> Result<RunContext, ApiProblem> {
             (Some(wanted), Some(bound)) if wanted == bound => Ok(wanted.clone()),
             (Some(_), Some(_)) => Err(ApiProblem::new(
                 StatusCode::FORBIDDEN,
-                "AUTHZ_TENANT_FORBIDDEN",
+                Code::AuthzTenantForbidden.name(),
                 format!("you may not start runs of another {what}"),
             )),
         };
@@ -233,7 +237,7 @@ fn check_request_id(id: &str) -> Result<(), ApiProblem> {
         true => Ok(()),
         false => Err(ApiProblem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
-            "INVALID_ID",
+            Code::InvalidId.name(),
             "a request id has 1 to 200 characters, without | and control characters",
         )),
     }
@@ -271,7 +275,7 @@ fn serves(plan: &Plan) -> Result<(), ApiProblem> {
 
 fn with_findings(findings: &[Finding], source: Option<&Source>) -> ApiProblem {
     let first = findings.iter().find(|it| it.severity == Severity::Error);
-    let code = first.map_or("DEFINITION_INVALID", |it| it.code);
+    let code = first.map_or(codes::DEFINITION_INVALID, |it| it.code);
     let detail = first.map_or_else(String::new, |it| it.message.clone());
     let findings = findings.iter().map(|it| finding(it, source)).collect();
     ApiProblem::new(

@@ -1,0 +1,123 @@
+//! A server that is really started, on a store of its own, and asked over HTTP.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Once;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use reqwest::blocking::{Client, RequestBuilder};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+/// How long a server may take to start, and a run to end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that ends with its value.
+pub(crate) struct TestServer {
+    pub(crate) folder: TempDir,
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    pub(crate) child: Child,
+}
+
+impl TestServer {
+    /// On a SQLite store in a folder of its own.
+    pub(crate) fn start() -> TestServer {
+        TestServer::with(&[])
+    }
+
+    /// With more arguments.
+    pub(crate) fn with(args: &[&str]) -> TestServer {
+        TestServer::in_folder(tempfile::tempdir().unwrap(), args)
+    }
+
+    /// On the store of a folder that may be there already.
+    pub(crate) fn in_folder(folder: TempDir, args: &[&str]) -> TestServer {
+        static PROVIDER: Once = Once::new();
+        PROVIDER.call_once(|| {
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        });
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stepwell"))
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(args)
+            .current_dir(folder.path())
+            .env_remove("STEPWELL_STORE")
+            .env_remove("STEPWELL_CONFIG")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let err = BufReader::new(child.stderr.take().unwrap());
+        let (tell, told) = mpsc::channel();
+        // Read to the end, so that the server never waits for its log to be read.
+        std::thread::spawn(move || {
+            for line in err.lines().map_while(Result::ok) {
+                eprintln!("server: {line}");
+                if let Some(at) = line.find("serving on ") {
+                    let _ = tell.send(line[at + "serving on ".len()..].trim().to_owned());
+                }
+            }
+        });
+        let url = told.recv_timeout(PATIENCE).expect("the server starts");
+        TestServer {
+            folder,
+            url,
+            client: Client::builder().timeout(PATIENCE).build().unwrap(),
+            child,
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> RequestBuilder {
+        self.client.get(format!("{}{path}", self.url))
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Json) -> RequestBuilder {
+        self.client.post(format!("{}{path}", self.url)).json(body)
+    }
+
+    /// Starts a run of a definition, and returns its id.
+    pub(crate) fn start_run(&self, text: &str, params: &Json) -> String {
+        let body = serde_json::json!({ "definition": { "text": text }, "params": params });
+        let (status, answer) = asked(self.post("/api/v1/runs", &body));
+        assert_eq!(status, 201, "{answer}");
+        answer["runId"].as_str().unwrap().to_owned()
+    }
+
+    /// The run once it is as wanted.
+    pub(crate) fn wait_for(&self, run: &str, wanted: impl Fn(&Json) -> bool) -> Json {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let (_, seen) = asked(self.get(&format!("/api/v1/runs/{run}")));
+            if wanted(&seen) {
+                return seen;
+            }
+            assert!(Instant::now() < until, "{seen:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends the server as a crash would.
+    pub(crate) fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::mem::replace(&mut self.folder, folder)
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The status and the body of an answer.
+pub(crate) fn asked(request: RequestBuilder) -> (u16, Json) {
+    let response = request.send().unwrap();
+    let status = response.status().as_u16();
+    let text = response.text().unwrap();
+    let json = serde_json::from_str(&text).unwrap_or(Json::String(text));
+    (status, json)
+}

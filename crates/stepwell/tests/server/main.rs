@@ -1,0 +1,4 @@
+//! The server as a process: what is asked and answered over HTTP.
+
+mod harness;
+mod runs;
