@@ -17,7 +17,7 @@ active: true
 executionTier: Auto
 actions:
   - {actionId: write, order: 1, portFamily: x, operation: 'a:b', tool: {kind: shell, cmds: ['echo written >> witness']}}
-  - {actionId: sign, order: 2, portFamily: x, operation: 'a:b', completionMode: manual}
+  - {actionId: sign, order: 2, portFamily: x, operation: 'a:b', completionMode: manual, tool: {kind: noop}}
   - {actionId: send, order: 3, portFamily: x, operation: 'a:b', tool: {kind: shell, cmds: ['echo sent >> witness']}}
 ";
 
@@ -88,7 +88,11 @@ fn a_stream_has_every_event_once_and_goes_on_where_its_reader_was() {
 fn a_person_completes_a_step_and_the_second_answer_is_the_first() {
     let server = TestServer::start();
     let run = server.start_run(SIGNED, &json!({}));
-    let waits = |seen: &Json| seen["ext"]["waitsFor"].to_string().contains("sign");
+    let waits = |seen: &Json| {
+        seen["ext"]["waitsFor"]
+            .to_string()
+            .contains("waits for a person")
+    };
     server.wait_for(&run, waits);
     let (_, why) = asked(server.get(&format!("/api/v1/runs/{run}/explain")));
     assert!(
@@ -133,7 +137,9 @@ fn signals_are_decided_by_the_kernel_and_count_once() {
     let server = TestServer::start();
     let run = server.start_run(SIGNED, &json!({}));
     server.wait_for(&run, |seen| {
-        seen["ext"]["waitsFor"].to_string().contains("sign")
+        seen["ext"]["waitsFor"]
+            .to_string()
+            .contains("waits for a person")
     });
     let path = format!("/api/v1/runs/{run}/signals");
     let pause = json!({ "signalType": "PAUSE", "signalId": "p1" });
@@ -172,7 +178,9 @@ fn a_run_goes_on_after_the_server_was_killed() {
     let server = TestServer::start();
     let run = server.start_run(SIGNED, &json!({}));
     server.wait_for(&run, |seen| {
-        seen["ext"]["waitsFor"].to_string().contains("sign")
+        seen["ext"]["waitsFor"]
+            .to_string()
+            .contains("waits for a person")
     });
     let server = TestServer::in_folder(server.kill(), &[]);
     let path = format!("/api/v1/runs/{run}/steps/sign/complete");
