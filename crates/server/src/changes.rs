@@ -7,6 +7,8 @@ use stepwell_engine::service::Observer;
 use stepwell_engine::store::RunNo;
 use tokio::sync::broadcast;
 
+use crate::deliveries::Bell;
+
 /// How many changes a listener may be behind before it misses some.
 const BEHIND: usize = 4_096;
 
@@ -31,10 +33,11 @@ impl Changes {
     }
 }
 
-/// Tells changes to listeners and to the projector.
+/// Tells changes to listeners, to the projector and to the publishers of sinks.
 pub(crate) struct TellChanges {
     pub(crate) changes: Changes,
     pub(crate) projector: projector::Handle,
+    pub(crate) bell: Bell,
 }
 
 impl Observer for TellChanges {
@@ -42,6 +45,7 @@ impl Observer for TellChanges {
         if let Notice::Changed { run, seq } = notice {
             let (run, seq) = (*run, *seq);
             self.projector.changed(run, seq);
+            self.bell.ring();
             // Nobody may be listening.
             let _ = self.changes.0.send(Change { run, seq });
         }

@@ -10,7 +10,7 @@
 //! - `access`: who calls, and what this caller may do.
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
-//! - `changes`: which runs have changed, for streams.
+//! - `changes`: which runs have changed, for streams; `deliveries`: the publishers of sinks.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
 
@@ -21,6 +21,7 @@ mod api;
 mod app;
 mod changes;
 mod codes;
+mod deliveries;
 mod listener;
 mod problem;
 mod server;

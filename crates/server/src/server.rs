@@ -24,6 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
+use crate::deliveries::{Bell, Deliveries};
 use crate::settings::ServerSettings;
 use crate::{api, listener};
 
@@ -79,6 +80,7 @@ pub struct Server {
     service: Service,
     projector: projector::Running,
     scrub: Option<Scrub>,
+    deliveries: Deliveries,
     address: SocketAddr,
     /// Ends when the listener has ended.
     listening: JoinHandle<()>,
@@ -122,9 +124,11 @@ impl Server {
         let store: Arc<dyn Store> = parts.store.clone();
         let projector = projector::spawn(store.clone(), projector::Config::default())?;
         let changes = Changes::new();
+        let bell = Bell::default();
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
+            bell: bell.clone(),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -151,6 +155,7 @@ impl Server {
         parts.store.only_notes();
         let scrub = parts.scrubbed.clone();
         let scrub = scrub.map(|store| Scrub::start(store, ScrubOptions::default()));
+        let delivered = store.clone();
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
         let app = Arc::new(App::new(AppParts {
             store,
@@ -170,6 +175,7 @@ impl Server {
             service,
             projector,
             scrub: scrub.transpose()?,
+            deliveries: Deliveries::start(delivered, bell)?,
             address,
             grace,
         })
@@ -189,6 +195,8 @@ impl Server {
             scrub.stop();
         }
         let stopped = self.service.stop(self.grace);
+        // After the engine: what it committed last is delivered yet, if the sink is quick.
+        self.deliveries.stop();
         self.projector.stop();
         stopped
     }
