@@ -8,7 +8,7 @@ use stepwell_engine::port::Clock;
 use stepwell_engine::projector;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{RunNo, Store};
-use stepwell_engine::{Error, StartRequest};
+use stepwell_engine::{Error, Limits, StartRequest};
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -44,6 +44,7 @@ pub(crate) struct App {
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
     pub(crate) error_page: ErrorPage,
+    pub(crate) limits: Limits,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     readers: Arc<Semaphore>,
@@ -67,6 +68,7 @@ pub(crate) struct AppParts {
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
     pub(crate) error_page: ErrorPage,
+    pub(crate) limits: Limits,
 }
 
 impl App {
@@ -82,6 +84,7 @@ impl App {
             settings: parts.settings,
             fetch: parts.fetch,
             error_page: parts.error_page,
+            limits: parts.limits,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),
         }

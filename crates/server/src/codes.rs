@@ -3,6 +3,7 @@
 pub(crate) const ARTIFACT_UNKNOWN: &str = "ARTIFACT_UNKNOWN";
 pub(crate) const BODY_TOO_LARGE: &str = "BODY_TOO_LARGE";
 pub(crate) const CODE_UNKNOWN: &str = "CODE_UNKNOWN";
+pub(crate) const DEAD_LETTER_UNKNOWN: &str = "DEAD_LETTER_UNKNOWN";
 pub(crate) const DEFINITION_INVALID: &str = "DEFINITION_INVALID";
 pub(crate) const ENDPOINT_UNKNOWN: &str = "ENDPOINT_UNKNOWN";
 pub(crate) const EVENT_UNKNOWN: &str = "EVENT_UNKNOWN";
@@ -12,6 +13,7 @@ pub(crate) const REQUEST_INVALID: &str = "REQUEST_INVALID";
 pub(crate) const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
 pub(crate) const RUN_UNANSWERED: &str = "RUN_UNANSWERED";
 pub(crate) const SERVER_FAULT: &str = "SERVER_FAULT";
+pub(crate) const SINK_UNKNOWN: &str = "SINK_UNKNOWN";
 
 /// Also said by the command: a person has answered otherwise before.
 pub(crate) const ANSWER_CONTRADICTED: &str = "ANSWER_CONTRADICTED";

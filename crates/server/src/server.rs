@@ -134,7 +134,7 @@ impl Server {
             name: Config::process_name("stepwell"),
             serves: parts.crew.as_ref().map_or(Serves::Nothing, Crew::serves),
             capacity: parts.parallel,
-            limits: parts.limits,
+            limits: parts.limits.clone(),
             session_ms: SESSION_MS,
             // The engine waits for its store: a result is not given up meanwhile.
             write_budget_ms: u64::MAX / 4,
@@ -168,6 +168,7 @@ impl Server {
             settings: parts.settings,
             fetch: parts.fetch,
             error_page: parts.error_page,
+            limits: parts.limits,
         }));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings)?,

@@ -3,9 +3,13 @@
 
 mod actions;
 mod body;
+mod bulk;
 mod etag;
 mod events;
+mod inbox;
+mod logs;
 mod meta;
+mod operations;
 mod run_reads;
 mod runs;
 mod stream;
@@ -50,6 +54,10 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(actions::routes())
         .merge(events::routes())
         .merge(stream::routes())
+        .merge(logs::routes())
+        .merge(inbox::routes())
+        .merge(bulk::routes())
+        .merge(operations::routes())
 }
 
 /// The OpenAPI document of the server.
