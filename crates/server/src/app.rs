@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::changes::Changes;
+use crate::metrics::Metrics;
 use crate::problem::{ApiProblem, unanswered};
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
@@ -45,6 +46,7 @@ pub(crate) struct App {
     pub(crate) fetch: Arc<dyn FetchPlan>,
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     readers: Arc<Semaphore>,
@@ -69,6 +71,7 @@ pub(crate) struct AppParts {
     pub(crate) fetch: Arc<dyn FetchPlan>,
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl App {
@@ -85,6 +88,7 @@ impl App {
             fetch: parts.fetch,
             error_page: parts.error_page,
             limits: parts.limits,
+            metrics: parts.metrics,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),
         }

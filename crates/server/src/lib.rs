@@ -9,6 +9,7 @@
 //! - `listener`: connections, TLS, limits, a stop that drains.
 //! - `access`: who calls, and what this caller may do.
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
+//! - `metrics`: what Prometheus reads.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
 //! - `changes`: which runs have changed, for streams; `deliveries`: the publishers of sinks.
 //!
@@ -23,6 +24,7 @@ mod changes;
 mod codes;
 mod deliveries;
 mod listener;
+mod metrics;
 mod problem;
 mod server;
 mod settings;

@@ -25,6 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::deliveries::{Bell, Deliveries};
+use crate::metrics::Metrics;
 use crate::settings::ServerSettings;
 use crate::{api, listener};
 
@@ -125,10 +126,12 @@ impl Server {
         let projector = projector::spawn(store.clone(), projector::Config::default())?;
         let changes = Changes::new();
         let bell = Bell::default();
+        let metrics = Arc::new(Metrics::new());
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
             bell: bell.clone(),
+            metrics: metrics.clone(),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -151,6 +154,7 @@ impl Server {
             shards: Shard::suited(),
             ..Setup::new(store.clone(), worker)
         })?;
+        metrics.watch(service.stats().clone(), projector.handle());
         // The engine tries again by itself from now on, and requests do not wait long for a store that is away.
         parts.store.only_notes();
         let scrub = parts.scrubbed.clone();
@@ -169,6 +173,7 @@ impl Server {
             fetch: parts.fetch,
             error_page: parts.error_page,
             limits: parts.limits,
+            metrics,
         }));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings)?,

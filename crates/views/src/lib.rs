@@ -4,6 +4,7 @@
 //! - [`snapshot`]: the run for programs, as the snapshot of the contract with `ext` beside it.
 //! - [`why`]: what an open run waits for, in sentences; [`stuck`]: what keeps it from going on.
 //! - [`people`]: who started, approved and answered.
+//! - [`watch`]: the snapshot with watermark, lag and gaps.
 //! - [`undo`]: what a cancel would undo.
 //! - [`phrases`]: what is said about a step wherever it is shown.
 //!
@@ -18,6 +19,7 @@ mod run_view;
 pub mod snapshot;
 pub mod stuck;
 pub mod undo;
+pub mod watch;
 pub mod why;
 
 pub use duration::duration;

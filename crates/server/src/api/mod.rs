@@ -13,14 +13,17 @@ mod operations;
 mod run_reads;
 mod runs;
 mod stream;
+mod watch;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
 use utoipa::OpenApi;
@@ -54,6 +57,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(actions::routes())
         .merge(events::routes())
         .merge(stream::routes())
+        .merge(watch::routes())
         .merge(logs::routes())
         .merge(inbox::routes())
         .merge(bulk::routes())
@@ -96,7 +100,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(Extension(document))
         .layer(DefaultBodyLimit::max(max_body))
         .layer(CompressionLayer::new().gzip(true).compress_when(compressed))
+        .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(with_request_id))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), counted))
         .with_state(app)
 }
 
@@ -112,6 +118,22 @@ async fn limited(request: Request, next: Next, timeout: std::time::Duration) -> 
         .retry_after(1)
         .into_response(),
     }
+}
+
+/// Counts requests and how long they take.
+async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    app.metrics.answered(
+        method.as_str(),
+        route,
+        response.status().as_u16(),
+        began.elapsed(),
+    );
+    response
 }
 
 /// Gives every answer the id of its request, and headers that keep browsers from guessing.
@@ -135,6 +157,14 @@ async fn with_request_id(mut request: Request, next: Next) -> Response {
         HeaderValue::from_static("nosniff"),
     );
     response
+}
+
+/// A bug in one endpoint is an answer, and no end of the connection.
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    let text = text.unwrap_or_else(|| "no message".to_owned());
+    ApiProblem::internal(&format!("an endpoint panicked: {text}")).into_response()
 }
 
 async fn no_such_endpoint(request: Request) -> ApiProblem {

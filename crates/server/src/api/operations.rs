@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -192,7 +193,7 @@ fn shown(address: &str) -> String {
 }
 
 /// What is about the whole store is for those who are of no tenant.
-fn whole_installation(caller: &Caller) -> Result<(), ApiProblem> {
+pub(super) fn whole_installation(caller: &Caller) -> Result<(), ApiProblem> {
     match caller.tenant.is_none() && caller.project.is_none() {
         true => Ok(()),
         false => Err(ApiProblem::new(
@@ -246,8 +247,13 @@ async fn add_sink(
         address: body.address,
         since: now,
     };
-    let timeout = std::time::Duration::from_secs(10);
-    open_sink(&sink, timeout).map_err(|why| ApiProblem::bad_request(format!("address: {why}")))?;
+    let checked = sink.clone();
+    // A sink has threads of its own, which end here again.
+    app.block(move || match open_sink(&checked, Duration::from_secs(10)) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(ApiProblem::bad_request(format!("address: {why}"))),
+    })
+    .await?;
     let start = match body.from_beginning {
         true => SinkStart::Beginning,
         false => SinkStart::Now,

@@ -362,7 +362,7 @@ struct RunPage {
 /// A run in a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct RunRow {
+pub(super) struct RunRow {
     run_id: String,
     plan_id: String,
     plan_version: String,
@@ -381,7 +381,7 @@ struct RunRow {
 }
 
 impl RunRow {
-    fn new(run: RunSummary, damaged: bool) -> RunRow {
+    pub(super) fn new(run: RunSummary, damaged: bool) -> RunRow {
         RunRow {
             run_id: run.run_id,
             plan_id: run.plan_id,
