@@ -16,6 +16,8 @@ pub(crate) struct Torn {
     pub(crate) hidden: Mutex<VecDeque<u64>>,
     /// Runs cannot be read now.
     pub(crate) down: AtomicBool,
+    /// Other servers may have the store too.
+    shared: bool,
 }
 
 impl Torn {
@@ -24,7 +26,21 @@ impl Torn {
             inner,
             hidden: Mutex::default(),
             down: AtomicBool::new(false),
+            shared: false,
         }
+    }
+
+    /// One that other servers may have too, whatever the store says of itself.
+    pub(crate) fn shared(inner: Arc<dyn Store>) -> Torn {
+        Torn {
+            shared: true,
+            ..Torn::new(inner)
+        }
+    }
+
+    /// Runs cannot be read, or can again.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::Relaxed);
     }
 }
 
@@ -199,6 +215,10 @@ impl Store for Torn {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let inner = self.inner.capabilities();
+        Capabilities {
+            shared: self.shared || inner.shared,
+            ..inner
+        }
     }
 }
