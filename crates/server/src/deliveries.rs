@@ -54,7 +54,7 @@ impl fmt::Debug for Deliveries {
 impl Deliveries {
     pub(crate) fn start(store: Arc<dyn Store>, bell: Bell) -> io::Result<Deliveries> {
         let (stop, stopped) = mpsc::channel();
-        let mut keeper = Keeper {
+        let mut table = SinkTable {
             config: Config {
                 name: format!("stepwell-{}", uuid::Uuid::now_v7()),
                 max_attempts: ATTEMPTS,
@@ -71,13 +71,13 @@ impl Deliveries {
         let thread = thread::Builder::new().name("stepwell-sinks".into());
         let thread = thread.spawn(move || {
             loop {
-                keeper.look();
+                table.look();
                 match stopped.recv_timeout(LOOK) {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
                 }
             }
-            keeper.stop();
+            table.stop();
         })?;
         Ok(Deliveries { stop, thread })
     }
@@ -89,7 +89,7 @@ impl Deliveries {
     }
 }
 
-struct Keeper {
+struct SinkTable {
     store: Arc<dyn Store>,
     config: Config,
     bell: Bell,
@@ -97,7 +97,7 @@ struct Keeper {
     running: HashMap<String, (SinkRow, Option<Publishers>)>,
 }
 
-impl Keeper {
+impl SinkTable {
     /// Makes the publishers those of the sinks that the store knows.
     fn look(&mut self) {
         let sinks = match self.store.sinks() {

@@ -58,7 +58,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// For programs.
+    /// The moment as programs read it.
     #[must_use]
     pub fn json(&self) -> Json {
         let gap = self.gap.map(|gap| {
@@ -80,7 +80,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// For people.
+    /// The moment in one line for people.
     #[must_use]
     pub fn text(&self) -> String {
         let snapshot = self.snapshot;

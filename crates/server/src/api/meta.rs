@@ -111,7 +111,7 @@ async fn error_page(State(app): State<Arc<App>>, Path(code): Path<String>) -> Re
     }
 }
 
-/// This document.
+/// The OpenAPI document that describes this server.
 #[utoipa::path(get, path = "/api/openapi.json", tag = "server", security(("token" = ["public"])),
     responses((status = 200, body = Object)))]
 async fn document(Extension(document): Extension<Arc<Document>>) -> Response {

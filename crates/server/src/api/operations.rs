@@ -378,7 +378,7 @@ struct QueueState {
     /// How many runs of all tenants hold a slot, if the number is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<u32>,
-    /// How many may.
+    /// How many runs may hold a slot at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u32>,
 }
