@@ -112,6 +112,7 @@ impl RunReader for PatientStore {
         fn load_all(runs: &[RunNo]) -> Vec<StoredRun>;
         fn chunks(run: RunNo, after: u64, limit: usize) -> Vec<StoredChunk>;
         fn list(filter: &RunFilter) -> Vec<RunSummary>;
+        fn count_runs(filter: &RunFilter) -> Vec<(String, u64)>;
         fn asleep(limit: usize) -> Vec<String>;
     }
 }

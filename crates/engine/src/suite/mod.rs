@@ -17,6 +17,7 @@ mod log;
 mod mailbox;
 mod outbox;
 mod reading;
+mod run_list;
 mod sessions;
 mod slots;
 mod tasks;
@@ -65,6 +66,7 @@ pub fn cases() -> Vec<Case> {
         mailbox::CASES,
         outbox::CASES,
         reading::CASES,
+        run_list::CASES,
         installation::CASES,
         values::CASES,
         concurrency::CASES,

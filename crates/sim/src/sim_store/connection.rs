@@ -141,6 +141,10 @@ impl RunReader for StoreConnection {
         self.store()?.list(filter)
     }
 
+    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+        self.store()?.count_runs(filter)
+    }
+
     fn asleep(&self, limit: usize) -> Result<Vec<String>> {
         self.store()?.asleep(limit)
     }

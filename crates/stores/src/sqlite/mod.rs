@@ -17,6 +17,7 @@ mod maintenance;
 mod open;
 mod outbox;
 mod private;
+mod run_list;
 mod schema_check;
 mod sessions;
 #[cfg(feature = "suite")]

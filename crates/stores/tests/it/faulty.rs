@@ -73,6 +73,7 @@ impl RunReader for Torn {
     as_it_is! { RunReader:
         fn find(run_id: &str) -> Result<Option<RunNo>>;
         fn list(filter: &RunFilter) -> Result<Vec<RunSummary>>;
+        fn count_runs(filter: &RunFilter) -> Result<Vec<(String, u64)>>;
         fn asleep(limit: usize) -> Result<Vec<String>>;
     }
 }
