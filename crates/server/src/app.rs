@@ -145,9 +145,10 @@ impl App {
         .await
     }
 
-    /// The number of a run that the caller may see.
+    /// The number of a run that the caller may see. Its log is not read.
     pub(crate) async fn find(&self, caller: &Caller, run: &str) -> Result<RunNo, ApiProblem> {
-        Ok(self.run_view(caller, run).await?.run)
+        let (caller, run) = (caller.clone(), run.to_owned());
+        self.ask(move |store| caller.find(store, &run)).await
     }
 
     /// Sends a command to a run and waits for the answer, which comes after the commit.

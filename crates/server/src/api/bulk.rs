@@ -9,12 +9,12 @@ use serde_json::json;
 use stepwell_engine::Error;
 use stepwell_engine::store::RunFilter;
 use stepwell_kernel::command::Command;
-use stepwell_kernel::snapshot::RunStatus;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
+use super::run_filter::RunQuery;
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -44,18 +44,12 @@ enum BulkAction {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct BulkRequest {
     action: BulkAction,
-    /// Only runs with this status.
+    /// Which runs are meant.
     #[serde(default)]
-    status: Option<String>,
-    /// Only runs of the definition with this name.
-    #[serde(default)]
-    plan: Option<String>,
+    filter: RunQuery,
     /// Exactly these runs; the other filters count too.
     #[serde(default)]
     runs: Vec<String>,
-    /// At most so many runs, newest first; 1000 at most.
-    #[serde(default)]
-    limit: Option<usize>,
     /// Only say what would be hit. True if absent: a request without it changes nothing.
     #[serde(default = "yes")]
     dry_run: bool,
@@ -104,42 +98,43 @@ async fn bulk(
     caller: Caller,
     Body(body): Body<BulkRequest>,
 ) -> Result<Json<BulkAnswer>, ApiProblem> {
-    let limit = body.limit.unwrap_or(MAX_RUNS);
+    let limit = body.filter.limit.unwrap_or(MAX_RUNS);
     if !(1..=MAX_RUNS).contains(&limit) || body.runs.len() > MAX_RUNS {
         return Err(ApiProblem::bad_request(format!(
             "limit, runs: from 1 to {MAX_RUNS} runs of one request"
         )));
     }
-    let status = body.status.map(|it| it.to_uppercase());
-    if let Some(status) = status
-        .as_ref()
-        .filter(|it| !RunStatus::WORDS.contains(&it.as_str()))
-    {
-        return Err(ApiProblem::bad_request(format!(
-            "status: {status:?} is none of {}",
-            RunStatus::WORDS.join(", ")
-        )));
-    }
     let ended = matches!(body.action, BulkAction::Retry);
-    if ended && status.is_none() && body.runs.is_empty() {
+    if ended && !body.filter.names_a_status() && body.runs.is_empty() {
         return Err(ApiProblem::bad_request(
             "a retry needs a status or a list of runs: it repeats every run that fits",
         ));
     }
-    let (wanted, plan_id, tenant) = (body.runs, body.plan, caller.tenant.clone());
+    let before = body.filter.before.clone();
+    let query = match ended {
+        true => body.filter,
+        false => body.filter.only_open(),
+    };
+    let Some(filter) = query.filter(&caller)? else {
+        return Ok(Json(BulkAnswer {
+            dry_run: body.dry_run,
+            count: 0,
+            more: false,
+            runs: Vec::new(),
+        }));
+    };
+    let (wanted, finder) = (body.runs, caller.clone());
     let mut runs = app
         .ask(move |store| {
+            let before = before.map(|run| finder.find(store, &run)).transpose()?;
             let filter = RunFilter {
-                status,
-                plan_id,
-                tenant,
-                open: !ended,
+                before,
                 limit: if wanted.is_empty() {
                     limit + 1
                 } else {
                     usize::MAX
                 },
-                ..RunFilter::default()
+                ..filter
             };
             let mut runs = store.list(&filter)?;
             if !wanted.is_empty() {

@@ -96,12 +96,13 @@ async fn inbox(
     let now = app.now();
     let page = app
         .ask(move |store| {
-            let before = match query.before {
-                Some(run) => Some(store.find(&run)?.ok_or(Error::UnknownRun(run))?),
-                None => None,
-            };
+            let before = query
+                .before
+                .map(|run| caller.find(store, &run))
+                .transpose()?;
             let runs = store.list(&RunFilter {
                 tenant: caller.tenant.clone(),
+                project: caller.project.clone(),
                 open: true,
                 before,
                 limit: limit + 1,

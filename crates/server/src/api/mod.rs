@@ -10,6 +10,7 @@ mod inbox;
 mod logs;
 mod meta;
 mod operations;
+mod run_filter;
 mod run_reads;
 mod runs;
 mod stream;

@@ -398,7 +398,8 @@ async fn queue(
     let state = app
         .ask(move |store| {
             let filter = RunFilter {
-                status: Some("PENDING".to_owned()),
+                statuses: vec!["PENDING".to_owned()],
+                project: caller.project.clone(),
                 tenant: caller.tenant.clone(),
                 open: true,
                 limit,

@@ -320,6 +320,7 @@ impl ListFollower {
         }
         let filter = RunFilter {
             tenant: self.caller.tenant.clone(),
+            project: self.caller.project.clone(),
             limit: COMPARED,
             ..RunFilter::default()
         };
@@ -330,11 +331,10 @@ impl ListFollower {
 
     fn push_rows(&mut self, rows: Vec<RunSummary>, tells: bool) {
         for row in rows {
-            let is_own = self
-                .caller
-                .tenant
-                .as_ref()
-                .is_none_or(|it| *it == row.tenant);
+            let of =
+                |own: &Option<String>, theirs: &str| own.as_ref().is_none_or(|it| it == theirs);
+            let is_own =
+                of(&self.caller.tenant, &row.tenant) && of(&self.caller.project, &row.project);
             if !is_own || self.told.insert(row.run, row.last_seq) == Some(row.last_seq) {
                 continue;
             }

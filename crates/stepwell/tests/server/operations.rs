@@ -83,7 +83,7 @@ fn a_bulk_action_says_first_what_it_would_hit() {
     for run in &runs {
         server.wait_for(run, waits);
     }
-    let dry = json!({ "action": "cancel", "plan": "order" });
+    let dry = json!({ "action": "cancel", "filter": { "plan": "order" } });
     let (_, seen) = asked(server.post("/api/v1/runs/bulk", &dry));
     assert_eq!(
         (&seen["dryRun"], &seen["count"]),
