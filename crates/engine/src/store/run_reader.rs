@@ -33,7 +33,7 @@ pub trait RunReader {
     /// Chunks of a run that hold events after `after`, in order, at most `limit`.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: at least the same chunks,
-    /// because a chunk is never changed or deleted.
+    /// because a chunk is never changed, and deleted only with its whole run (`Retention`).
     fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>>;
 
     /// Runs, newest first.

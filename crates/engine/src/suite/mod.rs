@@ -17,6 +17,7 @@ mod log;
 mod mailbox;
 mod outbox;
 mod reading;
+mod retention;
 mod run_list;
 mod sessions;
 mod slots;
@@ -68,6 +69,7 @@ pub fn cases() -> Vec<Case> {
         reading::CASES,
         run_list::CASES,
         installation::CASES,
+        retention::CASES,
         values::CASES,
         concurrency::CASES,
     ]

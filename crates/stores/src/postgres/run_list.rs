@@ -52,17 +52,16 @@ impl Driver {
 
     /// Statuses are counted in the heads, which also have the tenant.
     fn counting(filter: &RunFilter) -> Driver {
-        let is_found_by_tenant = filter.plan_id.is_none()
+        let only_tenant = filter.unique_key.is_none()
+            && filter.parent.is_none()
+            && filter.plan_id.is_none()
             && filter.created_from.is_none()
             && filter.created_until.is_none();
-        match Driver::of(filter) {
-            Driver::Runs
-                if is_found_by_tenant && filter.unique_key.is_none() && filter.parent.is_none() =>
-            {
-                Driver::Heads
-            }
-            other => other,
+        let driver = Driver::of(filter);
+        if driver == Driver::Runs && only_tenant {
+            return Driver::Heads;
         }
+        driver
     }
 
     fn name(self) -> &'static str {

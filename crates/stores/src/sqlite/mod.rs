@@ -17,6 +17,7 @@ mod maintenance;
 mod open;
 mod outbox;
 mod private;
+mod retention;
 mod run_list;
 mod schema_check;
 mod sessions;

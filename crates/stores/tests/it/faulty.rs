@@ -195,6 +195,12 @@ impl AuditLog for Torn {
     }
 }
 
+impl Retention for Torn {
+    as_it_is! { Retention:
+        fn delete_ended(filter: &DeleteFilter, limit: usize, now: Time) -> Result<Vec<DeletedRun>>;
+    }
+}
+
 impl Maintenance for Torn {
     as_it_is! { Maintenance:
         fn secret() -> Result<[u8; 32]>;

@@ -8,6 +8,7 @@ mod installation;
 mod mailbox;
 mod outbox;
 mod ownership;
+mod retention;
 mod run_list;
 mod tasks;
 
@@ -199,7 +200,7 @@ impl Tables {
 
     fn raise(&mut self, run: Option<RunNo>, alert: &NewAlert, at: Time) {
         let row = AlertRow {
-            no: self.alerts.len() as i64 + 1,
+            no: self.alerts.last().map_or(0, |it| it.no) + 1,
             run_id: run.map(|run| self.run_id(run)),
             code: alert.code.clone(),
             priority: alert.priority,
