@@ -10,6 +10,7 @@
 //! - `access`: who calls, and what this caller may do.
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
 //! - `metrics`: what Prometheus reads.
+//! - `retention`: deletes runs that ended long ago.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
 //! - `changes`: which runs have changed, for streams; `deliveries`: the publishers of sinks.
 //!
@@ -26,11 +27,13 @@ mod deliveries;
 mod listener;
 mod metrics;
 mod problem;
+mod retention;
 mod server;
 mod settings;
 
 pub use access::{Access, Right};
 pub use api::openapi;
 pub use problem::ApiProblem;
+pub use retention::RetentionTimes;
 pub use server::{FetchPlan, FetchedPlan, Server, ServerError, ServerParts};
 pub use settings::{PORT, ServerSettings};

@@ -26,6 +26,7 @@ use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::deliveries::{Bell, Deliveries};
 use crate::metrics::Metrics;
+use crate::retention::{Deleter, Deletion};
 use crate::settings::ServerSettings;
 use crate::{api, listener};
 
@@ -82,6 +83,7 @@ pub struct Server {
     projector: projector::Running,
     scrub: Option<Scrub>,
     deliveries: Deliveries,
+    deleter: Deleter,
     address: SocketAddr,
     /// Ends when the listener has ended.
     listening: JoinHandle<()>,
@@ -160,6 +162,13 @@ impl Server {
         let scrub = parts.scrubbed.clone();
         let scrub = scrub.map(|store| Scrub::start(store, ScrubOptions::default()));
         let delivered = store.clone();
+        let deletion = Deletion {
+            store: store.clone(),
+            artifacts: parts.artifacts.clone(),
+            logs: parts.logs.clone(),
+            clock: service.clock().clone(),
+            retention: parts.settings.retention.clone(),
+        };
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
         let app = Arc::new(App::new(AppParts {
             store,
@@ -182,6 +191,7 @@ impl Server {
             projector,
             scrub: scrub.transpose()?,
             deliveries: Deliveries::start(delivered, bell)?,
+            deleter: Deleter::start(deletion)?,
             address,
             grace,
         })
@@ -200,6 +210,7 @@ impl Server {
         if let Some(scrub) = self.scrub {
             scrub.stop();
         }
+        self.deleter.stop();
         let stopped = self.service.stop(self.grace);
         // After the engine: what it committed last is delivered yet, if the sink is quick.
         self.deliveries.stop();

@@ -3,3 +3,4 @@
 mod harness;
 mod operations;
 mod runs;
+mod several;
