@@ -24,13 +24,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long ended runs are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetentionTimes {
-    /// Runs that completed; kept for ever if absent.
+    /// Age at which runs with each end are deleted; kept forever if absent.
     pub completed: Option<Duration>,
-    /// Runs that failed.
     pub failed: Option<Duration>,
-    /// Runs that were cancelled.
     pub cancelled: Option<Duration>,
-    /// Rows of the audit log.
     pub audit: Option<Duration>,
 }
 
