@@ -92,6 +92,7 @@ struct BulkRow {
 #[utoipa::path(post, path = "/api/v1/runs/bulk", tag = "actions", security(("token" = ["operate"])),
     request_body = BulkRequest,
     responses((status = 200, body = BulkAnswer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem),
         (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn bulk(
     State(app): State<Arc<App>>,

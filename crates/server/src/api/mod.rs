@@ -27,9 +27,10 @@ use axum::{Extension, Router};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
-use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{self, RefOr};
+use utoipa::{OpenApi, ToSchema as _};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::access::{Rights, SCHEME, guard};
@@ -37,6 +38,8 @@ use crate::app::App;
 use crate::codes;
 use crate::problem::ApiProblem;
 
+const JSON: &str = "application/json";
+const PROBLEM_JSON: &str = "application/problem+json";
 /// The id of a request: the caller's, or one that the server gives.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -76,7 +79,41 @@ fn described(mut document: Document) -> Document {
     let components = document.components.get_or_insert_default();
     components.add_security_scheme(SCHEME, scheme);
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    for item in document.paths.paths.values_mut() {
+        let operations = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.delete,
+            &mut item.patch,
+        ];
+        for operation in operations.into_iter().flatten() {
+            operation
+                .responses
+                .responses
+                .values_mut()
+                .for_each(as_problem);
+        }
+    }
     document
+}
+
+/// Refusals have a media type of their own.
+fn as_problem(response: &mut RefOr<openapi::Response>) {
+    let RefOr::T(response) = response else { return };
+    let problem = format!("#/components/schemas/{}", ApiProblem::name());
+    let is_problem = |content: &RefOr<openapi::Content>| match content {
+        RefOr::T(content) => match &content.schema {
+            Some(RefOr::Ref(reference)) => reference.ref_location == problem,
+            Some(RefOr::T(_)) | None => false,
+        },
+        RefOr::Ref(_) => false,
+    };
+    if response.content.get(JSON).is_some_and(is_problem)
+        && let Some(content) = response.content.swap_remove(JSON)
+    {
+        response.content.insert(PROBLEM_JSON.to_owned(), content);
+    }
 }
 
 /// All routes, with the guard and the limits around them.
