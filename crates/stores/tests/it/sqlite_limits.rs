@@ -129,7 +129,7 @@ fn a_disk_that_takes_no_more_is_full_until_it_takes_more() {
     let place = Place::new();
     let mut child = Command::new("sh");
     // With the signal ignored, a file that would grow too large is an error of the write.
-    child.args(["-c", "trap '' XFSZ; ulimit -S -f 1500; exec \"$@\"", "sh"]);
+    child.args(["-c", "trap '' XFSZ; ulimit -S -f 2000; exec \"$@\"", "sh"]);
     child.arg(std::env::current_exe().unwrap());
     pass_on(
         child,
