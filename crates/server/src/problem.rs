@@ -36,6 +36,10 @@ pub struct ApiProblem {
     pub problems: Vec<serde_json::Value>,
 }
 
+/// The code of a refusal beside its response, for the audit log.
+#[derive(Clone, Debug)]
+pub(crate) struct ProblemCode(pub(crate) String);
+
 impl ApiProblem {
     pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> ApiProblem {
         ApiProblem {
@@ -83,6 +87,7 @@ impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let retry_after = self.retry_after;
+        let code = ProblemCode(self.code.clone());
         let mut response = (status, axum::Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(
@@ -93,6 +98,11 @@ impl IntoResponse for ApiProblem {
         if let Some(seconds) = retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response.extensions_mut().insert(code);
         response
     }
 }

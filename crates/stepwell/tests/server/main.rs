@@ -1,6 +1,9 @@
 //! The server as a process: what is asked and answered over HTTP.
 
+mod access;
 mod harness;
+mod issuer;
+mod oidc;
 mod operations;
 mod runs;
 mod several;

@@ -1,0 +1,783 @@
+//! Who may use a server: roles and rights of every endpoint, tokens, tenants, sessions, rates, the audit log, TLS, and
+//! requests that mean harm.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use reqwest::blocking::{Client, RequestBuilder};
+use reqwest::tls::TlsInfo;
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+use crate::harness::{PATIENCE, TestServer, asked};
+
+const RUN: &str = "
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: one, path: one}
+workflow:
+- step: start
+  tool: {kind: shell, cmds: ['true']}
+";
+
+/// The rights of the roles, as docs/access.md has them.
+const ROLES: [(&str, &[&str]); 6] = [
+    ("viewer", &["view"]),
+    ("operator", &["view", "operate"]),
+    ("engineer", &["view", "operate", "engineer"]),
+    ("approver", &["view", "approve"]),
+    (
+        "admin",
+        &["view", "operate", "engineer", "approve", "administer"],
+    ),
+    ("worker", &["work"]),
+];
+
+fn stepwell(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stepwell"))
+        .args(args)
+        .current_dir(folder)
+        .env_remove("STEPWELL_STORE")
+        .env_remove("STEPWELL_CONFIG")
+        .output()
+        .unwrap()
+}
+
+/// Creates a token with the command, and returns it.
+fn token(folder: &TempDir, args: &[&str]) -> String {
+    let out = stepwell(folder.path(), &[&["token", "create"], args].concat());
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
+}
+
+fn id_of(token: &str) -> &str {
+    token.split('_').nth(1).unwrap()
+}
+
+pub(crate) fn bearer(request: RequestBuilder, token: &str) -> RequestBuilder {
+    request.header("authorization", format!("Bearer {token}"))
+}
+
+/// A server with a configuration file.
+pub(crate) fn configured(text: &str) -> TestServer {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("stepwell.toml"), text).unwrap();
+    TestServer::in_folder(folder, &[])
+}
+
+fn controlled() -> TestServer {
+    configured("[server]\naccess = 'tokens'\n")
+}
+
+fn wait(what: &str, seen: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !seen() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The rows of the audit log, once there are some that are wanted.
+fn audited(server: &TestServer, admin: &str, query: &str) -> Vec<Json> {
+    let path = format!("/api/v1/audit?{query}");
+    let rows = || {
+        let (status, page) = asked(bearer(server.get(&path), admin));
+        assert_eq!(status, 200, "{page}");
+        page["rows"].as_array().unwrap().clone()
+    };
+    wait(query, || !rows().is_empty());
+    rows()
+}
+
+#[test]
+fn every_role_has_its_rights_at_every_endpoint_and_no_other() {
+    let server = controlled();
+    let (_, document) = asked(server.get("/api/openapi.json"));
+    let mut checked = 0;
+    for (role, rights) in ROLES {
+        let token = token(&server.folder, &[role, "--role", role]);
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let right = operation["security"][0]["token"][0].as_str();
+                let right = right.unwrap_or_else(|| panic!("{method} {path} names no right"));
+                let may = right == "public" || rights.contains(&right);
+                // Objects that are not there: who may ask is told so.
+                let words = path.split('/').map(|it| match it.starts_with('{') {
+                    true => "none-such",
+                    false => it,
+                });
+                let url = format!("{}{}", server.url, words.collect::<Vec<_>>().join("/"));
+                let method: reqwest::Method = method.to_uppercase().parse().unwrap();
+                let request = || {
+                    let request = server.client.request(method.clone(), &url);
+                    match method == reqwest::Method::GET {
+                        true => request,
+                        false => request.json(&json!({})),
+                    }
+                };
+                let what = format!("{role} {method} {path}");
+                // Only the head is read: a stream would not end.
+                let answer = bearer(request(), &token).send().unwrap();
+                let status = answer.status().as_u16();
+                let code = match status {
+                    401 | 403 => answer.json::<Json>().unwrap()["code"].clone(),
+                    _ => Json::Null,
+                };
+                assert_eq!(code == "AUTHZ_DENIED", !may, "{what}: {status} {code}");
+                let own_token = path == "/api/v1/session";
+                assert!(own_token || status != 401, "{what}: {status}");
+                if right != "public" {
+                    let (status, seen) = asked(request());
+                    assert_eq!(status, 401, "{what} without a token: {seen}");
+                }
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 100, "{checked}");
+}
+
+#[test]
+fn wrong_tokens_have_one_answer() {
+    let server = controlled();
+    let good = token(&server.folder, &["ada", "--role", "viewer"]);
+    let short = token(
+        &server.folder,
+        &["bob", "--role", "viewer", "--expires", "1s"],
+    );
+    let revoked = token(&server.folder, &["eve", "--role", "viewer"]);
+    let ask = |token: &str| bearer(server.get("/api/v1/runs"), token);
+    assert_eq!(asked(ask(&good)).0, 200);
+    assert_eq!(asked(ask(&revoked)).0, 200);
+    let out = stepwell(server.folder.path(), &["token", "revoke", id_of(&revoked)]);
+    assert!(out.status.success(), "{out:?}");
+    wait("the revocation counts", || asked(ask(&revoked)).0 == 401);
+    wait("the token expires", || asked(ask(&short)).0 == 401);
+    let flipped = match good.ends_with('0') {
+        true => format!("{}1", &good[..good.len() - 1]),
+        false => format!("{}0", &good[..good.len() - 1]),
+    };
+    let other = format!(
+        "swt_{}_{}",
+        id_of(&revoked),
+        good.rsplit('_').next().unwrap()
+    );
+    let basic = |text: &str| {
+        server
+            .get("/api/v1/runs")
+            .header("authorization", text.to_owned())
+    };
+    let wrong = [
+        ("nothing", server.get("/api/v1/runs")),
+        ("expired", ask(&short)),
+        ("revoked", ask(&revoked)),
+        ("a wrong secret", ask(&flipped)),
+        ("the secret of another token", ask(&other)),
+        (
+            "an unknown id",
+            ask(&format!("swt_{}_{}", "0".repeat(16), "0".repeat(64))),
+        ),
+        ("half a token", ask(&good[..40])),
+        ("a longer token", ask(&format!("{good}00"))),
+        ("a token in capitals", ask(&good.to_uppercase())),
+        ("another scheme", basic(&format!("Basic {good}"))),
+        ("no scheme", basic(&good)),
+        ("two tokens", bearer(ask(&good), &good)),
+        (
+            "a token in the address",
+            server.get(&format!("/api/v1/runs?token={good}")),
+        ),
+        (
+            "a cookie that is none",
+            server
+                .get("/api/v1/runs")
+                .header("cookie", "stepwell_session=a.b"),
+        ),
+    ];
+    let mut answers = Vec::new();
+    for (what, request) in wrong {
+        let answer = request.send().unwrap();
+        assert_eq!(answer.status(), 401, "{what}");
+        assert_eq!(answer.headers()["www-authenticate"], "Bearer", "{what}");
+        answers.push(answer.text().unwrap());
+    }
+    assert!(answers.iter().all(|it| *it == answers[0]), "{answers:#?}");
+    assert!(answers[0].contains("TOKEN_INVALID"));
+    // Headers with which callers of an open server say who they are mean nothing here.
+    let (status, _) = asked(
+        server
+            .get("/api/v1/tokens")
+            .header("stepwell-role", "admin"),
+    );
+    assert_eq!(status, 401);
+    let (status, _) = asked(
+        ask(&good)
+            .header("stepwell-role", "admin")
+            .header("origin", "x"),
+    );
+    assert_eq!(status, 200);
+}
+
+#[test]
+fn a_rotated_token_has_two_secrets_for_a_while() {
+    let server = controlled();
+    let admin = token(&server.folder, &["root", "--role", "admin"]);
+    let ask = |token: &str| asked(bearer(server.get("/api/v1/version"), token)).0;
+    let old = token(&server.folder, &["ada", "--role", "viewer"]);
+    let rotate = |seconds: u64| {
+        let path = format!("/api/v1/tokens/{}/rotate", id_of(&old));
+        let body = json!({ "overlapSeconds": seconds });
+        let (status, seen) = asked(bearer(server.post(&path, &body), &admin));
+        assert_eq!(status, 200, "{seen}");
+        seen["token"].as_str().unwrap().to_owned()
+    };
+    let new = rotate(600);
+    assert_eq!((ask(&old), ask(&new)), (200, 200));
+    let newest = rotate(0);
+    assert_eq!((ask(&old), ask(&new), ask(&newest)), (401, 401, 200));
+    let out = stepwell(
+        server.folder.path(),
+        &["token", "rotate", id_of(&old), "--overlap", "0"],
+    );
+    let last = String::from_utf8(out.stdout).unwrap();
+    wait("the command's rotation counts", || ask(&newest) == 401);
+    assert_eq!(ask(last.trim()), 200);
+}
+
+#[test]
+fn an_administrator_of_a_tenant_manages_the_tokens_of_the_tenant() {
+    let server = controlled();
+    let root = token(&server.folder, &["root", "--role", "admin"]);
+    let acme = token(
+        &server.folder,
+        &["ann", "--role", "admin", "--tenant", "acme"],
+    );
+    let other = token(
+        &server.folder,
+        &["uma", "--role", "admin", "--tenant", "umbrella"],
+    );
+    let create = |by: &str, body: Json| asked(bearer(server.post("/api/v1/tokens", &body), by));
+    let (status, made) = create(&acme, json!({ "name": "new", "roles": ["operator"] }));
+    assert_eq!((status, &made["tenant"]), (201, &json!("acme")), "{made}");
+    let operator = made["token"].as_str().unwrap();
+    let wish = json!({ "name": "new", "roles": ["viewer"], "tenant": "umbrella" });
+    let (status, denied) = create(&acme, wish.clone());
+    assert_eq!(
+        (status, &denied["code"]),
+        (403, &json!("AUTHZ_TENANT_FORBIDDEN")),
+        "{denied}"
+    );
+    assert_eq!(create(&root, wish).0, 201);
+    for wrong in [
+        json!({ "name": "a\r\nb", "roles": ["viewer"] }),
+        json!({ "name": "a", "roles": ["king"] }),
+        json!({ "name": "a", "roles": [] }),
+        json!({ "name": "a", "roles": ["viewer"], "expiresAt": "2020-01-01T00:00:00Z" }),
+        json!({ "name": "a", "roles": ["viewer"], "hash": "x" }),
+    ] {
+        let (status, seen) = create(&root, wrong);
+        assert_eq!(
+            (status, &seen["code"]),
+            (400, &json!("REQUEST_INVALID")),
+            "{seen}"
+        );
+    }
+    let list = |by: &str| asked(bearer(server.get("/api/v1/tokens"), by)).1;
+    let names = |by: &str| {
+        let seen = list(by);
+        let names = seen["tokens"].as_array().unwrap().iter();
+        let mut names: Vec<String> = names
+            .map(|it| it["name"].as_str().unwrap().into())
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&acme), ["ann", "new"]);
+    assert_eq!(names(&root), ["ann", "new", "new", "root", "uma"]);
+    let text = list(&root).to_string();
+    for secret in [&root, &acme, &other] {
+        assert!(!text.contains(secret.rsplit('_').next().unwrap()));
+    }
+    assert!(!text.contains("hash"), "{text}");
+    let revoke = |by: &str, id: &str| {
+        let url = format!("{}/api/v1/tokens/{id}", server.url);
+        asked(bearer(server.client.delete(url), by))
+    };
+    for theirs in [id_of(&root), id_of(&other), "0000000000000000"] {
+        let (status, seen) = revoke(&acme, theirs);
+        assert_eq!(
+            (status, &seen["code"]),
+            (404, &json!("TOKEN_UNKNOWN")),
+            "{seen}"
+        );
+        let path = format!("/api/v1/tokens/{theirs}/rotate");
+        assert_eq!(asked(bearer(server.post(&path, &json!({})), &acme)).0, 404);
+    }
+    // Runs of the tenant are there for its people only.
+    let start = json!({ "definition": { "text": RUN }, "waitSeconds": 20 });
+    let (status, run) = asked(bearer(server.post("/api/v1/runs", &start), operator));
+    assert_eq!(status, 201, "{run}");
+    let run = format!("/api/v1/runs/{}", run["runId"].as_str().unwrap());
+    assert_eq!(asked(bearer(server.get(&run), &acme)).0, 200);
+    assert_eq!(asked(bearer(server.get(&run), &root)).0, 200);
+    let (status, seen) = asked(bearer(server.get(&run), &other));
+    assert_eq!(
+        (status, &seen["code"]),
+        (404, &json!("RUN_UNKNOWN")),
+        "{seen}"
+    );
+    // The audit log of a tenant has what its people did.
+    let rows = audited(&server, &acme, "action=POST%20/api/v1/runs");
+    assert_eq!(rows[0]["actor"], "new", "{rows:?}");
+    let (_, page) = asked(bearer(server.get("/api/v1/audit?tenant=acme"), &other));
+    assert_eq!(page["rows"], json!([]), "{page}");
+    let rows = audited(&server, &other, "limit=1000");
+    assert!(rows.iter().all(|it| it["tenant"] == "umbrella"), "{rows:?}");
+    let (status, gone) = revoke(&acme, id_of(operator));
+    assert_eq!((status, &gone["state"]), (200, &json!("revoked")), "{gone}");
+    assert_eq!(asked(bearer(server.get(&run), operator)).0, 401);
+}
+
+#[test]
+fn the_audit_log_has_what_was_done_and_what_was_denied() {
+    let server = controlled();
+    let admin = token(&server.folder, &["root", "--role", "admin"]);
+    let viewer = token(&server.folder, &["vic", "--role", "viewer"]);
+    let cancel = json!({ "reason": "wrong order" });
+    let path = "/api/v1/runs/none-such/cancel";
+    assert_eq!(asked(bearer(server.post(path, &cancel), &viewer)).0, 403);
+    assert_eq!(asked(bearer(server.post(path, &cancel), &admin)).0, 404);
+    let forged = format!("swt_{}_{}", id_of(&admin), "0".repeat(64));
+    assert_eq!(asked(bearer(server.get("/api/v1/runs"), &forged)).0, 401);
+    let start = json!({ "definition": { "text": RUN }, "waitSeconds": 20 });
+    let (_, run) = asked(bearer(server.post("/api/v1/runs", &start), &admin));
+    let row = |query: &str| audited(&server, &admin, query).remove(0);
+    let denied = row("actor=vic");
+    let wanted = json!({ "no": denied["no"], "at": denied["at"], "actor": "vic", "token": id_of(&viewer),
+        "source": "127.0.0.1", "action": "POST /api/v1/runs/{run}/cancel", "target": "none-such", "accepted": false,
+        "code": "AUTHZ_DENIED" });
+    assert_eq!(denied, wanted);
+    let refused = row("actor=root&accepted=false");
+    assert_eq!(
+        (&refused["code"], &refused["reason"]),
+        (&json!("RUN_UNKNOWN"), &json!("wrong order"))
+    );
+    let unknown = row("actor=unknown");
+    assert_eq!(
+        (&unknown["token"], &unknown["code"]),
+        (&json!(id_of(&admin)), &json!("TOKEN_INVALID"))
+    );
+    let started = row("accepted=true&action=POST%20/api/v1/runs");
+    assert_eq!(
+        (&started["target"], &started["actor"]),
+        (&run["runId"], &json!("root"))
+    );
+    let made = audited(&server, &admin, "action=token.create");
+    assert_eq!(
+        (made.len(), &made[0]["source"]),
+        (2, &json!("command")),
+        "{made:?}"
+    );
+    // Pages follow each other without a gap.
+    let all = audited(&server, &admin, "limit=1000");
+    let (mut paged, mut before) = (Vec::new(), String::new());
+    loop {
+        let (_, page) = asked(bearer(
+            server.get(&format!("/api/v1/audit?limit=2{before}")),
+            &admin,
+        ));
+        paged.extend(page["rows"].as_array().unwrap().clone());
+        match page["next"].as_i64() {
+            Some(next) => before = format!("&before={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(paged, all);
+    let text = format!("{all:?}");
+    for token in [&admin, &viewer] {
+        assert!(!text.contains(token.rsplit('_').next().unwrap()));
+    }
+    for wrong in ["limit=0", "limit=x", "odd=1", "accepted=maybe"] {
+        let (status, _) = asked(bearer(
+            server.get(&format!("/api/v1/audit?{wrong}")),
+            &admin,
+        ));
+        assert_eq!(status, 400, "{wrong}");
+    }
+}
+
+#[test]
+fn rows_are_there_after_a_stop() {
+    let server = controlled();
+    let admin = token(&server.folder, &["root", "--role", "admin"]);
+    for _ in 0..50 {
+        assert_eq!(
+            asked(bearer(
+                server.post("/api/v1/runs/x/cancel", &json!({})),
+                &admin
+            ))
+            .0,
+            404
+        );
+    }
+    let stop = Command::new("kill")
+        .arg(server.child.id().to_string())
+        .status();
+    assert!(stop.unwrap().success());
+    let mut server = server;
+    server.child.wait().unwrap();
+    let folder = std::mem::replace(&mut server.folder, tempfile::tempdir().unwrap());
+    let server = TestServer::in_folder(folder, &[]);
+    let rows = audited(&server, &admin, "limit=1000&target=x");
+    assert_eq!(rows.len(), 50);
+}
+
+#[test]
+fn a_session_of_a_browser_needs_its_value_and_ends() {
+    let server = controlled();
+    let admin = token(&server.folder, &["root", "--role", "admin"]);
+    let begin = |token: &str| server.post("/api/v1/session", &json!({ "token": token }));
+    let (status, seen) = asked(begin("swt_0_0"));
+    assert_eq!(
+        (status, &seen["code"]),
+        (401, &json!("TOKEN_INVALID")),
+        "{seen}"
+    );
+    let answer = begin(&admin).send().unwrap();
+    assert_eq!(answer.status(), 200);
+    let cookie = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(
+        !cookie.contains("Secure"),
+        "without TLS the browser would not send it"
+    );
+    assert!(!cookie.contains(admin.rsplit('_').next().unwrap()));
+    let session: Json = answer.json().unwrap();
+    let csrf = session["csrf"].as_str().unwrap();
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let with = |request: RequestBuilder| request.header("cookie", cookie.clone());
+    assert_eq!(asked(with(server.get("/api/v1/tokens"))).0, 200);
+    let (_, who) = asked(with(server.get("/api/v1/session")));
+    assert_eq!(
+        (&who["name"], &who["csrf"]),
+        (&json!("root"), &json!(csrf)),
+        "{who}"
+    );
+    let body = json!({ "name": "new", "roles": ["viewer"] });
+    let create = || with(server.post("/api/v1/tokens", &body));
+    for request in [create(), create().header("x-stepwell-csrf", "0".repeat(64))] {
+        let (status, seen) = asked(request);
+        assert_eq!(
+            (status, &seen["code"]),
+            (403, &json!("CSRF_DENIED")),
+            "{seen}"
+        );
+    }
+    assert_eq!(asked(create().header("x-stepwell-csrf", csrf)).0, 201);
+    // A cookie that was changed is none.
+    let (name, value) = cookie.split_once('=').unwrap();
+    let (payload, mac) = value.split_once('.').unwrap();
+    let forged = format!("{name}={payload}A.{mac}");
+    assert_eq!(
+        asked(server.get("/api/v1/tokens").header("cookie", forged)).0,
+        401
+    );
+    let end = || {
+        with(
+            server
+                .client
+                .delete(format!("{}/api/v1/session", server.url)),
+        )
+    };
+    assert_eq!(asked(end()).0, 403);
+    assert_eq!(asked(end().header("x-stepwell-csrf", csrf)).0, 204);
+    assert_eq!(
+        asked(with(server.get("/api/v1/tokens"))).0,
+        401,
+        "a copy of the cookie is worth nothing"
+    );
+    // A session ends with its token, and another server of the store accepts it until then.
+    let answer = begin(&admin).send().unwrap();
+    let cookie = answer.headers()["set-cookie"].to_str().unwrap();
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let server = TestServer::in_folder(server.kill(), &[]);
+    let ask = || {
+        asked(
+            server
+                .get("/api/v1/tokens")
+                .header("cookie", cookie.clone()),
+        )
+        .0
+    };
+    assert_eq!(ask(), 200);
+    let url = format!("{}/api/v1/tokens/{}", server.url, id_of(&admin));
+    assert_eq!(asked(bearer(server.client.delete(url), &admin)).0, 200);
+    assert_eq!(ask(), 401);
+}
+
+#[test]
+fn too_many_requests_are_refused_for_each_caller_apart() {
+    let server = configured(
+        "[server]\naccess = 'tokens'\n[server.rate]\nper_token = 0.2\nper_token_burst = 3\n\
+         per_source = 0.2\nper_source_burst = 20\n",
+    );
+    let one = token(&server.folder, &["one", "--role", "viewer"]);
+    let two = token(&server.folder, &["two", "--role", "viewer"]);
+    let ask = |token: &str| bearer(server.get("/api/v1/version"), token).send().unwrap();
+    for _ in 0..3 {
+        assert_eq!(ask(&one).status(), 200);
+    }
+    let refused = ask(&one);
+    assert_eq!(refused.status(), 429);
+    let seconds: u64 = refused.headers()["retry-after"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((1..=5).contains(&seconds), "{seconds}");
+    let problem: Json = refused.json().unwrap();
+    assert_eq!(problem["code"], "RATE_LIMITED", "{problem}");
+    assert_eq!(ask(&two).status(), 200, "others are not in its way");
+    // Whoever guesses is stopped, and who has a token that is known is not.
+    let guess = || asked(bearer(server.get("/api/v1/version"), "swt_x")).0;
+    let answers: Vec<u16> = (0..25).map(|_| guess()).collect();
+    assert_eq!((answers[0], answers[24]), (401, 429), "{answers:?}");
+    assert_eq!(ask(&two).status(), 200);
+}
+
+#[test]
+fn a_server_that_others_reach_does_not_start_without_access_control() {
+    let folder = tempfile::tempdir().unwrap();
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let out = stepwell(folder.path(), &["serve", "--listen", listen]);
+        assert_eq!(out.status.code(), Some(2), "{out:?}");
+        let text = String::from_utf8(out.stderr).unwrap();
+        assert!(
+            text.contains("--access tokens") && text.contains("stepwell token create"),
+            "{text}"
+        );
+    }
+    assert!(
+        !folder.path().join(".stepwell").exists(),
+        "nothing was begun"
+    );
+}
+
+#[test]
+fn tls_is_served_and_a_new_certificate_is_used_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str| {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/postgres_access");
+        for kind in ["key", "pem"] {
+            let to = folder.path().join(format!("tls.{kind}"));
+            std::fs::copy(from.join(format!("{name}.{kind}")), to).unwrap();
+        }
+    };
+    put("server");
+    let text = "[server]\naccess = 'tokens'\n[server.tls]\ncert = 'tls.pem'\nkey = 'tls.key'\n";
+    std::fs::write(folder.path().join("stepwell.toml"), text).unwrap();
+    let path = folder.path().to_owned();
+    let server = TestServer::in_folder(folder, &[]);
+    assert!(server.url.starts_with("https://"), "{}", server.url);
+    let certificate = || {
+        // A new client each time: a connection keeps the certificate that it began with.
+        let client = Client::builder()
+            .tls_danger_accept_invalid_certs(true)
+            .tls_info(true)
+            .build()
+            .unwrap();
+        let answer = client
+            .get(format!("{}/healthz", server.url))
+            .send()
+            .unwrap();
+        assert_eq!(answer.status(), 200);
+        let info = answer.extensions().get::<TlsInfo>().unwrap();
+        info.peer_certificate().unwrap().to_vec()
+    };
+    let first = certificate();
+    // A file that cannot be used changes nothing.
+    std::fs::write(path.join("tls.pem"), "nonsense").unwrap();
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(certificate(), first);
+    for kind in ["key", "pem"] {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/postgres_access");
+        let from = from.join(format!("self-signed.{kind}"));
+        std::fs::copy(from, path.join(format!("tls.{kind}"))).unwrap();
+    }
+    wait("the new certificate is used", || certificate() != first);
+    // Who does not speak TLS gets nothing, and does not keep others from being served.
+    let plain = server.url.replace("https", "http");
+    assert!(
+        server
+            .client
+            .get(format!("{plain}/healthz"))
+            .send()
+            .is_err()
+    );
+    let _silent = TcpStream::connect(server.url.trim_start_matches("https://")).unwrap();
+    certificate();
+    // The cookie of a session is for TLS only.
+    let admin = stepwell(&path, &["token", "create", "root", "--role", "admin"]);
+    let admin = String::from_utf8(admin.stdout).unwrap();
+    let client = Client::builder()
+        .tls_danger_accept_invalid_certs(true)
+        .build()
+        .unwrap();
+    let begin = client.post(format!("{}/api/v1/session", server.url));
+    let answer = begin
+        .json(&json!({ "token": admin.trim() }))
+        .send()
+        .unwrap();
+    let cookie = answer.headers()["set-cookie"].to_str().unwrap();
+    assert!(cookie.contains("; Secure"), "{cookie}");
+}
+
+/// Sends bytes as they are, and reads until the connection is closed.
+fn raw(server: &TestServer, bytes: &str) -> String {
+    let mut stream = TcpStream::connect(server.url.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn paths_and_headers_that_mean_harm_reach_nothing() {
+    let server = controlled();
+    let admin = token(&server.folder, &["root", "--role", "admin"]);
+    let ask = |method: &str, path: &str, more: &str| {
+        raw(
+            &server,
+            &format!(
+                "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {admin}\r\n\
+                 connection: close\r\n{more}\r\n"
+            ),
+        )
+    };
+    for run in [
+        "..%2f..%2f..%2fetc%2fpasswd",
+        "%2e%2e%2fstepwell.toml",
+        "..",
+        "%00",
+        "a%0d%0aset-cookie:%20x=y",
+        "..%5c..%5cstepwell.toml",
+        "%c0%ae%c0%ae",
+    ] {
+        for path in [
+            "",
+            "/events",
+            "/artifacts",
+            "/artifact?uri=file:///etc/passwd",
+            "/explain",
+        ] {
+            let answer = ask("GET", &format!("/api/v1/runs/{run}{path}"), "");
+            let status = answer.split(' ').nth(1).unwrap_or_default().to_owned();
+            assert!(
+                ["400", "404"].contains(&status.as_str()),
+                "{run}{path}: {answer}"
+            );
+            assert!(
+                !answer.to_lowercase().contains("\r\nset-cookie"),
+                "{answer}"
+            );
+            assert!(!answer.contains("root:"), "{answer}");
+        }
+    }
+    for path in [
+        "/api/v1/../../etc/passwd",
+        "/../stepwell.toml",
+        "//etc/passwd",
+        "/api/v1//tokens",
+    ] {
+        let answer = ask("GET", path, "");
+        assert!(answer.starts_with("HTTP/1.1 40"), "{path}: {answer}");
+    }
+    // An id of a request that could become a header is replaced.
+    let odd = server.get("/healthz").header("x-request-id", "a b;c=\"d\"");
+    let odd = odd.send().unwrap();
+    let id = odd.headers()["x-request-id"].to_str().unwrap();
+    assert!(
+        id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
+        "{id}"
+    );
+    // Two lengths, or a length and chunks, could hide a second request.
+    for lengths in [
+        "content-length: 2\r\ncontent-length: 30\r\n",
+        "content-length: -1\r\n",
+        "transfer-encoding: chunked, odd\r\n",
+    ] {
+        let answer = ask("POST", "/api/v1/tokens", lengths);
+        assert!(!answer.starts_with("HTTP/1.1 2"), "{lengths}: {answer}");
+    }
+    let large = format!("x-large: {}\r\n", "x".repeat(100_000));
+    let answer = ask("GET", "/api/v1/runs", &large);
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn a_caller_who_says_nothing_or_never_ends_is_given_up() {
+    let server = controlled();
+    let slow = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n";
+    // Nothing, the beginning of both versions of HTTP, a head that goes on and on.
+    let cases = [("", ""), ("PRI", ""), (slow, "x-a: b\r\n")];
+    std::thread::scope(|scope| {
+        for (first, drop) in cases {
+            let server = &server;
+            scope.spawn(move || until_closed(server, first, drop));
+        }
+    });
+    assert_eq!(asked(server.get("/healthz")).0, 200);
+}
+
+/// Sends something, then a drop now and then, until the server closes the connection.
+fn until_closed(server: &TestServer, first: &str, drop: &str) {
+    let mut stream = TcpStream::connect(server.url.trim_start_matches("http://")).unwrap();
+    let look = Some(Duration::from_millis(500));
+    stream.set_read_timeout(look).unwrap();
+    stream.write_all(first.as_bytes()).unwrap();
+    let began = Instant::now();
+    let is_open = |error: &std::io::Error| {
+        let kinds = [std::io::ErrorKind::WouldBlock, std::io::ErrorKind::TimedOut];
+        kinds.contains(&error.kind())
+    };
+    loop {
+        let sent = stream.write_all(drop.as_bytes());
+        let read = stream.read(&mut [0; 512]);
+        match (sent, read) {
+            (Err(_), _) | (_, Ok(0)) => break,
+            (_, Err(error)) if !is_open(&error) => break,
+            _ => {}
+        }
+        let waited = began.elapsed() < Duration::from_secs(30);
+        assert!(waited, "the connection is still open after {first:?}");
+    }
+    assert!(began.elapsed() > Duration::from_secs(5));
+}
+
+#[test]
+fn who_leaves_before_the_answer_is_in_the_audit_log_too() {
+    let server = controlled();
+    let admin = token(&server.folder, &["root", "--role", "admin"]);
+    let text = RUN.replace("'true'", "sleep 2");
+    let body = json!({ "definition": { "text": text }, "waitSeconds": 20 }).to_string();
+    let mut stream = TcpStream::connect(server.url.trim_start_matches("http://")).unwrap();
+    let head = "POST /api/v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+    let length = body.len();
+    let request = format!(
+        "{head}\r\nauthorization: Bearer {admin}\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    wait("the run is there", || {
+        let (_, list) = asked(bearer(server.get("/api/v1/runs"), &admin));
+        !list["runs"].as_array().unwrap().is_empty()
+    });
+    drop(stream);
+    let rows = audited(&server, &admin, "action=POST%20/api/v1/runs");
+    assert_eq!(rows[0]["accepted"], true, "{rows:?}");
+}
