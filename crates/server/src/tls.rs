@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct TlsFiles {
     /// The certificate of the server, and those between it and its authority.
     pub cert: PathBuf,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: PathBuf,
 }
 
@@ -80,7 +80,7 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// Makes connections safe.
+/// Accepts connections with TLS, with the certificate that the files have now.
 pub(crate) struct Tls {
     pub(crate) acceptor: TlsAcceptor,
     current: Arc<Current>,

@@ -25,7 +25,7 @@ pub struct ServerSection {
 pub enum AccessWord {
     /// Everyone on this machine.
     Open,
-    /// Holders of tokens.
+    /// Holders of API tokens, and of tokens of the OIDC issuer.
     Tokens,
 }
 
@@ -151,7 +151,7 @@ impl ServerSection {
         let of = |per_second: Option<f64>, burst: Option<f64>, default: Option<Rate>| {
             let per_second = per_second.or(default.map(|it| it.per_second))?;
             let burst = burst.or(default.map(|it| it.burst));
-            // Without a word about it, what two seconds bring may come at once.
+            // If the burst is missing, what two seconds bring may come at once.
             let burst = burst.unwrap_or(per_second * 2.0).max(1.0);
             (per_second > 0.0).then_some(Rate { per_second, burst })
         };

@@ -209,7 +209,7 @@ fn show(fresh: &FreshToken, on: &CommonArgs) -> Result<Exit> {
     }
     let until = match record.expires_at {
         Some(time) => format!("until {}", time.to_rfc3339()),
-        None => "for ever".to_owned(),
+        None => "without end".to_owned(),
     };
     log::line(&format!(
         "token {} of {} ({}), counts {until}; it is shown this once:",

@@ -218,7 +218,7 @@ impl Gate {
         self.tokens.remove(id);
     }
 
-    /// Begins a session.
+    /// What the cookie of a new session of this caller says.
     pub(crate) fn begin(&self, known: &Known, now: Time) -> Result<SessionClaims, ApiProblem> {
         let latest = now.plus(LASTS_MS);
         Ok(SessionClaims {

@@ -11,9 +11,9 @@ const MAX_BUCKETS: usize = 100_000;
 /// How many requests are allowed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
-    /// In the long run.
+    /// How many in each second, in the long run.
     pub per_second: f64,
-    /// At once.
+    /// How many may come at once.
     pub burst: f64,
 }
 

@@ -39,7 +39,7 @@ pub(crate) enum SessionOf {
     },
 }
 
-/// Signs sessions.
+/// Signs the cookies of sessions, and checks what comes back.
 #[derive(Debug)]
 pub(crate) struct Signer(hmac::Key);
 

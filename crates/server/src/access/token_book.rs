@@ -203,7 +203,7 @@ impl TokenBook<'_> {
         Ok(all)
     }
 
-    /// Makes a token.
+    /// Makes a token with a new id and a new secret.
     pub fn create(&self, new: NewToken, by: &str, now: Time) -> Result<FreshToken, TokenError> {
         check(&new, now)?;
         let secret = random::<SECRET_BYTES>()?;

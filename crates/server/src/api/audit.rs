@@ -48,7 +48,7 @@ struct AuditQuery {
 struct AuditEntry {
     /// The number of the row; later rows have larger numbers.
     no: i64,
-    /// When.
+    /// When the request was answered.
     at: String,
     /// The tenant of the actor; absent if the actor knows all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ struct AuditEntry {
     token: Option<String>,
     /// The address that the request came from, or the command.
     source: String,
-    /// Method and route.
+    /// Method and route of the request, or the command.
     action: String,
     /// What it was done to.
     target: String,
@@ -77,7 +77,7 @@ struct AuditEntry {
 /// A page of the audit log.
 #[derive(Debug, Serialize, ToSchema)]
 struct AuditPage {
-    /// Newest first.
+    /// The rows of the page, newest first.
     rows: Vec<AuditEntry>,
     /// `before` of the next page; absent if this is the last one.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -34,7 +34,7 @@ struct BeginSession {
 struct SessionInfo {
     /// The name of the person or program.
     name: String,
-    /// Their roles.
+    /// The roles of the person or program.
     roles: Vec<&'static str>,
     /// The only tenant that they know; absent: all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -107,7 +107,7 @@ struct SecretToken {
 /// The tokens that a caller may know.
 #[derive(Debug, Serialize, ToSchema)]
 struct TokenList {
-    /// Newest first.
+    /// All tokens that the caller may know, newest first.
     tokens: Vec<TokenInfo>,
 }
 

@@ -3,6 +3,7 @@
 mod access;
 mod harness;
 mod issuer;
+mod listening;
 mod oidc;
 mod operations;
 mod runs;
