@@ -248,11 +248,13 @@ fn target(route: &str, path: &str) -> String {
 }
 
 /// Who calls, and whether this caller may do what is asked for.
-async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted, Refused> {
+async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted, Box<Refused>> {
     let shown = Shown::by(headers);
-    let stranger = |problem| Refused {
-        who: Who::unknown(shown),
-        problem,
+    let stranger = |problem| {
+        Box::new(Refused {
+            who: Who::unknown(shown),
+            problem,
+        })
     };
     let Some(need) = asked.need else {
         let what = format!("{} {} names no right", asked.method, asked.route);
@@ -276,10 +278,11 @@ async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted
             known.map_err(stranger)?
         }
     };
-    let who = || Who::of(&admitted.caller);
-    let refused = |problem| Refused {
-        who: who(),
-        problem,
+    let refused = |problem| {
+        Box::new(Refused {
+            who: Who::of(&admitted.caller),
+            problem,
+        })
     };
     if let (Need::Right(_), Some(known)) = (need, &admitted.known) {
         let name = admitted.caller.token.as_ref();

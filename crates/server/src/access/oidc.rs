@@ -216,10 +216,9 @@ fn find(keys: &[JwtKey], kid: Option<&str>) -> Option<JwtKey> {
 fn identity(settings: &OidcSettings, claims: &Value, now: Time) -> Option<Identity> {
     (claims["iss"].as_str()? == settings.issuer).then_some(())?;
     let is_ours = |it: &Value| it.as_str() == Some(settings.audience.as_str());
-    let for_us = match &claims["aud"] {
-        Value::Array(all) => all.iter().any(is_ours),
-        one => is_ours(one),
-    };
+    let audience = &claims["aud"];
+    let all = audience.as_array().map_or(&[][..], Vec::as_slice);
+    let for_us = is_ours(audience) || all.iter().any(is_ours);
     for_us.then_some(())?;
     let millis = |name: &str| -> Option<i64> { Some((claims[name].as_f64()? * 1000.0) as i64) };
     let expires = millis("exp")?;

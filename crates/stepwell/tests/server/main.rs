@@ -1,5 +1,7 @@
 //! The server as a process: what is asked and answered over HTTP.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
+
 mod access;
 mod harness;
 mod issuer;
@@ -7,4 +9,5 @@ mod listening;
 mod oidc;
 mod operations;
 mod runs;
+mod sessions;
 mod several;
