@@ -18,7 +18,7 @@ use stepwell_worker::logs::Logs;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Caller;
+use crate::access::{Caller, Gate};
 use crate::changes::Changes;
 use crate::metrics::Metrics;
 use crate::problem::{ApiProblem, unanswered};
@@ -47,6 +47,8 @@ pub(crate) struct App {
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    /// Finds out who calls.
+    pub(crate) gate: Gate,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     readers: Arc<Semaphore>,
@@ -72,6 +74,7 @@ pub(crate) struct AppParts {
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) gate: Gate,
 }
 
 impl App {
@@ -89,6 +92,7 @@ impl App {
             error_page: parts.error_page,
             limits: parts.limits,
             metrics: parts.metrics,
+            gate: parts.gate,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),
         }

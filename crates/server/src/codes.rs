@@ -4,16 +4,22 @@ pub(crate) const ARTIFACT_UNKNOWN: &str = "ARTIFACT_UNKNOWN";
 pub(crate) const BODY_TOO_LARGE: &str = "BODY_TOO_LARGE";
 pub(crate) const CODE_UNKNOWN: &str = "CODE_UNKNOWN";
 pub(crate) const DEAD_LETTER_UNKNOWN: &str = "DEAD_LETTER_UNKNOWN";
+pub(crate) const CSRF_DENIED: &str = "CSRF_DENIED";
 pub(crate) const DEFINITION_INVALID: &str = "DEFINITION_INVALID";
 pub(crate) const ENDPOINT_UNKNOWN: &str = "ENDPOINT_UNKNOWN";
 pub(crate) const EVENT_UNKNOWN: &str = "EVENT_UNKNOWN";
 pub(crate) const METHOD_NOT_ALLOWED: &str = "METHOD_NOT_ALLOWED";
+pub(crate) const OIDC_UNAVAILABLE: &str = "OIDC_UNAVAILABLE";
 pub(crate) const ORIGIN_DENIED: &str = "ORIGIN_DENIED";
+pub(crate) const RATE_LIMITED: &str = "RATE_LIMITED";
 pub(crate) const REQUEST_INVALID: &str = "REQUEST_INVALID";
 pub(crate) const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
 pub(crate) const RUN_UNANSWERED: &str = "RUN_UNANSWERED";
 pub(crate) const SERVER_FAULT: &str = "SERVER_FAULT";
 pub(crate) const SINK_UNKNOWN: &str = "SINK_UNKNOWN";
+pub(crate) const TOKEN_ENDED: &str = "TOKEN_ENDED";
+pub(crate) const TOKEN_INVALID: &str = "TOKEN_INVALID";
+pub(crate) const TOKEN_UNKNOWN: &str = "TOKEN_UNKNOWN";
 
 /// Also said by the command: a person has answered otherwise before.
 pub(crate) const ANSWER_CONTRADICTED: &str = "ANSWER_CONTRADICTED";

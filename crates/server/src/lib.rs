@@ -30,10 +30,15 @@ mod problem;
 mod retention;
 mod server;
 mod settings;
+mod tls;
 
-pub use access::{Access, Right};
+pub use access::{
+    Access, FreshToken, NewToken, OidcSettings, Rate, RateSettings, Right, TokenBook, TokenError,
+    TokenRecord,
+};
 pub use api::openapi;
 pub use problem::ApiProblem;
 pub use retention::RetentionTimes;
 pub use server::{FetchPlan, FetchedPlan, Server, ServerError, ServerParts};
 pub use settings::{PORT, ServerSettings};
+pub use tls::TlsFiles;

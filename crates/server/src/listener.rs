@@ -1,23 +1,30 @@
-//! Connections: accepted up to a limit, with a time limit for the head of a request, and ended with grace when the
+//! Connections: accepted up to a limit, with TLS if it is configured, a time limit for the head of a request, and ended with grace when the
 //! server stops.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::ConnectInfo;
+use axum::http::Request;
+use axum::response::Response;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tower::Layer as _;
+use tower::{Layer as _, Service, ServiceExt as _};
 
 use crate::settings::ServerSettings;
+use crate::tls::Tls;
 
 /// How long to rest when no connection can be accepted, such as when there are too many open files.
 const REST: Duration = Duration::from_millis(100);
@@ -29,8 +36,14 @@ pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     settings: &ServerSettings,
+    tls: Option<Tls>,
     stopping: CancellationToken,
 ) {
+    let patience = settings.head_timeout;
+    let acceptor = tls.as_ref().map(|it| it.acceptor.clone());
+    if let Some(tls) = tls {
+        tokio::spawn(tls.watch(stopping.clone()));
+    }
     let room = Arc::new(Semaphore::new(settings.max_connections));
     let graceful = GracefulShutdown::new();
     let mut builder = Builder::new(TokioExecutor::new());
@@ -62,14 +75,38 @@ pub(crate) async fn serve(
             tracing::warn!("a connection was closed: there are too many");
             continue;
         };
-        let service = service(router.clone(), from, &stream);
-        let connection = builder
-            .serve_connection_with_upgrades(TokioIo::new(stream), service)
-            .into_owned();
-        let connection = graceful.watch(connection);
+        // Answers are small and someone waits for each of them.
+        let _ = stream.set_nodelay(true);
+        let asked = Arc::new(AtomicBool::new(false));
+        let service = service(router.clone(), from, Arc::clone(&asked));
+        let (builder, watcher) = (Arc::clone(&builder), graceful.watcher());
+        let (acceptor, stopping) = (acceptor.clone(), stopping.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            if let Err(error) = connection.await {
+            let ended = match acceptor {
+                None => {
+                    let io = TokioIo::new(stream);
+                    let connection = builder.serve_connection_with_upgrades(io, service);
+                    let connection = watcher.watch(connection.into_owned());
+                    while_asked(connection, asked, patience).await
+                }
+                Some(acceptor) => {
+                    // Not in the loop: one who is slow must not keep others waiting.
+                    let shaken = tokio::select! {
+                        shaken = tokio::time::timeout(patience, acceptor.accept(stream)) => shaken,
+                        () = stopping.cancelled() => return,
+                    };
+                    let Ok(Ok(stream)) = shaken else {
+                        tracing::debug!(%from, "a TLS handshake failed or took too long");
+                        return;
+                    };
+                    let io = TokioIo::new(stream);
+                    let connection = builder.serve_connection_with_upgrades(io, service);
+                    let connection = watcher.watch(connection.into_owned());
+                    while_asked(connection, asked, patience).await
+                }
+            };
+            if let Some(Err(error)) = ended {
                 tracing::debug!(%error, "a connection ended with an error");
             }
         });
@@ -94,12 +131,37 @@ async fn refused(error: &io::Error) {
     }
 }
 
-type Routed = axum::middleware::AddExtension<Router, ConnectInfo<SocketAddr>>;
+/// Serves a connection, unless its first request does not come in time: before it is known which version of HTTP is
+/// spoken, no other limit counts.
+async fn while_asked<T>(
+    connection: impl Future<Output = T>,
+    asked: Arc<AtomicBool>,
+    patience: Duration,
+) -> Option<T> {
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = &mut connection => return Some(ended),
+        () = tokio::time::sleep(patience) => {}
+    }
+    match asked.load(Ordering::Relaxed) {
+        true => Some(connection.await),
+        false => None,
+    }
+}
 
-/// The routes, which know where the request comes from.
-fn service(router: Router, from: SocketAddr, stream: &TcpStream) -> TowerToHyperService<Routed> {
-    // Answers are small and someone waits for each of them.
-    let _ = stream.set_nodelay(true);
+/// The routes, which know where the request comes from, and note that there was one.
+fn service(
+    router: Router,
+    from: SocketAddr,
+    asked: Arc<AtomicBool>,
+) -> TowerToHyperService<
+    impl Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send + 'static>
+    + Clone,
+> {
     let routed = axum::Extension(ConnectInfo(from)).layer(router);
-    TowerToHyperService::new(routed)
+    let noted = routed.map_request(move |request: Request<Incoming>| {
+        asked.store(true, Ordering::Relaxed);
+        request.map(Body::new)
+    });
+    TowerToHyperService::new(noted)
 }

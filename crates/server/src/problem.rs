@@ -1,5 +1,7 @@
 //! Refusals over HTTP: RFC 9457 problems with the stable codes of `stepwell explain`.
 
+use std::num::NonZeroU64;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -18,31 +20,36 @@ pub(crate) const PAGES: &str = "/api/v1/errors/";
 pub struct ApiProblem {
     /// The address of the page that explains the code, on this server.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: Box<str>,
     /// The reason for programs: it never changes.
     pub code: String,
     /// The status of the answer.
     pub status: u16,
     /// The phrase that belongs to the status.
-    pub title: String,
+    pub title: &'static str,
     /// The reason for people, and what to do instead.
     pub detail: String,
     /// How many seconds to wait before the request is made again; absent if a repetition does not help.
     #[serde(rename = "retryAfter", skip_serializing_if = "Option::is_none")]
-    pub retry_after: Option<u64>,
+    #[schema(value_type = Option<u64>)]
+    pub retry_after: Option<NonZeroU64>,
     /// What is wrong at which place of a definition.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub problems: Vec<serde_json::Value>,
 }
 
+/// The code of a refusal beside its response, for the audit log.
+#[derive(Clone, Debug)]
+pub(crate) struct ProblemCode(pub(crate) String);
+
 impl ApiProblem {
     pub(crate) fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> ApiProblem {
         ApiProblem {
-            kind: format!("{PAGES}{code}"),
+            kind: format!("{PAGES}{code}").into(),
             code: code.to_owned(),
             status: status.as_u16(),
-            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            title: status.canonical_reason().unwrap_or("Error"),
             detail: detail.into(),
             retry_after: None,
             problems: Vec::new(),
@@ -59,7 +66,7 @@ impl ApiProblem {
     }
 
     pub(crate) fn retry_after(mut self, seconds: u64) -> ApiProblem {
-        self.retry_after = Some(seconds.max(1));
+        self.retry_after = NonZeroU64::new(seconds.max(1));
         self
     }
 
@@ -83,6 +90,7 @@ impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let retry_after = self.retry_after;
+        let code = ProblemCode(self.code.clone());
         let mut response = (status, axum::Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(
@@ -91,8 +99,13 @@ impl IntoResponse for ApiProblem {
         );
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.get()));
         }
+        if status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            headers.insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response.extensions_mut().insert(code);
         response
     }
 }

@@ -22,12 +22,14 @@ use stepwell_worker::logs::Logs;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::access::{Gate, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::deliveries::{Bell, Deliveries};
 use crate::metrics::Metrics;
 use crate::retention::{Deleter, Deletion};
 use crate::settings::ServerSettings;
+use crate::tls::Tls;
 use crate::{api, listener};
 
 /// How long a server may not renew its session before others take over its runs.
@@ -88,6 +90,8 @@ pub struct Server {
     /// Ends when the listener has ended.
     listening: JoinHandle<()>,
     grace: Duration,
+    /// Writes the audit log.
+    trail: TrailWriter,
 }
 
 impl fmt::Debug for Server {
@@ -110,6 +114,12 @@ pub enum ServerError {
     Store(#[from] StoreError),
     #[error(transparent)]
     System(#[from] io::Error),
+    #[error("{0} can be reached by others, and the server has no access control")]
+    Exposed(SocketAddr),
+    #[error("the certificate of the server cannot be used: {0}")]
+    Tls(io::Error),
+    #[error("the OIDC issuer cannot be asked: {0}")]
+    Issuer(#[from] reqwest::Error),
 }
 
 impl Server {
@@ -120,11 +130,17 @@ impl Server {
             .enable_all()
             .build()?;
         let address = parts.settings.listen;
+        if parts.settings.is_exposed() {
+            return Err(ServerError::Exposed(address));
+        }
+        let tls = parts.settings.tls.clone().map(Tls::open);
+        let tls = tls.transpose().map_err(ServerError::Tls)?;
         // First: a port that is taken is found before any work begins.
         let bound = runtime.block_on(TcpListener::bind(address));
         let bound = bound.map_err(|source| ServerError::Listen { address, source })?;
         let address = bound.local_addr()?;
         let store: Arc<dyn Store> = parts.store.clone();
+        let secret = store.secret()?;
         let projector = projector::spawn(store.clone(), projector::Config::default())?;
         let changes = Changes::new();
         let bell = Bell::default();
@@ -170,6 +186,13 @@ impl Server {
             retention: parts.settings.retention.clone(),
         };
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
+        let trail = TrailWriter::start(store.clone())?;
+        let gate = Gate::new(
+            &parts.settings.access,
+            parts.settings.rate,
+            &secret,
+            trail.trail(),
+        )?;
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),
@@ -183,9 +206,10 @@ impl Server {
             error_page: parts.error_page,
             limits: parts.limits,
             metrics,
+            gate,
         }));
         Ok(Server {
-            listening: listen(runtime, bound, Arc::clone(&app), settings)?,
+            listening: listen(runtime, bound, Arc::clone(&app), settings, tls)?,
             app,
             service,
             projector,
@@ -194,6 +218,7 @@ impl Server {
             deleter: Deleter::start(deletion)?,
             address,
             grace,
+            trail,
         })
     }
 
@@ -207,6 +232,8 @@ impl Server {
     pub fn stop(self) -> Result<(), StoreError> {
         self.app.stopping.cancel();
         let _ = self.listening.join();
+        // The rows of all requests that were answered.
+        self.trail.stop();
         if let Some(scrub) = self.scrub {
             scrub.stop();
         }
@@ -225,13 +252,14 @@ fn listen(
     bound: TcpListener,
     app: Arc<App>,
     settings: ServerSettings,
+    tls: Option<Tls>,
 ) -> io::Result<JoinHandle<()>> {
     let stopping = app.stopping.clone();
     let router = api::router(app);
     std::thread::Builder::new()
         .name("stepwell-listen".into())
         .spawn(move || {
-            runtime.block_on(listener::serve(bound, router, &settings, stopping));
+            runtime.block_on(listener::serve(bound, router, &settings, tls, stopping));
             // What is left are streams whose readers are gone.
             runtime.shutdown_timeout(Duration::from_secs(1));
         })

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::access::Access;
+use crate::access::{Access, RateSettings};
 use crate::retention::RetentionTimes;
+use crate::tls::TlsFiles;
 
 /// The port of a server, if nobody says.
 pub const PORT: u16 = 7117;
@@ -15,6 +16,10 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// Who may do what.
     pub access: Access,
+    /// How many requests a caller may make.
+    pub rate: RateSettings,
+    /// The certificate and its key; absent: no TLS.
+    pub tls: Option<TlsFiles>,
     /// The largest body of a request, in bytes.
     pub max_body: usize,
     /// How many connections there may be at a time; more are closed at once.
@@ -29,11 +34,21 @@ pub struct ServerSettings {
     pub grace: Duration,
 }
 
+impl ServerSettings {
+    /// Whether others could use the server without being asked who they are.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        matches!(self.access, Access::Open) && !self.listen.ip().is_loopback()
+    }
+}
+
 impl Default for ServerSettings {
     fn default() -> ServerSettings {
         ServerSettings {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT),
             access: Access::Open,
+            rate: RateSettings::default(),
+            tls: None,
             max_body: 8 * 1024 * 1024,
             max_connections: 20_000,
             head_timeout: Duration::from_secs(10),

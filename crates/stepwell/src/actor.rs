@@ -154,7 +154,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// The name of the user of this process.
-fn login_name() -> String {
+pub(crate) fn login_name() -> String {
     let named = || variable("USER").or_else(|| variable("LOGNAME"));
     let found = named().or_else(|| whoami::username().ok());
     found.unwrap_or_else(|| "unknown".to_owned())

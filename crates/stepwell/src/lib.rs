@@ -50,6 +50,7 @@ pub struct EffectsPage;
 pub mod data;
 mod embedded;
 pub mod files;
+pub mod server_settings;
 pub mod settings;
 
 pub use embedded::{Builder, Ended, Error, Run, RunFailure, StartOptions, Stepwell};

@@ -30,6 +30,7 @@ mod sinks;
 mod store;
 mod term;
 mod text_table;
+mod token;
 mod work;
 
 use std::io::{self, Write};
@@ -74,6 +75,7 @@ Examples:
   stepwell runs show RUN                             show the state of a run and what it waits for
   stepwell runs logs RUN STEP                        show the output of a step
   stepwell serve                                     serve the HTTP API on 127.0.0.1:7117
+  stepwell token create ada --role admin             create a token for a server with access control
   stepwell db check                                  check the store for damage
   stepwell explain STORE_HELD                        explain an error code
 
@@ -97,6 +99,7 @@ enum Command {
     Resume(run::ResumeArgs),
     Runs(runs::RunsArgs),
     Serve(serve::ServeArgs),
+    Token(token::TokenArgs),
     Artifacts(artifacts::ArtifactsArgs),
     Dlq(dlq::DlqArgs),
     Outbox(outbox::OutboxArgs),
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Command::Resume(args) => run::resume(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Token(args) => token::run(&args),
         Command::Artifacts(args) => artifacts::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::Outbox(args) => outbox::run(&args),

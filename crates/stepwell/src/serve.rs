@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use stepwell::files::{FetchedDefinition, Files};
+use stepwell::server_settings::{AccessWord, ServerSection};
 use stepwell::settings::Settings;
 use stepwell_dialects::Problem;
 use stepwell_dialects::plan::reference::PlanRef;
 use stepwell_engine::store::{Patience, PatientStore};
-use stepwell_server::{Access, FetchPlan, FetchedPlan, PORT, Server, ServerParts, ServerSettings};
+use stepwell_server::{
+    Access, FetchPlan, FetchedPlan, PORT, Server, ServerParts, ServerSettings, TokenBook,
+};
 use stepwell_stores::OpenMode;
 
 use crate::exit::Exit;
@@ -26,6 +29,7 @@ use crate::{explain, log, usage};
 Examples:
   stepwell serve
   stepwell serve --listen 127.0.0.1:8080 --store postgresql://stepwell@db/stepwell
+  stepwell token create ada --role admin && stepwell serve --access tokens --listen 0.0.0.0:7117
   curl -s localhost:7117/api/v1/runs | jq
   curl -s localhost:7117/api/openapi.json
 
@@ -33,13 +37,19 @@ The server works on all runs of the store: it continues runs, fires timers, and 
 this machine. Any number of servers can share one PostgreSQL store. Ctrl-C or SIGTERM stops the server: requests
 and steps have 10 seconds to end, what is left is given back and continued by the next server.
 
-A server without access control listens on this machine only (127.0.0.1, ::1).
+A server without access control listens on this machine only (127.0.0.1, ::1). Access control, TLS and an OIDC
+issuer are set up in the section [server] of stepwell.toml: docs/access.md. The variables STEPWELL_LISTEN and
+STEPWELL_ACCESS come before the file, and the options before the variables.
 
 Exit codes: 0 stopped, 1 the store cannot be used or the address is taken, 2 wrong usage.")]
 pub(crate) struct ServeArgs {
-    /// Address and port to listen on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = default_address())]
-    listen: SocketAddr,
+    /// Address and port to listen on [default: the variable STEPWELL_LISTEN, else `[server] listen`, else
+    /// 127.0.0.1:7117]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Who may use the server [default: the variable STEPWELL_ACCESS, else `[server] access`, else open]
+    #[arg(long, value_enum)]
+    access: Option<AccessChoice>,
     /// Number of steps that are executed at the same time
     #[arg(long, value_name = "N", default_value = "32")]
     parallel: NonZeroU16,
@@ -54,25 +64,94 @@ pub(crate) struct ServeArgs {
     store: StoreArgs,
 }
 
-fn default_address() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], PORT))
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AccessChoice {
+    /// Everyone on this machine, with every right
+    Open,
+    /// Holders of tokens
+    Tokens,
 }
 
-pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
-    if !args.listen.ip().is_loopback() {
+impl From<AccessChoice> for AccessWord {
+    fn from(choice: AccessChoice) -> AccessWord {
+        match choice {
+            AccessChoice::Open => AccessWord::Open,
+            AccessChoice::Tokens => AccessWord::Tokens,
+        }
+    }
+}
+
+/// How the server listens: options first, then variables, then the file.
+fn listens(args: &ServeArgs, section: &ServerSection) -> Result<ServerSettings> {
+    let set = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
+    let listen = match (args.listen, set(LISTEN)) {
+        (Some(listen), _) => Some(listen),
+        (None, None) => section.listen,
+        (None, Some(text)) => match text.parse() {
+            Ok(listen) => Some(listen),
+            Err(_) => {
+                return usage(format!(
+                    "the variable {LISTEN} is {text:?}; write an address and a port, such as 127.0.0.1:7117"
+                ));
+            }
+        },
+    };
+    let word = match (args.access, set(ACCESS)) {
+        (Some(choice), _) => Some(choice),
+        (None, None) => None,
+        (None, Some(text)) => match AccessChoice::from_str(&text, false) {
+            Ok(choice) => Some(choice),
+            Err(_) => {
+                return usage(format!(
+                    "the variable {ACCESS} is {text:?}; write open or tokens"
+                ));
+            }
+        },
+    };
+    let access = section.access(word.map(AccessWord::from));
+    let listen = listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], PORT)));
+    let settings = ServerSettings {
+        listen,
+        rate: section.rates(&access),
+        access,
+        tls: section.tls.clone(),
+        ..ServerSettings::default()
+    };
+    if settings.is_exposed() {
         return usage(format!(
-            "{} can be reached by others, and the server has no access control; listen on 127.0.0.1 or ::1",
-            args.listen
+            "{listen} can be reached by others, and the server has no access control: set `access = \"tokens\"` in the \
+             section [server] of stepwell.toml (or --access tokens) and create a token with `stepwell token create`, or \
+             listen on 127.0.0.1 or ::1"
         ));
     }
+    if !listen.ip().is_loopback() && settings.tls.is_none() {
+        log::line(&format!(
+            "warning: {listen} can be reached by others without TLS: tokens can be read on the way; set `cert` and `key` in \
+             [server.tls], or put a proxy with TLS before the server"
+        ));
+    }
+    Ok(settings)
+}
+
+/// The environment variables for a server without the options.
+const LISTEN: &str = "STEPWELL_LISTEN";
+const ACCESS: &str = "STEPWELL_ACCESS";
+
+pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
         // Nobody waits any more if the server has stopped by itself.
         let _ = stop.send(());
     })
     .context("signals cannot be handled")?;
-    let server = start(args)?;
-    log::line(&format!("serving on http://{}", server.address()));
+    let settings = Settings::open(args.config.path())?;
+    let listens = listens(args, &settings.server)?;
+    let scheme = match listens.tls {
+        Some(_) => "https",
+        None => "http",
+    };
+    let server = start(args, settings, listens)?;
+    log::line(&format!("serving on {scheme}://{}", server.address()));
     // The handler lives as long as the process, so there is always a sender.
     let _ = stopped.recv();
     log::line("stopping: requests and steps have 10 seconds to end");
@@ -81,8 +160,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn start(args: &ServeArgs) -> Result<Server> {
-    let settings = Settings::open(args.config.path())?;
+fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Result<Server> {
     let address = args.store.address()?;
     let open = args.store.open(&address, OpenMode::Own)?;
     let data = args.data.open(&address)?;
@@ -91,6 +169,14 @@ fn start(args: &ServeArgs) -> Result<Server> {
         false => Some(work::crew(data.clone(), &args.config)?),
     };
     let store = open.store();
+    if matches!(listens.access, Access::Controlled { .. })
+        && TokenBook(&*store).list(None, None)?.is_empty()
+    {
+        log::line(&format!(
+            "the store has no token yet; `stepwell token create NAME --role admin{}` creates one",
+            args.store.flag()
+        ));
+    }
     let scrubbed = store.capabilities().durable.then(|| Arc::clone(&store));
     // A server never gives a store up: it says so, and goes on when the store is back.
     let patience = Arc::new(Patience::new(None, stepwell_engine::store::LogWaits));
@@ -105,10 +191,8 @@ fn start(args: &ServeArgs) -> Result<Server> {
         catalog: Box::new(Files::default()),
         error_page: explain::page,
         settings: ServerSettings {
-            listen: args.listen,
-            access: Access::Open,
             retention: settings.retention.0.clone(),
-            ..ServerSettings::default()
+            ..listens
         },
         fetch: Arc::new(FetchAllowed(settings)),
     })?)

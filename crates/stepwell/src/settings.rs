@@ -10,6 +10,8 @@ use stepwell_engine::{Limits, WhenFull};
 use stepwell_server::RetentionTimes;
 use stepwell_worker::Security;
 
+use crate::server_settings::ServerSection;
+
 /// The environment variable with the path of the file.
 const VARIABLE: &str = "STEPWELL_CONFIG";
 
@@ -35,6 +37,9 @@ pub struct Settings {
     /// How long a server keeps ended runs.
     #[serde(default)]
     pub retention: RetentionSettings,
+    /// Where a server listens, and who may use it.
+    #[serde(default)]
+    pub server: ServerSection,
 }
 
 /// The section `[retention]`: how long a server keeps ended runs and rows of the audit log. What has no time is kept.

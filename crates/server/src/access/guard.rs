@@ -9,23 +9,18 @@ use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use stepwell_engine::store::AuditRow;
 use stepwell_kernel::rejection::Code;
-use stepwell_kernel::unseen::is_unseen;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Operation;
 
-use super::right::ServerRole;
+use super::gate::{Known, Shown};
+use super::open::open_caller;
+use super::trail::GivenReason;
 use super::{Access, Caller, Right};
 use crate::app::App;
 use crate::codes;
-use crate::problem::ApiProblem;
-
-/// The headers with which callers of an open server say who they are.
-const ACTOR: &str = "stepwell-actor";
-const ROLE: &str = "stepwell-role";
-const TENANT: &str = "stepwell-tenant";
-/// The most characters of a name.
-const MAX_NAME: usize = 200;
+use crate::problem::{ApiProblem, ProblemCode};
 
 /// The scheme in the OpenAPI document whose scopes are rights.
 pub(crate) const SCHEME: &str = "token";
@@ -90,158 +85,295 @@ pub(crate) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match admit(&app, &rights, &request) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
+    let asked = Asked::of(&rights, &request);
+    let reason = GivenReason::default();
+    let admitted = match admit(&app, &asked, request.headers()).await {
+        Ok(admitted) => admitted,
+        Err(refused) => {
+            let response = refused.problem.into_response();
+            note(&app, asked.row(&app, refused.who, &response, reason)).await;
+            return response;
         }
-        Err(problem) => problem.into_response(),
+    };
+    let who = Who::of(&admitted.caller);
+    let extensions = request.extensions_mut();
+    extensions.insert(admitted.caller);
+    extensions.insert(reason.clone());
+    if let Some(known) = admitted.known {
+        extensions.insert(known);
+    }
+    if !asked.is_change() {
+        let response = next.run(request).await;
+        note(&app, asked.row(&app, who, &response, reason)).await;
+        return response;
+    }
+    // To its end, also if the caller has gone meanwhile: what was done must not be missing in the audit log.
+    let done = tokio::spawn(async move {
+        let response = next.run(request).await;
+        note(&app, asked.row(&app, who, &response, reason)).await;
+        response
+    });
+    match done.await {
+        Ok(response) => response,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => ApiProblem::internal(&error).into_response(),
     }
 }
 
-fn admit(app: &App, rights: &Rights, request: &Request) -> Result<Caller, ApiProblem> {
-    let path = request.extensions().get::<MatchedPath>();
-    let path = path.map_or("", MatchedPath::as_str);
-    let need = rights.need(request.method(), path);
-    let source = request.extensions().get::<ConnectInfo<SocketAddr>>();
-    let source = source.map_or_else(String::new, |it| it.0.ip().to_string());
-    let caller = match &app.settings.access {
-        Access::Open => open_caller(request.headers(), source)?,
+async fn note(app: &App, row: Option<AuditRow>) {
+    if let Some(row) = row {
+        app.gate.trail.put(row).await;
+    }
+}
+
+/// What a request asks for.
+struct Asked {
+    method: Method,
+    /// The path with the names of its parameters.
+    route: String,
+    /// The values of the parameters.
+    target: String,
+    source: String,
+    need: Option<Need>,
+}
+
+/// Whom the audit log names.
+struct Who {
+    actor: String,
+    token: Option<String>,
+    tenant: Option<String>,
+}
+
+impl Who {
+    fn of(caller: &Caller) -> Who {
+        Who {
+            actor: caller.name.clone(),
+            token: caller.token.clone(),
+            tenant: caller.tenant.clone(),
+        }
+    }
+
+    /// Someone who has not shown who they are; the id of the token may be invented.
+    fn unknown(shown: Shown<'_>) -> Who {
+        Who {
+            actor: "unknown".to_owned(),
+            token: shown.claimed(),
+            tenant: None,
+        }
+    }
+}
+
+struct Admitted {
+    caller: Caller,
+    known: Option<Known>,
+}
+
+struct Refused {
+    who: Who,
+    problem: ApiProblem,
+}
+
+impl Asked {
+    fn of(rights: &Rights, request: &Request) -> Asked {
+        let route = request.extensions().get::<MatchedPath>();
+        let route = route.map_or("", MatchedPath::as_str);
+        let source = request.extensions().get::<ConnectInfo<SocketAddr>>();
+        Asked {
+            method: request.method().clone(),
+            target: target(route, request.uri().path()),
+            source: source.map_or_else(String::new, |it| it.0.ip().to_string()),
+            need: rights.need(request.method(), route),
+            route: route.to_owned(),
+        }
+    }
+
+    fn changes(&self) -> bool {
+        !matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS)
+    }
+
+    /// Whether it changes something, other than what workers report.
+    fn is_change(&self) -> bool {
+        self.changes() && self.need != Some(Need::Right(Right::Work))
+    }
+
+    /// Whether the audit log has a row about it: whatever changes something or is meant to, and whatever was denied. Not
+    /// what workers report, which is in the logs of their runs, and not the refusals of load, of which there may be many.
+    fn is_recorded(&self, response: &Response) -> bool {
+        let status = response.status();
+        let denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN];
+        if denied.contains(&status) {
+            return true;
+        }
+        self.is_change() && status != StatusCode::TOO_MANY_REQUESTS
+    }
+
+    /// The row about it, if there is to be one.
+    fn row(
+        &self,
+        app: &App,
+        who: Who,
+        response: &Response,
+        reason: GivenReason,
+    ) -> Option<AuditRow> {
+        if !self.is_recorded(response) {
+            return None;
+        }
+        let code = response.extensions().get::<ProblemCode>();
+        // Someone who shows who they are in the body of the request.
+        let shown = response.extensions().get::<Caller>();
+        let who = shown.map_or(who, Who::of);
+        let created = response.headers().get(header::LOCATION);
+        let created = created.and_then(|it| it.to_str().ok()?.rsplit('/').next());
+        Some(AuditRow {
+            at: app.now(),
+            tenant: who.tenant,
+            actor: who.actor,
+            token: who.token,
+            source: self.source.clone(),
+            action: format!("{} {}", self.method, self.route),
+            target: created.map_or_else(|| self.target.clone(), str::to_owned),
+            accepted: response.status().as_u16() < 400,
+            code: code.map(|it| it.0.clone()),
+            reason: reason.get(),
+        })
+    }
+}
+
+/// The values of the parameters of a path.
+fn target(route: &str, path: &str) -> String {
+    let pairs = route.split('/').zip(path.split('/'));
+    let values = pairs.filter(|(name, _)| name.starts_with('{'));
+    let values: Vec<&str> = values.map(|(_, value)| value).collect();
+    values.join("/").chars().take(500).collect()
+}
+
+/// Who calls, and whether this caller may do what is asked for.
+async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted, Box<Refused>> {
+    let shown = Shown::by(headers);
+    let stranger = |problem| {
+        Box::new(Refused {
+            who: Who::unknown(shown),
+            problem,
+        })
     };
+    let Some(need) = asked.need else {
+        let what = format!("{} {} names no right", asked.method, asked.route);
+        return Err(stranger(ApiProblem::internal(&what)));
+    };
+    let admitted = match (&app.settings.access, need) {
+        (Access::Open, _) => {
+            from_source(app, asked).map_err(stranger)?;
+            let caller = open_caller(headers, asked.source.clone());
+            Admitted {
+                caller: caller.map_err(stranger)?,
+                known: None,
+            }
+        }
+        (Access::Controlled { .. }, Need::Nothing) => {
+            from_source(app, asked).map_err(stranger)?;
+            anyone(app, asked, shown).await
+        }
+        (Access::Controlled { .. }, Need::Right(_)) => {
+            let known = known(app, asked, shown).await;
+            known.map_err(stranger)?
+        }
+    };
+    let refused = |problem| {
+        Box::new(Refused {
+            who: Who::of(&admitted.caller),
+            problem,
+        })
+    };
+    if let (Need::Right(_), Some(known)) = (need, &admitted.known) {
+        let name = admitted.caller.token.as_ref();
+        let key = name.unwrap_or(&admitted.caller.name);
+        let room = app.gate.per_token.take(key);
+        room.map_err(|seconds| refused(too_many(seconds)))?;
+        if let Some(session) = &known.session
+            && asked.changes()
+            && !app.gate.signer.has_csrf(session, headers)
+        {
+            return Err(refused(csrf_denied()));
+        }
+    }
     match need {
-        Some(Need::Nothing) => Ok(caller),
-        Some(Need::Right(right)) if caller.has(right) => Ok(caller),
-        Some(Need::Right(right)) => Err(ApiProblem::new(
+        Need::Right(right) if !admitted.caller.has(right) => Err(refused(ApiProblem::new(
             StatusCode::FORBIDDEN,
             Code::AuthzDenied.name(),
             format!("this needs the right `{}`", right.name()),
-        )),
-        None => Err(ApiProblem::internal(&format!(
-            "{} {path} names no right",
-            request.method()
         ))),
+        Need::Right(_) | Need::Nothing => Ok(admitted),
     }
 }
 
-/// The caller of a server that trusts everyone who reaches it.
-fn open_caller(headers: &HeaderMap, source: String) -> Result<Caller, ApiProblem> {
-    not_from_a_page(headers)?;
-    let text = |name: &str| -> Result<Option<String>, ApiProblem> {
-        let Some(value) = headers.get(name) else {
-            return Ok(None);
-        };
-        let value = value.to_str().unwrap_or_default().trim();
-        let seen = !value.chars().any(|c| c.is_control() || is_unseen(c));
-        match (1..=MAX_NAME).contains(&value.chars().count()) && seen {
-            true => Ok(Some(value.to_owned())),
-            false => Err(ApiProblem::bad_request(format!(
-                "the header {name} has 1 to {MAX_NAME} visible characters"
-            ))),
+/// Someone with a right, who must show who they are. A source address that has shown too much that is wrong must wait.
+async fn known(app: &App, asked: &Asked, shown: Shown<'_>) -> Result<Admitted, ApiProblem> {
+    let gate = &app.gate;
+    if !gate.is_remembered(shown, app.now()) {
+        let room = gate.per_source.look(&asked.source);
+        room.map_err(too_many)?;
+    }
+    match gate.identify(app, shown, &asked.source).await {
+        Ok(known) => Ok(Admitted {
+            caller: known.caller.clone(),
+            known: Some(known),
+        }),
+        Err(problem) => {
+            let _ = gate.per_source.take(&asked.source);
+            tracing::debug!(source = %asked.source, "a request showed no valid token");
+            Err(problem)
         }
-    };
-    let roles = match text(ROLE)? {
-        None => vec![ServerRole::Admin, ServerRole::Worker],
-        Some(words) => {
-            let role = |word: &str| {
-                ServerRole::from_name(word.trim()).ok_or_else(|| {
-                    let known: Vec<&str> = ServerRole::ALL.iter().map(|it| it.name()).collect();
-                    ApiProblem::bad_request(format!(
-                        "the header {ROLE} has the role {word:?}; roles are {}",
-                        known.join(", ")
-                    ))
-                })
-            };
-            words.split(',').map(role).collect::<Result<_, _>>()?
-        }
-    };
-    Ok(Caller {
-        name: text(ACTOR)?.unwrap_or_else(|| "anonymous".to_owned()),
-        roles,
-        tenant: text(TENANT)?,
+    }
+}
+
+/// Whoever it is: the endpoint is for everyone, and may want to know who it is.
+async fn anyone(app: &App, asked: &Asked, shown: Shown<'_>) -> Admitted {
+    let known = app.gate.identify(app, shown, &asked.source).await.ok();
+    let nobody = || Caller {
+        name: "anonymous".to_owned(),
+        roles: Vec::new(),
+        tenant: None,
         project: None,
         token: None,
-        source,
-    })
-}
-
-/// A page of another site must not use the browser of someone who has an open server on this machine: neither with a
-/// request of its own, nor under a name that it has pointed at this machine.
-fn not_from_a_page(headers: &HeaderMap) -> Result<(), ApiProblem> {
-    let value = |name| headers.get(name).and_then(|it| it.to_str().ok());
-    let denied = |what: &str| {
-        Err(ApiProblem::new(
-            StatusCode::FORBIDDEN,
-            codes::ORIGIN_DENIED,
-            format!("{what}; a server without access control answers only this machine"),
-        ))
+        source: asked.source.clone(),
     };
-    let Some(host) = value(header::HOST) else {
-        return Ok(());
-    };
-    if !is_loopback(host) {
-        return denied("the request names another host");
-    }
-    match value(header::ORIGIN) {
-        Some(origin) if origin.split_once("://").map(|it| it.1) != Some(host) => {
-            denied("the request comes from a page of another site")
-        }
-        _ => Ok(()),
+    Admitted {
+        caller: known.as_ref().map_or_else(nobody, |it| it.caller.clone()),
+        known,
     }
 }
 
-/// Whether a host, with or without a port, is this machine.
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let address: Option<std::net::IpAddr> = name.parse().ok();
-    name.eq_ignore_ascii_case("localhost") || address.is_some_and(|it| it.is_loopback())
+fn from_source(app: &App, asked: &Asked) -> Result<(), ApiProblem> {
+    let room = app.gate.per_source.take(&asked.source);
+    room.map_err(too_many)
+}
+
+fn too_many(seconds: u64) -> ApiProblem {
+    ApiProblem::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        codes::RATE_LIMITED,
+        "there were too many requests; wait as long as the header Retry-After says",
+    )
+    .retry_after(seconds)
+}
+
+pub(crate) fn csrf_denied() -> ApiProblem {
+    ApiProblem::new(
+        StatusCode::FORBIDDEN,
+        codes::CSRF_DENIED,
+        "a changing request of a session needs the header `x-stepwell-csrf` with the value of the session",
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     #[test]
-    fn names_of_this_machine_are_known() {
-        for own in [
-            "localhost",
-            "LOCALHOST:7117",
-            "127.0.0.1:1",
-            "127.9.9.9",
-            "[::1]:7117",
-        ] {
-            assert!(is_loopback(own), "{own}");
-        }
-        for other in [
-            "evil.example",
-            "localhost.evil.example:7117",
-            "127.0.0.1.evil.example",
-            "10.0.0.1",
-            "",
-            "[::2]:1",
-        ] {
-            assert!(!is_loopback(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn a_page_of_another_site_is_refused() {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::HOST, HeaderValue::from_static("localhost:7117"));
-        assert!(not_from_a_page(&headers).is_ok());
-        headers.insert(
-            header::ORIGIN,
-            HeaderValue::from_static("http://localhost:7117"),
-        );
-        assert!(not_from_a_page(&headers).is_ok());
-        headers.insert(
-            header::ORIGIN,
-            HeaderValue::from_static("https://evil.example"),
-        );
-        assert!(not_from_a_page(&headers).is_err());
+    fn the_target_is_what_stands_for_the_parameters() {
+        let route = "/api/v1/runs/{run}/steps/{step}/complete";
+        let path = "/api/v1/runs/r1/steps/sign/complete";
+        assert_eq!(target(route, path), "r1/sign");
+        assert_eq!(target("/api/v1/runs", "/api/v1/runs"), "");
     }
 }

@@ -1,12 +1,14 @@
 //! Bodies and queries of requests: what cannot be read is a problem that says what is wrong.
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
+use crate::access::GivenReason;
 use crate::codes;
 use crate::problem::ApiProblem;
 
@@ -18,11 +20,24 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiProblem;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiProblem> {
+        let request = noted(request, state).await.map_err(|it| unreadable(&it))?;
         match Json::<T>::from_request(request, state).await {
             Ok(Json(value)) => Ok(Body(value)),
             Err(rejection) => Err(unreadable(&rejection)),
         }
     }
+}
+
+/// Notes the reason in the body for the audit log.
+async fn noted<S: Send + Sync>(request: Request, state: &S) -> Result<Request, JsonRejection> {
+    let Some(reason) = request.extensions().get::<GivenReason>().cloned() else {
+        return Ok(request);
+    };
+    let (parts, body) = request.into_parts();
+    let whole = Request::from_parts(parts.clone(), body);
+    let bytes = Bytes::from_request(whole, state).await?;
+    reason.look(&bytes);
+    Ok(Request::from_parts(parts, bytes.into()))
 }
 
 fn unreadable(rejection: &JsonRejection) -> ApiProblem {

@@ -2,6 +2,7 @@
 //! the same functions, so the document cannot say something else than the server does.
 
 mod actions;
+mod audit;
 mod body;
 mod bulk;
 mod etag;
@@ -13,7 +14,9 @@ mod operations;
 mod run_filter;
 mod run_reads;
 mod runs;
+mod sessions;
 mod stream;
+mod tokens;
 mod watch;
 
 use std::sync::Arc;
@@ -66,6 +69,9 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(inbox::routes())
         .merge(bulk::routes())
         .merge(operations::routes())
+        .merge(tokens::routes())
+        .merge(audit::routes())
+        .merge(sessions::routes())
 }
 
 /// The OpenAPI document of the server.

@@ -1,6 +1,13 @@
 //! The server as a process: what is asked and answered over HTTP.
 
+#![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
+
+mod access;
 mod harness;
+mod issuer;
+mod listening;
+mod oidc;
 mod operations;
 mod runs;
+mod sessions;
 mod several;

@@ -1,0 +1,189 @@
+//! Writes the audit log: a queue and a thread of its own, so that a request does not wait for a commit of the store. A row
+//! is durable a moment after the answer of its request; a server that is killed in this moment loses it. A queue that is
+//! full makes requests wait: what is answered is in the queue.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use stepwell_engine::store::{AuditRow, Store};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+
+/// How many rows may wait.
+const QUEUE: usize = 4_096;
+/// How many rows are one transaction.
+const BATCH: usize = 500;
+/// How long rows are collected: a commit for each row would slow the work of the store down.
+const COLLECT: Duration = Duration::from_millis(25);
+/// How long to rest when the store cannot be used.
+const REST: Duration = Duration::from_millis(500);
+/// How long a server that stops tries to write what is left.
+const LAST: Duration = Duration::from_secs(5);
+/// The most characters of a reason that are kept.
+const MAX_REASON: usize = 1_000;
+
+#[derive(Debug)]
+enum Entry {
+    Row(Box<AuditRow>),
+    End,
+}
+
+/// Where requests put their rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Trail(Sender<Entry>);
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(crate) struct TrailWriter {
+    trail: Trail,
+    thread: JoinHandle<()>,
+}
+
+impl TrailWriter {
+    pub(crate) fn start(store: Arc<dyn Store>) -> io::Result<TrailWriter> {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("stepwell-audit".into())
+            .spawn(move || write(&*store, receiver))?;
+        Ok(TrailWriter {
+            trail: Trail(sender),
+            thread,
+        })
+    }
+
+    pub(crate) fn trail(&self) -> Trail {
+        self.trail.clone()
+    }
+
+    /// Writes what is in the queue, and ends.
+    pub(crate) fn stop(self) {
+        let _ = self.trail.0.blocking_send(Entry::End);
+        let _ = self.thread.join();
+    }
+}
+
+impl Trail {
+    /// Puts a row into the queue; waits while it is full.
+    pub(crate) async fn put(&self, row: AuditRow) {
+        if self.0.send(Entry::Row(Box::new(row))).await.is_err() {
+            tracing::error!("a row of the audit log came after the server had stopped");
+        }
+    }
+}
+
+fn write(store: &dyn Store, mut queue: Receiver<Entry>) {
+    let mut ends = false;
+    while !ends {
+        let Some(first) = queue.blocking_recv() else {
+            return;
+        };
+        let mut rows = Vec::new();
+        ends = take(&mut rows, first);
+        if !ends {
+            std::thread::sleep(COLLECT);
+        }
+        while rows.len() < BATCH {
+            match queue.try_recv() {
+                Ok(entry) => ends |= take(&mut rows, entry),
+                Err(_) => break,
+            }
+        }
+        // Rows after the end are those of the last requests.
+        record(store, &rows, ends.then(Instant::now));
+    }
+    while let Ok(entry) = queue.try_recv() {
+        let mut rows = Vec::new();
+        take(&mut rows, entry);
+        record(store, &rows, Some(Instant::now()));
+    }
+}
+
+/// Whether the entry was the end.
+fn take(rows: &mut Vec<AuditRow>, entry: Entry) -> bool {
+    match entry {
+        Entry::Row(row) => {
+            rows.push(*row);
+            false
+        }
+        Entry::End => true,
+    }
+}
+
+/// Writes rows until they are written, or until a server that stops has tried long enough.
+fn record(store: &dyn Store, rows: &[AuditRow], stops: Option<Instant>) {
+    if rows.is_empty() {
+        return;
+    }
+    let mut told = false;
+    while let Err(error) = store.record(rows) {
+        if !told {
+            tracing::error!(%error, rows = rows.len(), "the audit log cannot be written; it is tried again");
+            told = true;
+        }
+        if stops.is_some_and(|since| since.elapsed() > LAST) {
+            tracing::error!(rows = rows.len(), "rows of the audit log were lost");
+            return;
+        }
+        std::thread::sleep(REST);
+    }
+}
+
+/// The reason that the body of a request gave, for the audit log: filled by whoever reads the body.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GivenReason(Arc<OnceLock<String>>);
+
+impl GivenReason {
+    /// Looks for a reason in a body of JSON.
+    pub(crate) fn look(&self, body: &[u8]) {
+        #[derive(serde::Deserialize)]
+        struct Given {
+            reason: Option<String>,
+        }
+        // Most bodies have none, and are not read twice.
+        let named = body.windows(8).any(|it| it == b"\"reason\"");
+        if named && let Ok(Given { reason: Some(text) }) = serde_json::from_slice(body) {
+            let _ = self.0.set(text.chars().take(MAX_REASON).collect());
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.get().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stepwell_engine::store::{AuditFilter, AuditLog as _, MemoryStore};
+
+    use super::*;
+
+    #[test]
+    fn rows_are_written_before_the_writer_ends() {
+        let store: Arc<MemoryStore> = Arc::new(MemoryStore::with_secret([0; 32]));
+        let writer = TrailWriter::start(store.clone()).unwrap();
+        let trail = writer.trail();
+        for _ in 0..3 {
+            let row = Entry::Row(Box::default());
+            trail.0.blocking_send(row).unwrap();
+        }
+        writer.stop();
+        let filter = AuditFilter {
+            limit: 10,
+            ..AuditFilter::default()
+        };
+        assert_eq!(store.audit_rows(&filter).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_reason_is_found_where_there_is_one() {
+        let of = |body: &str| {
+            let given = GivenReason::default();
+            given.look(body.as_bytes());
+            given.get()
+        };
+        assert_eq!(of(r#"{"a":1,"reason":"late"}"#).as_deref(), Some("late"));
+        assert_eq!(of(r#"{"reason":7}"#), None);
+        assert_eq!(of("{"), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! The section `[server]` of the configuration file: where a server listens, who may use it, TLS and rates.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use stepwell_server::{Access, OidcSettings, Rate, RateSettings, TlsFiles};
+
+/// The section `[server]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "ServerTable")]
+pub struct ServerSection {
+    /// Address and port; absent: 127.0.0.1:7117.
+    pub listen: Option<SocketAddr>,
+    /// Who may use the server; absent: nobody has said.
+    pub access: Option<AccessWord>,
+    pub tls: Option<TlsFiles>,
+    pub oidc: Option<OidcSettings>,
+    rate: RateTable,
+}
+
+/// Who may use a server, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessWord {
+    /// Everyone on this machine.
+    Open,
+    /// Holders of API tokens, and of tokens of the OIDC issuer.
+    Tokens,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ServerTable {
+    listen: Option<SocketAddr>,
+    access: Option<AccessWord>,
+    tls: Option<TlsTable>,
+    oidc: Option<OidcTable>,
+    rate: RateTable,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsTable {
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OidcTable {
+    issuer: String,
+    audience: String,
+    jwks_url: Option<String>,
+    roles_claim: Option<String>,
+    tenant_claim: Option<String>,
+    name_claim: Option<String>,
+}
+
+/// Requests for each second, and at once. 0: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RateTable {
+    per_token: Option<f64>,
+    per_token_burst: Option<f64>,
+    per_source: Option<f64>,
+    per_source_burst: Option<f64>,
+}
+
+impl TryFrom<ServerTable> for ServerSection {
+    type Error = String;
+
+    fn try_from(table: ServerTable) -> Result<ServerSection, String> {
+        let oidc = table.oidc.map(oidc).transpose()?;
+        if oidc.is_some() && table.access != Some(AccessWord::Tokens) {
+            return Err("oidc needs access = \"tokens\"".to_owned());
+        }
+        let rate = table.rate;
+        let numbers = [
+            ("per_token", rate.per_token, 0.0),
+            ("per_token_burst", rate.per_token_burst, 1.0),
+            ("per_source", rate.per_source, 0.0),
+            ("per_source_burst", rate.per_source_burst, 1.0),
+        ];
+        for (name, number, least) in numbers {
+            if number.is_some_and(|it| !(least..=1e9).contains(&it)) {
+                return Err(format!("rate.{name}: a number from {least} on is needed"));
+            }
+        }
+        Ok(ServerSection {
+            listen: table.listen,
+            access: table.access,
+            tls: table.tls.map(|it| TlsFiles {
+                cert: it.cert,
+                key: it.key,
+            }),
+            oidc,
+            rate,
+        })
+    }
+}
+
+fn oidc(table: OidcTable) -> Result<OidcSettings, String> {
+    let addresses = [
+        ("issuer", Some(&table.issuer)),
+        ("jwks_url", table.jwks_url.as_ref()),
+    ];
+    for (name, address) in addresses {
+        let safe = |it: &String| {
+            // On this machine nobody listens in between: for tests and for proxies.
+            it.starts_with("https://")
+                || it.starts_with("http://127.0.0.1:")
+                || it.starts_with("http://localhost:")
+        };
+        if address.is_some_and(|it| !safe(it)) {
+            return Err(format!("oidc.{name}: an address with https:// is needed"));
+        }
+    }
+    if table.audience.is_empty() {
+        return Err("oidc.audience: a text is needed".to_owned());
+    }
+    Ok(OidcSettings {
+        issuer: table.issuer,
+        audience: table.audience,
+        jwks_url: table.jwks_url,
+        roles_claim: table.roles_claim.unwrap_or_else(|| "roles".to_owned()),
+        tenant_claim: table.tenant_claim,
+        name_claim: table.name_claim.unwrap_or_else(|| "sub".to_owned()),
+    })
+}
+
+impl ServerSection {
+    /// Who may use the server.
+    #[must_use]
+    pub fn access(&self, word: Option<AccessWord>) -> Access {
+        match word.or(self.access) {
+            None | Some(AccessWord::Open) => Access::Open,
+            Some(AccessWord::Tokens) => Access::Controlled {
+                oidc: self.oidc.clone(),
+            },
+        }
+    }
+
+    /// How many requests a caller may make. A server without access control has no limit that nobody asked for.
+    #[must_use]
+    pub fn rates(&self, access: &Access) -> RateSettings {
+        let default = match access {
+            Access::Open => RateSettings::default(),
+            Access::Controlled { .. } => RateSettings::CONTROLLED,
+        };
+        let of = |per_second: Option<f64>, burst: Option<f64>, default: Option<Rate>| {
+            let per_second = per_second.or(default.map(|it| it.per_second))?;
+            let burst = burst.or(default.map(|it| it.burst));
+            // If the burst is missing, what two seconds bring may come at once.
+            let burst = burst.unwrap_or(per_second * 2.0).max(1.0);
+            (per_second > 0.0).then_some(Rate { per_second, burst })
+        };
+        let table = self.rate;
+        RateSettings {
+            per_token: of(table.per_token, table.per_token_burst, default.per_token),
+            per_source: of(table.per_source, table.per_source_burst, default.per_source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<ServerSection, String> {
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_section_is_read_and_slips_are_errors() {
+        let all = "listen = '0.0.0.0:1'\naccess = 'tokens'\n[tls]\ncert = 'c'\nkey = 'k'\n\
+                   [oidc]\nissuer = 'https://i'\naudience = 'a'\n[rate]\nper_token = 5\nper_source = 0";
+        let all = read(all).unwrap();
+        let access = all.access(None);
+        let Access::Controlled { oidc: Some(oidc) } = &access else {
+            panic!("{access:?}");
+        };
+        assert_eq!(
+            (oidc.roles_claim.as_str(), oidc.name_claim.as_str()),
+            ("roles", "sub")
+        );
+        let rates = all.rates(&access);
+        assert_eq!(rates.per_source, None);
+        assert_eq!(rates.per_token.map(|it| it.per_second), Some(5.0));
+        let none = read("").unwrap();
+        assert_eq!(none.rates(&none.access(None)), RateSettings::default());
+        for wrong in [
+            "access = 'none'",
+            "listen = 'here'",
+            "[tls]\ncert = 'c'",
+            "[oidc]\nissuer = 'https://i'\naudience = 'a'",
+            "access = 'tokens'\n[oidc]\nissuer = 'http://i'\naudience = 'a'",
+            "access = 'tokens'\n[oidc]\nissuer = 'https://i'\naudience = ''",
+            "[rate]\nper_token = -1",
+            "[rate]\nper_token_burst = 0",
+            "[rates]",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
