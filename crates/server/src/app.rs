@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::changes::Changes;
+use crate::definitions::PlanCache;
 use crate::problem::{ApiProblem, unanswered};
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
@@ -43,6 +44,8 @@ pub(crate) struct App {
     pub(crate) projector: projector::Handle,
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
+    /// Compiled revisions of registered definitions.
+    pub(crate) plans: PlanCache,
     pub(crate) error_page: ErrorPage,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
@@ -66,6 +69,8 @@ pub(crate) struct AppParts {
     pub(crate) projector: projector::Handle,
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
+    /// Compiled revisions of registered definitions.
+    pub(crate) plans: PlanCache,
     pub(crate) error_page: ErrorPage,
 }
 
@@ -81,6 +86,7 @@ impl App {
             projector: parts.projector,
             settings: parts.settings,
             fetch: parts.fetch,
+            plans: parts.plans,
             error_page: parts.error_page,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),

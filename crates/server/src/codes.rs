@@ -3,7 +3,10 @@
 pub(crate) const ARTIFACT_UNKNOWN: &str = "ARTIFACT_UNKNOWN";
 pub(crate) const BODY_TOO_LARGE: &str = "BODY_TOO_LARGE";
 pub(crate) const CODE_UNKNOWN: &str = "CODE_UNKNOWN";
+pub(crate) const DEFINITION_DEPRECATED: &str = "DEFINITION_DEPRECATED";
 pub(crate) const DEFINITION_INVALID: &str = "DEFINITION_INVALID";
+pub(crate) const DEFINITION_UNKNOWN: &str = "DEFINITION_UNKNOWN";
+pub(crate) const DOCUMENT_CONTENDED: &str = "DOCUMENT_CONTENDED";
 pub(crate) const ENDPOINT_UNKNOWN: &str = "ENDPOINT_UNKNOWN";
 pub(crate) const EVENT_UNKNOWN: &str = "EVENT_UNKNOWN";
 pub(crate) const METHOD_NOT_ALLOWED: &str = "METHOD_NOT_ALLOWED";

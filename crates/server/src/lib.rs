@@ -10,6 +10,7 @@
 //! - `access`: who calls, and what this caller may do.
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
+//! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
 //! - `changes`: which runs have changed, for streams.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
@@ -21,6 +22,7 @@ mod api;
 mod app;
 mod changes;
 mod codes;
+mod definitions;
 mod listener;
 mod problem;
 mod server;
@@ -29,5 +31,5 @@ mod settings;
 pub use access::{Access, Right};
 pub use api::openapi;
 pub use problem::ApiProblem;
-pub use server::{FetchPlan, FetchedPlan, Server, ServerError, ServerParts};
+pub use server::{FetchPlan, FetchedPlan, RegisteredFile, Server, ServerError, ServerParts};
 pub use settings::{PORT, ServerSettings};

@@ -22,8 +22,11 @@ use stepwell_worker::logs::Logs;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::access::LOCAL;
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
+use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
+use crate::problem::ApiProblem;
 use crate::settings::ServerSettings;
 use crate::{api, listener};
 
@@ -93,6 +96,15 @@ impl fmt::Debug for Server {
     }
 }
 
+/// A file whose definition is known by its name now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisteredFile {
+    pub name: String,
+    pub revision: u32,
+    /// Whether the content is new.
+    pub created: bool,
+}
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -140,8 +152,14 @@ impl Server {
             Some(crew) => Box::new(crew),
             None => Box::new(NoWorker),
         };
+        let plans = PlanCache::default();
+        let catalog = RegistryCatalog {
+            store: store.clone(),
+            plans: plans.clone(),
+            files: parts.catalog,
+        };
         let service = Service::start(Setup {
-            catalog: parts.catalog,
+            catalog: Box::new(catalog),
             config,
             observer: Box::new(observer),
             shards: Shard::suited(),
@@ -162,6 +180,7 @@ impl Server {
             projector: projector.handle(),
             settings: parts.settings,
             fetch: parts.fetch,
+            plans,
             error_page: parts.error_page,
         }));
         Ok(Server {
@@ -179,6 +198,23 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Registers the definition of a file for the tenant of an open server, as `PUT /api/v1/definitions` does.
+    pub fn register(&self, file: &str, text: &str) -> Result<RegisteredFile, ApiProblem> {
+        let new = NewDefinition {
+            tenant: LOCAL.to_owned(),
+            file: Some(file.to_owned()),
+            text: text.to_owned(),
+            by: "stepwell dev".to_owned(),
+        };
+        let registry = Registry::new(&*self.app.store);
+        let registered = registry.register(new, self.app.now())?;
+        Ok(RegisteredFile {
+            name: registered.revision.name,
+            revision: registered.revision.revision,
+            created: registered.created,
+        })
     }
 
     /// Stops: no new connection, requests and work in flight have the grace to end, the rest is given back.

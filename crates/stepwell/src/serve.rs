@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -54,11 +55,22 @@ pub(crate) struct ServeArgs {
     store: StoreArgs,
 }
 
+/// How often who serves looks around.
+const LOOK: Duration = Duration::from_secs(1);
+
 fn default_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], PORT))
 }
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
+    until_stopped(args, |_| Ok(()))
+}
+
+/// Serves until a signal comes. `look` is called when the server has started, and then every second.
+pub(crate) fn until_stopped(
+    args: &ServeArgs,
+    mut look: impl FnMut(&Server) -> Result<()>,
+) -> Result<Exit> {
     if !args.listen.ip().is_loopback() {
         return usage(format!(
             "{} can be reached by others, and the server has no access control; listen on 127.0.0.1 or ::1",
@@ -73,8 +85,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     .context("signals cannot be handled")?;
     let server = start(args)?;
     log::line(&format!("serving on http://{}", server.address()));
-    // The handler lives as long as the process, so there is always a sender.
-    let _ = stopped.recv();
+    loop {
+        look(&server)?;
+        // The handler lives as long as the process, so there is always a sender.
+        if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
     log::line("stopping: requests and steps have 10 seconds to end");
     server.stop()?;
     log::line("stopped");

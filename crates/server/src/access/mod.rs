@@ -5,7 +5,7 @@ mod caller;
 mod guard;
 mod right;
 
-pub(crate) use caller::Caller;
+pub(crate) use caller::{Caller, LOCAL};
 pub(crate) use guard::{Rights, SCHEME, guard};
 pub use right::Right;
 

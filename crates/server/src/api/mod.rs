@@ -3,6 +3,8 @@
 
 mod actions;
 mod body;
+mod definition_texts;
+mod definitions;
 mod etag;
 mod events;
 mod meta;
@@ -45,6 +47,8 @@ struct Described;
 fn endpoints() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Described::openapi())
         .merge(meta::routes())
+        .merge(definitions::routes())
+        .merge(definition_texts::routes())
         .merge(runs::routes())
         .merge(run_reads::routes())
         .merge(actions::routes())

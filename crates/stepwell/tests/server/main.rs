@@ -1,4 +1,5 @@
 //! The server as a process: what is asked and answered over HTTP.
 
+mod definitions;
 mod harness;
 mod runs;
