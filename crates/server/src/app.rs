@@ -8,7 +8,7 @@ use stepwell_engine::port::Clock;
 use stepwell_engine::projector;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{RunNo, Store};
-use stepwell_engine::{Error, StartRequest};
+use stepwell_engine::{Error, Limits, StartRequest};
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -22,6 +22,7 @@ use crate::access::Caller;
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
 use crate::problem::{ApiProblem, unanswered};
+use crate::schedules::Waker;
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
 
@@ -46,6 +47,9 @@ pub(crate) struct App {
     pub(crate) fetch: Arc<dyn FetchPlan>,
     /// Compiled revisions of registered definitions.
     pub(crate) plans: PlanCache,
+    pub(crate) limits: Limits,
+    /// Wakes who acts on due times and triggers.
+    pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
@@ -71,6 +75,9 @@ pub(crate) struct AppParts {
     pub(crate) fetch: Arc<dyn FetchPlan>,
     /// Compiled revisions of registered definitions.
     pub(crate) plans: PlanCache,
+    pub(crate) limits: Limits,
+    /// Wakes who acts on due times and triggers.
+    pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
 }
 
@@ -87,6 +94,8 @@ impl App {
             settings: parts.settings,
             fetch: parts.fetch,
             plans: parts.plans,
+            limits: parts.limits,
+            due: parts.due,
             error_page: parts.error_page,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),

@@ -14,6 +14,8 @@ pub(crate) const ORIGIN_DENIED: &str = "ORIGIN_DENIED";
 pub(crate) const REQUEST_INVALID: &str = "REQUEST_INVALID";
 pub(crate) const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
 pub(crate) const RUN_UNANSWERED: &str = "RUN_UNANSWERED";
+pub(crate) const SCHEDULE_INVALID: &str = "SCHEDULE_INVALID";
+pub(crate) const SCHEDULE_UNKNOWN: &str = "SCHEDULE_UNKNOWN";
 pub(crate) const SERVER_FAULT: &str = "SERVER_FAULT";
 
 /// Also said by the command: a person has answered otherwise before.

@@ -11,6 +11,7 @@
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
 //! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
+//! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
 //! - `changes`: which runs have changed, for streams.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
@@ -25,8 +26,10 @@ mod codes;
 mod definitions;
 mod listener;
 mod problem;
+mod schedules;
 mod server;
 mod settings;
+pub mod triggers;
 
 pub use access::{Access, Right};
 pub use api::openapi;

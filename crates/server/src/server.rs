@@ -27,6 +27,7 @@ use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
 use crate::problem::ApiProblem;
+use crate::schedules::{Runner, Waker};
 use crate::settings::ServerSettings;
 use crate::{api, listener};
 
@@ -85,6 +86,8 @@ pub struct Server {
     address: SocketAddr,
     /// Ends when the listener has ended.
     listening: JoinHandle<()>,
+    /// Ends when no due time and no trigger is acted on any more.
+    acting: JoinHandle<()>,
     grace: Duration,
 }
 
@@ -142,7 +145,7 @@ impl Server {
             name: Config::process_name("stepwell"),
             serves: parts.crew.as_ref().map_or(Serves::Nothing, Crew::serves),
             capacity: parts.parallel,
-            limits: parts.limits,
+            limits: parts.limits.clone(),
             session_ms: SESSION_MS,
             // The engine waits for its store: a result is not given up meanwhile.
             write_budget_ms: u64::MAX / 4,
@@ -170,6 +173,7 @@ impl Server {
         let scrub = parts.scrubbed.clone();
         let scrub = scrub.map(|store| Scrub::start(store, ScrubOptions::default()));
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
+        let (due, woken) = Waker::new();
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),
@@ -181,9 +185,12 @@ impl Server {
             settings: parts.settings,
             fetch: parts.fetch,
             plans,
+            limits: parts.limits,
+            due,
             error_page: parts.error_page,
         }));
         Ok(Server {
+            acting: Runner::start(Arc::clone(&app), woken)?,
             listening: listen(runtime, bound, Arc::clone(&app), settings)?,
             app,
             service,
@@ -210,6 +217,7 @@ impl Server {
         };
         let registry = Registry::new(&*self.app.store);
         let registered = registry.register(new, self.app.now())?;
+        self.app.due.changed();
         Ok(RegisteredFile {
             name: registered.revision.name,
             revision: registered.revision.revision,
@@ -221,6 +229,7 @@ impl Server {
     pub fn stop(self) -> Result<(), StoreError> {
         self.app.stopping.cancel();
         let _ = self.listening.join();
+        let _ = self.acting.join();
         if let Some(scrub) = self.scrub {
             scrub.stop();
         }

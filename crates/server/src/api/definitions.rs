@@ -161,6 +161,7 @@ async fn registered(
     } = app
         .ask(move |store| Registry::new(store).register(new, now))
         .await?;
+    app.due.changed();
     let status = match created {
         true => StatusCode::CREATED,
         false => StatusCode::OK,
@@ -437,5 +438,7 @@ async fn deprecate(
         let revision = registry.revision(&tenant, &name, number)?;
         Ok::<_, ApiProblem>(RevisionRow::new(&tenant, &head, revision))
     });
-    Ok(Json(row.await?))
+    let row = row.await?;
+    app.due.changed();
+    Ok(Json(row))
 }

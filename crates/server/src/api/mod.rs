@@ -10,6 +10,7 @@ mod events;
 mod meta;
 mod run_reads;
 mod runs;
+mod schedules;
 mod stream;
 
 use std::sync::Arc;
@@ -52,6 +53,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(runs::routes())
         .merge(run_reads::routes())
         .merge(actions::routes())
+        .merge(schedules::routes())
         .merge(events::routes())
         .merge(stream::routes())
 }

@@ -3,3 +3,4 @@
 mod definitions;
 mod harness;
 mod runs;
+mod schedules;
