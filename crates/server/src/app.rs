@@ -15,6 +15,7 @@ use stepwell_kernel::time::Time;
 use stepwell_views::RunView;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
+use stepwell_worker::secrets::Secrets;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +49,8 @@ pub(crate) struct App {
     /// Compiled revisions of registered definitions.
     pub(crate) plans: PlanCache,
     pub(crate) limits: Limits,
+    /// Resolves the secrets of webhooks.
+    pub(crate) secrets: Secrets,
     /// Wakes who acts on due times and triggers.
     pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
@@ -76,6 +79,8 @@ pub(crate) struct AppParts {
     /// Compiled revisions of registered definitions.
     pub(crate) plans: PlanCache,
     pub(crate) limits: Limits,
+    /// Resolves the secrets of webhooks.
+    pub(crate) secrets: Secrets,
     /// Wakes who acts on due times and triggers.
     pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
@@ -95,6 +100,7 @@ impl App {
             fetch: parts.fetch,
             plans: parts.plans,
             limits: parts.limits,
+            secrets: parts.secrets,
             due: parts.due,
             error_page: parts.error_page,
             stopping: CancellationToken::new(),

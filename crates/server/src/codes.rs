@@ -17,6 +17,10 @@ pub(crate) const RUN_UNANSWERED: &str = "RUN_UNANSWERED";
 pub(crate) const SCHEDULE_INVALID: &str = "SCHEDULE_INVALID";
 pub(crate) const SCHEDULE_UNKNOWN: &str = "SCHEDULE_UNKNOWN";
 pub(crate) const SERVER_FAULT: &str = "SERVER_FAULT";
+pub(crate) const WEBHOOK_DENIED: &str = "WEBHOOK_DENIED";
+pub(crate) const WEBHOOK_INVALID: &str = "WEBHOOK_INVALID";
+pub(crate) const WEBHOOK_LATE: &str = "WEBHOOK_LATE";
+pub(crate) const WEBHOOK_UNKNOWN: &str = "WEBHOOK_UNKNOWN";
 
 /// Also said by the command: a person has answered otherwise before.
 pub(crate) const ANSWER_CONTRADICTED: &str = "ANSWER_CONTRADICTED";

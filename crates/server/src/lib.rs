@@ -12,6 +12,7 @@
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
 //! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
 //! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
+//! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
 //! - `changes`: which runs have changed, for streams.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
@@ -30,6 +31,7 @@ mod schedules;
 mod server;
 mod settings;
 pub mod triggers;
+mod webhooks;
 
 pub use access::{Access, Right};
 pub use api::openapi;

@@ -19,6 +19,7 @@ use stepwell_kernel::plan::Plan;
 use stepwell_worker::Crew;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
+use stepwell_worker::secrets::Secrets;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
@@ -129,6 +130,7 @@ impl Server {
             .thread_name("stepwell-http")
             .enable_all()
             .build()?;
+        let secrets = Secrets::from_env().map_err(io::Error::other)?;
         let address = parts.settings.listen;
         // First: a port that is taken is found before any work begins.
         let bound = runtime.block_on(TcpListener::bind(address));
@@ -186,6 +188,7 @@ impl Server {
             fetch: parts.fetch,
             plans,
             limits: parts.limits,
+            secrets,
             due,
             error_page: parts.error_page,
         }));

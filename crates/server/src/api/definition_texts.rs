@@ -117,9 +117,10 @@ async fn revision(
 
 /// The inputs that a plan declares, with their defaults.
 fn inputs(plan: &Plan) -> Value {
-    match &plan.net().workload {
-        Value::Null => json!({}),
-        workload => masked(workload),
+    let workload = &plan.net().workload;
+    match workload.is_null() {
+        true => json!({}),
+        false => masked(workload),
     }
 }
 

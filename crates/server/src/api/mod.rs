@@ -7,11 +7,13 @@ mod definition_texts;
 mod definitions;
 mod etag;
 mod events;
+mod hooks;
 mod meta;
 mod run_reads;
 mod runs;
 mod schedules;
 mod stream;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -54,6 +56,8 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(run_reads::routes())
         .merge(actions::routes())
         .merge(schedules::routes())
+        .merge(webhooks::routes())
+        .merge(hooks::routes())
         .merge(events::routes())
         .merge(stream::routes())
 }

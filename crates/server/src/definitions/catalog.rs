@@ -18,7 +18,10 @@ const ENDINGS: [&str; 4] = ["", ".yaml", ".yml", ".json"];
 
 /// Compiled revisions: a revision never changes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PlanCache(Arc<Mutex<HashMap<(String, String, u32), Arc<Plan>>>>);
+pub(crate) struct PlanCache(Arc<Mutex<HashMap<RevisionKey, Arc<Plan>>>>);
+
+/// Tenant, name and number of a revision.
+type RevisionKey = (String, String, u32);
 
 impl PlanCache {
     /// The plan of a revision.

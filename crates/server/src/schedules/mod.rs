@@ -33,7 +33,7 @@ const REMEMBERED: usize = 50;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum CatchUp {
-    /// None of them.
+    /// No due time that is late starts a run.
     #[default]
     None,
     /// The latest of them.
@@ -90,7 +90,7 @@ pub(crate) struct ScheduleDocument {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StartedDue {
-    /// The due time.
+    /// When the run was due.
     pub(crate) due_at: String,
     /// The run; absent if it could not be started.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ pub(crate) struct StartedDue {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MissedDue {
-    /// The due time.
+    /// When the run was due.
     pub(crate) due_at: String,
     /// LATE: no server acted in time, and the catch-up policy does not make it good. OVERLAP: the run before was still
     /// open. QUEUE_FULL: too many due times wait already.

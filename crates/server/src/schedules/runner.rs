@@ -336,7 +336,6 @@ impl Runner {
             priority: document.priority,
             triggered_by: Some(format!("schedule {}", document.name)),
             trigger_source: Some("schedule".to_owned()),
-            ..RunContext::default()
         };
         let schedule = document.schedule()?;
         let params = params_with(&document.params, &schedule.params(due));
