@@ -4,7 +4,7 @@
 //! cargo-machete). Each step is printed before it runs, as the command that repeats it alone.
 
 use crate::repo::Repo;
-use crate::{Task, conformance, corpus, deps, mutants, playbooks, postgres, schemas, tidy};
+use crate::{Task, api, conformance, corpus, deps, mutants, playbooks, postgres, schemas, tidy};
 use anyhow::{Result, bail};
 use std::io::Write as _;
 use std::time::Instant;
@@ -19,7 +19,7 @@ Usage: cargo xtask ci [--list] [--from STEP]
 
 Each step is printed as the command that repeats it alone, with its duration. Needs Rust with rustfmt
 and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
-cargo-deny and cargo-machete into target/tools. `corpus` and `playbooks` print that they are skipped
+cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `corpus` and `playbooks` print that they are skipped
 if there is no corpus next to the checkout.
 ";
 
@@ -65,6 +65,10 @@ const STEPS: &[Step] = &[
     Step {
         name: "schemas",
         work: Work::Task(schemas::run, &["--check"]),
+    },
+    Step {
+        name: "api",
+        work: Work::Task(api::run, &[]),
     },
     Step {
         name: "conformance",
@@ -170,7 +174,7 @@ mod tests {
         assert_eq!(shown[0], "cargo fmt --all --check");
         assert_eq!(shown[2], "cargo xtask tidy");
         assert_eq!(shown[3], "cargo xtask deps");
-        assert_eq!(shown[6], "cargo xtask conformance --check");
+        assert_eq!(shown[7], "cargo xtask conformance --check");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! One file per task; `ci` runs all of them. This crate is not shipped, and Stepwell itself must build
 //! and run without it.
 
+mod api;
 mod ci;
 mod cluster;
 mod conformance;
@@ -37,6 +38,7 @@ Tasks:
   deps         check licences, banned crates and unused dependencies
   conformance  write docs/conformance.md from the tests; --check compares
   schemas      write schemas/ from the types; --check compares
+  api          send generated requests to a real server: answers are as its OpenAPI document says
   sim          simulate servers with faults, from seeds: `cargo xtask sim --minutes 5`
   corpus       run `stepwell check` on real files next to the checkout, if there are any
   playbooks    run the real playbooks of the corpus, with all their work
@@ -76,6 +78,7 @@ fn run(args: &[String]) -> Result<()> {
         "deps" => (deps::HELP, deps::run),
         "conformance" => (conformance::HELP, conformance::run),
         "schemas" => (schemas::HELP, schemas::run),
+        "api" => (api::HELP, api::run),
         "sim" => (sim::HELP, sim::run),
         "corpus" => (corpus::HELP, corpus::run),
         "playbooks" => (playbooks::HELP, playbooks::run),

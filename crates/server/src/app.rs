@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Caller;
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
+use crate::metrics::Metrics;
 use crate::problem::{ApiProblem, unanswered};
 use crate::schedules::Waker;
 use crate::server::FetchPlan;
@@ -48,12 +49,13 @@ pub(crate) struct App {
     pub(crate) fetch: Arc<dyn FetchPlan>,
     /// Compiled revisions of registered definitions.
     pub(crate) plans: PlanCache,
-    pub(crate) limits: Limits,
     /// Resolves the secrets of webhooks.
     pub(crate) secrets: Secrets,
     /// Wakes who acts on due times and triggers.
     pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     readers: Arc<Semaphore>,
@@ -78,12 +80,13 @@ pub(crate) struct AppParts {
     pub(crate) fetch: Arc<dyn FetchPlan>,
     /// Compiled revisions of registered definitions.
     pub(crate) plans: PlanCache,
-    pub(crate) limits: Limits,
     /// Resolves the secrets of webhooks.
     pub(crate) secrets: Secrets,
     /// Wakes who acts on due times and triggers.
     pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl App {
@@ -99,10 +102,11 @@ impl App {
             settings: parts.settings,
             fetch: parts.fetch,
             plans: parts.plans,
-            limits: parts.limits,
             secrets: parts.secrets,
             due: parts.due,
             error_page: parts.error_page,
+            limits: parts.limits,
+            metrics: parts.metrics,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),
         }
@@ -159,9 +163,10 @@ impl App {
         .await
     }
 
-    /// The number of a run that the caller may see.
+    /// The number of a run that the caller may see. Its log is not read.
     pub(crate) async fn find(&self, caller: &Caller, run: &str) -> Result<RunNo, ApiProblem> {
-        Ok(self.run_view(caller, run).await?.run)
+        let (caller, run) = (caller.clone(), run.to_owned());
+        self.ask(move |store| caller.find(store, &run)).await
     }
 
     /// Sends a command to a run and waits for the answer, which comes after the commit.

@@ -1,11 +1,16 @@
 //! Which runs have changed: the engine tells, streams listen. A listener may miss something, as it may miss what other
 //! servers commit; it reads the store, and asks again now and then.
 
+use std::sync::Arc;
+
 use stepwell_engine::coordinator::Notice;
 use stepwell_engine::projector;
 use stepwell_engine::service::Observer;
 use stepwell_engine::store::RunNo;
 use tokio::sync::broadcast;
+
+use crate::deliveries::Bell;
+use crate::metrics::Metrics;
 
 /// How many changes a listener may be behind before it misses some.
 const BEHIND: usize = 4_096;
@@ -31,10 +36,12 @@ impl Changes {
     }
 }
 
-/// Tells changes to listeners and to the projector.
+/// Tells changes to listeners, to the projector and to the publishers of sinks.
 pub(crate) struct TellChanges {
     pub(crate) changes: Changes,
     pub(crate) projector: projector::Handle,
+    pub(crate) bell: Bell,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Observer for TellChanges {
@@ -42,8 +49,12 @@ impl Observer for TellChanges {
         if let Notice::Changed { run, seq } = notice {
             let (run, seq) = (*run, *seq);
             self.projector.changed(run, seq);
+            self.bell.ring();
             // Nobody may be listening.
             let _ = self.changes.0.send(Change { run, seq });
+        }
+        if let Notice::Ended(_, _, outcome) = notice {
+            self.metrics.ended(outcome);
         }
     }
 }

@@ -9,11 +9,13 @@
 //! - `listener`: connections, TLS, limits, a stop that drains.
 //! - `access`: who calls, and what this caller may do.
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
+//! - `metrics`: what Prometheus reads.
+//! - `retention`: deletes runs that ended long ago.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
 //! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
 //! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
 //! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
-//! - `changes`: which runs have changed, for streams.
+//! - `changes`: which runs have changed, for streams; `deliveries`: the publishers of sinks.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
 
@@ -25,8 +27,11 @@ mod app;
 mod changes;
 mod codes;
 mod definitions;
+mod deliveries;
 mod listener;
+mod metrics;
 mod problem;
+mod retention;
 mod schedules;
 mod server;
 mod settings;
@@ -36,5 +41,6 @@ mod webhooks;
 pub use access::{Access, Right};
 pub use api::openapi;
 pub use problem::ApiProblem;
+pub use retention::RetentionTimes;
 pub use server::{FetchPlan, FetchedPlan, RegisteredFile, Server, ServerError, ServerParts};
 pub use settings::{PORT, ServerSettings};

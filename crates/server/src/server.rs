@@ -27,7 +27,10 @@ use crate::access::LOCAL;
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
+use crate::deliveries::{Bell, Deliveries};
+use crate::metrics::Metrics;
 use crate::problem::ApiProblem;
+use crate::retention::{Deleter, Deletion};
 use crate::schedules::{Runner, Waker};
 use crate::settings::ServerSettings;
 use crate::{api, listener};
@@ -84,6 +87,8 @@ pub struct Server {
     service: Service,
     projector: projector::Running,
     scrub: Option<Scrub>,
+    deliveries: Deliveries,
+    deleter: Deleter,
     address: SocketAddr,
     /// Ends when the listener has ended.
     listening: JoinHandle<()>,
@@ -139,9 +144,13 @@ impl Server {
         let store: Arc<dyn Store> = parts.store.clone();
         let projector = projector::spawn(store.clone(), projector::Config::default())?;
         let changes = Changes::new();
+        let bell = Bell::default();
+        let metrics = Arc::new(Metrics::new());
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
+            bell: bell.clone(),
+            metrics: metrics.clone(),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -170,10 +179,19 @@ impl Server {
             shards: Shard::suited(),
             ..Setup::new(store.clone(), worker)
         })?;
+        metrics.watch(service.stats().clone(), projector.handle());
         // The engine tries again by itself from now on, and requests do not wait long for a store that is away.
         parts.store.only_notes();
         let scrub = parts.scrubbed.clone();
         let scrub = scrub.map(|store| Scrub::start(store, ScrubOptions::default()));
+        let delivered = store.clone();
+        let deletion = Deletion {
+            store: store.clone(),
+            artifacts: parts.artifacts.clone(),
+            logs: parts.logs.clone(),
+            clock: service.clock().clone(),
+            retention: parts.settings.retention.clone(),
+        };
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
         let (due, woken) = Waker::new();
         let app = Arc::new(App::new(AppParts {
@@ -187,10 +205,11 @@ impl Server {
             settings: parts.settings,
             fetch: parts.fetch,
             plans,
-            limits: parts.limits,
             secrets,
             due,
             error_page: parts.error_page,
+            limits: parts.limits,
+            metrics,
         }));
         Ok(Server {
             acting: Runner::start(Arc::clone(&app), woken)?,
@@ -199,6 +218,8 @@ impl Server {
             service,
             projector,
             scrub: scrub.transpose()?,
+            deliveries: Deliveries::start(delivered, bell)?,
+            deleter: Deleter::start(deletion)?,
             address,
             grace,
         })
@@ -236,7 +257,10 @@ impl Server {
         if let Some(scrub) = self.scrub {
             scrub.stop();
         }
+        self.deleter.stop();
         let stopped = self.service.stop(self.grace);
+        // After the engine: what it committed last is delivered yet, if the sink is quick.
+        self.deliveries.stop();
         self.projector.stop();
         stopped
     }

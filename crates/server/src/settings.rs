@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::access::Access;
+use crate::retention::RetentionTimes;
 
 /// The port of a server, if nobody says.
 pub const PORT: u16 = 7117;
@@ -22,6 +23,8 @@ pub struct ServerSettings {
     pub head_timeout: Duration,
     /// How long a request may take in all, streams and long polls excepted.
     pub request_timeout: Duration,
+    /// How long ended runs are kept.
+    pub retention: RetentionTimes,
     /// How long requests and work in flight have when the server stops.
     pub grace: Duration,
 }
@@ -35,6 +38,7 @@ impl Default for ServerSettings {
             max_connections: 20_000,
             head_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
+            retention: RetentionTimes::default(),
             grace: Duration::from_secs(10),
         }
     }

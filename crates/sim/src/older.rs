@@ -210,23 +210,18 @@ fn downgrade(conn: &Connection, to: i64) -> rusqlite::Result<()> {
             conn.execute_batch(&format!("DROP TABLE {table}"))?;
         }
     }
+    let earlier_indexes = names(&earlier, "index")?;
+    for index in names(conn, "index")? {
+        if !earlier_indexes.contains(&index) {
+            conn.execute_batch(&format!("DROP INDEX {}", index.0))?;
+        }
+    }
     for (table, _) in &old {
         let had = columns(&earlier, table)?;
         for column in columns(conn, table)? {
             if !had.contains(&column) {
                 conn.execute_batch(&format!("ALTER TABLE {table} DROP COLUMN {column}"))?;
             }
-        }
-    }
-    let earlier_indexes = names(&earlier, "index")?;
-    for index in names(conn, "index")? {
-        let same_name = |it: &&(String, String)| it.0 == index.0;
-        if earlier_indexes
-            .iter()
-            .find(same_name)
-            .is_some_and(|it| *it != index)
-        {
-            conn.execute_batch(&format!("DROP INDEX {}", index.0))?;
         }
     }
     for (index, sql) in earlier_indexes {

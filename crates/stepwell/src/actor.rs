@@ -134,6 +134,7 @@ pub(crate) fn context_of(actor: &Actor) -> RunContext {
         triggered_by: Some(actor.id.clone()),
         trigger_source: Some("manual".into()),
         priority: 0,
+        labels: std::collections::BTreeMap::new(),
     }
 }
 

@@ -20,6 +20,8 @@ use crate::{term, usage};
 /// What the names of the schemas of the languages begin with.
 const DEFINITIONS: &str = "definitions/";
 const ENDING: &str = ".schema.json";
+/// The description of the HTTP API, which is an OpenAPI document.
+const OPENAPI: &str = "openapi";
 
 /// Print or write the published JSON Schemas
 #[derive(Debug, Args)]
@@ -27,6 +29,7 @@ const ENDING: &str = ".schema.json";
 Examples:
   stepwell schema                          list all schemas
   stepwell schema definitions/playbook     print one schema
+  stepwell schema openapi                  print the OpenAPI document of the server
   stepwell schema --all schemas            write all schemas
 
 Exit codes: 0 printed or written, 1 the directory cannot be written, 2 wrong usage or unknown schema.")]
@@ -72,6 +75,11 @@ fn schemas() -> BTreeMap<String, Json> {
         let name = format!("{DEFINITIONS}{}", dialect.name());
         all.insert(name, document::schema(dialect));
     }
+    // Every type of the API has a form in JSON.
+    all.insert(
+        OPENAPI.to_owned(),
+        serde_json::json!(stepwell_server::openapi()),
+    );
     all
 }
 
@@ -86,7 +94,11 @@ fn write_all(mut schemas: BTreeMap<String, Json>, folder: &Path) -> Result<()> {
     let tool = TOOL_FILE.trim_end_matches(ENDING);
     schemas.insert(format!("{DEFINITIONS}{tool}"), tool_file());
     for (name, schema) in &schemas {
-        let path = folder.join(format!("{name}{ENDING}"));
+        let ending = match name.as_str() {
+            OPENAPI => ".json",
+            _ => ENDING,
+        };
+        let path = folder.join(format!("{name}{ending}"));
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)
                 .with_context(|| format!("cannot create the directory {}", parent.display()))?;

@@ -120,13 +120,14 @@ fn start(args: &ServeArgs) -> Result<Server> {
         parallel: args.parallel.get().into(),
         limits: settings.limits.0.clone(),
         catalog: Box::new(Files::default()),
-        fetch: Arc::new(FetchAllowed(settings)),
         error_page: explain::page,
         settings: ServerSettings {
             listen: args.listen,
             access: Access::Open,
+            retention: settings.retention.0.clone(),
             ..ServerSettings::default()
         },
+        fetch: Arc::new(FetchAllowed(settings)),
     })?)
 }
 

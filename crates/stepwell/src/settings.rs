@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use stepwell_dialects::duration::parse_text;
 use stepwell_engine::{Limits, WhenFull};
+use stepwell_server::RetentionTimes;
 use stepwell_worker::Security;
 
 /// The environment variable with the path of the file.
@@ -31,6 +32,41 @@ pub struct Settings {
     /// Which definitions may be fetched by reference.
     #[serde(default)]
     pub plans: PlanSettings,
+    /// How long a server keeps ended runs.
+    #[serde(default)]
+    pub retention: RetentionSettings,
+}
+
+/// The section `[retention]`: how long a server keeps ended runs and rows of the audit log. What has no time is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "RetentionTable")]
+pub struct RetentionSettings(pub RetentionTimes);
+
+/// The section `[retention]` as it is written.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RetentionTable {
+    completed: Option<String>,
+    failed: Option<String>,
+    cancelled: Option<String>,
+    audit: Option<String>,
+}
+
+impl TryFrom<RetentionTable> for RetentionSettings {
+    type Error = String;
+
+    fn try_from(table: RetentionTable) -> Result<RetentionSettings, String> {
+        let age = |name: &str, text: Option<String>| {
+            let millis = text.map(|text| length(name, &text)).transpose()?;
+            Ok::<_, String>(millis.map(Duration::from_millis))
+        };
+        Ok(RetentionSettings(RetentionTimes {
+            completed: age("completed", table.completed)?,
+            failed: age("failed", table.failed)?,
+            cancelled: age("cancelled", table.cancelled)?,
+            audit: age("audit", table.audit)?,
+        }))
+    }
 }
 
 /// The section `[plans]`: where definitions by reference may be fetched from.

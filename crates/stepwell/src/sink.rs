@@ -6,17 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use stepwell_bus::{Webhook, WebhookOptions};
-use stepwell_engine::outbox::{self, Config, Notify, Publishers, Sink};
+use stepwell_bus::{WEBHOOK, is_sink_name, open_sink};
+use stepwell_engine::outbox::{self, Config, Notify, Publishers};
 use stepwell_engine::store::{SinkRow, SinkStart, Store};
 use stepwell_kernel::time::Time;
 
 use crate::usage;
 
-/// The environment variable with the secret that signs bodies. Not a command-line option, because all
-/// users of a machine can see command lines.
-const SECRET: &str = "STEPWELL_SINK_SECRET";
-const SCHEME: &str = "webhook:";
 const FORM: &str = "[NAME=]webhook:https://…";
 /// How often to check whether the outbox is empty.
 const LOOK: Duration = Duration::from_millis(20);
@@ -73,7 +69,7 @@ impl SinkArgs {
         self.names()?;
         let row = |text: &String| {
             let (name, address) = parse(text)?;
-            row(name, &format!("{SCHEME}{address}"), now)
+            row(name, &format!("{WEBHOOK}{address}"), now)
         };
         self.sinks.iter().map(row).collect()
     }
@@ -139,7 +135,7 @@ impl SinkArgs {
 
 /// ` --sink …` for one sink, without its address.
 pub(crate) fn flag(name: &str) -> String {
-    format!(" --sink {name}={SCHEME}URL")
+    format!(" --sink {name}={WEBHOOK}URL")
 }
 
 /// Splits a sink into name and address.
@@ -149,13 +145,12 @@ fn parse(text: &str) -> Result<(&str, &str)> {
         Some((name, address)) if !name.contains(':') => (name, address),
         _ => ("webhook", text),
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || !name.chars().all(plain) {
+    if !is_sink_name(name) {
         return usage(format!(
             "the name of a sink may contain letters, digits, `-`, `_` and `.`; write a sink as {FORM}"
         ));
     }
-    match address.strip_prefix(SCHEME) {
+    match address.strip_prefix(WEBHOOK) {
         Some(address) => Ok((name, address)),
         None => usage(format!("invalid sink; write a sink as {FORM}")),
     }
@@ -169,27 +164,9 @@ pub(crate) fn row(name: &str, address: &str, since: Time) -> Result<SinkRow> {
         since,
     };
     parse(&format!("{name}={address}"))?;
-    match open(&sink) {
+    match open_sink(&sink, TIMEOUT) {
         Ok(_) => Ok(sink),
         Err(fault) => usage(format!("sink {name}: {fault}")),
-    }
-}
-
-/// The sink itself, or why this program cannot deliver to it.
-fn open(sink: &SinkRow) -> Result<Box<dyn Sink>, String> {
-    let Some(address) = sink.address.strip_prefix(SCHEME) else {
-        return Err(format!("this program delivers to {SCHEME} addresses only"));
-    };
-    let secret = std::env::var(SECRET).ok().filter(|it| !it.is_empty());
-    let options = WebhookOptions {
-        name: sink.name.clone(),
-        secret: secret.map(String::into_bytes),
-        timeout: TIMEOUT,
-        ..WebhookOptions::default()
-    };
-    match Webhook::new(address, options) {
-        Ok(webhook) => Ok(Box::new(webhook)),
-        Err(fault) => Err(fault.to_string()),
     }
 }
 
@@ -211,7 +188,7 @@ impl SinkPublishers {
             if self.names.contains(&sink.name) {
                 continue;
             }
-            match open(sink) {
+            match open_sink(sink, TIMEOUT) {
                 Ok(open) => {
                     let started = outbox::spawn(&self.store, vec![open], &self.config)?;
                     self.publishers.push(started);

@@ -4,6 +4,8 @@
 //! - [`snapshot`]: the run for programs, as the snapshot of the contract with `ext` beside it.
 //! - [`why`]: what an open run waits for, in sentences; [`stuck`]: what keeps it from going on.
 //! - [`people`]: who started, approved and answered.
+//! - [`watch`]: the snapshot with watermark, lag and gaps.
+//! - [`undo`]: what a cancel would undo.
 //! - [`phrases`]: what is said about a step wherever it is shown.
 //!
 //! Everything here only reads. No rule about workflows, no SQL, no HTTP, no terminal.
@@ -16,6 +18,8 @@ pub mod phrases;
 mod run_view;
 pub mod snapshot;
 pub mod stuck;
+pub mod undo;
+pub mod watch;
 pub mod why;
 
 pub use duration::duration;

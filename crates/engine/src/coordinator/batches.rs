@@ -115,6 +115,9 @@ impl Coordinator {
                 .broken(run, "a run is not in memory while its draft is sealed");
             return None;
         };
+        if hot.has_draft() && self.parked.is_doubtful(run) {
+            hot.draft().doubt_head();
+        }
         // A run without a draft was marked because work of it could be claimed, and no room was left.
         let (session, chunks) = (self.lease.session(), self.batches.chunks());
         match hot.seal(session, &self.config, chunks, now)? {

@@ -84,6 +84,16 @@ impl Coordinator {
         now: Time,
     ) {
         let run = append.run;
+        let passes = matches!(
+            outcome,
+            AppendResult::GuardFailed(_)
+                | AppendResult::SlotsFull(_)
+                | AppendResult::UniqueKeyTaken(_)
+        );
+        if passes && flight.is_doubtful() {
+            // It was sent before, and that sending may come through once the reason for this refusal is gone.
+            self.parked.doubt(append);
+        }
         // Sent before and given up, it was written after all.
         let ours = flight.first().is_some_and(|first| first.retries > 0);
         let lost = flight.into_uncommitted(append);
@@ -144,7 +154,7 @@ impl Coordinator {
         tracing::warn!(%error, late, "a commit is given up; its commands are decided again");
         for append in &batch.appends {
             // It may come through yet, for a session that has forgotten it.
-            self.parked.doubt(append.run, append.after);
+            self.parked.doubt(append);
             let Some(mut flight) = self.land(append.run) else {
                 self.invariants
                     .broken(append.run, "a commit failed that is not in flight");

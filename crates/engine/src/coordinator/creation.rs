@@ -281,5 +281,6 @@ fn new_run(plan: &Plan, plan_no: PlanNo, request: &StartRequest, now: Time) -> N
         event_key: String::new(),
         created_at: now,
         priority: context.priority,
+        labels: context.labels.clone(),
     }
 }

@@ -15,6 +15,7 @@ impl Coordinator {
     /// Decides a request, or lets it wait until the run's commit is answered.
     pub(super) fn take(&mut self, run: RunNo, mut request: Request, now: Time) {
         request.came.get_or_insert(now);
+        self.rejoin(run, now);
         let hot = match self.runs.load(run, self.room()) {
             Ok(hot) => hot,
             Err(error) => return self.refuse(&request, error),

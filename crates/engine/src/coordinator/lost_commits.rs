@@ -280,6 +280,28 @@ impl Coordinator {
             self.refuse(request, error.clone());
         }
         self.parked.park(run, rest, jobs);
+        self.runs.withhold(run, error);
+    }
+
+    /// Reads a run that is parked, and brings its commands and its work together with it before anything else is done
+    /// for the run: a decision without them would take the work for lost, or write that nobody has it.
+    pub(super) fn rejoin(&mut self, run: RunNo, now: Time) {
+        let Some(parked) = self.parked.take(run) else {
+            return;
+        };
+        self.runs.admit(run);
+        match self.runs.load(run, self.room()) {
+            Ok(_) => {
+                self.keep_jobs(run, parked.jobs);
+                self.take_all(run, parked.requests, now);
+                self.attend(run, now);
+            }
+            // Still not: it was said when it was parked.
+            Err(error) => {
+                self.parked.put_back(run, parked);
+                self.runs.withhold(run, error);
+            }
+        }
     }
 }
 

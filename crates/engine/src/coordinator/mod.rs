@@ -337,6 +337,7 @@ impl Coordinator {
     /// Reads a run and sees to everything that it needs.
     pub fn recover(&mut self, run_id: &str, now: Time) -> Result<(), Error> {
         let run = self.runs.number_of(run_id)?;
+        self.rejoin(run, now);
         self.runs.load(run, self.room())?;
         self.wake(run, now);
         Ok(())

@@ -1,5 +1,6 @@
 //! What waits for the store: commands for runs that cannot be read just now, and runs with a commit that
-//! was given up although it may come through yet. Nothing here is tried again; `tick` does that.
+//! was given up although it may come through yet. Nothing here is tried again; `Coordinator::rejoin` does that. As
+//! long as a run is parked, the cache does not read it for anyone else (`RunCache::withhold`).
 
 use std::collections::BTreeMap;
 
@@ -7,14 +8,23 @@ use stepwell_kernel::effect::Target;
 
 use super::Request;
 use crate::number_map::NumberMap;
-use crate::store::RunNo;
+use crate::store::{Append, Guard, RunNo};
 
 /// Runs that wait for the store.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
     runs: BTreeMap<RunNo, ParkedRun>,
-    /// Runs with a commit that was given up, with the last event before that commit.
-    doubtful: BTreeMap<RunNo, u64>,
+    /// Runs with a commit that was given up.
+    doubtful: BTreeMap<RunNo, Doubt>,
+}
+
+/// A commit that was given up and may come through yet.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    /// The last event before the commit.
+    after: u64,
+    /// The commit cannot come through once the session is dead.
+    ends_with_session: bool,
 }
 
 /// Commands for one run that cannot be read just now, and the work of this process that goes on
@@ -59,9 +69,14 @@ impl Parked {
         None
     }
 
-    /// Takes everything that is parked, to be tried again.
-    pub(super) fn take(&mut self) -> BTreeMap<RunNo, ParkedRun> {
-        std::mem::take(&mut self.runs)
+    /// The runs that are parked.
+    pub(super) fn runs(&self) -> Vec<RunNo> {
+        self.runs.keys().copied().collect()
+    }
+
+    /// Takes what is parked for a run, to be tried again.
+    pub(super) fn take(&mut self, run: RunNo) -> Option<ParkedRun> {
+        self.runs.remove(&run)
     }
 
     /// Puts back what could not be done yet.
@@ -69,15 +84,23 @@ impl Parked {
         self.park(run, parked.requests, parked.jobs);
     }
 
-    /// A commit to a run was given up; it would add events after `after`.
-    pub(super) fn doubt(&mut self, run: RunNo, after: u64) {
-        self.doubtful.insert(run, after);
+    /// A commit to a run was given up; it would add events after `append.after`.
+    pub(super) fn doubt(&mut self, append: &Append) {
+        let mut doubt = Doubt {
+            after: append.after,
+            ends_with_session: append.guards.contains(&Guard::Session),
+        };
+        if let Some(earlier) = self.doubtful.get(&append.run) {
+            // Two commits at the same place may both be on their way.
+            doubt.ends_with_session &= earlier.ends_with_session || earlier.after < doubt.after;
+        }
+        self.doubtful.insert(append.run, doubt);
     }
 
     /// Some runs whose last commit is in doubt, with the last event before it.
     pub(super) fn doubtful(&self, limit: usize) -> Vec<(RunNo, u64)> {
         let some = self.doubtful.iter().take(limit);
-        some.map(|(run, after)| (*run, *after)).collect()
+        some.map(|(run, doubt)| (*run, doubt.after)).collect()
     }
 
     /// Whether the last commit of a run is in doubt.
@@ -90,9 +113,9 @@ impl Parked {
         self.doubtful.remove(&run);
     }
 
-    /// Whatever is still on its way is of a session that is dead.
-    pub(super) fn resolve_all(&mut self) {
-        self.doubtful.clear();
+    /// The session is dead: what is guarded by it cannot come through any more.
+    pub(super) fn resolve_guarded(&mut self) {
+        self.doubtful.retain(|_, doubt| !doubt.ends_with_session);
     }
 }
 
@@ -120,33 +143,53 @@ mod tests {
         // A result of an execution that is no longer current says nothing about the one that is.
         assert!(parked.add_result(RUN, target(), 9, request()).is_none());
         assert!(parked.add_result(RUN, target(), 1, request()).is_none());
-        let all = parked.take();
-        assert_eq!(all[&RUN].requests.len(), 3);
-        assert!(all[&RUN].jobs.is_empty());
-        assert!(parked.take().is_empty());
+        assert_eq!(parked.runs(), [RUN]);
+        let all = parked.take(RUN).unwrap();
+        assert_eq!(all.requests.len(), 3);
+        assert!(all.jobs.is_empty());
+        assert!(parked.take(RUN).is_none());
     }
 
     #[test]
     fn what_is_put_back_comes_before_what_comes_later() {
         let mut parked = Parked::default();
         parked.park(RUN, [request()], NumberMap::default());
-        let mut all = parked.take();
-        parked.put_back(RUN, all.remove(&RUN).unwrap());
+        let all = parked.take(RUN).unwrap();
+        parked.put_back(RUN, all);
         parked.park(RUN, [request()], NumberMap::default());
-        assert_eq!(parked.take()[&RUN].requests.len(), 2);
+        assert_eq!(parked.take(RUN).unwrap().requests.len(), 2);
+    }
+
+    fn append(run: RunNo, after: u64, guards: &[Guard]) -> Append {
+        Append {
+            guards: guards.to_vec(),
+            ..Append::new(run, after)
+        }
     }
 
     #[test]
     fn doubts_last_until_they_are_resolved() {
         let mut parked = Parked::default();
-        parked.doubt(RUN, 4);
-        parked.doubt(RunNo(2), 7);
+        parked.doubt(&append(RUN, 4, &[Guard::Session]));
+        parked.doubt(&append(RunNo(2), 7, &[Guard::Session]));
         assert_eq!(parked.doubtful(1), [(RUN, 4)]);
         assert!(parked.is_doubtful(RUN));
         parked.resolve(RUN);
         assert!(!parked.is_doubtful(RUN));
         assert_eq!(parked.doubtful(9), [(RunNo(2), 7)]);
-        parked.resolve_all();
+        parked.resolve_guarded();
         assert!(parked.doubtful(9).is_empty());
+    }
+
+    #[test]
+    fn the_death_of_a_session_ends_only_what_is_guarded_by_it() {
+        let mut parked = Parked::default();
+        // A claim of a worker outside is guarded by the task's row alone.
+        parked.doubt(&append(RUN, 4, &[]));
+        parked.doubt(&append(RUN, 4, &[Guard::Session]));
+        parked.doubt(&append(RunNo(2), 4, &[]));
+        parked.doubt(&append(RunNo(2), 5, &[Guard::Session]));
+        parked.resolve_guarded();
+        assert_eq!(parked.doubtful(9), [(RUN, 4)]);
     }
 }

@@ -36,6 +36,8 @@ struct Reader {
     invalid: Vec<(RunNo, Error)>,
     /// Damaged runs that are not served, and why.
     quarantined: NumberMap<RunNo, String>,
+    /// Runs that are not read for anyone until what is parked for them can join them, and why they could not be read.
+    withheld: NumberMap<RunNo, Error>,
 }
 
 /// How many runs are read at a time.
@@ -65,6 +67,7 @@ impl RunCache {
                 plan_numbers: HashMap::new(),
                 invalid: Vec::new(),
                 quarantined: NumberMap::default(),
+                withheld: NumberMap::default(),
             },
             runs: NumberMap::default(),
             ids: HashMap::new(),
@@ -109,6 +112,9 @@ impl RunCache {
                 Ok(&mut cached.hot)
             }
             Entry::Vacant(entry) => {
+                if let Some(why) = self.reader.withheld.get(&run) {
+                    return Err(why.clone());
+                }
                 let hot = self.reader.read(run, ahead)?;
                 self.ids.insert(hot.run_id().clone(), run);
                 let used = self.turn;
@@ -176,6 +182,17 @@ impl RunCache {
             }
         }
         self.reader.quarantined = runs.into_iter().collect();
+    }
+
+    /// A run that could not be read stays out of memory, although the store may have it again, until it is admitted.
+    pub(super) fn withhold(&mut self, run: RunNo, why: Error) {
+        debug_assert!(self.get(run).is_none(), "a run in memory is withheld");
+        self.reader.withheld.insert(run, why);
+    }
+
+    /// A run may be read again.
+    pub(super) fn admit(&mut self, run: RunNo) {
+        self.reader.withheld.remove(&run);
     }
 
     /// Runs whose log could not be folded since the last call.
@@ -288,6 +305,7 @@ impl Reader {
 mod tests {
     use super::*;
     use crate::coordinator::fixture::{hot, store_with};
+    use crate::store::StoreErrorKind;
 
     fn room(limit: usize) -> Room {
         Room {
@@ -320,6 +338,18 @@ mod tests {
             Err(Error::UnknownRun("run_x".into()))
         );
         assert_eq!(cache.len(), 0);
+    }
+
+    #[test]
+    fn a_run_that_is_withheld_is_read_once_it_is_admitted() {
+        let (store, runs) = store_with(2);
+        let mut cache = RunCache::new(store);
+        let away = StoreError::new(StoreErrorKind::Unavailable, "nobody is there");
+        cache.withhold(runs[0], away.clone().into());
+        assert_eq!(cache.load(runs[0], room(9)).unwrap_err(), away.into());
+        cache.load(runs[1], room(9)).unwrap();
+        cache.admit(runs[0]);
+        cache.load(runs[0], room(9)).unwrap();
     }
 
     #[test]

@@ -8,8 +8,9 @@ use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::time::Time;
 
 use super::session_lease::worker_of;
-use super::tick::{before, store_error};
+use super::tick::before;
 use super::{Coordinator, HotRun, Notice, Request};
+use crate::error::Error;
 use crate::rows::parse_target;
 use crate::store::{Guard, RunNo, SessionNo, StoreError, TaskRow};
 
@@ -60,7 +61,7 @@ impl Coordinator {
         for (run, plan, new, requests) in created {
             self.create_again(run, &plan, new, requests, now);
         }
-        self.parked.resolve_all();
+        self.parked.resolve_guarded();
         for (run, requests) in again {
             self.take_all(run, requests, now);
         }
@@ -132,11 +133,24 @@ impl Coordinator {
                 if !has_events && !self.is_ours_unknown(run)? {
                     continue;
                 }
-                let jobs = self.drop_run(run).map(|left| left.jobs);
-                self.runs.load(run, self.room()).map_err(store_error)?;
-                // A run that was not in memory has no work here.
-                self.keep_jobs(run, jobs.unwrap_or_default());
-                self.attend(run, now);
+                let jobs = self.drop_run(run).map(|left| left.jobs).unwrap_or_default();
+                match self.runs.load(run, self.room()) {
+                    Ok(_) => {
+                        self.keep_jobs(run, jobs);
+                        self.attend(run, now);
+                    }
+                    Err(error) => {
+                        if !jobs.is_empty() {
+                            // Nothing else was to be done for it; its work goes on.
+                            self.park(run, Vec::new(), jobs, error.clone());
+                        }
+                        if let Error::Store(away) = error {
+                            return Err(away);
+                        }
+                        // One that is damaged must not hold up the others.
+                        continue;
+                    }
+                }
                 if !has_events {
                     // One with events may come through yet.
                     continue;
@@ -190,9 +204,15 @@ impl Coordinator {
             let what = "a task is named after no step of its run's plan";
             return self.invariants.broken(task.run, what);
         };
-        let Some(it) = hot.state().target(target) else {
-            // What is in memory is older than the lease: this server is about to write to the run, which
-            // fails and reads it anew. The lease is found again with the next poll.
+        let it = hot.state().target(target);
+        let known = it.and_then(|it| it.lease()).map(|lease| &lease.worker) == task.worker.as_ref();
+        let Some(it) = it.filter(|_| known) else {
+            // What is in memory is older than the lease: read anew, where nothing is to be done for it. Else this
+            // server is about to write to the run, which fails and reads it anew. The lease is found again with
+            // the next poll.
+            if hot.is_idle(self.lease.session()) {
+                self.drop_run(task.run);
+            }
             return;
         };
         let expire = Command::ExpireLease {

@@ -107,6 +107,7 @@ impl Coordinator {
 
     /// Fires what is due in a run, and sees to everything else that it needs.
     pub(super) fn wake(&mut self, run: RunNo, now: Time) {
+        self.rejoin(run, now);
         if let Err(error) = self.runs.load(run, self.room()) {
             tracing::warn!(%error, "a run could not be woken yet");
             return;
@@ -304,16 +305,8 @@ impl Coordinator {
 
     /// Tries again what waits for runs that could not be read.
     fn unpark(&mut self, now: Time) {
-        for (run, parked) in self.parked.take() {
-            match self.runs.load(run, self.room()) {
-                Ok(_) => {
-                    self.keep_jobs(run, parked.jobs);
-                    self.take_all(run, parked.requests, now);
-                    self.attend(run, now);
-                }
-                // Still not: it was said when it was parked.
-                Err(_) => self.parked.put_back(run, parked),
-            }
+        for run in self.parked.runs() {
+            self.rejoin(run, now);
         }
     }
 }
@@ -323,7 +316,7 @@ pub(super) fn before(now: Time) -> Time {
     Time(now.0 - 1)
 }
 
-pub(super) fn store_error(error: Error) -> StoreError {
+fn store_error(error: Error) -> StoreError {
     if let Error::Store(error) = error {
         return error;
     }

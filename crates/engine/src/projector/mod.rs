@@ -443,6 +443,18 @@ impl Handle {
         let run = run.ok_or_else(|| Error::UnknownRun(run_id.to_owned()))?;
         lock(&self.projector).project(run, SystemClock.now())
     }
+
+    /// A run as its log has it now, and what came of reading it; also what other processes have committed.
+    pub fn refresh(&self, run: RunNo) -> Result<Projected, Error> {
+        let mut projector = lock(&self.projector);
+        projector.look(run)?;
+        projector.refresh(run, SystemClock.now())
+    }
+
+    /// Makes the snapshot of a run again.
+    pub fn resync(&self, run: RunNo, mode: ResyncMode) -> Result<Projected, Error> {
+        lock(&self.projector).resync(run, mode, SystemClock.now())
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

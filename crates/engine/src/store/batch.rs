@@ -1,5 +1,7 @@
 //! The values of a commit: for each run a chunk of its log and the rows that follow from it.
 
+use std::collections::BTreeMap;
+
 pub use stepwell_dialects::ViewRow;
 pub use stepwell_kernel::plan::UniqueKey;
 use stepwell_kernel::time::Time;
@@ -103,6 +105,8 @@ pub struct NewRun {
     pub created_at: Time,
     /// Queued runs with a greater number start first.
     pub priority: i32,
+    /// What lists of runs are searched by.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Events of one run and commit, encoded.

@@ -1,5 +1,7 @@
 //! Maintenance: what belongs to the store as a whole.
 
+use std::collections::BTreeMap;
+
 use stepwell_kernel::time::Time;
 
 use super::{Head, Result, RunNo, UniqueKey, ViewRow};
@@ -104,12 +106,16 @@ pub struct RunColumns {
     pub created_at: Time,
     /// Queued runs with a greater number start first.
     pub priority: i32,
+    /// What lists of runs are searched by.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The rows of a run that follow from its log, as a store has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptRows {
     pub columns: RunColumns,
+    /// The tenant as the head repeats it, for lists of runs.
+    pub head_tenant: String,
     /// When the run is offered to servers.
     pub due_at: Option<Time>,
     /// The keys of its events, in any order.

@@ -17,6 +17,7 @@
 //! | [`Projections`] | the contract's snapshots |
 //! | [`Documents`] | small documents of the installation |
 //! | [`AuditLog`] | who did what |
+//! | [`Retention`] | runs that ended long ago are deleted |
 //! | [`Maintenance`] | the store as a whole |
 //!
 //! [`Store`] is all of them together, with what a store can do ([`Capabilities`]). A store moves rows
@@ -118,6 +119,7 @@ mod patience;
 mod patient;
 mod plans;
 mod projections;
+mod retention;
 mod run_reader;
 mod sessions;
 mod slots;
@@ -150,6 +152,7 @@ pub use patience::{Asks, LogWaits, Patience, WaitListener};
 pub use patient::PatientStore;
 pub use plans::{PlanRow, Plans};
 pub use projections::Projections;
+pub use retention::{DeleteFilter, DeletedRun, Retention};
 pub use run_reader::{RunFilter, RunReader, RunSummary, StoredChunk, StoredRun};
 pub use sessions::Sessions;
 pub use slots::Slots;
@@ -210,6 +213,7 @@ pub trait Store:
     + Projections
     + Documents
     + AuditLog
+    + Retention
     + Maintenance
     + Send
     + Sync

@@ -11,12 +11,12 @@ use stepwell_kernel::time::Time;
 use super::patience::{Asks, Patience};
 use super::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
-    DeadLetter, DeadLetters, Delivered, DerivedRows, DocumentFilter, Documents, Health, Inbox,
-    InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo, MessageState, NewAlert,
-    NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, RunFilter,
-    RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
-    StoreError, StoreErrorKind, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage,
-    StoredRun, TaskRow, Tasks, WakeQueue,
+    DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered, DerivedRows, DocumentFilter,
+    Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo,
+    MessageState, NewAlert, NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections,
+    Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow,
+    SinkStart, Slots, Store, StoreError, StoreErrorKind, StoredAuditRow, StoredChunk,
+    StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
 };
 
 /// A store with someone who waits for it.
@@ -112,6 +112,7 @@ impl RunReader for PatientStore {
         fn load_all(runs: &[RunNo]) -> Vec<StoredRun>;
         fn chunks(run: RunNo, after: u64, limit: usize) -> Vec<StoredChunk>;
         fn list(filter: &RunFilter) -> Vec<RunSummary>;
+        fn count_runs(filter: &RunFilter) -> Vec<(String, u64)>;
         fn asleep(limit: usize) -> Vec<String>;
     }
 }
@@ -240,6 +241,12 @@ impl AuditLog for PatientStore {
         fn prune_audit(before: Time, limit: usize) -> usize;
     }
     asks! { AuditLog, EngineReads: fn audit_rows(filter: &AuditFilter) -> Vec<StoredAuditRow>; }
+}
+
+impl Retention for PatientStore {
+    asks! { Retention, EngineWrites:
+        fn delete_ended(filter: &DeleteFilter, limit: usize, now: Time) -> Vec<DeletedRun>;
+    }
 }
 
 impl Maintenance for PatientStore {

@@ -1,6 +1,8 @@
 //! Reading runs back: one run with everything that is needed to go on, parts of its log, and lists.
 //! Nothing here changes a row.
 
+use std::collections::BTreeMap;
+
 use stepwell_kernel::time::Time;
 
 use super::{CommitId, Head, PlanNo, Result, RunNo, StateSnapshot, StoredMessage, TaskRow};
@@ -31,13 +33,18 @@ pub trait RunReader {
     /// Chunks of a run that hold events after `after`, in order, at most `limit`.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: at least the same chunks,
-    /// because a chunk is never changed or deleted.
+    /// because a chunk is never changed, and deleted only with its whole run (`Retention`).
     fn chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>>;
 
     /// Runs, newest first.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>>;
+
+    /// How many runs a list would have for each status, by status. `before` and `limit` of the filter do not count.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
+    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>>;
 
     /// Ids of open runs that no session, time, task, wait, message or queue will wake, oldest first:
     /// such a run waits for a person, or nothing will ever move it.
@@ -89,15 +96,36 @@ pub struct StoredChunk {
     pub digests: Vec<u8>,
 }
 
-/// Which runs to list.
+/// Which runs to list: those for which everything that is asked for holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
-    /// Only runs with this status, as the execution contract spells it.
-    pub status: Option<String>,
+    /// Only runs with one of these statuses, as the execution contract spells them; with any status if there are none.
+    pub statuses: Vec<String>,
     /// Only runs of this plan.
     pub plan_id: Option<String>,
     /// Only runs of this tenant.
     pub tenant: Option<String>,
+    pub project: Option<String>,
+    pub environment: Option<String>,
+    /// Only runs of plans in this language.
+    pub language: Option<String>,
+    /// Only children of the run with this id.
+    pub parent: Option<String>,
+    /// Only runs that have or had this key, which only one open run may have.
+    pub unique_key: Option<String>,
+    /// Only runs with all of these labels: name and value.
+    pub labels: Vec<(String, String)>,
+    /// Only runs with this text in their id, the id of their plan, their unique key or the value of a label. The case of
+    /// the letters A to Z does not matter.
+    pub text: Option<String>,
+    /// Only runs that were created at this time or later.
+    pub created_from: Option<Time>,
+    /// Only runs that were created before this time.
+    pub created_until: Option<Time>,
+    /// Only runs that ended at this time or later.
+    pub ended_from: Option<Time>,
+    /// Only runs that ended before this time.
+    pub ended_until: Option<Time>,
     /// Only runs that have not ended.
     pub open: bool,
     /// Only runs with a smaller number: the next page.
@@ -115,8 +143,18 @@ pub struct RunSummary {
     /// The plan's own id.
     pub plan_id: String,
     pub plan_version: String,
+    /// The language of the plan; empty if the plan cannot be read.
+    pub language: String,
     /// The tenant that the run belongs to.
     pub tenant: String,
+    pub project: String,
+    pub environment: String,
+    /// The parent run, which waits for this run.
+    pub parent: Option<String>,
+    /// The key that only one open run may have; this run may have ended.
+    pub unique_key: Option<String>,
+    /// What lists of runs are searched by.
+    pub labels: BTreeMap<String, String>,
     /// When it was created.
     pub created_at: Time,
     /// What the run is doing and who owns it.

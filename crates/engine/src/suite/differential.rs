@@ -4,6 +4,8 @@
 //! on what its store answered, shown without the numbers that stores give out themselves; as long as
 //! the answers are the same, so are the calls. The first answer that differs ends it, with the step.
 
+mod administration;
+
 use std::fmt::Debug;
 
 use stepwell_kernel::time::Time;
@@ -11,9 +13,9 @@ use stepwell_kernel::time::Time;
 use super::chance::Chance;
 use super::fixture::{self, at, chunk, plan};
 use crate::store::{
-    Append, AppendResult, AuditRow, Batch, CommitId, Delivered, DocumentFilter, DumpRows, Guard,
-    Head, Marker, MessageNo, NewDocument, NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter,
-    RunNo, SessionNo, SlotChange, StateSnapshot, Store, TaskChange, TaskRow, ViewRow, WaitChange,
+    Append, AppendResult, Batch, CommitId, Delivered, DumpRows, Guard, Head, Marker, MessageNo,
+    NewMessage, NewRun, OutsideEvent, PlanNo, RunFilter, RunNo, SessionNo, SlotChange,
+    StateSnapshot, Store, TaskChange, TaskRow, ViewRow, WaitChange,
 };
 
 /// A store that can be compared with others.
@@ -192,6 +194,9 @@ impl<'a> Driver<'a> {
             event_key: self.chance.name("key", 3),
             created_at: self.now,
             priority: self.chance.below(3) as i32 - 1,
+            labels: (0..self.chance.below(3))
+                .map(|it| (format!("l{it}"), self.chance.name("v", 2)))
+                .collect(),
             ..NewRun::default()
         };
         let mut append = Append::new(run, 0);
@@ -478,53 +483,6 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Documents and the audit log.
-    fn administer(&mut self) -> String {
-        let (kind, tenant) = (self.chance.name("kind", 2), self.chance.name("tenant", 2));
-        let key = self.chance.name("key", 3);
-        let version = self.chance.below(4) as u64;
-        match self.chance.below(7) {
-            0..=2 => {
-                let document = NewDocument {
-                    kind,
-                    tenant,
-                    key,
-                    body: format!("{{\"step\":{}}}", self.steps),
-                };
-                let expected = (version > 0).then_some(version);
-                shown(
-                    "put_document",
-                    &self.store.put_document(&document, expected, self.now),
-                )
-            }
-            3 => shown(
-                "delete_document",
-                &self.store.delete_document(&kind, &tenant, &key, version),
-            ),
-            4 => {
-                let filter = DocumentFilter {
-                    kind,
-                    tenant: self.chance.once_in(2).then_some(tenant),
-                    after: self.chance.once_in(2).then(|| ("tenant0".into(), key)),
-                    limit: 1 + self.chance.below(9),
-                    ..DocumentFilter::default()
-                };
-                shown("documents", &self.store.documents(&filter))
-            }
-            5 => {
-                let row = AuditRow {
-                    at: self.soon(),
-                    tenant: self.chance.once_in(2).then_some(tenant),
-                    action: key,
-                    accepted: self.chance.once_in(2),
-                    ..AuditRow::default()
-                };
-                shown("record", &self.store.record(&[row]))
-            }
-            _ => shown("prune_audit", &self.store.prune_audit(self.now, 2)),
-        }
-    }
-
     fn read(&mut self) -> String {
         if self.runs.is_empty() {
             return String::new();
@@ -536,18 +494,31 @@ impl<'a> Driver<'a> {
                 shown("chunks", &chunks)
             }
             1 => {
+                let labels = [Vec::new(), vec![("l0".into(), "v1".into())]];
+                let labels = self.chance.of(&labels).unwrap_or_default();
                 let filter = RunFilter {
                     open: self.chance.once_in(2),
-                    status: self.chance.once_in(2).then(|| "STATUS1".into()),
+                    statuses: (0..self.chance.below(3))
+                        .map(|it| format!("STATUS{it}"))
+                        .collect(),
+                    tenant: self.chance.once_in(3).then(|| "tenant1".into()),
+                    labels,
+                    text: self.chance.once_in(3).then(|| self.chance.name("KEY", 3)),
+                    created_from: self.chance.once_in(3).then(|| at(self.steps)),
+                    ended_until: self.chance.once_in(5).then_some(self.now),
                     before: self.chance.once_in(2).then_some(run),
                     limit: 1 + self.chance.below(9),
                     ..RunFilter::default()
                 };
                 let rows = self.store.list(&filter).unwrap();
-                let show = |it: &crate::store::RunSummary| {
-                    (it.run_id.clone(), it.last_seq, it.tenant.clone())
+                let show = |mut it: crate::store::RunSummary| {
+                    it.run = RunNo(0);
+                    it.head.session = None;
+                    it
                 };
-                shown("list", &rows.iter().map(show).collect::<Vec<_>>())
+                let counts = self.store.count_runs(&filter).unwrap();
+                let rows: Vec<_> = rows.into_iter().map(show).collect();
+                shown("list", &(rows, counts))
             }
             2 => {
                 let seq = self.chance.below(9) as u64;

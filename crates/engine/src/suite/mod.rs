@@ -17,6 +17,8 @@ mod log;
 mod mailbox;
 mod outbox;
 mod reading;
+mod retention;
+mod run_list;
 mod sessions;
 mod slots;
 mod tasks;
@@ -65,7 +67,9 @@ pub fn cases() -> Vec<Case> {
         mailbox::CASES,
         outbox::CASES,
         reading::CASES,
+        run_list::CASES,
         installation::CASES,
+        retention::CASES,
         values::CASES,
         concurrency::CASES,
     ]

@@ -198,13 +198,13 @@ fn lists_are_filtered(w: &Fixture) {
         change(&mut filter);
         ids(w, &filter)
     };
-    assert_eq!(with(|it| it.status = Some("COMPLETED".into())), ["done"]);
+    assert_eq!(with(|it| it.statuses = vec!["COMPLETED".into()]), ["done"]);
     assert_eq!(with(|it| it.plan_id = Some("other".into())), ["planned"]);
     assert_eq!(with(|it| it.tenant = Some("t2".into())), ["rented"]);
     assert_eq!(with(|it| it.open = true), ["rented", "planned", "running"]);
     let both = with(|it| {
         it.open = true;
-        it.status = Some("COMPLETED".into());
+        it.statuses = vec!["COMPLETED".into()];
     });
     assert_eq!(both, Vec::<String>::new());
 }

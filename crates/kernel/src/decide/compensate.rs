@@ -8,19 +8,24 @@
 
 use super::Decider;
 use crate::event::{Body, Rollback, UndoOutcome, UndoResult};
-use crate::plan::StepRef;
-use crate::state::Undoing;
+use crate::plan::{Plan, StepRef};
+use crate::state::{State, Undoing};
+
+/// What would be undone if the run stopped now with compensation, in this order, and what had effects and cannot be undone.
+/// Work in flight is in neither: how it ends decides.
+#[must_use]
+pub fn undo_order(plan: &Plan, state: &State) -> (Vec<StepRef>, Vec<StepRef>) {
+    let marked = state.marked().iter().rev().copied();
+    marked.partition(|at| plan.step(at.step).undo.is_some())
+}
 
 impl Decider<'_> {
     /// Starts undoing if anything left a mark. Says whether there was.
     pub(super) fn begin_compensation(&mut self) -> bool {
-        let marked: Vec<StepRef> = self.state.marked().iter().rev().copied().collect();
-        if marked.is_empty() {
+        let (undo, not_compensable) = undo_order(self.plan, self.state);
+        if undo.is_empty() && not_compensable.is_empty() {
             return false;
         }
-        let (undo, not_compensable) = marked
-            .into_iter()
-            .partition(|at| self.plan.step(at.step).undo.is_some());
         self.emit(Body::CompensationStarted {
             undo,
             not_compensable,

@@ -37,6 +37,7 @@ use crate::rejection::{Code, Rejection};
 use crate::state::{Phase, State};
 use crate::time::Time;
 
+pub use compensate::undo_order;
 pub use people::{approvals_needed, open_token, output_hash};
 pub(crate) use settle::is_unsettled;
 

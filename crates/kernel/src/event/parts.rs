@@ -33,6 +33,9 @@ pub struct RunContext {
     /// Where runs wait for a slot, the run with the greatest number starts first; of equal ones the oldest.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
+    /// What lists of runs are searched by: names and values that the start request gave.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 #[allow(

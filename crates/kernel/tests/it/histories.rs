@@ -233,6 +233,7 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         triggered_by: by.clone(),
         trigger_source: Some("carrier pigeon".into()),
         priority: -7,
+        labels: std::collections::BTreeMap::from([("team".into(), "payments".into())]),
     };
     let child = WaitKind::Child {
         request_key: "k".into(),

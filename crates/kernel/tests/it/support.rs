@@ -194,6 +194,7 @@ impl Sim {
                 triggered_by: Some("maker".into()),
                 trigger_source: Some("manual".into()),
                 priority: 0,
+                labels: std::collections::BTreeMap::new(),
             },
             params: Json::Null,
             checked: true,

@@ -2,6 +2,8 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use stepwell_engine::Error;
+use stepwell_engine::store::{RunFilter, RunNo, Store};
 use stepwell_kernel::command::{Actor, Role};
 use stepwell_kernel::event::RunContext;
 
@@ -47,6 +49,24 @@ impl Caller {
     pub(crate) fn may_see(&self, context: &RunContext) -> bool {
         let of = |own: &Option<String>, theirs: &str| own.as_ref().is_none_or(|it| it == theirs);
         of(&self.tenant, &context.tenant_id) && of(&self.project, &context.project_id)
+    }
+
+    /// The number of a run, if it is there for this caller. Its log is not read.
+    pub(crate) fn find(&self, store: &dyn Store, run: &str) -> Result<RunNo, Error> {
+        let unknown = || Error::UnknownRun(run.to_owned());
+        let no = store.find(run)?.ok_or_else(unknown)?;
+        // The newest run before the next number is the run itself, if it is the caller's.
+        let rows = store.list(&RunFilter {
+            tenant: self.tenant.clone(),
+            project: self.project.clone(),
+            before: Some(RunNo(no.0 + 1)),
+            limit: 1,
+            ..RunFilter::default()
+        })?;
+        match rows.first().is_some_and(|row| row.run == no) {
+            true => Ok(no),
+            false => Err(unknown()),
+        }
     }
 
     /// The context of runs that the caller starts.

@@ -150,7 +150,7 @@ struct CancelRun {
     compensate: bool,
 }
 
-/// Cancel a run.
+/// Cancel a run; with `compensate` its completed steps are undone first.
 #[utoipa::path(post, path = "/api/v1/runs/{run}/cancel", tag = "actions", security(("token" = ["operate"])),
     params(("run" = String, Path, description = "The id of the run.")), request_body = CancelRun,
     responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),

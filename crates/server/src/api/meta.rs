@@ -13,6 +13,7 @@ use utoipa::openapi::OpenApi as Document;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
 use crate::problem::ApiProblem;
@@ -24,6 +25,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(version))
         .routes(routes!(error_page))
         .routes(routes!(document))
+        .routes(routes!(metrics))
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -109,9 +111,21 @@ async fn error_page(State(app): State<Arc<App>>, Path(code): Path<String>) -> Re
     }
 }
 
-/// This document.
+/// The OpenAPI document that describes this server.
 #[utoipa::path(get, path = "/api/openapi.json", tag = "server", security(("token" = ["public"])),
     responses((status = 200, body = Object)))]
 async fn document(Extension(document): Extension<Arc<Document>>) -> Response {
     Json(&*document).into_response()
+}
+
+/// What the server counts and measures, as Prometheus reads it.
+#[utoipa::path(get, path = "/metrics", tag = "server", security(("token" = ["view"])),
+    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+        (status = 403, body = ApiProblem)))]
+async fn metrics(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, ApiProblem> {
+    super::operations::whole_installation(&caller)?;
+    let text = app.metrics.text();
+    let text = text.map_err(|error| ApiProblem::internal(&error))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

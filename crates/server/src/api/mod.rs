@@ -3,30 +3,39 @@
 
 mod actions;
 mod body;
+mod bulk;
 mod definition_texts;
 mod definitions;
 mod etag;
 mod events;
 mod hooks;
+mod inbox;
+mod logs;
 mod meta;
+mod operations;
+mod run_filter;
 mod run_reads;
 mod runs;
 mod schedules;
 mod stream;
+mod watch;
 mod webhooks;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
-use utoipa::OpenApi;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{self, RefOr};
+use utoipa::{OpenApi, ToSchema as _};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::access::{Rights, SCHEME, guard};
@@ -34,6 +43,8 @@ use crate::app::App;
 use crate::codes;
 use crate::problem::ApiProblem;
 
+const JSON: &str = "application/json";
+const PROBLEM_JSON: &str = "application/problem+json";
 /// The id of a request: the caller's, or one that the server gives.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -60,6 +71,11 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(hooks::routes())
         .merge(events::routes())
         .merge(stream::routes())
+        .merge(watch::routes())
+        .merge(logs::routes())
+        .merge(inbox::routes())
+        .merge(bulk::routes())
+        .merge(operations::routes())
 }
 
 /// The OpenAPI document of the server.
@@ -73,7 +89,41 @@ fn described(mut document: Document) -> Document {
     let components = document.components.get_or_insert_default();
     components.add_security_scheme(SCHEME, scheme);
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    for item in document.paths.paths.values_mut() {
+        let operations = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.delete,
+            &mut item.patch,
+        ];
+        for operation in operations.into_iter().flatten() {
+            operation
+                .responses
+                .responses
+                .values_mut()
+                .for_each(as_problem);
+        }
+    }
     document
+}
+
+/// Refusals have a media type of their own.
+fn as_problem(response: &mut RefOr<openapi::Response>) {
+    let RefOr::T(response) = response else { return };
+    let problem = format!("#/components/schemas/{}", ApiProblem::name());
+    let is_problem = |content: &RefOr<openapi::Content>| match content {
+        RefOr::T(content) => match &content.schema {
+            Some(RefOr::Ref(reference)) => reference.ref_location == problem,
+            Some(RefOr::T(_)) | None => false,
+        },
+        RefOr::Ref(_) => false,
+    };
+    if response.content.get(JSON).is_some_and(is_problem)
+        && let Some(content) = response.content.swap_remove(JSON)
+    {
+        response.content.insert(PROBLEM_JSON.to_owned(), content);
+    }
 }
 
 /// All routes, with the guard and the limits around them.
@@ -98,7 +148,9 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(Extension(document))
         .layer(DefaultBodyLimit::max(max_body))
         .layer(CompressionLayer::new().gzip(true).compress_when(compressed))
+        .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(with_request_id))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), counted))
         .with_state(app)
 }
 
@@ -114,6 +166,22 @@ async fn limited(request: Request, next: Next, timeout: std::time::Duration) -> 
         .retry_after(1)
         .into_response(),
     }
+}
+
+/// Counts requests and how long they take.
+async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    app.metrics.answered(
+        method.as_str(),
+        route,
+        response.status().as_u16(),
+        began.elapsed(),
+    );
+    response
 }
 
 /// Gives every answer the id of its request, and headers that keep browsers from guessing.
@@ -137,6 +205,14 @@ async fn with_request_id(mut request: Request, next: Next) -> Response {
         HeaderValue::from_static("nosniff"),
     );
     response
+}
+
+/// A bug in one endpoint is an answer, and no end of the connection.
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    let text = text.unwrap_or_else(|| "no message".to_owned());
+    ApiProblem::internal(&format!("an endpoint panicked: {text}")).into_response()
 }
 
 async fn no_such_endpoint(request: Request) -> ApiProblem {

@@ -15,7 +15,7 @@ use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::snapshot::{ContractEvent, project};
 use stepwell_kernel::time::Time;
 use stepwell_views::stuck::End;
-use stepwell_views::{RunView, people, snapshot as views, why};
+use stepwell_views::{RunView, people, snapshot as views, undo, why};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -36,6 +36,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(snapshot_at))
         .routes(routes!(events))
         .routes(routes!(explain))
+        .routes(routes!(undo_preview))
         .routes(routes!(evidence_of))
         .routes(routes!(artifacts))
         .routes(routes!(artifact))
@@ -187,6 +188,21 @@ async fn explain(
         ended,
         reasons: reasons.iter().map(why::Reason::json).collect(),
     }))
+}
+
+/// Preview a cancel with compensation: what would be undone, in this order, what cannot be undone, and the work in flight
+/// whose end decides whether it is.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/undo-preview", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn undo_preview(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<Value>, ApiProblem> {
+    let view = app.run_view(&caller, &run).await?;
+    Ok(Json(undo::preview(&view)))
 }
 
 /// The evidence of a run for an auditor: every attempt, every end and every decision of a person, as a chain of hashes.

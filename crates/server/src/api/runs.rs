@@ -16,14 +16,14 @@ use stepwell_engine::{Error, StartRequest, run_id_of_request};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Code;
-use stepwell_kernel::snapshot::RunStatus;
 use stepwell_kernel::time::Time;
 use stepwell_worker::large_params;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
+use super::run_filter::RunQuery;
 use super::run_reads;
 use crate::access::Caller;
 use crate::app::App;
@@ -37,7 +37,9 @@ const MAX_PAGE: usize = 500;
 const PAGE: usize = 50;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new().routes(routes!(start, list))
+    OpenApiRouter::new()
+        .routes(routes!(start, list))
+        .routes(routes!(counts))
 }
 
 /// What a run is started with.
@@ -61,6 +63,9 @@ struct StartRun {
     project: Option<String>,
     #[serde(default)]
     environment: Option<String>,
+    /// What lists of runs can be searched by: names and values of at most 200 characters, 32 at most.
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
     /// Of the runs that wait for a slot, the one with the greatest number starts first.
     #[serde(default)]
     priority: i32,
@@ -224,6 +229,15 @@ async fn start(
 
 /// The context of a new run: what the caller may say about it.
 fn context(caller: &Caller, body: &StartRun) -> Result<RunContext, ApiProblem> {
+    let fits = |text: &String| text.chars().count() <= 200 && !text.chars().any(char::is_control);
+    let are_good = body.labels.iter().all(|(name, value)| {
+        fits(name) && fits(value) && !name.is_empty() && !name.contains(['=', ','])
+    });
+    if body.labels.len() > 32 || !are_good {
+        return Err(ApiProblem::bad_request(
+            "labels: at most 32, with names and values of at most 200 characters, and names without = and ,",
+        ));
+    }
     let own = caller.context();
     let choose =
         |what: &str, wanted: &Option<String>, bound: &Option<String>, default: String| match (
@@ -243,6 +257,7 @@ fn context(caller: &Caller, body: &StartRun) -> Result<RunContext, ApiProblem> {
         project_id: choose("project", &body.project, &caller.project, own.project_id)?,
         environment_id: body.environment.clone().unwrap_or(own.environment_id),
         priority: body.priority,
+        labels: body.labels.clone(),
         ..own
     })
 }
@@ -296,26 +311,6 @@ async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProbl
     }
 }
 
-/// Which runs to list.
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
-struct ListQuery {
-    /// Only runs with this status: PENDING, RUNNING, PAUSED, COMPLETED, FAILED or CANCELLED.
-    status: Option<String>,
-    /// Only runs of the definition with this name.
-    plan: Option<String>,
-    /// Only runs that have not ended.
-    #[serde(default)]
-    open: bool,
-    /// Only runs of this tenant.
-    tenant: Option<String>,
-    /// At most this many runs; 50 if absent, 500 at most.
-    limit: Option<usize>,
-    /// The `next` of the page before.
-    before: Option<String>,
-}
-
 /// A page of runs.
 #[derive(Debug, Serialize, ToSchema)]
 struct RunPage {
@@ -328,11 +323,20 @@ struct RunPage {
 /// A run in a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct RunRow {
+pub(super) struct RunRow {
     run_id: String,
     plan_id: String,
     plan_version: String,
+    /// actions, dag, plan, playbook or linear.
+    language: String,
     tenant_id: String,
+    project_id: String,
+    environment_id: String,
+    /// The run that waits for this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_run_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    business_key: Option<String>,
     /// The status of the contract; DAMAGED if the log of the run is damaged.
     status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -347,12 +351,17 @@ struct RunRow {
 }
 
 impl RunRow {
-    fn new(run: RunSummary, damaged: bool) -> RunRow {
+    pub(super) fn new(run: RunSummary, damaged: bool) -> RunRow {
         RunRow {
             run_id: run.run_id,
             plan_id: run.plan_id,
             plan_version: run.plan_version,
+            language: run.language,
             tenant_id: run.tenant,
+            project_id: run.project,
+            environment_id: run.environment,
+            parent_run_id: run.parent,
+            business_key: run.unique_key,
             // What the head of a damaged run says is not to be trusted.
             status: if damaged {
                 "DAMAGED".to_owned()
@@ -363,20 +372,20 @@ impl RunRow {
             created_at: run.created_at.to_rfc3339(),
             ended_at: run.head.ended_at.map(Time::to_rfc3339),
             events: run.last_seq,
-            labels: BTreeMap::new(),
+            labels: run.labels,
         }
     }
 }
 
 /// List runs, newest first.
 #[utoipa::path(get, path = "/api/v1/runs", tag = "runs", security(("token" = ["view"])),
-    params(ListQuery),
+    params(RunQuery),
     responses((status = 200, body = RunPage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Params(query): Params<ListQuery>,
+    Params(query): Params<RunQuery>,
 ) -> Result<Json<RunPage>, ApiProblem> {
     let limit = query.limit.unwrap_or(PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
@@ -384,41 +393,21 @@ async fn list(
             "limit: a number from 1 to {MAX_PAGE} is needed"
         )));
     }
-    let status = query.status.map(|it| it.to_uppercase());
-    if let Some(status) = status
-        .as_ref()
-        .filter(|it| !RunStatus::WORDS.contains(&it.as_str()))
-    {
-        return Err(ApiProblem::bad_request(format!(
-            "status: {status:?} is none of {}",
-            RunStatus::WORDS.join(", ")
-        )));
-    }
-    let tenant = match (caller.tenant.clone(), query.tenant) {
-        (Some(own), Some(other)) if own != other => {
-            // For this caller there are no other tenants.
-            return Ok(Json(RunPage {
-                runs: Vec::new(),
-                next: None,
-            }));
-        }
-        (own, wanted) => own.or(wanted),
+    let before = query.before.clone();
+    let Some(filter) = query.filter(&caller)? else {
+        return Ok(Json(RunPage {
+            runs: Vec::new(),
+            next: None,
+        }));
     };
-    let (plan_id, open, before) = (query.plan, query.open, query.before);
     let (mut runs, damaged) = app
         .ask(move |store| {
-            let before = match before {
-                Some(run) => Some(store.find(&run)?.ok_or(Error::UnknownRun(run))?),
-                None => None,
-            };
+            let before = before.map(|run| caller.find(store, &run)).transpose()?;
             let filter = RunFilter {
-                status,
-                plan_id,
-                tenant,
-                open,
                 before,
                 // One row more than shown tells whether there is another page.
                 limit: limit + 1,
+                ..filter
             };
             Ok::<_, Error>((store.list(&filter)?, store.quarantined()?))
         })
@@ -433,5 +422,34 @@ async fn list(
     Ok(Json(RunPage {
         runs: runs.into_iter().map(row).collect(),
         next,
+    }))
+}
+
+/// How many runs have each status.
+#[derive(Debug, Serialize, ToSchema)]
+struct RunCounts {
+    /// The statuses that runs have, each with the number of runs.
+    counts: BTreeMap<String, u64>,
+    total: u64,
+}
+
+/// Count runs by status.
+#[utoipa::path(get, path = "/api/v1/runs/counts", tag = "runs", security(("token" = ["view"])),
+    params(RunQuery),
+    responses((status = 200, body = RunCounts), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn counts(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Params(query): Params<RunQuery>,
+) -> Result<Json<RunCounts>, ApiProblem> {
+    let counts = match query.filter(&caller)? {
+        Some(filter) => app.ask(move |store| store.count_runs(&filter)).await?,
+        None => Vec::new(),
+    };
+    let total = counts.iter().map(|(_, count)| count).sum();
+    Ok(Json(RunCounts {
+        counts: counts.into_iter().collect(),
+        total,
     }))
 }

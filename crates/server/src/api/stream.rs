@@ -27,6 +27,7 @@ use super::body::Params;
 use crate::access::Caller;
 use crate::app::App;
 use crate::changes::Change;
+use crate::metrics::OpenStream;
 use crate::problem::ApiProblem;
 
 /// How often the store is asked for what other servers have committed.
@@ -79,6 +80,7 @@ async fn run_stream(
         waiting: VecDeque::new(),
         changes,
         ended: false,
+        _open: app.metrics.stream(),
         app,
     };
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
@@ -100,6 +102,7 @@ struct Follower {
     waiting: VecDeque<Event>,
     changes: broadcast::Receiver<Change>,
     ended: bool,
+    _open: OpenStream,
 }
 
 impl Follower {

@@ -107,10 +107,11 @@ impl Runner {
             let now = self.app.now();
             let next = self.known.values().filter_map(|it| it.next).min();
             let nap = next.map_or(NAP, |it| Duration::from_millis(it.since(now)).min(NAP));
-            if woken
-                .recv_timeout(nap.max(Duration::from_millis(1)))
-                .is_ok()
-            {
+            // Many words in a short time are heard as one.
+            std::thread::sleep(nap.min(PAUSE));
+            // The server has the other end as long as this thread runs.
+            let _ = woken.recv_timeout(nap.saturating_sub(PAUSE));
+            if self.app.due.is_stale.swap(false, Ordering::SeqCst) {
                 refreshed = None;
             }
         }
@@ -336,6 +337,7 @@ impl Runner {
             priority: document.priority,
             triggered_by: Some(format!("schedule {}", document.name)),
             trigger_source: Some("schedule".to_owned()),
+            ..RunContext::default()
         };
         let schedule = document.schedule()?;
         let params = params_with(&document.params, &schedule.params(due));

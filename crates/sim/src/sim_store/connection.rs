@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stepwell_engine::store::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
-    DeadLetter, DeadLetters, Delivered, DerivedRows, DocumentFilter, Documents, Health, Inbox,
-    InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo, MessageState, NewAlert,
-    NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, RunFilter,
-    RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
-    StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks,
-    WakeQueue,
+    DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered, DerivedRows, DocumentFilter,
+    Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo,
+    MessageState, NewAlert, NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections,
+    Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow,
+    SinkStart, Slots, Store, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun,
+    TaskRow, Tasks, WakeQueue,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -139,6 +139,10 @@ impl RunReader for StoreConnection {
 
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
         self.store()?.list(filter)
+    }
+
+    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+        self.store()?.count_runs(filter)
     }
 
     fn asleep(&self, limit: usize) -> Result<Vec<String>> {
@@ -469,6 +473,17 @@ impl AuditLog for StoreConnection {
 
     fn prune_audit(&self, before: Time, limit: usize) -> Result<usize> {
         self.writing()?.prune_audit(before, limit)
+    }
+}
+
+impl Retention for StoreConnection {
+    fn delete_ended(
+        &self,
+        filter: &DeleteFilter,
+        limit: usize,
+        now: Time,
+    ) -> Result<Vec<DeletedRun>> {
+        self.writing()?.delete_ended(filter, limit, now)
     }
 }
 

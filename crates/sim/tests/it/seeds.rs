@@ -23,7 +23,8 @@ fn worlds_are_right() {
 /// a run was read again; capacity leaked; tasks were left over; a child's end was lost; a run that started
 /// and ended in one commit kept its slot; what was asked of a run whose creation was in doubt was
 /// answered and not done, or never answered; a run that only waits was taken over by a commit that was given up and came
-/// through, and nobody saw to its timer; work that a worker had done was offered once more, to no end; work that only others can do was withdrawn when a run was no longer shared.
+/// through, and nobody saw to its timer; work that a worker had done was offered once more, to no end; work that only others can do was withdrawn when a run was no longer shared; a result that waited
+/// until its run could be read was passed by, so that nobody would have noticed the end of its server.
 #[test]
 fn seeds_that_found_bugs_are_right() {
     for seed in [
@@ -46,9 +47,16 @@ fn seeds_that_found_bugs_are_right() {
         200_003_774,
         200_015_763,
         100_211_160,
+        200_383_933,
     ] {
         is_right(seed, &Options::default());
     }
+    let alone = Options {
+        max_servers: Some(1),
+        steps: 305,
+        ..Options::default()
+    };
+    is_right(200_383_933, &alone);
     for seed in [300_025, 300_062] {
         let options = Options {
             workload: Some("playbook".to_owned()),

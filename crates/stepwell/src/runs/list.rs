@@ -65,13 +65,14 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit> {
         None => None,
     };
     let filter = RunFilter {
-        status: args.status.as_ref().map(|it| it.to_uppercase()),
+        statuses: args.status.iter().map(|it| it.to_uppercase()).collect(),
         plan_id: args.plan.clone(),
         tenant: args.actor.actor(None)?.tenant,
         open: args.open,
         before,
         // One row more than shown tells whether there is another page.
         limit: args.limit.saturating_add(1),
+        ..RunFilter::default()
     };
     let mut runs = store.list(&filter)?;
     // What the head of a damaged run says is not to be trusted.

@@ -1,27 +1,26 @@
 //! `stepwell runs watch`: the snapshot of a run in the words of the contract, kept up to date by the projector. It reads
 //! the log from its watermark on, marks a run with a hole STALE, and resyncs.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use serde_json::{Value as Json, json};
 use stepwell_engine::Error;
 use stepwell_engine::chunk;
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
-use stepwell_engine::projector::{Config, Gap, Projected, Projector, ResyncMode};
+use stepwell_engine::projector::{Config, Projected, Projector, ResyncMode};
 use stepwell_engine::read::LoggedRun;
 use stepwell_engine::store::{RunNo, Store};
 use stepwell_kernel::codes::PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED;
 use stepwell_kernel::command::Actor;
 use stepwell_kernel::event::{Body, RunContext};
-use stepwell_kernel::snapshot::RunSnapshot;
 
 use super::Refused;
+use stepwell_views::watch::{Line, lines};
+
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
@@ -121,14 +120,6 @@ impl ResyncWord {
     }
 }
 
-/// The word of the contract.
-fn word(mode: ResyncMode) -> &'static str {
-    match mode {
-        ResyncMode::Full => "FULL",
-        ResyncMode::FromSnapshot => "FROM_SNAPSHOT",
-    }
-}
-
 fn is_over(seen: &Projected) -> bool {
     seen.snapshot.status.is_terminal() && !seen.is_stale
 }
@@ -157,111 +148,11 @@ fn falls_short(seen: &Projected) -> Refused {
     Refused::new(PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED, &why)
 }
 
-/// The run at a moment.
-struct Line<'a> {
-    snapshot: &'a RunSnapshot,
-    is_stale: bool,
-    observed: u64,
-    gap: Option<&'a Gap>,
-    resynced: Option<ResyncMode>,
-    lag: Duration,
-}
-
-/// What there is to tell: a run with a gap was STALE before it was resynced.
-fn lines(seen: &Projected) -> Vec<Line<'_>> {
-    let stale = seen.gap.iter().map(|gap| Line {
-        snapshot: &gap.before,
-        is_stale: true,
-        observed: gap.observed,
-        gap: Some(gap),
-        resynced: None,
-        lag: seen.lag,
-    });
-    let now = Line {
-        gap: None,
-        ..Line::of(seen)
-    };
-    stale.chain([now]).collect()
-}
-
-impl<'a> Line<'a> {
-    fn of(seen: &'a Projected) -> Line<'a> {
-        Line {
-            snapshot: &seen.snapshot,
-            is_stale: seen.is_stale,
-            observed: seen.observed,
-            gap: seen.gap.as_ref(),
-            resynced: seen.resynced,
-            lag: seen.lag,
-        }
-    }
-
-    fn json(&self) -> Result<Json> {
-        let gap = self.gap.map(|gap| {
-            json!({
-                "after": gap.before.last_event_seq,
-                "next": gap.next,
-            })
-        });
-        Ok(json!({
-            "runId": self.snapshot.run_id,
-            "status": self.snapshot.status.word(),
-            "stale": self.is_stale,
-            "lastEventSeq": self.snapshot.last_event_seq,
-            "observedSeq": self.observed,
-            "gap": gap,
-            "resync": self.resynced.map(word),
-            "lagMs": u64::try_from(self.lag.as_millis()).unwrap_or(u64::MAX),
-            "snapshot": serde_json::to_value(self.snapshot)?,
-        }))
-    }
-
-    fn text(&self) -> String {
-        let snapshot = self.snapshot;
-        let mut text = format!("{}  {}", snapshot.run_id, snapshot.status.word());
-        if self.is_stale {
-            text.push_str(" STALE");
-        }
-        text.push_str(&format!("  event {}", snapshot.last_event_seq));
-        if self.is_stale {
-            text.push_str(&format!(" of {}", self.observed));
-        }
-        text.push_str(&format!("  lag {} ms", self.lag.as_millis()));
-        let steps = counts(snapshot);
-        if !steps.is_empty() {
-            text.push_str(&format!("  steps: {steps}"));
-        }
-        if let Some(gap) = self.gap {
-            let last = gap.before.last_event_seq;
-            text.push_str(&format!("  event {} came after event {last}", gap.next));
-        }
-        if let Some(mode) = self.resynced {
-            text.push_str(&format!("  resync {}", word(mode)));
-        }
-        text
-    }
-}
-
-/// How many steps have each status, each step with its last attempt.
-fn counts(snapshot: &RunSnapshot) -> String {
-    let attempts = snapshot.steps.iter();
-    let last: BTreeMap<&str, &str> = attempts
-        .map(|it| (it.step_id.as_str(), it.status.word()))
-        .collect();
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for status in last.into_values() {
-        *counts.entry(status).or_default() += 1;
-    }
-    let counts = counts.iter();
-    let words: Vec<String> = counts.map(|(status, n)| format!("{n} {status}")).collect();
-    words.join(", ")
-}
-
 fn print(lines: &[Line<'_>], format: OutputFormat) -> Result<()> {
     let mut out = io::stdout().lock();
     for line in lines {
         match format {
-            OutputFormat::Json => writeln!(out, "{}", line.json()?)?,
+            OutputFormat::Json => writeln!(out, "{}", line.json())?,
             OutputFormat::Human => writeln!(out, "{}", one_line(&line.text()))?,
         }
     }

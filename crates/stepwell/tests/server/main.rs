@@ -4,6 +4,8 @@
 
 mod definitions;
 mod harness;
+mod operations;
 mod runs;
 mod schedules;
+mod several;
 mod webhooks;

@@ -17,7 +17,7 @@ active: true
 executionTier: Auto
 actions:
   - {actionId: write, order: 1, portFamily: x, operation: 'a:b', tool: {kind: shell, cmds: ['echo written >> witness']}}
-  - {actionId: sign, order: 2, portFamily: x, operation: 'a:b', completionMode: manual}
+  - {actionId: sign, order: 2, portFamily: x, operation: 'a:b', completionMode: manual, tool: {kind: noop}}
   - {actionId: send, order: 3, portFamily: x, operation: 'a:b', tool: {kind: shell, cmds: ['echo sent >> witness']}}
 ";
 
@@ -88,7 +88,11 @@ fn a_stream_has_every_event_once_and_goes_on_where_its_reader_was() {
 fn a_person_completes_a_step_and_the_second_answer_is_the_first() {
     let server = TestServer::start();
     let run = server.start_run(SIGNED, &json!({}));
-    let waits = |seen: &Json| seen["ext"]["waitsFor"].to_string().contains("sign");
+    let waits = |seen: &Json| {
+        seen["ext"]["waitsFor"]
+            .to_string()
+            .contains("waits for a person")
+    };
     server.wait_for(&run, waits);
     let (_, why) = asked(server.get(&format!("/api/v1/runs/{run}/explain")));
     assert!(
@@ -133,7 +137,9 @@ fn signals_are_decided_by_the_kernel_and_count_once() {
     let server = TestServer::start();
     let run = server.start_run(SIGNED, &json!({}));
     server.wait_for(&run, |seen| {
-        seen["ext"]["waitsFor"].to_string().contains("sign")
+        seen["ext"]["waitsFor"]
+            .to_string()
+            .contains("waits for a person")
     });
     let path = format!("/api/v1/runs/{run}/signals");
     let pause = json!({ "signalType": "PAUSE", "signalId": "p1" });
@@ -172,7 +178,9 @@ fn a_run_goes_on_after_the_server_was_killed() {
     let server = TestServer::start();
     let run = server.start_run(SIGNED, &json!({}));
     server.wait_for(&run, |seen| {
-        seen["ext"]["waitsFor"].to_string().contains("sign")
+        seen["ext"]["waitsFor"]
+            .to_string()
+            .contains("waits for a person")
     });
     let server = TestServer::in_folder(server.kill(), &[]);
     let path = format!("/api/v1/runs/{run}/steps/sign/complete");
@@ -273,6 +281,11 @@ fn what_cannot_be_read_is_a_problem_with_a_page() {
             "REQUEST_INVALID",
         ),
         (
+            server.get("/api/v1/runs?statsu=failed"),
+            400,
+            "REQUEST_INVALID",
+        ),
+        (
             server.get("/api/v1/runs?before=run_none"),
             404,
             "RUN_UNKNOWN",
@@ -334,4 +347,48 @@ fn an_event_before_its_run_is_kept_and_counts_once() {
     );
     let (_, again) = asked(server.post("/api/v1/events", &event));
     assert_eq!(again["delivered"], "AGAIN", "{again}");
+}
+
+#[test]
+fn a_list_is_filtered_searched_counted_and_paged() {
+    let server = TestServer::start();
+    for (number, team) in [(1, "blue"), (2, "blue"), (3, "red")] {
+        let body = json!({
+            "definition": { "text": playbook("true") },
+            "labels": { "team": team, "number": number.to_string() },
+            "requestId": format!("r{number}"),
+            "waitSeconds": 30,
+        });
+        assert_eq!(asked(server.post("/api/v1/runs", &body)).0, 201);
+    }
+    let found = |query: &str| {
+        let (status, page) = asked(server.get(&format!("/api/v1/runs?{query}")));
+        assert_eq!(status, 200, "{query}: {page}");
+        page["runs"].as_array().unwrap().len()
+    };
+    for (query, wanted) in [
+        ("", 3),
+        ("labels=team=blue", 2),
+        ("labels=team=blue,number=2", 1),
+        ("text=RED", 1),
+        ("language=playbook&status=completed,failed", 3),
+        ("language=dag", 0),
+        ("open=true", 0),
+        (
+            "createdFrom=2020-01-01T00:00:00Z&createdUntil=2021-01-01T00:00:00Z",
+            0,
+        ),
+        ("endedFrom=2020-01-01T00:00:00Z", 3),
+    ] {
+        assert_eq!(found(query), wanted, "{query}");
+    }
+    let (_, counts) = asked(server.get("/api/v1/runs/counts?labels=team=blue"));
+    assert_eq!(counts, json!({ "counts": { "COMPLETED": 2 }, "total": 2 }));
+    let (_, first) = asked(server.get("/api/v1/runs?limit=2"));
+    let next = first["next"].as_str().unwrap();
+    let (_, second) = asked(server.get(&format!("/api/v1/runs?limit=2&before={next}")));
+    assert_eq!(second["runs"].as_array().unwrap().len(), 1, "{second}");
+    assert_eq!(second["next"], Json::Null);
+    let odd = json!({ "definition": { "text": playbook("true") }, "labels": { "a=b": "c" } });
+    assert_eq!(asked(server.post("/api/v1/runs", &odd)).0, 400);
 }

@@ -209,12 +209,14 @@ impl<'p, 'a> AppendChecks<'p, 'a> {
 
     fn heads(&self) -> Option<Query<'a>> {
         let mut heads = Heads::default();
+        let mut tenants = Vec::new();
         for append in self.hopeful().filter(|it| it.chunk.is_some()) {
             if append.head.is_some() || append.create.is_some() {
                 heads.push(append.run.0, append.head.as_ref());
+                tenants.push(append.create.as_ref().map_or("", |it| it.tenant.as_str()));
             }
         }
-        (!heads.run.is_empty()).then(|| self.head_step(sql::HEADS, heads))
+        (!heads.run.is_empty()).then(|| self.head_step(sql::HEADS, heads).with(tenants))
     }
 
     fn heads_alone(&self) -> Option<Query<'a>> {

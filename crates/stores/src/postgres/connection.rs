@@ -40,7 +40,7 @@ fn db_error(error: tokio_postgres::Error) -> DbError {
 
 impl Connection {
     /// One statement of a transaction that has begun.
-    pub(super) async fn query(&self, sql: &'static str, values: Values<'_>) -> DbResult<Vec<Row>> {
+    pub(super) async fn query(&self, sql: &str, values: Values<'_>) -> DbResult<Vec<Row>> {
         if self.access.prepared {
             let statement = self.client.prepare_cached(sql).await.map_err(db_error)?;
             let values: Vec<_> = values.iter().map(|it| it.value()).collect();
@@ -53,17 +53,13 @@ impl Connection {
     }
 
     /// One statement that is a transaction by itself.
-    pub(super) async fn query_alone(
-        &self,
-        sql: &'static str,
-        values: Values<'_>,
-    ) -> DbResult<Vec<Row>> {
+    pub(super) async fn query_alone(&self, sql: &str, values: Values<'_>) -> DbResult<Vec<Row>> {
         if self.access.keeps_session {
             return self.query(sql, values).await;
         }
         let settings = self.access.transaction_settings();
         let set_values = settings.values();
-        let sent: [(&'static str, &[&dyn Param]); 4] = [
+        let sent: [(&str, &[&dyn Param]); 4] = [
             ("BEGIN", &[]),
             (settings.sql, &set_values),
             (sql, values),
@@ -90,7 +86,7 @@ impl Connection {
     }
 
     /// Prepares what is not prepared, so that a pipeline is not held up by it.
-    async fn prepare(&self, statements: impl Iterator<Item = &'static str>) -> DbResult<()> {
+    async fn prepare<'s>(&self, statements: impl Iterator<Item = &'s str>) -> DbResult<()> {
         if self.access.prepared {
             for sql in statements {
                 self.client.prepare_cached(sql).await.map_err(db_error)?;

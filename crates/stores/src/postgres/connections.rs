@@ -278,7 +278,7 @@ impl Connections {
 
     /// Reads something; nothing changes, so after a broken connection it is tried once more, unless that would
     /// double a long wait.
-    pub(super) fn read(&self, sql: &'static str, values: Values<'_>) -> Result<Vec<Row>> {
+    pub(super) fn read(&self, sql: &str, values: Values<'_>) -> Result<Vec<Row>> {
         let ask = || {
             let mut connection = self.get()?;
             Ok(connection.wait(async |it| it.query_alone(sql, values).await))

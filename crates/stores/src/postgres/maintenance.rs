@@ -59,7 +59,8 @@ SELECT format('run number %s: rows of %s without a run', x.run_no, x.name) FROM 
     SELECT DISTINCT run_no, 'waits' FROM waits UNION ALL
     SELECT DISTINCT run_no, 'tasks' FROM tasks UNION ALL
     SELECT run_no, 'unique_keys' FROM unique_keys UNION ALL
-    SELECT DISTINCT run_no, 'view_rows' FROM view_rows
+    SELECT DISTINCT run_no, 'view_rows' FROM view_rows UNION ALL
+    SELECT DISTINCT run_no, 'run_labels' FROM run_labels
 ) x WHERE NOT EXISTS (SELECT FROM runs r WHERE r.run_no = x.run_no) LIMIT 100";
 
 const SESSIONLESS: &str = "
@@ -103,8 +104,10 @@ INSERT INTO settings (name, value) VALUES ('scrubbed', $1)
 ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value";
 
 const KEPT_COLUMNS: &str = "
-SELECT r.tenant, r.project, r.environment, r.parent, r.event_key, r.created_at, h.due_at, r.priority
+SELECT r.tenant, r.project, r.environment, r.parent, r.event_key, r.created_at, h.due_at, r.priority, h.tenant
 FROM runs r JOIN heads h ON h.run_no = r.run_no WHERE r.run_no = $1";
+
+const KEPT_LABELS: &str = "SELECT name, value FROM run_labels WHERE run_no = $1";
 
 const KEPT_KEYS: &str = "SELECT key FROM event_keys WHERE run_no = $1";
 
@@ -121,10 +124,17 @@ WHERE run_no = $1";
 
 const PUT_HEAD: &str = "
 INSERT INTO heads (run_no, version, commit_session, commit_number, session_no, wake_at, due_at, ended_at, slots,
-                   queued, status, substatus)
-VALUES ($1, 1, 0, 0, $2, $3, $3, $4, $5, $6, $7, $8)
+                   queued, status, substatus, tenant)
+VALUES ($1, 1, 0, 0, $2, $3, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (run_no) DO UPDATE SET version = heads.version + 1, session_no = $2, wake_at = $3, due_at = $3,
-    ended_at = $4, slots = $5, queued = $6, status = $7, substatus = $8";
+    ended_at = $4, slots = $5, queued = $6, status = $7, substatus = $8,
+    tenant = $9";
+
+const DROP_LABELS: &str = "DELETE FROM run_labels WHERE run_no = $1";
+
+const PUT_LABELS: &str = "
+INSERT INTO run_labels (run_no, name, value)
+SELECT $1, l.name, l.value FROM unnest($2::text[], $3::text[]) AS l (name, value)";
 
 const DROP_KEYS: &str = "DELETE FROM event_keys WHERE run_no = $1";
 
@@ -230,6 +240,10 @@ impl Maintenance for PostgresStore {
             event_key: row.get(4),
             created_at: Time(row.get(5)),
             priority: row.get(7),
+            labels: ask(KEPT_LABELS)?
+                .iter()
+                .map(|row| (row.get(0), row.get(1)))
+                .collect(),
         };
         let unique = |row: &tokio_postgres::Row| UniqueKey {
             plan_id: row.get(0),
@@ -237,6 +251,7 @@ impl Maintenance for PostgresStore {
         };
         Ok(Some(KeptRows {
             columns,
+            head_tenant: row.get(8),
             due_at: row.get::<_, Option<i64>>(6).map(Time),
             keys: ask(KEPT_KEYS)?.iter().map(|row| row.get(0)).collect(),
             waits: ask(KEPT_WAITS)?
@@ -270,7 +285,13 @@ impl Maintenance for PostgresStore {
             .with(crate::slots_text(&head.slots))
             .with(head.queued)
             .with(&head.status)
-            .with(head.substatus.as_ref());
+            .with(head.substatus.as_ref())
+            .with(&columns.tenant);
+        let (names, labels): (Vec<&str>, Vec<&str>) = columns
+            .labels
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .unzip();
         let (steps, types): (Vec<&str>, Vec<&str>) = rows
             .waits
             .iter()
@@ -287,6 +308,8 @@ impl Maintenance for PostgresStore {
         let mut queries = vec![
             own,
             head,
+            Query::new(DROP_LABELS).with(run.0),
+            Query::new(PUT_LABELS).with(run.0).with(names).with(labels),
             Query::new(DROP_KEYS).with(run.0),
             Query::new(PUT_KEYS).with(run.0).with(keys),
             Query::new(DROP_WAITS)

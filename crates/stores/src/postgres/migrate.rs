@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0009_linear_columns.sql"),
     include_str!("../../migrations/postgres/0010_ranges.sql"),
     include_str!("../../migrations/postgres/0011_documents_and_audit_log.sql"),
+    include_str!("../../migrations/postgres/0012_run_list.sql"),
 ];
 
 /// The version that this program reads and writes.

@@ -4,7 +4,7 @@
 //! values, `errors` says what an error of the database means for the port, `migrate` makes the tables. `commit` appends (`columns`
 //! turns appends into arrays, `append_checks` asks whether each append may be written, `refusals` says
 //! why one may not, `row_changes` writes the rows that follow, all with the statements of `sql`);
-//! `reads`, `sessions`, `tasks`, `mailbox`, `outbox`, `installation` and `maintenance` implement the other traits of the port.
+//! `reads`, `run_list`, `sessions`, `tasks`, `mailbox`, `outbox`, `installation`, `retention` and `maintenance` implement the other traits of the port.
 //!
 //! All calls block the caller's thread and never need its runtime: the connections' tasks live on a
 //! runtime of the store's own, and the caller only parks until they answer.
@@ -24,7 +24,9 @@ mod outbox;
 mod query;
 mod reads;
 mod refusals;
+mod retention;
 mod row_changes;
+mod run_list;
 mod sessions;
 mod sql;
 #[cfg(feature = "suite")]

@@ -59,16 +59,6 @@ WHERE run_no = $1 AND last_seq > $2 AND first_seq >= COALESCE(
      ORDER BY l.first_seq DESC LIMIT 1), 0)
 ORDER BY first_seq LIMIT $3";
 
-const LIST: &str = "
-SELECT h.status, h.substatus, h.session_no, h.wake_at, h.queued, h.ended_at, h.version,
-       r.run_no, r.run_id, p.plan_id, p.version, r.tenant, r.created_at,
-       COALESCE((SELECT l.last_seq FROM log l WHERE l.run_no = r.run_no
-                 ORDER BY l.first_seq DESC LIMIT 1), 0), h.slots
-FROM runs r JOIN heads h ON h.run_no = r.run_no JOIN plans p ON p.plan_no = r.plan_no
-WHERE r.run_no < $1 AND ($2::text IS NULL OR h.status = $2) AND ($3::text IS NULL OR p.plan_id = $3)
-  AND ($4::text IS NULL OR r.tenant = $4) AND (NOT $5 OR h.ended_at IS NULL)
-ORDER BY r.run_no DESC LIMIT $6";
-
 impl Commits for PostgresStore {
     fn commit(&self, batch: &Batch) -> Result<Vec<AppendResult>> {
         self.commit_batch(batch)
@@ -190,30 +180,11 @@ impl RunReader for PostgresStore {
     }
 
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
-        let rows = self.connections.read(
-            LIST,
-            &[
-                &filter.before.map_or(i64::MAX, |it| it.0),
-                &filter.status,
-                &filter.plan_id,
-                &filter.tenant,
-                &filter.open,
-                &limit(filter.limit),
-            ],
-        )?;
-        let summary = |row: &Row| {
-            Ok(RunSummary {
-                run: RunNo(row.get(7)),
-                run_id: row.get(8),
-                plan_id: row.get(9),
-                plan_version: row.get(10),
-                tenant: row.get(11),
-                created_at: Time(row.get(12)),
-                head: head(row)?,
-                last_seq: unsigned(row.get::<_, i32>(13)),
-            })
-        };
-        rows.iter().map(summary).collect()
+        self.list_runs(filter)
+    }
+
+    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+        self.count_listed(filter)
     }
 
     fn asleep(&self, most: usize) -> Result<Vec<String>> {

@@ -23,6 +23,7 @@ pub(super) fn steps<'a>(
     steps.extend(waits(given, &appends, &puts(wave), found));
     steps.extend(unique_keys(&appends));
     steps.extend(view_rows(&appends));
+    steps.extend(labels(&appends));
     steps.extend(markers(given, &appends));
     steps.extend(registered(given, &appends));
     steps.extend(snapshots(&appends));
@@ -194,6 +195,19 @@ fn view_rows<'a>(appends: &[&'a Append]) -> Option<Query<'a>> {
             .with(last.values().copied().collect::<Vec<_>>())
     };
     (!last.is_empty()).then(step)
+}
+
+fn labels<'a>(appends: &[&'a Append]) -> Option<Query<'a>> {
+    let (mut runs, mut names, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for append in appends {
+        for (name, value) in append.create.iter().flat_map(|new| &new.labels) {
+            runs.push(append.run.0);
+            names.push(name.as_str());
+            values.push(value.as_str());
+        }
+    }
+    let step = Query::new(sql::LABELS);
+    (!runs.is_empty()).then(|| step.with(runs).with(names).with(values))
 }
 
 fn markers<'a>(given: Option<i64>, appends: &[&'a Append]) -> Option<Query<'a>> {

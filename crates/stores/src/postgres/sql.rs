@@ -99,14 +99,15 @@ FROM unnest($1::bigint[], $2::text[]) AS u (run_no, target)
 JOIN tasks t ON t.run_no = u.run_no AND t.target = u.target
 FOR UPDATE OF t";
 
+/// A head that is there keeps its tenant.
 pub(super) const HEADS: &str = "
 INSERT INTO heads AS h (run_no, version, commit_session, commit_number, session_no, wake_at, due_at,
-                        ended_at, queued, status, substatus, slots)
+                        ended_at, queued, status, substatus, slots, tenant)
 SELECT u.run_no, 1, $1, $2, u.session_no, u.wake_at, u.wake_at, u.ended_at, u.queued,
-       COALESCE(u.status, ''), u.substatus, u.slots
+       COALESCE(u.status, ''), u.substatus, u.slots, u.tenant
 FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[], $8::text[],
-            $9::text[], $10::text[])
-    AS u (run_no, session_no, wake_at, ended_at, queued, status, substatus, slots)
+            $9::text[], $10::text[], $11::text[])
+    AS u (run_no, session_no, wake_at, ended_at, queued, status, substatus, slots, tenant)
 ON CONFLICT (run_no) DO UPDATE SET
     version = h.version + 1, commit_session = excluded.commit_session,
     commit_number = excluded.commit_number, session_no = excluded.session_no,
@@ -263,6 +264,9 @@ pub(super) const VIEW_ROWS: &str = "
 INSERT INTO view_rows (run_no, row_no, view_name, body)
 SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])
 ON CONFLICT (view_name, run_no, row_no) DO UPDATE SET body = excluded.body";
+
+pub(super) const LABELS: &str = "
+INSERT INTO run_labels (run_no, name, value) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[])";
 
 pub(super) const SNAPSHOTS: &str = "
 INSERT INTO snapshots AS s (run_no, seq, version, body)

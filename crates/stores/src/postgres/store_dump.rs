@@ -7,11 +7,14 @@ use stepwell_engine::store::{
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
-use super::{PostgresStore, outbox, reads, tasks, unsigned};
+use super::{PostgresStore, outbox, reads, run_list, tasks, unsigned};
 
 const RUNS: &str = "
 SELECT r.run_id, r.request_key, r.tenant, r.project, r.environment, r.parent, r.event_key,
-       r.created_at, p.hash, r.priority FROM runs r JOIN plans p ON p.plan_no = r.plan_no";
+       r.created_at, p.hash, r.priority,
+       ARRAY(SELECT l.name FROM run_labels l WHERE l.run_no = r.run_no ORDER BY l.name),
+       ARRAY(SELECT l.value FROM run_labels l WHERE l.run_no = r.run_no ORDER BY l.name)
+FROM runs r JOIN plans p ON p.plan_no = r.plan_no";
 
 const HEADS: &str = "
 SELECT h.status, h.substatus, h.session_no, h.wake_at, h.queued, h.ended_at, h.version, r.run_id,
@@ -85,6 +88,7 @@ impl PostgresStore {
                 event_key: row.get(6),
                 created_at: Time(row.get(7)),
                 priority: row.get(9),
+                labels: run_list::labels(&row, 10),
             };
             dump.run(&new, row.get(8));
         }

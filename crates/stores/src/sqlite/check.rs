@@ -29,7 +29,7 @@ macro_rules! orphans {
 }
 
 /// Problems of single runs; each names the run and takes the runs between two numbers.
-const OF_RUNS: [&str; 14] = [
+const OF_RUNS: [&str; 15] = [
     // A chunk must begin after the one before it.
     "SELECT 'run ' || run_id || ': the log has a gap after event ' || before FROM (
        SELECT run_no, first_seq,
@@ -69,6 +69,7 @@ const OF_RUNS: [&str; 14] = [
     orphans!("waits"),
     orphans!("unique_keys"),
     orphans!("view_rows"),
+    orphans!("run_labels"),
 ];
 
 /// Open runs that nothing will ever look at again.
@@ -116,6 +117,7 @@ pub(super) fn correct(conn: &Connection) -> rusqlite::Result<Vec<String>> {
         "waits",
         "unique_keys",
         "view_rows",
+        "run_labels",
     ] {
         let orphans = format!("DELETE FROM {table} WHERE run_no NOT IN (SELECT run_no FROM runs)");
         let count = conn.execute(&orphans, [])?;

@@ -4,6 +4,8 @@
 //! What cannot be checked before (a value that a constraint refuses, a key that exists) undoes the
 //! whole transaction, and the batch is done again with a savepoint for each append. It is rare.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
     Append, AppendResult, Batch, Chunk, Guard, Head, NewRun, PlanNo, RunNo, SlotChange,
@@ -133,8 +135,8 @@ impl<'a> Commit<'a> {
             )?,
             head: conn.prepare_cached(
                 "INSERT INTO heads (run_no, version, status, substatus, session, wake_at, due_at,
-                   queued, ended_at, commit_session, commit_number)
-                 VALUES (?1, 1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9)
+                   queued, ended_at, commit_session, commit_number, tenant)
+                 VALUES (?1, 1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10)
                  ON CONFLICT DO UPDATE SET version = version + 1, status = ?2,
                    substatus = ?3, session = ?4, wake_at = ?5, due_at = ?5, queued = ?6,
                    ended_at = ?7, commit_session = ?8, commit_number = ?9",
@@ -522,6 +524,9 @@ impl<'a> Commit<'a> {
         {
             tallies::add_request_key(self.conn, run, key)?;
         }
+        if written > 0 {
+            write_labels(self.conn, run, &new.labels)?;
+        }
         Ok(written > 0)
     }
 
@@ -553,6 +558,8 @@ impl<'a> Commit<'a> {
                     head.ended_at.map(|it| it.0),
                     id.session,
                     id.number,
+                    // Of a run that is there its head keeps the tenant.
+                    append.create.as_ref().map_or("", |it| it.tenant.as_str()),
                 ])?;
                 // Rarely there are any, and their tally is kept by a trigger, which each statement that sets them pays for.
                 if !append.slots.is_empty() || !head.slots.is_empty() {
@@ -566,6 +573,19 @@ impl<'a> Commit<'a> {
         }
         Ok(())
     }
+}
+
+/// Writes the labels of a run that has none.
+pub(super) fn write_labels(
+    conn: &Connection,
+    run: RunNo,
+    labels: &BTreeMap<String, String>,
+) -> rusqlite::Result<()> {
+    for (name, value) in labels {
+        conn.prepare_cached("INSERT INTO run_labels (run_no, name, value) VALUES (?1, ?2, ?3)")?
+            .execute(params![run.0, name, value])?;
+    }
+    Ok(())
 }
 
 /// How many slots of a key are taken.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use rusqlite::types::{Type, Value};
-use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
     AppendResult, Batch, CommitId, Commits, Head, PlanNo, PlanRow, Plans, Result, RunFilter, RunNo,
     RunReader, RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind, StoredChunk,
@@ -120,63 +120,6 @@ fn load(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<StoredRun>> {
     Ok(Some(stored))
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
-    Ok(RunSummary {
-        run: RunNo(row.get(0)?),
-        run_id: row.get(1)?,
-        plan_id: row.get(2)?,
-        plan_version: row.get(3)?,
-        tenant: row.get(4)?,
-        created_at: Time(row.get(5)?),
-        last_seq: row.get(6)?,
-        head: head(row, 7)?,
-    })
-}
-
-/// Which index finds the runs is left to SQLite only where there is one choice; it knows no counts.
-fn list(conn: &Connection, filter: &RunFilter) -> rusqlite::Result<Vec<RunSummary>> {
-    let mut wanted = String::new();
-    let mut values: Vec<Value> = Vec::new();
-    let mut want = |condition: &str, value: Value| {
-        values.push(value);
-        wanted.push_str(&format!(" AND {condition} ?{}", values.len()));
-    };
-    let before = filter.before.map_or(i64::MAX, |it| it.0);
-    want("heads.run_no <", before.into());
-    if let Some(status) = &filter.status {
-        want("heads.status =", status.clone().into());
-    }
-    if let Some(tenant) = &filter.tenant {
-        want("runs.tenant =", tenant.clone().into());
-    }
-    if let Some(plan_id) = &filter.plan_id {
-        want("plans.plan_id =", plan_id.clone().into());
-    }
-    let open = if filter.open {
-        " AND heads.ended_at IS NULL"
-    } else {
-        ""
-    };
-    let index = match (&filter.status, filter.open) {
-        (Some(_), _) => "INDEXED BY heads_by_status",
-        (None, true) => "INDEXED BY heads_open",
-        (None, false) => "NOT INDEXED",
-    };
-    let limit = limit_of(filter.limit);
-    conn.prepare_cached(&format!(
-        "SELECT heads.run_no, run_id, plan_id, plans.version, runs.tenant, created_at,
-           coalesce((SELECT last_seq FROM log WHERE log.run_no = heads.run_no
-            ORDER BY first_seq DESC LIMIT 1), 0),
-           {HEAD}
-         FROM heads {index}
-         CROSS JOIN runs ON runs.run_no = heads.run_no
-         CROSS JOIN plans ON plans.plan_no = runs.plan_no
-         WHERE true{wanted}{open} ORDER BY heads.run_no DESC LIMIT {limit}"
-    ))?
-    .query_map(params_from_iter(values), summary)?
-    .collect()
-}
-
 fn plan(row: &Row<'_>) -> rusqlite::Result<PlanRow> {
     Ok(PlanRow {
         no: PlanNo(row.get(0)?),
@@ -279,7 +222,11 @@ impl RunReader for SqliteStore {
     }
 
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
-        self.read(|conn| list(conn, filter))
+        self.list_runs(filter)
+    }
+
+    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+        self.count_listed(filter)
     }
 
     fn asleep(&self, limit: usize) -> Result<Vec<String>> {

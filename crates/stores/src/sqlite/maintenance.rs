@@ -1,12 +1,15 @@
 //! The store as a whole: its secret, its size, runs in quarantine, and rows that are made anew from the log.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
     DerivedRows, Health, KeptRows, Maintenance, Result, RunColumns, RunNo, UniqueKey,
 };
 use stepwell_kernel::time::Time;
 
-use super::{SqliteStore, check};
+use super::commit::write_labels;
+use super::{SqliteStore, check, run_list};
 
 impl Maintenance for SqliteStore {
     fn secret(&self) -> Result<[u8; 32]> {
@@ -87,7 +90,7 @@ impl Maintenance for SqliteStore {
 fn kept_rows(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<KeptRows>> {
     let columns = conn
         .prepare_cached(
-            "SELECT tenant, project, environment, parent, event_key, created_at, due_at, priority
+            "SELECT runs.tenant, project, environment, parent, event_key, created_at, due_at, priority, heads.tenant
              FROM runs JOIN heads USING (run_no) WHERE run_no = ?1",
         )?
         .query_row([run.0], |row| {
@@ -99,13 +102,16 @@ fn kept_rows(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<KeptRows>
                 event_key: row.get(4)?,
                 created_at: Time(row.get(5)?),
                 priority: row.get(7)?,
+                labels: BTreeMap::new(),
             };
-            Ok((columns, row.get::<_, Option<i64>>(6)?.map(Time)))
+            let due_at = row.get::<_, Option<i64>>(6)?.map(Time);
+            Ok((columns, due_at, row.get(8)?))
         })
         .optional()?;
-    let Some((columns, due_at)) = columns else {
+    let Some((mut columns, due_at, head_tenant)) = columns else {
         return Ok(None);
     };
+    columns.labels = run_list::labels(conn, run.0)?;
     let mut keys = conn.prepare_cached("SELECT key FROM event_keys WHERE run_no = ?1")?;
     let mut waits =
         conn.prepare_cached("SELECT step, event_type, event_key FROM waits WHERE run_no = ?1")?;
@@ -115,6 +121,7 @@ fn kept_rows(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<KeptRows>
         conn.prepare_cached("SELECT view_name, row_no, body FROM view_rows WHERE run_no = ?1")?;
     Ok(Some(KeptRows {
         columns,
+        head_tenant,
         due_at,
         keys: keys
             .query_map([run.0], |row| row.get(0))?
@@ -155,10 +162,10 @@ fn rebuild(conn: &Connection, run: RunNo, rows: &DerivedRows, now: Time) -> rusq
     )?;
     conn.execute(
         "INSERT INTO heads (run_no, version, status, substatus, session, wake_at, due_at, queued, ended_at,
-           commit_session, commit_number)
-         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, 0, 0)
+           commit_session, commit_number, tenant)
+         VALUES (?1, 1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, 0, 0, ?8)
          ON CONFLICT DO UPDATE SET version = version + 1, status = ?2, substatus = ?3, session = ?4,
-           wake_at = ?5, due_at = ?5, queued = ?6, ended_at = ?7",
+           wake_at = ?5, due_at = ?5, queued = ?6, ended_at = ?7, tenant = ?8",
         params![
             run.0,
             head.status,
@@ -167,12 +174,15 @@ fn rebuild(conn: &Connection, run: RunNo, rows: &DerivedRows, now: Time) -> rusq
             head.wake_at.map(|it| it.0),
             head.queued,
             head.ended_at.map(|it| it.0),
+            columns.tenant,
         ],
     )?;
     conn.execute(
         "UPDATE heads SET slots = ?2 WHERE run_no = ?1",
         params![run.0, crate::slots_text(&head.slots)],
     )?;
+    conn.execute("DELETE FROM run_labels WHERE run_no = ?1", [run.0])?;
+    write_labels(conn, run, &columns.labels)?;
     conn.execute("DELETE FROM event_keys WHERE run_no = ?1", [run.0])?;
     let mut key = conn.prepare_cached("INSERT INTO event_keys (run_no, key) VALUES (?1, ?2)")?;
     for it in &rows.keys {

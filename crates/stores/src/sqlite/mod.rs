@@ -17,6 +17,8 @@ mod maintenance;
 mod open;
 mod outbox;
 mod private;
+mod retention;
+mod run_list;
 mod schema_check;
 mod sessions;
 #[cfg(feature = "suite")]

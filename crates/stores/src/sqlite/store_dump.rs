@@ -8,7 +8,7 @@ use stepwell_engine::store::{
 use stepwell_kernel::time::Time;
 
 use super::log::{HEAD, chunks, head};
-use super::{SqliteStore, installation, outbox, tasks};
+use super::{SqliteStore, installation, outbox, run_list, tasks};
 
 impl DumpRows for SqliteStore {
     fn rows(&self) -> Result<StoreDump> {
@@ -78,6 +78,7 @@ fn of_run(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> rusql
                 event_key: row.get(5)?,
                 created_at: Time(row.get(6)?),
                 priority: row.get(8)?,
+                labels: run_list::labels(conn, no.0)?,
             };
             dump.run(&new, &row.get::<_, String>(7)?);
             Ok(())

@@ -30,7 +30,7 @@ const fn of(table: &'static str, columns: &'static [&'static str]) -> Tally {
     }
 }
 
-/// Not here: `log` has hashes; `heads`, `runs`, `event_keys`, `unique_keys` and `view_rows` follow from it, and
+/// Not here: `log` has hashes; `heads`, `runs`, `run_labels`, `event_keys`, `unique_keys` and `view_rows` follow from it, and
 /// `snapshots` are sealed. Only the key of the request that started a run, and the slots that a run holds, are in no log.
 const TALLIES: [Tally; 19] = [
     of("settings", &["name", "value"]),
@@ -331,7 +331,7 @@ mod tests {
             "INSERT INTO settings VALUES ('scrubbed', 4) ON CONFLICT DO UPDATE SET value = 4",
             "INSERT INTO settings VALUES ('scrubbed', 5) ON CONFLICT DO UPDATE SET value = 5",
             "INSERT INTO runs VALUES (2, 'b', NULL, 1, '', '', '', NULL, 'b', 1, 0)",
-            "INSERT INTO heads VALUES (1, 1, 'RUNNING', NULL, 1, NULL, NULL, 0, NULL, NULL, 1, 1)",
+            "INSERT INTO heads VALUES (1, 1, 'RUNNING', NULL, 1, NULL, NULL, 0, NULL, NULL, 1, 1, '')",
             "UPDATE heads SET slots = '[\"a\"]'",
             "UPDATE heads SET slots = NULL",
             "UPDATE heads SET slots = '[\"b\"]'",

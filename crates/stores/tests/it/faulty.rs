@@ -16,6 +16,8 @@ pub(crate) struct Torn {
     pub(crate) hidden: Mutex<VecDeque<u64>>,
     /// Runs cannot be read now.
     pub(crate) down: AtomicBool,
+    /// Other servers may have the store too.
+    shared: bool,
 }
 
 impl Torn {
@@ -24,7 +26,21 @@ impl Torn {
             inner,
             hidden: Mutex::default(),
             down: AtomicBool::new(false),
+            shared: false,
         }
+    }
+
+    /// One that other servers may have too, whatever the store says of itself.
+    pub(crate) fn shared(inner: Arc<dyn Store>) -> Torn {
+        Torn {
+            shared: true,
+            ..Torn::new(inner)
+        }
+    }
+
+    /// Runs cannot be read, or can again.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::Relaxed);
     }
 }
 
@@ -57,6 +73,7 @@ impl RunReader for Torn {
     as_it_is! { RunReader:
         fn find(run_id: &str) -> Result<Option<RunNo>>;
         fn list(filter: &RunFilter) -> Result<Vec<RunSummary>>;
+        fn count_runs(filter: &RunFilter) -> Result<Vec<(String, u64)>>;
         fn asleep(limit: usize) -> Result<Vec<String>>;
     }
 }
@@ -178,6 +195,12 @@ impl AuditLog for Torn {
     }
 }
 
+impl Retention for Torn {
+    as_it_is! { Retention:
+        fn delete_ended(filter: &DeleteFilter, limit: usize, now: Time) -> Result<Vec<DeletedRun>>;
+    }
+}
+
 impl Maintenance for Torn {
     as_it_is! { Maintenance:
         fn secret() -> Result<[u8; 32]>;
@@ -199,6 +222,10 @@ impl Store for Torn {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let inner = self.inner.capabilities();
+        Capabilities {
+            shared: self.shared || inner.shared,
+            ..inner
+        }
     }
 }

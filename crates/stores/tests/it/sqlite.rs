@@ -3,14 +3,15 @@
 use std::cell::RefCell;
 
 use stepwell_engine::store::{
-    AuditLog as _, AuditRow, Commits as _, Documents as _, Mailbox as _, Maintenance as _,
-    MemoryStore, NewDocument, Sessions as _,
+    AppendResult, AuditLog as _, AuditRow, Commits as _, DeleteFilter, Documents as _, Head,
+    Mailbox as _, Maintenance as _, MemoryStore, NewDocument, Retention as _, Sessions as _,
 };
 use stepwell_engine::suite::{self, Fresh};
 use stepwell_kernel::time::Time;
 use stepwell_stores::sqlite::{Durability, Mode, SqliteOptions, SqliteStore};
 
 use crate::place::Place;
+use crate::sqlite_faults::{batch, create, plan};
 
 /// Without waiting for the disk: what these tests look at does not depend on it.
 pub(crate) fn quick() -> SqliteOptions {
@@ -87,6 +88,46 @@ fn nobody_changes_the_audit_log_with_sql() {
     assert_eq!(store.prune_audit(Time(5), 9).unwrap(), 0);
     assert!(conn.execute("DELETE FROM audit_log", []).is_err());
     assert_eq!(store.prune_audit(Time(6), 9).unwrap(), 1);
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn what_deleted_runs_took_on_disk_is_used_again() {
+    let place = Place::new();
+    let store = SqliteStore::open(place.at("s.db"), quick()).unwrap();
+    let plan = plan(&store);
+    let body = format!("[\"{}\"]", "x".repeat(30_000));
+    let fill = |numbers: std::ops::RangeInclusive<i64>| {
+        let number = *numbers.start();
+        let appends = numbers.map(|no| {
+            let mut append = create(plan, no, &body);
+            append.head = Some(Head {
+                status: "COMPLETED".into(),
+                ended_at: Some(Time(no)),
+                ..Head::default()
+            });
+            append
+        });
+        let answers = store.commit(&batch(number, appends.collect())).unwrap();
+        assert!(answers.iter().all(|it| *it == AppendResult::Committed));
+        store.bytes().unwrap()
+    };
+    let full = fill(1..=50);
+    let filter = DeleteFilter {
+        ended_before: Time(100),
+        ..DeleteFilter::default()
+    };
+    let gone = store.delete_ended(&filter, 100, Time(1_000)).unwrap();
+    assert_eq!(gone.len(), 50);
+    assert!(store.bytes().unwrap() < full / 5);
+    let pages = || -> i64 {
+        let conn = rusqlite::Connection::open(place.at("s.db")).unwrap();
+        conn.query_row("PRAGMA page_count", [], |row| row.get(0))
+            .unwrap()
+    };
+    let before = pages();
+    fill(101..=150);
+    assert!(pages() <= before + 5, "{} pages, {before} before", pages());
     assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
 }
 

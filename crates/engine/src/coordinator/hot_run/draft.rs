@@ -26,6 +26,8 @@ pub(in crate::coordinator) struct Draft {
     pub(super) holds: Option<Vec<String>>,
     /// The hash of the last event before the draft, once the chunk is written.
     pub(super) before: String,
+    /// The store may have another head by now, of a commit that was given up.
+    pub(super) doubts_head: bool,
 }
 
 /// What of a draft stays here while its append is on its way.
@@ -64,6 +66,7 @@ impl Draft {
             notices: Vec::new(),
             holds: None,
             before: String::new(),
+            doubts_head: false,
         }
     }
 
@@ -102,6 +105,12 @@ impl Draft {
         if !self.has_guard(guard) {
             self.append.guards.push(guard.clone());
         }
+    }
+
+    /// An earlier commit was given up and may be in the store before this one: what this one does not write is not
+    /// known to be as it was read.
+    pub(in crate::coordinator) fn doubt_head(&mut self) {
+        self.doubts_head = true;
     }
 
     /// The commit claims work for this process.
@@ -183,6 +192,11 @@ impl Flight {
     /// It is not known whether the append is in the store.
     pub(in crate::coordinator) fn doubt(&mut self) {
         self.is_doubtful = true;
+    }
+
+    /// Whether an answer was lost: the append may be in the store, or come there yet.
+    pub(in crate::coordinator) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     pub(in crate::coordinator) fn first(&self) -> Option<&Request> {

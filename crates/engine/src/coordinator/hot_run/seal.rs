@@ -15,7 +15,7 @@ use super::draft::{Draft, Flight, Uncommitted};
 use super::{Decided, HotRun, sealed_state};
 use crate::chunk::{self, ChunkWriter};
 use crate::coordinator::request::Origin;
-use crate::coordinator::{Config, Message};
+use crate::coordinator::{Config, Message, worker_of};
 use crate::error::Error;
 use crate::rows::target_name;
 use crate::store::{Append, Guard, Head, KeyChange, SessionNo, StateSnapshot, TaskChange};
@@ -58,6 +58,8 @@ impl HotRun {
         };
         let changed = head != self.head;
         let mine = self.head.session == Some(session);
+        // Only what the owner alone can have changed is left as it is.
+        let known = mine && !draft.doubts_head;
         let owned = mine || head.session == Some(session);
         draft.append.taken.extend(taken(&draft.decided));
         if draft.events.is_empty() {
@@ -72,7 +74,7 @@ impl HotRun {
                 return Some(Sealed::Failed(error, draft.into_uncommitted()));
             }
             let create = draft.append.create.is_some();
-            if changed || !(mine || foreign) || create {
+            if changed || !(known || foreign) || create {
                 draft.append.head = Some(head);
             }
             draft.append.unique_key = self.key_change(create);
@@ -84,7 +86,7 @@ impl HotRun {
             });
             draft.append.sinks.clone_from(&config.sinks);
             draft.append.snapshot = self.snapshot(&draft, config.snapshot_bytes);
-            if !mine && !create {
+            if !known && !create {
                 let withdrawn = self.withdrawn(&draft, owned);
                 draft.append.tasks.extend(withdrawn);
             }
@@ -135,8 +137,10 @@ impl HotRun {
         let due = self.due();
         let shared = self.work.is_shared();
         let claimable = !shared && self.work.first_ready().is_some_and(|at| at <= now);
+        let owns = self.head.session == Some(session);
         let busy = self.work.has_jobs() || self.proceed || claimable;
-        let mine = self.head.session == Some(session) && !shared;
+        let busy = busy || (owns && self.has_lease_of(session));
+        let mine = owns && !shared;
         if busy || (mine && due.is_some_and(|due| due <= now.plus(HOLD_MS))) {
             head.session = Some(session);
             return head;
@@ -147,6 +151,21 @@ impl HotRun {
         // A run whose start time has passed waits for a slot or an approval, not for time.
         head.wake_at = due.filter(|due| !waits || *due > now);
         head
+    }
+
+    /// Whether the log says that the session has some of the run's work: the session is the lease, and nobody would
+    /// notice its end in a head that does not name it. The work may have ended, with a result that waits.
+    fn has_lease_of(&self, session: SessionNo) -> bool {
+        let worker = worker_of(session);
+        let open = self.state.open().iter().copied().map(Target::Step);
+        let undo = self.state.undoing().and_then(|it| it.current());
+        let mut targets = open.chain(undo.map(Target::Undo));
+        targets.any(|target| {
+            let run = self.state.target(target);
+            let runs = run.filter(|it| it.status() == Status::Running);
+            let lease = runs.and_then(|it| it.lease());
+            lease.is_some_and(|lease| lease.worker == worker)
+        })
     }
 
     /// A run takes its unique key with its creation and frees it with its end.

@@ -8,6 +8,8 @@ mod installation;
 mod mailbox;
 mod outbox;
 mod ownership;
+mod retention;
+mod run_list;
 mod tasks;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -70,6 +72,8 @@ impl MemoryStore {
 #[derive(Debug, Default)]
 struct Tables {
     plans: Vec<PlanRow>,
+    /// The languages of the plans, in the order of their numbers.
+    languages: Vec<String>,
     last_number: i64,
     runs: BTreeMap<RunNo, Run>,
     ids: HashMap<String, RunNo>,
@@ -196,7 +200,7 @@ impl Tables {
 
     fn raise(&mut self, run: Option<RunNo>, alert: &NewAlert, at: Time) {
         let row = AlertRow {
-            no: self.alerts.len() as i64 + 1,
+            no: self.alerts.last().map_or(0, |it| it.no) + 1,
             run_id: run.map(|run| self.run_id(run)),
             code: alert.code.clone(),
             priority: alert.priority,
@@ -209,20 +213,6 @@ impl Tables {
     fn plan(&self, no: PlanNo) -> Option<&PlanRow> {
         let index = usize::try_from(no.0).ok()?.checked_sub(1)?;
         self.plans.get(index)
-    }
-
-    fn summary(&self, no: RunNo, run: &Run) -> RunSummary {
-        let plan = self.plan(run.plan);
-        RunSummary {
-            run: no,
-            run_id: run.row.run_id.clone(),
-            plan_id: plan.map_or_else(String::new, |it| it.plan_id.clone()),
-            plan_version: plan.map_or_else(String::new, |it| it.version.clone()),
-            tenant: run.row.tenant.clone(),
-            created_at: run.row.created_at,
-            head: run.head.clone(),
-            last_seq: run.last_seq(),
-        }
     }
 
     /// A run without its log.
@@ -283,6 +273,7 @@ impl Plans for MemoryStore {
         let net = serde_json::to_string(plan.net())
             .map_err(|error| StoreError::new(StoreErrorKind::Internal, error))?;
         let no = PlanNo(tables.plans.len() as i64 + 1);
+        tables.languages.push(run_list::language(&net));
         tables.plans.push(PlanRow {
             no,
             plan_id: plan.net().plan_id.clone(),
@@ -333,18 +324,21 @@ impl RunReader for MemoryStore {
 
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
         let tables = self.tables();
-        let all = tables.runs.iter().rev();
-        let all = all.map(|(no, run)| tables.summary(*no, run));
-        let found = all.filter(|run| {
-            let says =
-                |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|it| it == is);
-            says(&filter.status, &run.head.status)
-                && says(&filter.plan_id, &run.plan_id)
-                && says(&filter.tenant, &run.tenant)
-                && (!filter.open || run.head.ended_at.is_none())
-                && filter.before.is_none_or(|before| run.run < before)
-        });
+        let all = tables
+            .runs
+            .range(..filter.before.unwrap_or(RunNo(i64::MAX)));
+        let found = all.rev().filter(|(_, run)| tables.fits(run, filter));
+        let found = found.map(|(no, run)| tables.summary(*no, run));
         Ok(found.take(filter.limit).collect())
+    }
+
+    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+        let tables = self.tables();
+        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+        for run in tables.runs.values().filter(|run| tables.fits(run, filter)) {
+            *counts.entry(run.head.status.clone()).or_default() += 1;
+        }
+        Ok(counts.into_iter().collect())
     }
 
     fn asleep(&self, limit: usize) -> Result<Vec<String>> {
@@ -441,7 +435,9 @@ impl Maintenance for MemoryStore {
                 event_key: row.event_key.clone(),
                 created_at: row.created_at,
                 priority: row.priority,
+                labels: row.labels.clone(),
             },
+            head_tenant: row.tenant.clone(),
             due_at: run.due_at,
             keys: run.keys.iter().cloned().collect(),
             waits: run.waits.iter().map(wait).collect(),
@@ -467,6 +463,7 @@ impl Maintenance for MemoryStore {
         run.row.event_key = columns.event_key;
         run.row.created_at = columns.created_at;
         run.row.priority = columns.priority;
+        run.row.labels = columns.labels;
         run.head = rows.head.clone();
         run.version += 1;
         run.due_at = run.head.wake_at;

@@ -75,6 +75,7 @@ pub(super) fn create(run_id: &str) -> Command {
             triggered_by: Some("p0".into()),
             trigger_source: None,
             priority: 0,
+            labels: std::collections::BTreeMap::new(),
         },
         parent: None,
         original_run_id: None,

@@ -12,6 +12,7 @@ mod linear_waits;
 mod log;
 mod mailbox;
 mod migrations;
+mod ownership;
 mod results;
 mod sharing;
 mod snapshots;

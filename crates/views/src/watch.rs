@@ -1,0 +1,124 @@
+//! The snapshot of a run with its watermark, lag and gaps, as someone who watches the run is told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+use stepwell_engine::projector::{Gap, Projected, ResyncMode};
+use stepwell_kernel::snapshot::RunSnapshot;
+
+/// The word of the contract.
+fn word(mode: ResyncMode) -> &'static str {
+    match mode {
+        ResyncMode::Full => "FULL",
+        ResyncMode::FromSnapshot => "FROM_SNAPSHOT",
+    }
+}
+
+/// The run at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    pub snapshot: &'a RunSnapshot,
+    pub is_stale: bool,
+    pub observed: u64,
+    pub gap: Option<&'a Gap>,
+    pub resynced: Option<ResyncMode>,
+    pub lag: Duration,
+}
+
+/// What there is to tell: a run with a gap was STALE before it was resynced.
+#[must_use]
+pub fn lines(seen: &Projected) -> Vec<Line<'_>> {
+    let stale = seen.gap.iter().map(|gap| Line {
+        snapshot: &gap.before,
+        is_stale: true,
+        observed: gap.observed,
+        gap: Some(gap),
+        resynced: None,
+        lag: seen.lag,
+    });
+    let now = Line {
+        gap: None,
+        ..Line::of(seen)
+    };
+    stale.chain([now]).collect()
+}
+
+impl<'a> Line<'a> {
+    /// The run as it is now.
+    #[must_use]
+    pub fn of(seen: &'a Projected) -> Line<'a> {
+        Line {
+            snapshot: &seen.snapshot,
+            is_stale: seen.is_stale,
+            observed: seen.observed,
+            gap: seen.gap.as_ref(),
+            resynced: seen.resynced,
+            lag: seen.lag,
+        }
+    }
+
+    /// The moment as programs read it.
+    #[must_use]
+    pub fn json(&self) -> Json {
+        let gap = self.gap.map(|gap| {
+            json!({
+                "after": gap.before.last_event_seq,
+                "next": gap.next,
+            })
+        });
+        json!({
+            "runId": self.snapshot.run_id,
+            "status": self.snapshot.status.word(),
+            "stale": self.is_stale,
+            "lastEventSeq": self.snapshot.last_event_seq,
+            "observedSeq": self.observed,
+            "gap": gap,
+            "resync": self.resynced.map(word),
+            "lagMs": u64::try_from(self.lag.as_millis()).unwrap_or(u64::MAX),
+            "snapshot": self.snapshot,
+        })
+    }
+
+    /// The moment in one line for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let snapshot = self.snapshot;
+        let mut text = format!("{}  {}", snapshot.run_id, snapshot.status.word());
+        if self.is_stale {
+            text.push_str(" STALE");
+        }
+        text.push_str(&format!("  event {}", snapshot.last_event_seq));
+        if self.is_stale {
+            text.push_str(&format!(" of {}", self.observed));
+        }
+        text.push_str(&format!("  lag {} ms", self.lag.as_millis()));
+        let steps = counts(snapshot);
+        if !steps.is_empty() {
+            text.push_str(&format!("  steps: {steps}"));
+        }
+        if let Some(gap) = self.gap {
+            let last = gap.before.last_event_seq;
+            text.push_str(&format!("  event {} came after event {last}", gap.next));
+        }
+        if let Some(mode) = self.resynced {
+            text.push_str(&format!("  resync {}", word(mode)));
+        }
+        text
+    }
+}
+
+/// How many steps have each status, each step with its last attempt.
+fn counts(snapshot: &RunSnapshot) -> String {
+    let attempts = snapshot.steps.iter();
+    let last: BTreeMap<&str, &str> = attempts
+        .map(|it| (it.step_id.as_str(), it.status.word()))
+        .collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for status in last.into_values() {
+        *counts.entry(status).or_default() += 1;
+    }
+    let counts = counts.iter();
+    let words: Vec<String> = counts.map(|(status, n)| format!("{n} {status}")).collect();
+    words.join(", ")
+}
