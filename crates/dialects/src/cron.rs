@@ -53,6 +53,11 @@ pub(crate) fn fields(text: &str) -> &str {
     short.map_or(text, |(_, fields)| fields)
 }
 
+/// Says what is wrong with the field of seconds, which only schedules of a server have.
+pub(crate) fn check_seconds(text: &str) -> Result<(), String> {
+    field("second", 0, 59, &[]).read(text).map(drop)
+}
+
 /// Says what is wrong with a schedule.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     let text = text.trim();

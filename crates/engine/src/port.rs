@@ -44,6 +44,12 @@ pub trait Clock: fmt::Debug + Send + Sync {
 pub trait Catalog {
     /// The plan that `path` names, as seen from the plan `from`.
     fn find(&self, from: &Plan, path: &str) -> Option<Arc<Plan>>;
+
+    /// The same for a run of a tenant: a catalog may have definitions that belong to one tenant.
+    fn find_for(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
+        let _ = tenant;
+        self.find(from, path)
+    }
 }
 
 /// A catalog that has nothing.

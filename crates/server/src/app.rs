@@ -15,13 +15,16 @@ use stepwell_kernel::time::Time;
 use stepwell_views::RunView;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
+use stepwell_worker::secrets::Secrets;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, Gate};
 use crate::changes::Changes;
+use crate::definitions::PlanCache;
 use crate::metrics::Metrics;
 use crate::problem::{ApiProblem, unanswered};
+use crate::schedules::Waker;
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
 
@@ -44,6 +47,12 @@ pub(crate) struct App {
     pub(crate) projector: projector::Handle,
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
+    /// Compiled revisions of registered definitions.
+    pub(crate) plans: PlanCache,
+    /// Resolves the secrets of webhooks.
+    pub(crate) secrets: Secrets,
+    /// Wakes who acts on due times and triggers.
+    pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
@@ -71,6 +80,12 @@ pub(crate) struct AppParts {
     pub(crate) projector: projector::Handle,
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
+    /// Compiled revisions of registered definitions.
+    pub(crate) plans: PlanCache,
+    /// Resolves the secrets of webhooks.
+    pub(crate) secrets: Secrets,
+    /// Wakes who acts on due times and triggers.
+    pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
@@ -89,6 +104,9 @@ impl App {
             projector: parts.projector,
             settings: parts.settings,
             fetch: parts.fetch,
+            plans: parts.plans,
+            secrets: parts.secrets,
+            due: parts.due,
             error_page: parts.error_page,
             limits: parts.limits,
             metrics: parts.metrics,

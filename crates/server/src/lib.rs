@@ -12,6 +12,9 @@
 //! - `metrics`: what Prometheus reads.
 //! - `retention`: deletes runs that ended long ago.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
+//! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
+//! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
+//! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
 //! - `changes`: which runs have changed, for streams; `deliveries`: the publishers of sinks.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
@@ -23,14 +26,18 @@ mod api;
 mod app;
 mod changes;
 mod codes;
+mod definitions;
 mod deliveries;
 mod listener;
 mod metrics;
 mod problem;
 mod retention;
+mod schedules;
 mod server;
 mod settings;
 mod tls;
+pub mod triggers;
+mod webhooks;
 
 pub use access::{
     Access, FreshToken, NewToken, OidcSettings, Rate, RateSettings, Right, TokenBook, TokenError,
@@ -39,6 +46,6 @@ pub use access::{
 pub use api::openapi;
 pub use problem::ApiProblem;
 pub use retention::RetentionTimes;
-pub use server::{FetchPlan, FetchedPlan, Server, ServerError, ServerParts};
+pub use server::{FetchPlan, FetchedPlan, RegisteredFile, Server, ServerError, ServerParts};
 pub use settings::{PORT, ServerSettings};
 pub use tls::TlsFiles;

@@ -19,15 +19,19 @@ use stepwell_kernel::plan::Plan;
 use stepwell_worker::Crew;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
+use stepwell_worker::secrets::Secrets;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::access::{Gate, TrailWriter};
+use crate::access::{Gate, LOCAL, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
+use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
 use crate::deliveries::{Bell, Deliveries};
 use crate::metrics::Metrics;
+use crate::problem::ApiProblem;
 use crate::retention::{Deleter, Deletion};
+use crate::schedules::{Runner, Waker};
 use crate::settings::ServerSettings;
 use crate::tls::Tls;
 use crate::{api, listener};
@@ -89,6 +93,8 @@ pub struct Server {
     address: SocketAddr,
     /// Ends when the listener has ended.
     listening: JoinHandle<()>,
+    /// Ends when no due time and no trigger is acted on any more.
+    acting: JoinHandle<()>,
     grace: Duration,
     /// Writes the audit log.
     trail: TrailWriter,
@@ -100,6 +106,15 @@ impl fmt::Debug for Server {
             .field("address", &self.address)
             .finish_non_exhaustive()
     }
+}
+
+/// A file whose definition is known by its name now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisteredFile {
+    pub name: String,
+    pub revision: u32,
+    /// Whether the content is new.
+    pub created: bool,
 }
 
 /// Why a server did not start.
@@ -129,6 +144,7 @@ impl Server {
             .thread_name("stepwell-http")
             .enable_all()
             .build()?;
+        let secrets = Secrets::from_env().map_err(io::Error::other)?;
         let address = parts.settings.listen;
         if parts.settings.is_exposed() {
             return Err(ServerError::Exposed(address));
@@ -165,8 +181,14 @@ impl Server {
             Some(crew) => Box::new(crew),
             None => Box::new(NoWorker),
         };
+        let plans = PlanCache::default();
+        let catalog = RegistryCatalog {
+            store: store.clone(),
+            plans: plans.clone(),
+            files: parts.catalog,
+        };
         let service = Service::start(Setup {
-            catalog: parts.catalog,
+            catalog: Box::new(catalog),
             config,
             observer: Box::new(observer),
             shards: Shard::suited(),
@@ -193,6 +215,7 @@ impl Server {
             &secret,
             trail.trail(),
         )?;
+        let (due, woken) = Waker::new();
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),
@@ -203,6 +226,9 @@ impl Server {
             projector: projector.handle(),
             settings: parts.settings,
             fetch: parts.fetch,
+            plans,
+            secrets,
+            due,
             error_page: parts.error_page,
             limits: parts.limits,
             metrics,
@@ -210,6 +236,7 @@ impl Server {
         }));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings, tls)?,
+            acting: Runner::start(Arc::clone(&app), woken)?,
             app,
             service,
             projector,
@@ -228,12 +255,31 @@ impl Server {
         self.address
     }
 
+    /// Registers the definition of a file for the tenant of an open server, as `PUT /api/v1/definitions` does.
+    pub fn register(&self, file: &str, text: &str) -> Result<RegisteredFile, ApiProblem> {
+        let new = NewDefinition {
+            tenant: LOCAL.to_owned(),
+            file: Some(file.to_owned()),
+            text: text.to_owned(),
+            by: "stepwell dev".to_owned(),
+        };
+        let registry = Registry::new(&*self.app.store);
+        let registered = registry.register(new, self.app.now())?;
+        self.app.due.changed();
+        Ok(RegisteredFile {
+            name: registered.revision.name,
+            revision: registered.revision.revision,
+            created: registered.created,
+        })
+    }
+
     /// Stops: no new connection, requests and work in flight have the grace to end, the rest is given back.
     pub fn stop(self) -> Result<(), StoreError> {
         self.app.stopping.cancel();
         let _ = self.listening.join();
         // The rows of all requests that were answered.
         self.trail.stop();
+        let _ = self.acting.join();
         if let Some(scrub) = self.scrub {
             scrub.stop();
         }

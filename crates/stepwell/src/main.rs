@@ -10,6 +10,7 @@ mod check;
 mod conformance;
 mod db;
 mod definition;
+mod dev;
 mod dlq;
 mod exit;
 mod explain;
@@ -74,6 +75,7 @@ Examples:
   stepwell runs list --open                          list the open runs
   stepwell runs show RUN                             show the state of a run and what it waits for
   stepwell runs logs RUN STEP                        show the output of a step
+  stepwell dev                                       serve the definitions of this folder while you write them
   stepwell serve                                     serve the HTTP API on 127.0.0.1:7117
   stepwell token create ada --role admin             create a token for a server with access control
   stepwell db check                                  check the store for damage
@@ -100,6 +102,9 @@ enum Command {
     Runs(runs::RunsArgs),
     Serve(serve::ServeArgs),
     Token(token::TokenArgs),
+    /// Serve the definitions of a folder on this machine, and load them again when they change
+    #[command(after_help = dev::AFTER_HELP)]
+    Dev(dev::DevArgs),
     Artifacts(artifacts::ArtifactsArgs),
     Dlq(dlq::DlqArgs),
     Outbox(outbox::OutboxArgs),
@@ -133,6 +138,7 @@ fn main() -> ExitCode {
         Command::Runs(args) => runs::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Dev(args) => dev::run(&args),
         Command::Artifacts(args) => artifacts::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::Outbox(args) => outbox::run(&args),

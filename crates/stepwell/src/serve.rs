@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -137,7 +138,18 @@ fn listens(args: &ServeArgs, section: &ServerSection) -> Result<ServerSettings> 
 const LISTEN: &str = "STEPWELL_LISTEN";
 const ACCESS: &str = "STEPWELL_ACCESS";
 
+/// How often who serves looks around.
+const LOOK: Duration = Duration::from_secs(1);
+
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
+    until_stopped(args, |_| Ok(()))
+}
+
+/// Serves until a signal comes. `look` is called when the server has started, and then every second.
+pub(crate) fn until_stopped(
+    args: &ServeArgs,
+    mut look: impl FnMut(&Server) -> Result<()>,
+) -> Result<Exit> {
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
         // Nobody waits any more if the server has stopped by itself.
@@ -152,8 +164,13 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     };
     let server = start(args, settings, listens)?;
     log::line(&format!("serving on {scheme}://{}", server.address()));
-    // The handler lives as long as the process, so there is always a sender.
-    let _ = stopped.recv();
+    loop {
+        look(&server)?;
+        // The handler lives as long as the process, so there is always a sender.
+        if stopped.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
     log::line("stopping: requests and steps have 10 seconds to end");
     server.stop()?;
     log::line("stopped");

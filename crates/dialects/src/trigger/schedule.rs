@@ -40,6 +40,32 @@ impl Schedule {
         })
     }
 
+    /// Reads a line for a server: five fields, a short name, or six fields that begin with the second.
+    pub fn read(text: &str, zone: Option<&str>) -> Result<Schedule, String> {
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [seconds, rest @ ..] = &fields[..] else {
+            return Schedule::parse(text, zone);
+        };
+        if rest.len() != 5 {
+            return Schedule::parse(text, zone);
+        }
+        cron::check_seconds(seconds)?;
+        let plain = Schedule::parse(&rest.join(" "), zone)?;
+        let parser = CronParser::builder().seconds(Seconds::Required).build();
+        let cron = parser.parse(&fields.join(" "));
+        Ok(Schedule {
+            text: text.trim().to_owned(),
+            cron: cron.map_err(|error| error.to_string())?,
+            ..plain
+        })
+    }
+
+    /// The name of the time zone.
+    #[must_use]
+    pub fn zone_name(&self) -> &str {
+        &self.zone_name
+    }
+
     /// The line as it was written.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -151,6 +177,31 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_server_reads_seconds_too() {
+        let every = Schedule::read("*/20 30 2 * * *", Some("Europe/Berlin")).unwrap();
+        let mut at = Time::from_rfc3339("2026-10-24T12:00:00Z").unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            at = every.next_after(at).unwrap();
+            seen.push(at.to_rfc3339());
+        }
+        // The night in which 02:30 happens twice has it once.
+        assert_eq!(
+            seen,
+            [
+                "2026-10-25T00:30:00.000Z",
+                "2026-10-25T00:30:20.000Z",
+                "2026-10-25T00:30:40.000Z",
+                "2026-10-26T01:30:00.000Z",
+            ]
+        );
+        for wrong in ["60 * * * * *", "* * * * * * *", "* * *", "a * * * * *"] {
+            assert!(Schedule::read(wrong, None).is_err(), "{wrong}");
+        }
+        assert!(Schedule::read("@daily", None).is_ok());
     }
 
     #[test]

@@ -59,7 +59,8 @@ impl Coordinator {
             let error = StepError::new(ErrorClass::Validation, codes::CHILD_TOO_DEEP, message);
             return self.answer_message(mail, no_child(step, request_key, error), now);
         }
-        if let Some(child) = self.catalog.find(&plan, &path) {
+        let tenant = &request.context.tenant_id;
+        if let Some(child) = self.catalog.find_for(tenant, &plan, &path) {
             return self.start_for(&child, request, (mail.run, mail.no), stops, now);
         }
         if self.config.missing_children == MissingChildren::AskDriver {

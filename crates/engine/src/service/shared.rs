@@ -112,4 +112,8 @@ impl Catalog for SharedCatalog {
     fn find(&self, from: &Plan, path: &str) -> Option<Arc<Plan>> {
         self.0.get().find(from, path)
     }
+
+    fn find_for(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
+        self.0.get().find_for(tenant, from, path)
+    }
 }

@@ -21,7 +21,7 @@ use std::sync::Once;
 
 use axum::http::StatusCode;
 
-pub(crate) use caller::Caller;
+pub(crate) use caller::{Caller, LOCAL};
 pub(crate) use gate::{Gate, Known, Shown};
 pub(crate) use guard::{Rights, SCHEME, csrf_denied, guard};
 pub use oidc::OidcSettings;

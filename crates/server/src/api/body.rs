@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
@@ -69,6 +69,22 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, state).await;
         match query {
             Ok(Query(value)) => Ok(Params(value)),
+            Err(rejection) => Err(ApiProblem::bad_request(rejection.body_text())),
+        }
+    }
+}
+
+/// The parts of the address of a request that are not texts.
+#[derive(Debug)]
+pub(super) struct PathOf<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathOf<T> {
+    type Rejection = ApiProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathOf<T>, ApiProblem> {
+        let path: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
+        match path {
+            Ok(Path(value)) => Ok(PathOf(value)),
             Err(rejection) => Err(ApiProblem::bad_request(rejection.body_text())),
         }
     }

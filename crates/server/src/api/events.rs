@@ -80,6 +80,8 @@ async fn deliver(
     })?;
     let stopping = || ApiProblem::from(stepwell_engine::Error::Stopping);
     let delivered = answered.await.map_err(|_| stopping())??;
+    // It may trigger a run.
+    app.due.event();
     let (word, run) = match delivered {
         Delivered::ToRun(run) => ("TO_RUN", Some(run)),
         Delivered::Kept => ("KEPT", None),

@@ -5,8 +5,11 @@ mod actions;
 mod audit;
 mod body;
 mod bulk;
+mod definition_texts;
+mod definitions;
 mod etag;
 mod events;
+mod hooks;
 mod inbox;
 mod logs;
 mod meta;
@@ -15,9 +18,11 @@ mod run_filter;
 mod run_reads;
 mod runs;
 mod sessions;
+mod schedules;
 mod stream;
 mod tokens;
 mod watch;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,9 +64,14 @@ struct Described;
 fn endpoints() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Described::openapi())
         .merge(meta::routes())
+        .merge(definitions::routes())
+        .merge(definition_texts::routes())
         .merge(runs::routes())
         .merge(run_reads::routes())
         .merge(actions::routes())
+        .merge(schedules::routes())
+        .merge(webhooks::routes())
+        .merge(hooks::routes())
         .merge(events::routes())
         .merge(stream::routes())
         .merge(watch::routes())

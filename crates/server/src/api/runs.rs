@@ -10,9 +10,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use stepwell_dialects::plan::check_engine;
 use stepwell_dialects::plan::reference::PlanRef;
-use stepwell_dialects::{Problem as Finding, Severity, Source, load};
 use stepwell_engine::store::{RunFilter, RunSummary};
 use stepwell_engine::{Error, StartRequest, run_id_of_request};
 use stepwell_kernel::event::RunContext;
@@ -29,9 +27,8 @@ use super::run_filter::RunQuery;
 use super::run_reads;
 use crate::access::Caller;
 use crate::app::App;
-use crate::codes;
+use crate::definitions::{Registry, compile, serves, with_findings};
 use crate::problem::ApiProblem;
-use crate::server::FetchedPlan;
 
 /// The longest wait for the end of a run that is started.
 const MAX_WAIT_SECONDS: u64 = 50;
@@ -80,15 +77,53 @@ struct StartRun {
     wait_seconds: u64,
 }
 
-/// Where the definition of a run is.
+/// Where the definition of a run is: its text, its name, or a reference.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-enum DefinitionOfRun {
+struct DefinitionOfRun {
     /// The text of the definition, in YAML or JSON.
-    Text(String),
+    #[serde(default)]
+    text: Option<String>,
+    /// The name of a definition that was registered.
+    #[serde(default)]
+    name: Option<String>,
+    /// The revision of the name; the current one if absent.
+    #[serde(default)]
+    revision: Option<u32>,
     /// The plan reference of the contract: the definition is fetched, and its hash is checked.
-    #[schema(value_type = Object)]
-    Reference(Value),
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    reference: Option<Value>,
+}
+
+impl DefinitionOfRun {
+    /// The plan of a new run, as the definition is now. May block.
+    fn plan(self, app: &App, tenant: &str) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
+        let plan = match (self.text, self.name, self.reference) {
+            (Some(text), None, None) if self.revision.is_none() => {
+                (Arc::new(compile(None, &text)?), None)
+            }
+            (None, Some(name), None) => {
+                let registry = Registry::new(&*app.store);
+                let plan = registry.plan_of_new_run(&app.plans, tenant, &name, self.revision)?;
+                (plan, None)
+            }
+            (None, None, Some(reference)) if self.revision.is_none() => {
+                let reference: PlanRef = serde_json::from_value(reference)
+                    .map_err(|error| ApiProblem::bad_request(format!("reference: {error}")))?;
+                let fetched = app.fetch.fetch(&reference);
+                let fetched = fetched.map_err(|findings| with_findings(&findings, None))?;
+                (Arc::new(fetched.plan), fetched.changed)
+            }
+            (_, _, _) => {
+                return Err(ApiProblem::bad_request(
+                    "definition: one of text, name (with or without revision) and reference is needed",
+                ));
+            }
+        };
+        serves(&plan.0)?;
+        Ok(plan)
+    }
 }
 
 /// A run that was started.
@@ -112,8 +147,8 @@ struct StartedRun {
     responses(
         (status = 201, description = "The run was created.", body = StartedRun),
         (status = 200, description = "An earlier request with the same id has created the run.", body = StartedRun),
-        (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 409, body = ApiProblem),
-        (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 422, body = ApiProblem),
+        (status = 400, body = ApiProblem), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 409, body = ApiProblem), (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 422, body = ApiProblem),
         (status = 429, body = ApiProblem), (status = 503, body = ApiProblem), (status = 504, body = ApiProblem)))]
 async fn start(
     State(app): State<Arc<App>>,
@@ -128,28 +163,9 @@ async fn start(
     }
     let context = context(&caller, &body)?;
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
-    let definition = body.definition;
-    let fetch = Arc::clone(&app.fetch);
-    let fetched = app
-        .block(move || -> Result<FetchedPlan, ApiProblem> {
-            let fetched = match definition {
-                DefinitionOfRun::Text(text) => FetchedPlan {
-                    plan: compile(&text)?,
-                    changed: None,
-                },
-                DefinitionOfRun::Reference(reference) => {
-                    let reference: PlanRef = serde_json::from_value(reference)
-                        .map_err(|error| ApiProblem::bad_request(format!("reference: {error}")))?;
-                    fetch
-                        .fetch(&reference)
-                        .map_err(|findings| with_findings(&findings, None))?
-                }
-            };
-            serves(&fetched.plan)?;
-            Ok(fetched)
-        })
-        .await?;
-    let plan = Arc::new(fetched.plan);
+    let (definition, tenant) = (body.definition, context.tenant_id.clone());
+    let asked = Arc::clone(&app);
+    let (plan, changed) = app.block(move || definition.plan(&asked, &tenant)).await?;
     let run_id = match &body.request_id {
         Some(id) => {
             check_request_id(id)?;
@@ -178,8 +194,8 @@ async fn start(
             params,
             context,
             // A run that fails before it starts does so now.
-            start_after: start_after.filter(|_| fetched.changed.is_none()),
-            fetched_sha256: fetched.changed,
+            start_after: start_after.filter(|_| changed.is_none()),
+            fetched_sha256: changed,
             ..StartRequest::default()
         };
         run = match app.start(&plan, request).await {
@@ -263,56 +279,6 @@ pub(super) fn read_time(text: &str) -> Result<Time, ApiProblem> {
         ApiProblem::bad_request(format!(
             "{text:?} is not a time; write it as 2026-03-01T08:00:00Z"
         ))
-    })
-}
-
-/// The plan of a text, or everything that is wrong with the text.
-fn compile(text: &str) -> Result<Plan, ApiProblem> {
-    let source = Source::from_bytes("definition", text.as_bytes())
-        .map_err(|finding| with_findings(&[finding], None))?;
-    let loaded = load(&source);
-    let is_error = |it: &&Finding| it.severity == Severity::Error;
-    let is_wrong = loaded.problems.iter().any(|it| is_error(&it));
-    match loaded.plan.filter(|_| !is_wrong) {
-        Some(plan) => Ok(plan),
-        None => Err(with_findings(&loaded.problems, Some(&source))),
-    }
-}
-
-/// Refuses a plan that asks for what this engine does not have.
-fn serves(plan: &Plan) -> Result<(), ApiProblem> {
-    let findings = check_engine(plan, "native");
-    match findings.iter().any(|it| it.severity == Severity::Error) {
-        true => Err(with_findings(&findings, None)),
-        false => Ok(()),
-    }
-}
-
-fn with_findings(findings: &[Finding], source: Option<&Source>) -> ApiProblem {
-    let first = findings.iter().find(|it| it.severity == Severity::Error);
-    let code = first.map_or(codes::DEFINITION_INVALID, |it| it.code);
-    let detail = first.map_or_else(String::new, |it| it.message.clone());
-    let findings = findings.iter().map(|it| finding(it, source)).collect();
-    ApiProblem::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        code,
-        format!("the definition cannot be used: {detail}"),
-    )
-    .with_problems(findings)
-}
-
-pub(super) fn finding(finding: &Finding, source: Option<&Source>) -> Value {
-    let at = source.map(|source| source.line_col(finding.span.start));
-    json!({
-        "code": finding.code,
-        "severity": match finding.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        },
-        "message": finding.message,
-        "line": at.map(|it| it.0),
-        "column": at.map(|it| it.1),
-        "help": finding.help,
     })
 }
 

@@ -112,8 +112,10 @@ fn own_names(root: &Node) -> Vec<String> {
     inside.into_iter().chain(outside).flatten().collect()
 }
 
-/// The definition files in a folder and its subfolders, breadth first, sorted by name.
-fn files_below(folder: &Path) -> Vec<PathBuf> {
+/// The files in a folder and its subfolders whose endings are those of definitions, breadth first, sorted by name. Hidden
+/// files and folders are left out.
+#[must_use]
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut entries = 0;
     let mut level = vec![folder.to_owned()];

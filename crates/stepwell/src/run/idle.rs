@@ -2,8 +2,6 @@
 //! each event that fits. The id of a run follows from the definition and what triggered it, so no due time and no event
 //! starts two runs, however many processes wait and however often they are restarted.
 
-mod causes;
-mod put_off;
 mod under_way;
 
 use std::collections::HashSet;
@@ -29,8 +27,9 @@ use super::local_engine::{LocalEngine, Update};
 use super::{EMPTYING, RunStore, engine, interrupts, stop};
 use crate::exit::Exit;
 use crate::{actor, log, outbox, usage};
-use causes::{Cause, Causes};
-use put_off::PutOff;
+use stepwell_server::triggers::{
+    Cause, Causes, PutOff, Tried, needs_slot, params_with, source_word,
+};
 use stepwell_views::stuck::End;
 use under_way::{Orphans, UnderWay};
 
@@ -97,7 +96,7 @@ pub(super) fn wait(
     let mut engine = engine(&args.go, kind, plan, place, HashSet::new())?;
     let context = RunContext {
         priority: args.start.priority,
-        trigger_source: Some(causes::source_word(&trigger).to_owned()),
+        trigger_source: Some(source_word(&trigger).to_owned()),
         ..actor::context_of(who)
     };
     let outlet = match place.is_virtual {
@@ -130,10 +129,15 @@ pub(super) fn wait(
         ready: true,
         idle: None,
     };
-    waiter.causes.catch_up(now, &|cause| {
+    let missed = waiter.causes.catch_up(now, &|cause| {
         let run_id = run_id_of_trigger(plan, &context, cause);
-        Ok(place.store.find(&run_id)?.is_some())
+        anyhow::Ok(place.store.find(&run_id)?.is_some())
     })?;
+    if missed > 0 {
+        log::line(&format!(
+            "due times that passed while nobody waited: {missed}; their runs start now"
+        ));
+    }
     let waited = waiter.run(&mut engine, &interrupted.stop, &|| {
         if let Some(outlet) = &outlet {
             outlet.notify().notify();
@@ -175,19 +179,6 @@ struct Waiter<'a> {
     ready: bool,
     /// What the engine waits for, if it is at rest.
     idle: Option<Idle>,
-}
-
-/// What came of a cause.
-enum Answer {
-    Started,
-    /// Its run is there already, or cannot be started at all.
-    NotStarted,
-    /// No slot is free, and the limits say that such a run is not created (`WhenFull::Reject`).
-    NoSlot {
-        /// The slots that are full.
-        slots: String,
-        retry_after_ms: u64,
-    },
 }
 
 impl Waiter<'_> {
@@ -257,58 +248,37 @@ impl Waiter<'_> {
     /// before.
     fn start_due(&mut self, engine: &LocalEngine) -> Result<()> {
         let now = engine.clock.now();
-        let new = self.causes.due(&*self.place.store, now)?;
-        // A slot that becomes free meanwhile belongs to the oldest cause that found none.
-        let mut full: Vec<(String, u64)> = Vec::new();
-        for cause in self.put_off.due(new, now) {
+        let store = &*self.place.store;
+        let new = self.causes.due(store, now, &mut |note| log::line(note))?;
+        let mut put_off = std::mem::take(&mut self.put_off);
+        let (limits, plan, params) = (self.limits.clone(), self.plan, self.params.clone());
+        let needs = |slots: &str, cause: &Cause| {
+            needs_slot(&limits, plan, slots, &params_with(&params, &cause.params))
+        };
+        let tried = put_off.try_all(new, now, &needs, &mut |cause, has_waited| {
             if self.starts_left == 0 {
-                break;
+                return Ok(Tried::NotStarted);
             }
-            if let Some((_, retry_after_ms)) = full.iter().find(|it| self.needs(&it.0, &cause)) {
-                self.put_off.put(cause, now.plus(*retry_after_ms));
-                continue;
+            let answer = self.start(engine, cause, has_waited);
+            if matches!(answer, Ok(Tried::Started)) {
+                self.starts_left -= 1;
             }
-            match self.start(engine, &cause)? {
-                Answer::Started => self.starts_left -= 1,
-                Answer::NotStarted => {}
-                Answer::NoSlot {
-                    slots,
-                    retry_after_ms,
-                } => {
-                    self.put_off.put(cause, now.plus(retry_after_ms));
-                    full.push((slots, retry_after_ms));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the run of a cause needs one of these slots. All slots but those of a key are for every run of the
-    /// definition.
-    fn needs(&self, slots: &str, cause: &Cause) -> bool {
-        let key = self.limits.key_slot(self.plan, &self.params_of(cause));
-        !slots.starts_with("key/") || key.as_deref() == Some(slots)
-    }
-
-    /// The parameters of the run that a cause starts.
-    fn params_of(&self, cause: &Cause) -> Json {
-        let mut params = self.params.clone();
-        for (key, value) in cause.params.as_object().into_iter().flatten() {
-            params[key] = value.clone();
-        }
-        params
+            answer
+        });
+        self.put_off = put_off;
+        tried
     }
 
     /// Starts the run of a cause, unless that was done before: here, by another process, or before a crash.
-    fn start(&mut self, engine: &LocalEngine, cause: &Cause) -> Result<Answer> {
+    fn start(&mut self, engine: &LocalEngine, cause: &Cause, has_waited: bool) -> Result<Tried> {
         let run_id = run_id_of_trigger(self.plan, &self.context, &cause.id);
         let store = &self.place.store;
         if store.find(&run_id)?.is_some() {
-            return Ok(Answer::NotStarted);
+            return Ok(Tried::NotStarted);
         }
         let request = StartRequest {
             run_id: run_id.clone(),
-            params: self.params_of(cause),
+            params: params_with(&self.params, &cause.params),
             context: self.context.clone(),
             ..StartRequest::default()
         };
@@ -327,15 +297,15 @@ impl Waiter<'_> {
                 (self.idle, self.ready) = (None, false);
                 self.under_way.add(&run_id, Some(&cause.what))?;
                 engine.when_ready()?;
-                Ok(Answer::Started)
+                Ok(Tried::Started)
             }
-            Ok(false) => Ok(Answer::NotStarted),
+            Ok(false) => Ok(Tried::NotStarted),
             Err(Error::Busy {
                 key,
                 retry_after_ms,
             }) => {
                 // Nobody is there who could be told to ask again.
-                if !self.put_off.has_waited(cause) {
+                if !has_waited {
                     let error = Error::Busy {
                         key: key.clone(),
                         retry_after_ms,
@@ -345,7 +315,7 @@ impl Waiter<'_> {
                         cause.what
                     ));
                 }
-                Ok(Answer::NoSlot {
+                Ok(Tried::NoSlot {
                     slots: key,
                     retry_after_ms,
                 })
@@ -353,7 +323,7 @@ impl Waiter<'_> {
             // What is wrong with one cause is no reason to miss the others.
             Err(error @ (Error::Rejected(_) | Error::Refused { .. } | Error::Schema { .. })) => {
                 log::line(&format!("{}: no run was started: {error}", cause.what));
-                Ok(Answer::NotStarted)
+                Ok(Tried::NotStarted)
             }
             Err(error) => Err(error).context("the run cannot be started"),
         }

@@ -34,6 +34,11 @@ impl TestServer {
 
     /// On the store of a folder that may be there already.
     pub(crate) fn in_folder(folder: TempDir, args: &[&str]) -> TestServer {
+        TestServer::with_env(folder, args, &[])
+    }
+
+    /// With variables of its environment.
+    pub(crate) fn with_env(folder: TempDir, args: &[&str], env: &[(&str, &str)]) -> TestServer {
         static PROVIDER: Once = Once::new();
         PROVIDER.call_once(|| {
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -44,6 +49,7 @@ impl TestServer {
             .current_dir(folder.path())
             .env_remove("STEPWELL_STORE")
             .env_remove("STEPWELL_CONFIG")
+            .envs(env.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod access;
+mod definitions;
 mod harness;
 mod issuer;
 mod listening;
@@ -10,4 +11,6 @@ mod oidc;
 mod operations;
 mod runs;
 mod sessions;
+mod schedules;
 mod several;
+mod webhooks;

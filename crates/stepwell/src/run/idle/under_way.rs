@@ -21,10 +21,10 @@ use super::super::report::{self, Ending};
 use super::super::resume::{self, Watermarks};
 use super::super::view::View;
 use super::super::{RunStore, tail};
-use super::causes;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::{log, term};
+use stepwell_server::triggers::id_of;
 use stepwell_views::may_see;
 use stepwell_views::snapshot;
 use stepwell_views::stuck::End;
@@ -226,7 +226,7 @@ impl<'a> Orphans<'a> {
 
     fn is_ours(&self, found: &RunView) -> bool {
         let state = &found.state;
-        let cause = causes::id_of(&state.current_params());
+        let cause = id_of(&state.current_params());
         let id = cause.map(|cause| run_id_of_trigger(self.plan, &self.context, &cause));
         id.as_deref() == Some(state.run_id())
             && !state.phase().is_ended()

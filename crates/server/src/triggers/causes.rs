@@ -2,14 +2,10 @@
 
 use std::collections::HashMap;
 
-use anyhow::Result;
 use serde_json::Value as Json;
 use stepwell_dialects::trigger::{EventTrigger, Schedule, Trigger};
-use stepwell_engine::store::{InboxEvent, Store, TRIGGER_KEY};
+use stepwell_engine::store::{InboxEvent, Store, StoreError, TRIGGER_KEY};
 use stepwell_kernel::time::Time;
-
-use crate::log;
-use crate::store::word;
 
 /// An event may be stored this much later than its time says: its sender's clock is slow, or the store did not answer.
 const LATE_MS: u64 = 120_000;
@@ -20,18 +16,18 @@ const MISSED: usize = 2_000;
 
 /// What starts one run.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Cause {
+pub struct Cause {
     /// Unique for the definition: the run's id follows from it.
-    pub(super) id: String,
+    pub id: String,
     /// The parameters that the run gets from it.
-    pub(super) params: Json,
+    pub params: Json,
     /// The cause in words, for people.
-    pub(super) what: String,
+    pub what: String,
 }
 
 /// The causes of a trigger, each told once.
 #[derive(Debug)]
-pub(super) enum Causes {
+pub enum Causes {
     Schedule {
         schedule: Box<Schedule>,
         /// The next due time; none if there is none any more.
@@ -50,7 +46,8 @@ pub(super) enum Causes {
 }
 
 /// How the execution contract names what triggers a run.
-pub(super) fn source_word(trigger: &Trigger) -> &'static str {
+#[must_use]
+pub fn source_word(trigger: &Trigger) -> &'static str {
     match trigger {
         Trigger::Schedule(_) => "schedule",
         Trigger::Event(_) => "api",
@@ -58,7 +55,8 @@ pub(super) fn source_word(trigger: &Trigger) -> &'static str {
 }
 
 /// The id of the cause that a run was started by, from its parameters.
-pub(super) fn id_of(params: &Json) -> Option<String> {
+#[must_use]
+pub fn id_of(params: &Json) -> Option<String> {
     let trigger = params.get("trigger")?;
     let text = |key: &str| trigger.get(key).and_then(Json::as_str);
     match (text("dueAt"), text("event"), text("id")) {
@@ -77,7 +75,8 @@ fn event_id(event_type: &str, id: &str) -> String {
 }
 
 impl Causes {
-    pub(super) fn new(trigger: Trigger, tenant: &str, look_back: u64, now: Time) -> Causes {
+    #[must_use]
+    pub fn new(trigger: Trigger, tenant: &str, look_back: u64, now: Time) -> Causes {
         match trigger {
             Trigger::Schedule(schedule) => Causes::Schedule {
                 next: schedule.next_after(now),
@@ -94,20 +93,22 @@ impl Causes {
     }
 
     /// What is waited for, for people.
-    pub(super) fn what(&self) -> String {
+    #[must_use]
+    pub fn what(&self) -> String {
         match self {
             Causes::Schedule { schedule, next, .. } => match next {
                 Some(next) => format!("{schedule}, next at {}", next.to_rfc3339()),
                 None => format!("{schedule}, which is never due again"),
             },
             Causes::Events { trigger, .. } => {
-                format!("events of type {}", word(&trigger.event_type))
+                format!("events of type {}", trigger.event_type)
             }
         }
     }
 
     /// When the next cause comes, if time decides that.
-    pub(super) fn next(&self) -> Option<Time> {
+    #[must_use]
+    pub fn next(&self) -> Option<Time> {
         match self {
             Causes::Schedule { next, .. } => *next,
             Causes::Events { .. } => None,
@@ -115,19 +116,19 @@ impl Causes {
     }
 
     /// Goes back to the first due time that was missed while nobody waited: the one after the last that started a run.
-    /// A schedule that has started no run lately begins now.
-    pub(super) fn catch_up(
+    /// A schedule that has started no run lately begins now. Says how many were missed.
+    pub fn catch_up<E>(
         &mut self,
         now: Time,
-        is_started: &dyn Fn(&str) -> Result<bool>,
-    ) -> Result<()> {
+        is_started: &dyn Fn(&str) -> Result<bool, E>,
+    ) -> Result<usize, E> {
         let Causes::Schedule {
             schedule,
             next,
             look_back,
         } = self
         else {
-            return Ok(());
+            return Ok(0);
         };
         let mut passed = Vec::new();
         let mut at = Time(now.0.saturating_sub_unsigned(*look_back).max(0));
@@ -140,19 +141,21 @@ impl Causes {
             if is_started(&due_id(&due.to_rfc3339()))? {
                 let missed = passed.len() - at - 1;
                 if missed > 0 {
-                    log::line(&format!(
-                        "due times that passed while nobody waited: {missed}; their runs start now"
-                    ));
                     *next = passed.get(at + 1).copied();
                 }
-                return Ok(());
+                return Ok(missed);
             }
         }
-        Ok(())
+        Ok(0)
     }
 
-    /// The causes that have come and were not told yet.
-    pub(super) fn due(&mut self, store: &dyn Store, now: Time) -> Result<Vec<Cause>> {
+    /// The causes that have come and were not told yet. What is wrong with one of them is noted.
+    pub fn due(
+        &mut self,
+        store: &dyn Store,
+        now: Time,
+        note: &mut dyn FnMut(&str),
+    ) -> Result<Vec<Cause>, StoreError> {
         match self {
             Causes::Schedule { schedule, next, .. } => {
                 let mut causes = Vec::new();
@@ -184,7 +187,7 @@ impl Causes {
                     *read_to = last.since.max(*read_to);
                     for event in page {
                         if told.insert(event.id.clone(), event.since).is_none() {
-                            causes.extend(cause(trigger, &event));
+                            causes.extend(cause(trigger, &event, note));
                         }
                     }
                 }
@@ -195,7 +198,7 @@ impl Causes {
 }
 
 /// The cause that an event is, if it fits the trigger.
-fn cause(trigger: &EventTrigger, event: &InboxEvent) -> Option<Cause> {
+fn cause(trigger: &EventTrigger, event: &InboxEvent, note: &mut dyn FnMut(&str)) -> Option<Cause> {
     let payload: Json = serde_json::from_str(&event.payload).unwrap_or(Json::Null);
     match trigger.fits(&payload) {
         Ok(true) => Some(Cause {
@@ -205,7 +208,7 @@ fn cause(trigger: &EventTrigger, event: &InboxEvent) -> Option<Cause> {
         }),
         Ok(false) => None,
         Err(error) => {
-            log::line(&format!(
+            note(&format!(
                 "event {}: the condition of the trigger cannot be evaluated, so no run is started: {}",
                 event.id, error.message
             ));
@@ -217,8 +220,7 @@ fn cause(trigger: &EventTrigger, event: &InboxEvent) -> Option<Cause> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use stepwell::files::Definition;
-    use stepwell_dialects::document;
+    use stepwell_dialects::{Source, document, load};
     use stepwell_engine::store::{Inbox as _, MemoryStore, OutsideEvent};
 
     use super::*;
@@ -230,8 +232,8 @@ mod tests {
             "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {{name: w}}\nspec:\n  timeout: 1h\n  \
              trigger: {text}\n  steps: [{{name: s, agent: a, action: b}}]\n"
         );
-        let plan = Definition::from_text("w.yaml", &text).into_plan().unwrap();
-        document::trigger(&plan).unwrap()
+        let source = Source::from_bytes("w.yaml", text.as_bytes()).unwrap();
+        document::trigger(&load(&source).plan.unwrap()).unwrap()
     }
 
     fn send(store: &MemoryStore, id: &str, total: u64, at: i64) {
@@ -247,7 +249,7 @@ mod tests {
     }
 
     fn ids(causes: &mut Causes, store: &MemoryStore, now: i64) -> Vec<String> {
-        let due = causes.due(store, Time(now)).unwrap();
+        let due = causes.due(store, Time(now), &mut |_| {}).unwrap();
         due.into_iter().map(|it| it.id).collect()
     }
 
@@ -265,7 +267,9 @@ mod tests {
             ]
         );
         assert_eq!(ids(&mut causes, &store, 7_200_001), Vec::<String>::new());
-        let third = causes.due(&store, Time(3 * 3_600_000)).unwrap();
+        let third = causes
+            .due(&store, Time(3 * 3_600_000), &mut |_| {})
+            .unwrap();
         assert_eq!(id_of(&third[0].params), Some(third[0].id.clone()));
     }
 
@@ -280,7 +284,7 @@ mod tests {
                 look_back,
                 hour(50),
             );
-            let is_started = |cause: &str| Ok(cause.contains(started));
+            let is_started = |cause: &str| Ok::<_, ()>(cause.contains(started));
             causes.catch_up(hour(50), &is_started).unwrap();
             ids(&mut causes, &store, hour(50).0).len()
         };

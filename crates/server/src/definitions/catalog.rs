@@ -1,0 +1,133 @@
+//! Finds the definitions of child runs: those of the tenant first, then the files of the server.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stepwell_engine::port::Catalog;
+use stepwell_engine::store::Store;
+use stepwell_kernel::plan::Plan;
+
+use super::{Registry, compile};
+use crate::problem::ApiProblem;
+
+/// How many compiled plans are kept.
+const KEPT: usize = 1_000;
+/// The endings that a path may leave out.
+const ENDINGS: [&str; 4] = ["", ".yaml", ".yml", ".json"];
+
+/// Compiled revisions: a revision never changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlanCache(Arc<Mutex<HashMap<RevisionKey, Arc<Plan>>>>);
+
+/// Tenant, name and number of a revision.
+type RevisionKey = (String, String, u32);
+
+impl PlanCache {
+    /// The plan of a revision.
+    pub(crate) fn plan(
+        &self,
+        registry: &Registry<'_>,
+        tenant: &str,
+        name: &str,
+        revision: u32,
+    ) -> Result<Arc<Plan>, ApiProblem> {
+        let key = (tenant.to_owned(), name.to_owned(), revision);
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = known.get(&key) {
+            return Ok(Arc::clone(plan));
+        }
+        drop(known);
+        let found = registry.revision(tenant, name, revision)?;
+        let plan = Arc::new(compile(found.file.as_deref(), &found.source)?);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KEPT {
+            known.clear();
+        }
+        known.insert(key, Arc::clone(&plan));
+        Ok(plan)
+    }
+}
+
+/// The definitions of the registry, and what another catalog has.
+pub(crate) struct RegistryCatalog {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) plans: PlanCache,
+    pub(crate) files: Box<dyn Catalog + Send>,
+}
+
+impl fmt::Debug for RegistryCatalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegistryCatalog").finish_non_exhaustive()
+    }
+}
+
+impl Catalog for RegistryCatalog {
+    fn find(&self, from: &Plan, path: &str) -> Option<Arc<Plan>> {
+        self.files.find(from, path)
+    }
+
+    fn find_for(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
+        let registered = self.registered(tenant, from, path);
+        registered.or_else(|| self.files.find_for(tenant, from, path))
+    }
+}
+
+impl RegistryCatalog {
+    /// By its name, or by the path of its file as seen from the file of the parent.
+    fn registered(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
+        let registry = Registry::new(&*self.store);
+        let plan = |name: &str| {
+            let plan = registry.plan_of_new_run(&self.plans, tenant, name, None);
+            plan.inspect_err(|problem| {
+                if problem.status != 404 {
+                    tracing::warn!(tenant, name, why = %problem.detail, "a child definition cannot be used");
+                }
+            })
+            .ok()
+        };
+        if let Some(plan) = plan(path) {
+            return Some(plan);
+        }
+        let file = beside(&from.net().source.uri, path)?;
+        ENDINGS.iter().find_map(|ending| {
+            let name = registry
+                .of_file(tenant, &format!("{file}{ending}"))
+                .ok()??;
+            plan(&name)
+        })
+    }
+}
+
+/// The path of a file as seen from the file of the parent; none if it leaves the folder of all files.
+fn beside(uri: &str, path: &str) -> Option<String> {
+    let parent = uri.strip_prefix("file:")?;
+    let folder = parent.rsplit_once('/').map_or("", |it| it.0);
+    let mut parts: Vec<&str> = folder.split('/').filter(|it| !it.is_empty()).collect();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::beside;
+
+    #[test]
+    fn paths_are_seen_from_the_file_of_the_parent() {
+        let from = |uri: &str, path: &str| beside(uri, path);
+        assert_eq!(
+            from("file:a/b.yaml", "./c.yaml").as_deref(),
+            Some("a/c.yaml")
+        );
+        assert_eq!(from("file:a/b.yaml", "../c").as_deref(), Some("c"));
+        assert_eq!(from("file:b.yaml", "x/c").as_deref(), Some("x/c"));
+        assert_eq!(from("file:b.yaml", "../c"), None);
+        assert_eq!(from("https://x/b.yaml", "c"), None);
+    }
+}

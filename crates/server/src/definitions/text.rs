@@ -1,0 +1,142 @@
+//! Texts of definitions: compiled, checked, and everything that is wrong with them said with its place.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use stepwell_dialects::plan::check_engine;
+use stepwell_dialects::{Loaded, Problem as Finding, Severity, Source, advice, load};
+use stepwell_kernel::plan::Plan;
+
+use crate::codes;
+use crate::problem::ApiProblem;
+
+/// What a text without a file is called in messages.
+const UNNAMED: &str = "definition";
+/// The longest path of a file.
+const MAX_FILE: usize = 500;
+
+/// The file of a definition is a path below the folder of its sender.
+pub(crate) fn check_file(file: Option<&str>) -> Result<(), ApiProblem> {
+    let Some(file) = file else { return Ok(()) };
+    let is_below = file.split('/').all(|it| !["", ".", ".."].contains(&it));
+    let is_plain = !file
+        .chars()
+        .any(|it| it.is_control() || it == ':' || it == '\\');
+    match is_below && is_plain && file.len() <= MAX_FILE {
+        true => Ok(()),
+        false => Err(ApiProblem::bad_request(
+            "file: a relative path such as flows/order.yaml is needed, without .. and :",
+        )),
+    }
+}
+
+/// A text and what was found in it.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) loaded: Loaded,
+    pub(crate) sha256: Option<String>,
+    /// Everything that is wrong, and advice, with places.
+    pub(crate) problems: Vec<Value>,
+    pub(crate) errors: usize,
+}
+
+impl Checked {
+    /// Looks at a text as `stepwell check` does.
+    pub(crate) fn of(file: Option<&str>, text: &str) -> Checked {
+        let source = match Source::from_bytes(file.unwrap_or(UNNAMED), text.as_bytes()) {
+            Ok(source) => source,
+            Err(problem) => {
+                return Checked {
+                    problems: vec![finding(&problem, None)],
+                    sha256: None,
+                    errors: 1,
+                    loaded: Loaded {
+                        plan: None,
+                        unusable: None,
+                        dialect: None,
+                        problems: vec![problem],
+                    },
+                };
+            }
+        };
+        let mut loaded = load(&source);
+        let has_errors = errors(&loaded.problems) > 0;
+        let right = loaded.plan.as_ref().filter(|_| !has_errors);
+        if let Some(plan) = right.or(loaded.unusable.as_ref()) {
+            let mut found = advice::advice(&source, plan);
+            if right.is_some() {
+                found.extend(check_engine(plan, "native"));
+            }
+            loaded.problems.extend(found);
+        }
+        let errors = errors(&loaded.problems);
+        if errors > 0 {
+            loaded.plan = None;
+        }
+        Checked {
+            problems: loaded
+                .problems
+                .iter()
+                .map(|it| finding(it, Some(&source)))
+                .collect(),
+            sha256: Some(source.sha256()),
+            errors,
+            loaded,
+        }
+    }
+}
+
+fn errors(findings: &[Finding]) -> usize {
+    findings
+        .iter()
+        .filter(|it| it.severity == Severity::Error)
+        .count()
+}
+
+/// The plan of a text, or everything that is wrong with the text.
+pub(crate) fn compile(file: Option<&str>, text: &str) -> Result<Plan, ApiProblem> {
+    let source = Source::from_bytes(file.unwrap_or(UNNAMED), text.as_bytes())
+        .map_err(|finding| with_findings(&[finding], None))?;
+    let loaded = load(&source);
+    let is_wrong = errors(&loaded.problems) > 0;
+    match loaded.plan.filter(|_| !is_wrong) {
+        Some(plan) => Ok(plan),
+        None => Err(with_findings(&loaded.problems, Some(&source))),
+    }
+}
+
+/// Refuses a plan that asks for what this engine does not have.
+pub(crate) fn serves(plan: &Plan) -> Result<(), ApiProblem> {
+    let findings = check_engine(plan, "native");
+    match errors(&findings) > 0 {
+        true => Err(with_findings(&findings, None)),
+        false => Ok(()),
+    }
+}
+
+pub(crate) fn with_findings(findings: &[Finding], source: Option<&Source>) -> ApiProblem {
+    let first = findings.iter().find(|it| it.severity == Severity::Error);
+    let code = first.map_or(codes::DEFINITION_INVALID, |it| it.code);
+    let detail = first.map_or_else(String::new, |it| it.message.clone());
+    let findings = findings.iter().map(|it| finding(it, source)).collect();
+    ApiProblem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        code,
+        format!("the definition cannot be used: {detail}"),
+    )
+    .with_problems(findings)
+}
+
+pub(crate) fn finding(finding: &Finding, source: Option<&Source>) -> Value {
+    let at = source.map(|source| source.line_col(finding.span.start));
+    json!({
+        "code": finding.code,
+        "severity": match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        },
+        "message": finding.message,
+        "line": at.map(|it| it.0),
+        "column": at.map(|it| it.1),
+        "help": finding.help,
+    })
+}
