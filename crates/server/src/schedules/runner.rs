@@ -108,7 +108,7 @@ impl Runner {
             let next = self.known.values().filter_map(|it| it.next).min();
             let nap = next.map_or(NAP, |it| Duration::from_millis(it.since(now)).min(NAP));
             // Many words in a short time are heard as one.
-            std::thread::sleep(nap.min(PAUSE));
+            std::thread::sleep(PAUSE);
             // The server has the other end as long as this thread runs.
             let _ = woken.recv_timeout(nap.saturating_sub(PAUSE));
             if self.app.due.is_stale.swap(false, Ordering::SeqCst) {
@@ -244,6 +244,8 @@ impl Runner {
                 Err(problem) => {
                     let (name, why) = (&key.1, &problem.detail);
                     tracing::warn!(name, why, "a schedule cannot act now");
+                    // Read again, and tried again, with the next refresh.
+                    self.known.remove(&key);
                 }
             }
         }
