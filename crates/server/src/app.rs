@@ -23,6 +23,7 @@ use crate::changes::Changes;
 use crate::problem::{ApiProblem, unanswered};
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
+use crate::workers::Workers;
 
 /// How many calls of the store there may be at a time: more only wait for each other's locks.
 const READERS: usize = 32;
@@ -44,6 +45,7 @@ pub(crate) struct App {
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
     pub(crate) error_page: ErrorPage,
+    pub(crate) workers: Workers,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     readers: Arc<Semaphore>,
@@ -67,6 +69,7 @@ pub(crate) struct AppParts {
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
     pub(crate) error_page: ErrorPage,
+    pub(crate) workers: Workers,
 }
 
 impl App {
@@ -82,6 +85,7 @@ impl App {
             settings: parts.settings,
             fetch: parts.fetch,
             error_page: parts.error_page,
+            workers: parts.workers,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),
         }
@@ -169,7 +173,8 @@ impl App {
         waited.await
     }
 
-    async fn answer(
+    /// Waits for the answer to a command.
+    pub(crate) async fn answer(
         &self,
         run: &str,
         answered: oneshot::Receiver<Result<Reply, Error>>,

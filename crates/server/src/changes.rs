@@ -1,11 +1,13 @@
 //! Which runs have changed: the engine tells, streams listen. A listener may miss something, as it may miss what other
 //! servers commit; it reads the store, and asks again now and then.
 
+use std::sync::Arc;
+
 use stepwell_engine::coordinator::Notice;
 use stepwell_engine::projector;
 use stepwell_engine::service::Observer;
 use stepwell_engine::store::RunNo;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 /// How many changes a listener may be behind before it misses some.
 const BEHIND: usize = 4_096;
@@ -35,10 +37,15 @@ impl Changes {
 pub(crate) struct TellChanges {
     pub(crate) changes: Changes,
     pub(crate) projector: projector::Handle,
+    /// Told when there is work for workers in other processes.
+    pub(crate) offers: Arc<Notify>,
 }
 
 impl Observer for TellChanges {
     fn notice(&mut self, notice: &Notice) {
+        if matches!(notice, Notice::Offer { .. }) {
+            self.offers.notify_waiters();
+        }
         if let Notice::Changed { run, seq } = notice {
             let (run, seq) = (*run, *seq);
             self.projector.changed(run, seq);

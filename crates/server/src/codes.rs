@@ -8,10 +8,13 @@ pub(crate) const ENDPOINT_UNKNOWN: &str = "ENDPOINT_UNKNOWN";
 pub(crate) const EVENT_UNKNOWN: &str = "EVENT_UNKNOWN";
 pub(crate) const METHOD_NOT_ALLOWED: &str = "METHOD_NOT_ALLOWED";
 pub(crate) const ORIGIN_DENIED: &str = "ORIGIN_DENIED";
+pub(crate) const PLAN_UNKNOWN: &str = "PLAN_UNKNOWN";
+pub(crate) const PROTOCOL_UNKNOWN: &str = "PROTOCOL_UNKNOWN";
 pub(crate) const REQUEST_INVALID: &str = "REQUEST_INVALID";
 pub(crate) const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
 pub(crate) const RUN_UNANSWERED: &str = "RUN_UNANSWERED";
 pub(crate) const SERVER_FAULT: &str = "SERVER_FAULT";
+pub(crate) const TASK_TOKEN_UNKNOWN: &str = "TASK_TOKEN_UNKNOWN";
 
 /// Also said by the command: a person has answered otherwise before.
 pub(crate) const ANSWER_CONTRADICTED: &str = "ANSWER_CONTRADICTED";

@@ -10,6 +10,7 @@
 //! - `access`: who calls, and what this caller may do.
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
+//! - `workers`: workers in other processes, and the tokens of their tasks.
 //! - `changes`: which runs have changed, for streams.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
@@ -25,6 +26,7 @@ mod listener;
 mod problem;
 mod server;
 mod settings;
+mod workers;
 
 pub use access::{Access, Right};
 pub use api::openapi;

@@ -21,10 +21,12 @@ use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 
 use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::settings::ServerSettings;
+use crate::workers::Workers;
 use crate::{api, listener};
 
 /// How long a server may not renew its session before others take over its runs.
@@ -122,9 +124,11 @@ impl Server {
         let store: Arc<dyn Store> = parts.store.clone();
         let projector = projector::spawn(store.clone(), projector::Config::default())?;
         let changes = Changes::new();
+        let offers = Arc::<Notify>::default();
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
+            offers: Arc::clone(&offers),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -152,6 +156,9 @@ impl Server {
         let scrub = parts.scrubbed.clone();
         let scrub = scrub.map(|store| Scrub::start(store, ScrubOptions::default()));
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
+        let data = (parts.artifacts.clone(), parts.logs.clone());
+        let (engine, clock) = (service.handle(), service.clock().clone());
+        let workers = Workers::new(&store, engine, clock, data, offers)?;
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),
@@ -163,6 +170,7 @@ impl Server {
             settings: parts.settings,
             fetch: parts.fetch,
             error_page: parts.error_page,
+            workers,
         }));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings)?,

@@ -9,6 +9,7 @@ mod meta;
 mod run_reads;
 mod runs;
 mod stream;
+mod workers;
 
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(actions::routes())
         .merge(events::routes())
         .merge(stream::routes())
+        .merge(workers::routes())
 }
 
 /// The OpenAPI document of the server.
