@@ -86,8 +86,8 @@ impl<E: Execute> WorkLoop<E> {
     #[must_use]
     pub fn new(connection: Connection, options: WorkOptions, executor: E) -> WorkLoop<E> {
         let lanes = match options.parallel {
-            0..=3 => 1,
-            4..=15 => 2,
+            // One waits for work, and another one reports what ends meanwhile.
+            0..=15 => 2,
             _ => 4,
         };
         WorkLoop {
@@ -259,7 +259,12 @@ impl<E: Execute> LoopShared<E> {
         let pause = (self.options.lease / 3).max(Duration::from_millis(200));
         loop {
             tokio::time::sleep(pause).await;
-            let tokens: Vec<String> = self.state().running.keys().cloned().collect();
+            // A result that is not reported yet needs its lease too.
+            let tokens: Vec<String> = {
+                let state = self.state();
+                let ended = state.results.iter().map(|it| &it.task_token);
+                state.running.keys().chain(ended).cloned().collect()
+            };
             for tokens in tokens.chunks(1_000) {
                 match self.connection.heartbeat(tokens, lease).await {
                     Ok(answer) => {

@@ -31,6 +31,7 @@ mod store;
 mod term;
 mod text_table;
 mod work;
+mod worker;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -74,6 +75,7 @@ Examples:
   stepwell runs show RUN                             show the state of a run and what it waits for
   stepwell runs logs RUN STEP                        show the output of a step
   stepwell serve                                     serve the HTTP API on 127.0.0.1:7117
+  stepwell worker --server http://127.0.0.1:7117     execute steps of a server in this process
   stepwell db check                                  check the store for damage
   stepwell explain STORE_HELD                        explain an error code
 
@@ -97,6 +99,7 @@ enum Command {
     Resume(run::ResumeArgs),
     Runs(runs::RunsArgs),
     Serve(serve::ServeArgs),
+    Worker(worker::WorkerArgs),
     Artifacts(artifacts::ArtifactsArgs),
     Dlq(dlq::DlqArgs),
     Outbox(outbox::OutboxArgs),
@@ -129,6 +132,7 @@ fn main() -> ExitCode {
         Command::Resume(args) => run::resume(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Artifacts(args) => artifacts::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::Outbox(args) => outbox::run(&args),

@@ -2,4 +2,5 @@
 
 mod harness;
 mod runs;
+mod worker_process;
 mod workers;

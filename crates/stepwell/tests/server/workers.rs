@@ -316,3 +316,42 @@ fn a_large_output_and_an_artifact_are_kept() {
     let (_, log) = asked(server.get(&format!("/api/v1/runs/{run}/events?limit=1000")));
     assert!(log.to_string().len() < 100_000, "the log has a reference");
 }
+
+#[test]
+fn the_examples_of_the_protocol_page_work() {
+    let server = TestServer::with(&["--no-worker"]);
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut script = "set -eu\n".to_owned();
+    let mut block: Option<(&str, String)> = None;
+    for line in page.lines() {
+        match (&mut block, line.strip_prefix("```")) {
+            (None, Some(kind)) => block = Some((kind, String::new())),
+            (Some(_), Some(_)) => match block.take().unwrap() {
+                ("sh", text) => script.push_str(&text),
+                (kind, text) => {
+                    if let Some((_, file)) = kind.split_once("file=") {
+                        std::fs::write(server.folder.path().join(file), text).unwrap();
+                    }
+                }
+            },
+            (Some((_, text)), None) => {
+                text.push_str(line);
+                text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(script.matches("curl").count() > 6, "{script}");
+    let played = std::process::Command::new("sh")
+        .args(["-c", &script])
+        .env("SERVER", &server.url)
+        .current_dir(server.folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&played.stdout);
+    let wrong = String::from_utf8_lossy(&played.stderr);
+    assert!(played.status.success(), "{said}\n{wrong}");
+    let (_, runs) = asked(server.get("/api/v1/runs?status=completed"));
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1, "{runs:#}");
+}
