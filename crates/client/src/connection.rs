@@ -7,7 +7,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
-use crate::protocol::{Heartbeats, LogLine, PROTOCOL, PollBody, Polled, ResultsAnswer, TaskResult};
+use crate::protocol::{
+    Heartbeats, PROTOCOL, PollBody, Polled, ResultsAnswer, TaskLine, TaskResult,
+};
 
 /// How much longer than a poll waits its answer may take.
 const SLACK: Duration = Duration::from_secs(30);
@@ -103,13 +105,13 @@ impl Connection {
         answer(request.json(body).timeout(patience)).await
     }
 
-    /// Reports results.
+    /// Reports results of tasks; each gets an answer of its own.
     pub async fn report(&self, results: &[TaskResult]) -> Result<ResultsAnswer, ClientError> {
         let body = json!({ "protocol": PROTOCOL, "results": results });
         self.post("/api/v1/worker/results", &body).await
     }
 
-    /// Extends leases.
+    /// Extends the leases of tasks, and learns which of them must stop.
     pub async fn heartbeat(
         &self,
         tokens: &[String],
@@ -121,7 +123,7 @@ impl Connection {
     }
 
     /// Writes lines of step logs.
-    pub async fn log(&self, lines: &[LogLine]) -> Result<(), ClientError> {
+    pub async fn log(&self, lines: &[TaskLine]) -> Result<(), ClientError> {
         let body = json!({ "protocol": PROTOCOL, "lines": lines });
         self.post::<Json>("/api/v1/worker/logs", &body).await?;
         Ok(())
@@ -156,7 +158,7 @@ impl Connection {
         answer(self.request(Method::PUT, &path).body(bytes)).await
     }
 
-    /// Reads an artifact.
+    /// Reads the bytes of an artifact that a task refers to.
     pub async fn get_artifact(&self, uri: &str) -> Result<Vec<u8>, ClientError> {
         let path = format!("/api/v1/worker/artifacts?uri={}", escaped(uri));
         let response = good(self.request(Method::GET, &path).send().await?).await?;

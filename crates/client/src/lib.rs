@@ -1,16 +1,16 @@
 //! A client of the Stepwell server, without the engine: workers that do steps in a process of their own, and the simple
 //! calls. `docs/protocol.md` describes what goes over the wire.
 //!
-//! - [`Worker`]: handlers for queues and operations; asks for work, keeps its leases, reports results in batches.
+//! - [`WorkerClient`]: handlers for queues and operations; asks for work, keeps its leases, reports results in batches.
 //! - [`WorkLoop`]: the same without handlers, for those who execute tasks in their own way.
 //! - [`Connection`]: one method for each request, and start, wait, signal, event.
 //! - [`protocol`]: the values of the requests and answers.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), stepwell_client::ClientError> {
-//! use stepwell_client::{Outcome, Worker};
+//! use stepwell_client::{Outcome, WorkerClient};
 //!
-//! Worker::new("http://127.0.0.1:7117", None)?
+//! WorkerClient::new("http://127.0.0.1:7117", None)?
 //!     .on("order", "PACK", |task| async move {
 //!         let what = task.input["what"].clone();
 //!         Outcome::done(serde_json::json!({ "packed": what }))
@@ -31,4 +31,4 @@ mod worker;
 pub use connection::{ClientError, Connection, StartedRun};
 pub use protocol::{Outcome, Task, TaskError, TaskResult, Wait};
 pub use work_loop::{Execute, Executing, WorkLoop, WorkOptions};
-pub use worker::Worker;
+pub use worker::WorkerClient;

@@ -9,7 +9,7 @@ pub const PROTOCOL: u32 = 1;
 /// A queue and an operation that a worker serves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Serves {
+pub struct ServedPair {
     pub queue: String,
     pub operation: String,
 }
@@ -20,7 +20,7 @@ pub struct Serves {
 pub struct PollBody<'a> {
     pub protocol: u32,
     pub worker_id: &'a str,
-    pub serves: &'a [Serves],
+    pub serves: &'a [ServedPair],
     pub max: usize,
     pub wait_seconds: u64,
     pub lease_seconds: u64,
@@ -129,11 +129,11 @@ pub enum Outcome {
         output: Json,
         #[serde(skip_serializing_if = "Map::is_empty")]
         ctx: Map<String, Json>,
-        /// References to artifacts.
+        /// References, as `Connection::put_artifact` gives them.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         artifacts: Vec<Json>,
     },
-    /// The work failed.
+    /// The work failed; the retry rules of the definition decide what follows.
     #[serde(rename_all = "camelCase")]
     Failed {
         error: TaskError,
@@ -222,7 +222,7 @@ pub struct ResultsAnswer {
 /// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum LeaseState {
+pub enum TaskLease {
     Held,
     /// The run no longer wants the work.
     Cancel,
@@ -235,7 +235,7 @@ pub enum LeaseState {
 #[serde(rename_all = "camelCase")]
 pub struct Heartbeat {
     pub task_token: String,
-    pub state: LeaseState,
+    pub state: TaskLease,
 }
 
 /// The states of tasks.
@@ -247,7 +247,7 @@ pub struct Heartbeats {
 /// A line of a step's log.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LogLine {
+pub struct TaskLine {
     pub task_token: String,
     pub task: String,
     /// `out`, `err` or `note`.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::{ClientError, Connection};
 use crate::protocol::{
-    LeaseState, Outcome, PROTOCOL, PollBody, ResultAnswer, Serves, Task, TaskResult,
+    Outcome, PROTOCOL, PollBody, ResultAnswer, ServedPair, Task, TaskLease, TaskResult,
 };
 
 /// How long a poll waits for work, in seconds.
@@ -30,7 +30,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// The future of a task.
 pub type Executing = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// Executes tasks.
+/// Does the tasks that the loop is given.
 pub trait Execute: Send + Sync + 'static {
     /// Does a task. `cancelled` is set when the work is no longer wanted: it is to end soon, with what it came to.
     fn execute(&self, task: Task, cancelled: CancellationToken) -> Executing;
@@ -41,7 +41,7 @@ pub trait Execute: Send + Sync + 'static {
 pub struct WorkOptions {
     /// The name of this process; no two processes share one.
     pub worker_id: String,
-    pub serves: Vec<Serves>,
+    pub serves: Vec<ServedPair>,
     /// How many tasks at a time.
     pub parallel: usize,
     /// How long a task belongs to the worker without a heartbeat.
@@ -270,9 +270,9 @@ impl<E: Execute> LoopShared<E> {
                     Ok(answer) => {
                         for beat in answer.leases {
                             match beat.state {
-                                LeaseState::Held => {}
-                                LeaseState::Cancel => self.cancel(&beat.task_token),
-                                LeaseState::Lost => {
+                                TaskLease::Held => {}
+                                TaskLease::Cancel => self.cancel(&beat.task_token),
+                                TaskLease::Lost => {
                                     let lost = self.state().running.remove(&beat.task_token);
                                     if let Some(cancelled) = lost {
                                         tracing::warn!("a lease was lost; its work is stopped");

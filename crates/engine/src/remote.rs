@@ -167,7 +167,7 @@ impl RemoteWork {
         let (engine, run_id) = (self.engine.clone(), claim.run_id.clone());
         let mut again = result.clone();
         if let Some(proof) = again.claim_mut() {
-            // Long ago: whoever asks with this proof changes nothing.
+            // Long ago: a command with this proof changes nothing.
             proof.lease_until = Some(Time(0));
         }
         let answered = move |answer| match answer {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use stepwell::data::Data;
-use stepwell_client::protocol::Serves;
+use stepwell_client::protocol::ServedPair;
 use stepwell_client::{Connection, WorkLoop, WorkOptions};
 use stepwell_engine::rows::BUILT_IN;
 use stepwell_worker::artifacts::Artifacts;
@@ -101,7 +101,7 @@ async fn work(args: &WorkerArgs, connection: Connection, stop: Arc<Notify>) -> R
     let worker_id = args.name.clone().unwrap_or_else(own_name);
     let options = WorkOptions {
         worker_id: worker_id.clone(),
-        serves: vec![Serves {
+        serves: vec![ServedPair {
             queue: BUILT_IN.to_owned(),
             operation: "pipeline".to_owned(),
         }],

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::{Value as Json, json};
-use stepwell_client::{Connection, Outcome, Worker};
+use stepwell_client::{Connection, Outcome, WorkerClient};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
@@ -103,7 +103,7 @@ fn definition() -> String {
 /// A worker whose steps do nothing. It writes down how many steps and how many last steps it has done.
 async fn work(url: &str) -> Result<()> {
     let done: Arc<[AtomicU64; 2]> = Arc::default();
-    let mut worker = Worker::new(url, None)?.parallel(256);
+    let mut worker = WorkerClient::new(url, None)?.parallel(256);
     for step in 1..=STEPS {
         let done = Arc::clone(&done);
         worker = worker.on(QUEUE, &operation(step), move |_| {
@@ -137,7 +137,7 @@ async fn work(url: &str) -> Result<()> {
     Ok(())
 }
 
-/// What was measured.
+/// Rate and times that were measured.
 struct RemoteFigures {
     steps_per_second: f64,
     /// Milliseconds of runs one at a time, sorted.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value as Json, json};
-use stepwell_client::protocol::LogLine;
+use stepwell_client::protocol::TaskLine;
 use stepwell_client::{Connection, Execute, Executing, Outcome, Task, TaskError, Wait};
 use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::store::RunNo;
@@ -59,7 +59,7 @@ pub(super) async fn forward(
 ) {
     let line_of = |entry: &LogEntry| {
         let token = given.token(&entry.run_id, &entry.step_id, entry.execution)?;
-        Some(LogLine {
+        Some(TaskLine {
             task_token: token,
             task: entry.line.task.clone(),
             stream: entry.line.stream.name(),

@@ -1,4 +1,4 @@
-//! What handlers in other processes are given, and what becomes of their results: the templates of a step are evaluated
+//! What handlers in other processes are given, and how their large results are kept: the templates of a step are evaluated
 //! here, with values that are kept as artifacts, so that a handler in any language gets plain JSON. References to
 //! secrets stay references: only the process that does the work resolves them.
 

@@ -245,7 +245,7 @@ pub(super) struct WorkWait {
     pub(super) input: Option<Value>,
 }
 
-/// Results of tasks.
+/// Results of tasks, to report them without asking for work.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ResultsRequest {

@@ -46,9 +46,9 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 enum LineStream {
-    /// Standard output.
+    /// Standard output of a program.
     Out,
-    /// Standard error.
+    /// Standard error of a program.
     Err,
     /// A note of the worker.
     Note,

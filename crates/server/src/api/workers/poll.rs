@@ -146,7 +146,7 @@ async fn claim(app: &App, caller: &Caller, task: TaskRow, lease_ms: u64) -> Opti
             task.input = Some(input.input);
             task.config = Some(input.config).filter(|it| !it.is_null());
             task.params = Some(shared(input.params));
-            task.ctx = Some(shared(input.ctx));
+            task.ctx = Some(shared(input.ctx)).filter(|it| !it.is_null());
             task.payload = input.payload.map(shared);
             task.memo = input.memo.map(shared);
             let outputs = claimed.claimed.outputs.iter();
