@@ -108,3 +108,15 @@ fn a_worker_that_is_told_to_stop_gives_its_work_back() {
     let lines = witness(server.folder.path());
     assert_eq!(lines.matches("begun").count(), 1, "{lines}");
 }
+
+#[test]
+fn the_bench_measures_a_server_with_workers_in_other_processes() {
+    let measured = Command::new(env!("CARGO_BIN_EXE_stepwell"))
+        .args(["bench", "remote", "--seconds", "1", "--concurrency", "5"])
+        .args(["--workers", "2", "-o", "json"])
+        .output()
+        .unwrap();
+    let figures: serde_json::Value = serde_json::from_slice(&measured.stdout).unwrap();
+    assert!(figures["stepsPerSecond"].as_f64() > Some(0.0), "{figures}");
+    assert!(figures["idleMsP50"].as_f64() > Some(0.0), "{figures}");
+}
