@@ -42,6 +42,7 @@ const FEWEST: usize = 30;
 const ORDER: &[&str] = &[
     "stepwell",
     "stepwell-bus",
+    "stepwell-client",
     "stepwell-worker",
     "stepwell-stores",
     "stepwell-engine",

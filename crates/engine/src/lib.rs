@@ -13,6 +13,7 @@
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
 //! - `outside`: what other engines report about runs.
 //! - `mock`: a worker that pretends.
+//! - `remote`: work for workers in other processes.
 //! - `read`: a run out of a store, for those who only look.
 //!
 //! No SQL, no HTTP, and no rule about workflows: those are the kernel's.
@@ -36,6 +37,7 @@ pub mod port;
 pub mod projector;
 pub mod random;
 pub mod read;
+pub mod remote;
 pub mod rows;
 mod scrub;
 pub mod service;

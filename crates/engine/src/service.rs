@@ -57,14 +57,14 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
 use crate::clock::SystemClock;
-use crate::coordinator::{Config, Handoff};
+use crate::coordinator::{Assignment, Config, Handoff};
 use crate::error::Error;
 use crate::port::{Catalog, Clock, NoCatalog};
 use crate::shard::Shard;
 use crate::start::StartRequest;
 use crate::store::{
-    AppendResult, Batch, Delivered, MessageNo, OutsideEvent, RunNo, Store, StoreError,
-    StoreErrorKind,
+    AppendResult, Batch, Delivered, Guard, MessageNo, OutsideEvent, RunNo, Store, StoreError,
+    StoreErrorKind, TaskRow,
 };
 use committer::CommitPipeline;
 pub use committer::Stats;
@@ -127,11 +127,18 @@ pub(crate) type OnDelivered = Box<dyn FnOnce(Result<Delivered, Error>) + Send>;
 /// Takes the answer to a command.
 pub(crate) type OnAnswer = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
+/// Takes the work that a worker outside has claimed.
+pub(crate) type OnClaimed = Box<dyn FnOnce(Result<Assignment, Error>) + Send>;
+
 /// Is called when the engine is at rest.
 pub(crate) type OnRest = Box<dyn FnOnce() + Send>;
 
 pub(crate) enum Input {
     Submit(String, Box<Command>, OnAnswer),
+    /// A command of a worker outside, with what must hold when it is committed.
+    Guarded(String, Box<Command>, Guard, OnAnswer),
+    /// A worker outside takes a task that is reserved for it, until the lease ends.
+    ClaimTask(Box<TaskRow>, Time, OnClaimed),
     Start {
         plan: Arc<Plan>,
         request: Box<StartRequest>,
@@ -244,6 +251,34 @@ impl Handle {
     ) -> Result<(), Error> {
         let input = Input::Submit(run_id.to_owned(), Box::new(command), Box::new(on_answer));
         self.send_to_id(run_id, input)
+    }
+
+    /// A command of a worker outside, which counts only if `guard` holds when the command is committed; `on_answer` is
+    /// called on the engine's thread after the commit.
+    pub fn submit_guarded(
+        &self,
+        (run, run_id): (RunNo, &str),
+        command: Command,
+        guard: Guard,
+        on_answer: impl FnOnce(Result<Reply, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let (run_id, command) = (run_id.to_owned(), Box::new(command));
+        let input = Input::Guarded(run_id, command, guard, Box::new(on_answer));
+        let shard = Shard::of_run(run, self.inboxes.len());
+        self.inbox(shard).send(input).map_err(|_| Error::Stopping)
+    }
+
+    /// A worker outside takes a task that is reserved for it; `on_claimed` is called on the engine's thread once the claim
+    /// is committed.
+    pub(crate) fn claim_task(
+        &self,
+        task: TaskRow,
+        lease_until: Time,
+        on_claimed: impl FnOnce(Result<Assignment, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let shard = Shard::of_run(task.run, self.inboxes.len());
+        let input = Input::ClaimTask(Box::new(task), lease_until, Box::new(on_claimed));
+        self.inbox(shard).send(input).map_err(|_| Error::Stopping)
     }
 
     /// Starts a run and waits until its start is committed. Two requests with the same request id are

@@ -82,3 +82,4 @@ pub const TOOL_MISSING: &str = "TOOL_MISSING";
 pub const UNDO_CANNOT_WAIT: &str = "UNDO_CANNOT_WAIT";
 pub const WORKBOOK_UNKNOWN: &str = "WORKBOOK_UNKNOWN";
 pub const WORKER_PANIC: &str = "WORKER_PANIC";
+pub const WORKER_UNPREPARED: &str = "WORKER_UNPREPARED";

@@ -419,7 +419,8 @@ pub enum EarlierResult {
 }
 
 /// Everything a worker needs to do the work.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Claimed {
     /// The proof that the result must carry.
     pub claim: Claim,

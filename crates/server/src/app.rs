@@ -27,6 +27,7 @@ use crate::problem::{ApiProblem, unanswered};
 use crate::schedules::Waker;
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
+use crate::workers::Workers;
 
 /// How many calls of the store there may be at a time: more only wait for each other's locks.
 const READERS: usize = 32;
@@ -58,6 +59,7 @@ pub(crate) struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// Finds out who calls.
     pub(crate) gate: Gate,
+    pub(crate) workers: Workers,
     /// Cancelled when the server begins to stop: streams and long polls end.
     pub(crate) stopping: CancellationToken,
     readers: Arc<Semaphore>,
@@ -90,6 +92,7 @@ pub(crate) struct AppParts {
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) gate: Gate,
+    pub(crate) workers: Workers,
 }
 
 impl App {
@@ -111,6 +114,7 @@ impl App {
             limits: parts.limits,
             metrics: parts.metrics,
             gate: parts.gate,
+            workers: parts.workers,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(READERS)),
         }
@@ -199,7 +203,8 @@ impl App {
         waited.await
     }
 
-    async fn answer(
+    /// Waits for the answer to a command.
+    pub(crate) async fn answer(
         &self,
         run: &str,
         answered: oneshot::Receiver<Result<Reply, Error>>,

@@ -7,7 +7,7 @@ use stepwell_engine::coordinator::Notice;
 use stepwell_engine::projector;
 use stepwell_engine::service::Observer;
 use stepwell_engine::store::RunNo;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use crate::deliveries::Bell;
 use crate::metrics::Metrics;
@@ -42,10 +42,15 @@ pub(crate) struct TellChanges {
     pub(crate) projector: projector::Handle,
     pub(crate) bell: Bell,
     pub(crate) metrics: Arc<Metrics>,
+    /// Told when there is work for workers in other processes.
+    pub(crate) offers: Arc<Notify>,
 }
 
 impl Observer for TellChanges {
     fn notice(&mut self, notice: &Notice) {
+        if matches!(notice, Notice::Offer { .. }) {
+            self.offers.notify_waiters();
+        }
         if let Notice::Changed { run, seq } = notice {
             let (run, seq) = (*run, *seq);
             self.projector.changed(run, seq);

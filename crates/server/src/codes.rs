@@ -15,6 +15,8 @@ pub(crate) const METHOD_NOT_ALLOWED: &str = "METHOD_NOT_ALLOWED";
 pub(crate) const OIDC_UNAVAILABLE: &str = "OIDC_UNAVAILABLE";
 pub(crate) const ORIGIN_DENIED: &str = "ORIGIN_DENIED";
 pub(crate) const RATE_LIMITED: &str = "RATE_LIMITED";
+pub(crate) const PLAN_UNKNOWN: &str = "PLAN_UNKNOWN";
+pub(crate) const PROTOCOL_UNKNOWN: &str = "PROTOCOL_UNKNOWN";
 pub(crate) const REQUEST_INVALID: &str = "REQUEST_INVALID";
 pub(crate) const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
 pub(crate) const RUN_UNANSWERED: &str = "RUN_UNANSWERED";
@@ -29,6 +31,7 @@ pub(crate) const WEBHOOK_DENIED: &str = "WEBHOOK_DENIED";
 pub(crate) const WEBHOOK_INVALID: &str = "WEBHOOK_INVALID";
 pub(crate) const WEBHOOK_LATE: &str = "WEBHOOK_LATE";
 pub(crate) const WEBHOOK_UNKNOWN: &str = "WEBHOOK_UNKNOWN";
+pub(crate) const TASK_TOKEN_UNKNOWN: &str = "TASK_TOKEN_UNKNOWN";
 
 /// Also said by the command: a person has answered otherwise before.
 pub(crate) const ANSWER_CONTRADICTED: &str = "ANSWER_CONTRADICTED";

@@ -16,6 +16,7 @@
 //! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
 //! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
 //! - `changes`: which runs have changed, for streams; `deliveries`: the publishers of sinks.
+//! - `workers`: workers in other processes, and the tokens of their tasks.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
 
@@ -38,6 +39,7 @@ mod settings;
 mod tls;
 pub mod triggers;
 mod webhooks;
+mod workers;
 
 pub use access::{
     Access, FreshToken, NewToken, OidcSettings, Rate, RateSettings, Right, TokenBook, TokenError,

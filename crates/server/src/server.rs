@@ -22,6 +22,7 @@ use stepwell_worker::logs::Logs;
 use stepwell_worker::secrets::Secrets;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 
 use crate::access::{Gate, LOCAL, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
@@ -34,6 +35,7 @@ use crate::retention::{Deleter, Deletion};
 use crate::schedules::{Runner, Waker};
 use crate::settings::ServerSettings;
 use crate::tls::Tls;
+use crate::workers::Workers;
 use crate::{api, listener};
 
 /// How long a server may not renew its session before others take over its runs.
@@ -160,12 +162,14 @@ impl Server {
         let projector = projector::spawn(store.clone(), projector::Config::default())?;
         let changes = Changes::new();
         let bell = Bell::default();
+        let offers = Arc::<Notify>::default();
         let metrics = Arc::new(Metrics::new());
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
             bell: bell.clone(),
             metrics: metrics.clone(),
+            offers: Arc::clone(&offers),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -216,6 +220,9 @@ impl Server {
             trail.trail(),
         )?;
         let (due, woken) = Waker::new();
+        let data = (parts.artifacts.clone(), parts.logs.clone());
+        let (engine, clock) = (service.handle(), service.clock().clone());
+        let workers = Workers::new(&store, engine, clock, data, offers)?;
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),
@@ -233,6 +240,7 @@ impl Server {
             limits: parts.limits,
             metrics,
             gate,
+            workers,
         }));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings, tls)?,

@@ -3,6 +3,7 @@
 
 mod bench_store;
 mod load_generator;
+mod remote;
 mod resource_usage;
 mod tools;
 mod workload;
@@ -54,6 +55,7 @@ Workloads:
   waiting                       1,000,000 waiting runs, then chains, then events for some of the waiting runs
 
 `stepwell bench tools` measures steps with real work: programs, requests, queries.
+`stepwell bench remote` measures a server with workers in other processes.
 
 Examples:
   stepwell bench                                     chain-10 and idle on SQLite
@@ -103,6 +105,7 @@ pub(crate) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
     Tools(tools::ToolsArgs),
+    Remote(remote::RemoteArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -126,8 +129,10 @@ impl From<SyncMode> for Durability {
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
-    if let Some(BenchCommand::Tools(args)) = &args.command {
-        return tools::run(args);
+    match &args.command {
+        Some(BenchCommand::Tools(args)) => return tools::run(args),
+        Some(BenchCommand::Remote(args)) => return remote::run(args),
+        None => {}
     }
     let workloads = chosen(args)?;
     let store = BenchStore::of(args.store.as_deref(), args.sync)?;

@@ -33,6 +33,7 @@ mod term;
 mod text_table;
 mod token;
 mod work;
+mod worker;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -78,6 +79,7 @@ Examples:
   stepwell dev                                       serve the definitions of this folder while you write them
   stepwell serve                                     serve the HTTP API on 127.0.0.1:7117
   stepwell token create ada --role admin             create a token for a server with access control
+  stepwell worker --server http://127.0.0.1:7117     execute steps of a server in this process
   stepwell db check                                  check the store for damage
   stepwell explain STORE_HELD                        explain an error code
 
@@ -105,6 +107,7 @@ enum Command {
     /// Serve the definitions of a folder on this machine, and load them again when they change
     #[command(after_help = dev::AFTER_HELP)]
     Dev(dev::DevArgs),
+    Worker(worker::WorkerArgs),
     Artifacts(artifacts::ArtifactsArgs),
     Dlq(dlq::DlqArgs),
     Outbox(outbox::OutboxArgs),
@@ -139,6 +142,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Dev(args) => dev::run(&args),
+        Command::Worker(args) => worker::run(&args),
         Command::Artifacts(args) => artifacts::run(&args),
         Command::Dlq(args) => dlq::run(&args),
         Command::Outbox(args) => outbox::run(&args),

@@ -76,10 +76,19 @@ pub(crate) fn store_large(
 
 /// A worker with all tools and no handlers: programs that have handlers embed the engine.
 pub(crate) fn crew(data: Data, config: &ConfigArgs) -> Result<Crew> {
+    Ok(Crew::new(resources(data, config)?, Handlers::new())?)
+}
+
+/// The same on the runtime of the caller.
+pub(crate) fn crew_on(data: Data, config: &ConfigArgs) -> Result<Crew> {
+    let runtime = tokio::runtime::Handle::current();
+    Ok(Crew::on(runtime, resources(data, config)?, Handlers::new()))
+}
+
+fn resources(data: Data, config: &ConfigArgs) -> Result<WorkerResources> {
     let settings = Settings::open(config.path())?;
     let secrets = Secrets::from_env()?;
-    let resources = WorkerResources::new(secrets, data.artifacts, data.logs)
+    Ok(WorkerResources::new(secrets, data.artifacts, data.logs)
         .with_security(settings.security)
-        .with_all_tools();
-    Ok(Crew::new(resources, Handlers::new())?)
+        .with_all_tools())
 }

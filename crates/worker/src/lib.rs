@@ -60,7 +60,7 @@ pub mod tool;
 pub mod tools;
 mod warm_pool;
 
-pub use crew::Crew;
+pub use crew::{Crew, OutsideInput, OutsideInputs};
 pub use handler::{Failure, Handlers, Job, Output, Reply};
 pub use resources::WorkerResources;
 pub use security::{Security, Unguarded};

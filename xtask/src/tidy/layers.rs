@@ -120,8 +120,15 @@ const LAYERS: &[Layer] = &[
         bare: false,
     },
     Layer {
+        name: "stepwell-client",
+        sees: &[],
+        tests_see: &[],
+        bare: false,
+    },
+    Layer {
         name: "stepwell",
         sees: &[
+            "stepwell-client",
             "stepwell-conformance",
             "stepwell-kernel",
             "stepwell-dialects",

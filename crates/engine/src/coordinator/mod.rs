@@ -32,7 +32,7 @@
 //!
 //! The other files hold what is done with the parts: `decisions` (a command), `batches` (the next commit),
 //! `commit_results` and `lost_commits` (what the store answered), `creation`, `queue`, `messages`,
-//! `children`, `tick` (time and polls), `takeover` (who died), `substitutes` (what is recorded instead).
+//! `children`, `outside_tasks`, `tick` (time and polls), `takeover` (who died), `substitutes` (what is recorded instead).
 //!
 //! A run belongs to this coordinator's session while the coordinator itself has something to do for it:
 //! work in flight in this process, work about to be claimed, a decision to go on with. Everything else
@@ -56,6 +56,7 @@ mod load;
 mod lost_commits;
 mod messages;
 mod notices;
+mod outside_tasks;
 mod parked;
 mod queue;
 mod request;

@@ -13,14 +13,15 @@ use super::committer::{CommitPipeline, Committer, Stats};
 use super::delivery::DeliveryQueue;
 use super::renewing::session_length;
 use super::{
-    Handle, Idle, Input, Observer, OnAnswer, OnDelivered, OnRest, Reporter, Setup, Worker,
+    Handle, Idle, Input, Observer, OnAnswer, OnClaimed, OnDelivered, OnRest, Reporter, Setup,
+    Worker,
 };
 use crate::coordinator::{Coordinator, Handoff, Retry, SharedParts, Ticket};
 use crate::error::Error;
 use crate::number_map::NumberMap;
 use crate::port::Clock;
 use crate::shard::Shard;
-use crate::store::{Batch, Delivered, OutsideEvent, StoreError, StoreErrorKind};
+use crate::store::{Batch, Delivered, OutsideEvent, StoreError, StoreErrorKind, TaskRow};
 
 /// How long the loop sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
@@ -306,6 +307,14 @@ impl<W: Worker> ServiceLoop<W> {
                 let ticket = self.ticket(on_answer);
                 self.coordinator.submit(&run_id, *command, ticket, now);
             }
+            Input::Guarded(run_id, command, guard, on_answer) => {
+                let ticket = self.ticket(on_answer);
+                self.coordinator
+                    .submit_guarded(&run_id, *command, guard, ticket, now);
+            }
+            Input::ClaimTask(task, lease_until, on_claimed) => {
+                self.claim_task(*task, lease_until, on_claimed, now);
+            }
             Input::Start {
                 plan,
                 request,
@@ -373,6 +382,20 @@ impl<W: Worker> ServiceLoop<W> {
         self.pass_on();
     }
 
+    /// A worker outside takes a task that is reserved for it.
+    fn claim_task(&mut self, task: TaskRow, until: Time, on_claimed: OnClaimed, now: Time) {
+        let (claim, given) = match self.coordinator.reserved_for_outside(&task, until) {
+            Ok(found) => found,
+            Err(error) => return on_claimed(Err(error)),
+        };
+        let (run_id, guard) = (given.run_id.clone(), given.guard.clone());
+        let ticket = self.ticket(Box::new(move |answer| {
+            on_claimed(answer.and_then(|reply| given.assignment(reply)));
+        }));
+        self.coordinator
+            .submit_guarded(&run_id, claim, guard, ticket, now);
+    }
+
     /// Passes on what is for a run of another shard; gives back what is for this one. A run that cannot be found is
     /// refused here.
     fn route(&self, input: Input) -> Option<Input> {
@@ -384,6 +407,8 @@ impl<W: Worker> ServiceLoop<W> {
             }
             // These are sent to the shard that they are for.
             Input::Start { .. }
+            | Input::Guarded(..)
+            | Input::ClaimTask(..)
             | Input::Finished { .. }
             | Input::MissingChildEnded(..)
             | Input::Committed(..)

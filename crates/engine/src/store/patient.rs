@@ -150,13 +150,14 @@ impl Slots for PatientStore {
 
 impl Tasks for PatientStore {
     asks! { Tasks, EngineWrites:
-        fn reserve(
-            serves: &[(String, String)], worker: &str, now: Time, until: Time, limit: usize
+        fn reserve_for(
+            tenant: Option<&str>, serves: &[(String, String)], worker: &str, now: Time, until: Time, limit: usize
         ) -> Vec<TaskRow>;
         fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> bool;
     }
     asks! { Tasks, EngineReads:
         fn expired(now: Time, limit: usize) -> Vec<TaskRow>;
+        fn leases(worker: Option<&str>, tenant: Option<&str>, limit: usize) -> Vec<TaskRow>;
         fn next_visible(serves: &[(String, String)]) -> Option<Time>;
     }
 }

@@ -7,17 +7,30 @@ use super::{Result, RunNo};
 
 /// Offers tasks and keeps leases.
 pub trait Tasks {
+    /// Reserves tasks of all tenants; see `reserve_for`.
+    fn reserve(
+        &self,
+        serves: &[(String, String)],
+        worker: &str,
+        now: Time,
+        until: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        self.reserve_for(None, serves, worker, now, until, limit)
+    }
+
     /// Reserves visible tasks of these queues and operations for a worker until `until`; no two workers
     /// get the same task. By priority, time, run and target. A reservation is not a lease: the claim
-    /// must be committed first.
+    /// must be committed first. With a tenant: only tasks of this tenant's runs.
     ///
     /// Durable on return: the reservations.
     ///
     /// Crash after the return: a reservation ends by itself after `until`, and the task is offered again.
     ///
     /// Twice: the second call does not get the tasks of the first until `until`.
-    fn reserve(
+    fn reserve_for(
         &self,
+        tenant: Option<&str>,
         serves: &[(String, String)],
         worker: &str,
         now: Time,
@@ -48,6 +61,16 @@ pub trait Tasks {
     /// `Guard::Expired`, so that of a late result and the expiry exactly one wins.
     /// Crash: nothing to recover. Twice: the same tasks until their loss is appended.
     fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>>;
+
+    /// Tasks that are leased, of one worker or of all, of one tenant or of all; at most `limit`, by run and target.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the leases as they are then.
+    fn leases(
+        &self,
+        worker: Option<&str>,
+        tenant: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>>;
 
     /// When `reserve` has its next task of these queues and operations to give: when one becomes
     /// visible, or the instant after its reservation ends.

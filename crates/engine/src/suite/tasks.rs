@@ -18,6 +18,7 @@ super::table![
     a_heartbeat_is_refused_when_the_run_stops,
     expired_leases_are_listed_after_their_last_instant,
     next_visible_is_when_reserving_helps,
+    only_tasks_of_the_tenant_are_reserved,
 ];
 
 fn targets(rows: &[TaskRow]) -> Vec<&str> {
@@ -231,4 +232,22 @@ fn next_visible_is_when_reserving_helps(w: &Fixture) {
     let got = w.store.reserve(&serves(), "w", at(16), at(40), 9).unwrap();
     assert_eq!(targets(&got), ["u"]);
     assert_eq!(next_visible(), Some(at(20)));
+}
+
+fn only_tasks_of_the_tenant_are_reserved(w: &Fixture) {
+    w.run_with("a", |append| append.tasks = vec![put("t", at(0))]);
+    let reserve = |tenant| {
+        let rows = w
+            .store
+            .reserve_for(tenant, &serves(), "w", at(1), at(50), 9);
+        rows.unwrap()
+    };
+    assert_eq!(reserve(Some("other")), vec![]);
+    assert_eq!(targets(&reserve(Some("tenant"))), ["t"]);
+    w.leased("b", at(60));
+    let leases = |worker, tenant| w.store.leases(worker, tenant, 9).unwrap();
+    assert_eq!(targets(&leases(None, None)), ["t"]);
+    assert_eq!(targets(&leases(Some("w"), Some("tenant"))), ["t"]);
+    assert_eq!(leases(Some("x"), None), vec![]);
+    assert_eq!(leases(None, Some("other")), vec![]);
 }

@@ -17,12 +17,13 @@ mod operations;
 mod run_filter;
 mod run_reads;
 mod runs;
-mod sessions;
 mod schedules;
+mod sessions;
 mod stream;
 mod tokens;
 mod watch;
 mod webhooks;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,6 +83,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(tokens::routes())
         .merge(audit::routes())
         .merge(sessions::routes())
+        .merge(workers::routes())
 }
 
 /// The OpenAPI document of the server.

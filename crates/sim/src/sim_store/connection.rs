@@ -269,8 +269,9 @@ impl Slots for StoreConnection {
 }
 
 impl Tasks for StoreConnection {
-    fn reserve(
+    fn reserve_for(
         &self,
+        tenant: Option<&str>,
         serves: &[(String, String)],
         worker: &str,
         now: Time,
@@ -281,7 +282,8 @@ impl Tasks for StoreConnection {
         if self.hides(Sabotage::HideTasks) {
             return Ok(Vec::new());
         }
-        self.given(self.store()?.reserve(serves, worker, now, until, limit))
+        let store = self.store()?;
+        self.given(store.reserve_for(tenant, serves, worker, now, until, limit))
     }
 
     fn heartbeat(
@@ -294,6 +296,15 @@ impl Tasks for StoreConnection {
     ) -> Result<bool> {
         let (now, until) = self.sim_store.time(now, until);
         self.writing()?.heartbeat(run, target, worker, now, until)
+    }
+
+    fn leases(
+        &self,
+        worker: Option<&str>,
+        tenant: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        self.store()?.leases(worker, tenant, limit)
     }
 
     fn expired(&self, now: Time, limit: usize) -> Result<Vec<TaskRow>> {

@@ -2,9 +2,9 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, mpsc};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use reqwest::blocking::{Client, RequestBuilder};
 use serde_json::Value as Json;
@@ -25,6 +25,22 @@ impl TestServer {
     /// On a SQLite store in a folder of its own.
     pub(crate) fn start() -> TestServer {
         TestServer::with(&[])
+    }
+
+    /// On a schema of its own of the PostgreSQL server that the tests have, if they have one.
+    pub(crate) fn on_postgres(args: &[&str]) -> Option<TestServer> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let url = std::env::var("STEPWELL_TEST_POSTGRES").ok()?;
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now = now.as_millis() % 1_000_000_000;
+        let sign = if url.contains('?') { '&' } else { '?' };
+        let store = format!(
+            "{url}{sign}schema=server_{now}_{}_{count}",
+            std::process::id()
+        );
+        let args: Vec<&str> = args.iter().copied().chain(["--store", &store]).collect();
+        Some(TestServer::with(&args))
     }
 
     /// With more arguments.

@@ -14,6 +14,7 @@ WITH open AS MATERIALIZED (
         SELECT o.run_no, o.target FROM tasks o
         WHERE o.queue = u.queue AND o.op = u.op AND NOT o.leased AND NOT o.stopping
           AND o.visible_at <= $5 AND (o.until IS NULL OR o.until < clock($4))
+          AND ($8::text IS NULL OR $8 = (SELECT r.tenant FROM runs r WHERE r.run_no = o.run_no))
         ORDER BY o.priority, o.visible_at, o.run_no, o.target LIMIT $7 FOR UPDATE SKIP LOCKED
     ) t
 ), best AS MATERIALIZED (
@@ -35,6 +36,12 @@ const EXPIRED: &str = "
 SELECT run_no, target, queue, op, priority, visible_at, worker, until, leased, stopping FROM tasks
 WHERE leased AND until < clock($1) ORDER BY until, run_no, target LIMIT $2";
 
+const LEASES: &str = "
+SELECT run_no, target, queue, op, priority, visible_at, worker, until, leased, stopping FROM tasks
+WHERE leased AND ($1::text IS NULL OR worker = $1)
+  AND ($2::text IS NULL OR $2 = (SELECT r.tenant FROM runs r WHERE r.run_no = tasks.run_no))
+ORDER BY run_no, target LIMIT $3";
+
 /// A reservation holds at its last instant, so the next one begins after it.
 const NEXT_VISIBLE: &str = "
 SELECT min(GREATEST(t.visible_at, t.until + 1))
@@ -42,8 +49,9 @@ FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[])) AS u (queue, op)
 JOIN tasks t ON t.queue = u.queue AND t.op = u.op AND NOT t.leased AND NOT t.stopping";
 
 impl Tasks for PostgresStore {
-    fn reserve(
+    fn reserve_for(
         &self,
+        tenant: Option<&str>,
         serves: &[(String, String)],
         worker: &str,
         now: Time,
@@ -61,6 +69,7 @@ impl Tasks for PostgresStore {
                 &now.0,
                 &until.0,
                 &limit(most),
+                &tenant,
             ],
         )?;
         let mut tasks: Vec<TaskRow> = rows.iter().map(task).collect();
@@ -88,6 +97,17 @@ impl Tasks for PostgresStore {
         let rows = self
             .connections
             .read(EXPIRED, &[&self.given(now), &limit(most)])?;
+        Ok(rows.iter().map(task).collect())
+    }
+
+    fn leases(
+        &self,
+        worker: Option<&str>,
+        tenant: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<TaskRow>> {
+        let values: super::Values<'_> = &[&worker, &tenant, &limit(most)];
+        let rows = self.connections.read(LEASES, values)?;
         Ok(rows.iter().map(task).collect())
     }
 

@@ -11,6 +11,10 @@ use super::SqliteStore;
 const COLUMNS: &str =
     "run_no, target, queue, op, priority, visible_at, worker, until, leased, stopping";
 
+/// With a tenant: only tasks of its runs.
+const OF_TENANT: &str = "AND (?6 IS NULL OR
+     ?6 = (SELECT tenant FROM runs WHERE runs.run_no = tasks.run_no))";
+
 /// Reads a row of `COLUMNS`.
 fn task(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
     Ok(TaskRow {
@@ -93,6 +97,7 @@ fn priorities(conn: &Connection, queue: &str, op: &str) -> rusqlite::Result<Vec<
 /// Tasks that may be reserved now, best first.
 fn free(
     conn: &Connection,
+    tenant: Option<&str>,
     serves: &[(String, String)],
     now: Time,
     limit: usize,
@@ -108,11 +113,18 @@ fn free(
                 .prepare_cached(&format!(
                     "SELECT {COLUMNS} FROM tasks
                      WHERE queue = ?1 AND op = ?2 AND priority = ?3 AND leased = 0 AND stopping = 0
-                       AND visible_at <= ?4 AND free_from <= ?4
+                       AND visible_at <= ?4 AND free_from <= ?4 {OF_TENANT}
                      ORDER BY visible_at, run_no, target LIMIT ?5"
                 ))?
                 .query_map(
-                    params![queue, op, priority, now.0, limit_of(limit - from_this)],
+                    params![
+                        queue,
+                        op,
+                        priority,
+                        now.0,
+                        limit_of(limit - from_this),
+                        tenant
+                    ],
                     task,
                 )?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
@@ -137,8 +149,9 @@ pub(super) fn limit_of(limit: usize) -> i64 {
 }
 
 impl Tasks for SqliteStore {
-    fn reserve(
+    fn reserve_for(
         &self,
+        tenant: Option<&str>,
         serves: &[(String, String)],
         worker: &str,
         now: Time,
@@ -146,11 +159,15 @@ impl Tasks for SqliteStore {
         limit: usize,
     ) -> Result<Vec<TaskRow>> {
         // Workers ask often and mostly find nothing: a look costs no write.
-        if self.read(|conn| free(conn, serves, now, 1))?.is_empty() || limit == 0 {
+        if limit == 0
+            || self
+                .read(|conn| free(conn, tenant, serves, now, 1))?
+                .is_empty()
+        {
             return Ok(Vec::new());
         }
         self.write(|conn| {
-            let mut found = free(conn, serves, now, limit)?;
+            let mut found = free(conn, tenant, serves, now, limit)?;
             // A reservation holds at its last instant, so the next one begins after it.
             let mut reserve = conn.prepare_cached(
                 "UPDATE tasks SET worker = ?3, until = ?4, free_from = max(visible_at, ?4 + 1)
@@ -192,6 +209,25 @@ impl Tasks for SqliteStore {
                  ORDER BY until, run_no, target LIMIT ?2"
             ))?
             .query_map(params![now.0, limit_of(limit)], task)?
+            .collect()
+        })
+    }
+
+    fn leases(
+        &self,
+        worker: Option<&str>,
+        tenant: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        self.read(|conn| {
+            conn.prepare_cached(&format!(
+                "SELECT {COLUMNS} FROM tasks
+                 WHERE leased = 1 AND (?1 IS NULL OR worker = ?1)
+                   AND (?2 IS NULL OR
+                        ?2 = (SELECT tenant FROM runs WHERE runs.run_no = tasks.run_no))
+                 ORDER BY run_no, target LIMIT ?3"
+            ))?
+            .query_map(params![worker, tenant, limit_of(limit)], task)?
             .collect()
         })
     }

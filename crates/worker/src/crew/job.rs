@@ -86,7 +86,7 @@ impl CrewShared {
     }
 
     /// The arguments of the step's token.
-    async fn args(&self, job: &Assignment) -> Result<Map<String, Json>, ToolError> {
+    pub(super) async fn args(&self, job: &Assignment) -> Result<Map<String, Json>, ToolError> {
         let Some(args) = job.claimed.args.as_deref() else {
             return Ok(Map::new());
         };
@@ -115,17 +115,12 @@ impl CrewShared {
             .await?;
         let mut own = self.rendered(job, fixed, &prepared.input, &args)?;
         resolved.apply(&mut own)?;
-        if let Json::Object(own) = own {
-            args.extend(own);
-        }
-        if let Some(Json::Object(over)) = job.claimed.overrides.as_deref() {
-            args.extend(over.clone());
-        }
+        merge(job, &mut args, own);
         Ok(args)
     }
 
     /// A part of the step that stands outside its tasks, as its templates make it.
-    fn rendered(
+    pub(super) fn rendered(
         &self,
         job: &Assignment,
         fixed: &StepInputs,
@@ -186,7 +181,7 @@ impl CrewShared {
 
     /// What the templates of the step see, apart from its arguments. Values that are kept as artifacts
     /// are fetched.
-    async fn fixed(
+    pub(super) async fn fixed(
         &self,
         job: &Assignment,
         prepared: &PreparedStep,
@@ -290,6 +285,16 @@ impl CrewShared {
         let command = command_of(job, reply, redactor);
         self.store_large_values(job, command, &prepared.keep, redactor)
             .await
+    }
+}
+
+/// Puts the step's own input over its token's arguments, and what an operator wants over both.
+pub(super) fn merge(job: &Assignment, args: &mut Map<String, Json>, own: Json) {
+    if let Json::Object(own) = own {
+        args.extend(own);
+    }
+    if let Some(Json::Object(over)) = job.claimed.overrides.as_deref() {
+        args.extend(over.clone());
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod job;
 mod large_values;
+mod outside;
 mod run_secrets;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +25,8 @@ use stepwell_kernel::effect::Target;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
+
+pub use outside::{OutsideInput, OutsideInputs};
 
 use crate::handler::Handlers;
 use crate::resources::WorkerResources;

@@ -10,6 +10,12 @@ impl Tables {
         self.runs.values().flat_map(|run| run.tasks.values())
     }
 
+    /// Whether a run is of a tenant; of no tenant in particular are all.
+    fn is_of(&self, run: RunNo, tenant: Option<&str>) -> bool {
+        let run = self.runs.get(&run);
+        tenant.is_none_or(|tenant| run.is_some_and(|run| run.row.tenant == tenant))
+    }
+
     /// Tasks that someone may reserve, with the first instant at which that is possible.
     fn open_tasks(&self, serves: &[(String, String)]) -> impl Iterator<Item = (Time, &TaskRow)> {
         let open = self.tasks().filter(|task| {
@@ -26,8 +32,9 @@ impl Tables {
 }
 
 impl Tasks for MemoryStore {
-    fn reserve(
+    fn reserve_for(
         &self,
+        tenant: Option<&str>,
         serves: &[(String, String)],
         worker: &str,
         now: Time,
@@ -35,7 +42,9 @@ impl Tasks for MemoryStore {
         limit: usize,
     ) -> Result<Vec<TaskRow>> {
         let mut tables = self.tables();
-        let open = tables.open_tasks(serves).filter(|(from, _)| *from <= now);
+        let open = tables
+            .open_tasks(serves)
+            .filter(|(from, task)| *from <= now && tables.is_of(task.run, tenant));
         let mut open: Vec<TaskRow> = open.map(|(_, task)| task.clone()).collect();
         open.sort_by(|a, b| {
             let rank = |it: &TaskRow| (it.priority, it.visible_at, it.run);
@@ -84,6 +93,24 @@ impl Tasks for MemoryStore {
         });
         ended.truncate(limit);
         Ok(ended)
+    }
+
+    fn leases(
+        &self,
+        worker: Option<&str>,
+        tenant: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        let tables = self.tables();
+        let leased = tables.tasks().filter(|task| {
+            task.leased
+                && worker.is_none_or(|it| task.worker.as_deref() == Some(it))
+                && tables.is_of(task.run, tenant)
+        });
+        let mut leased: Vec<TaskRow> = leased.cloned().collect();
+        leased.sort_by(|a, b| (a.run, &a.target).cmp(&(b.run, &b.target)));
+        leased.truncate(limit);
+        Ok(leased)
     }
 
     fn next_visible(&self, serves: &[(String, String)]) -> Result<Option<Time>> {

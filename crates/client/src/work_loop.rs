@@ -1,0 +1,322 @@
+//! The loop of a worker: asks for as much work as it has room for, keeps the leases, reports results with the next poll,
+//! and drains.
+//!
+//! Several lanes poll at the same time, each for its share of the room: while one waits for the server, the tasks of
+//! another are done. A lane that has results to report does not wait for work, unless nothing else is under way.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::{ClientError, Connection};
+use crate::protocol::{
+    Outcome, PROTOCOL, PollBody, ResultAnswer, ServedPair, Task, TaskLease, TaskResult,
+};
+
+/// How long a poll waits for work, in seconds.
+const WAIT_SECONDS: u64 = 20;
+/// The most tasks and results of one request.
+const MAX_BATCH: usize = 256;
+/// How long the worker waits before it asks a server that did not answer again, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// The future of a task.
+pub type Executing = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// Does the tasks that the loop is given.
+pub trait Execute: Send + Sync + 'static {
+    /// Does a task. `cancelled` is set when the work is no longer wanted: it is to end soon, with what it came to.
+    fn execute(&self, task: Task, cancelled: CancellationToken) -> Executing;
+}
+
+/// How a worker works.
+#[derive(Clone, Debug)]
+pub struct WorkOptions {
+    /// The name of this process; no two processes share one.
+    pub worker_id: String,
+    pub serves: Vec<ServedPair>,
+    /// How many tasks at a time.
+    pub parallel: usize,
+    /// How long a task belongs to the worker without a heartbeat.
+    pub lease: Duration,
+    /// How long tasks have to end when the worker drains.
+    pub grace: Duration,
+}
+
+/// Asks for work and has it done.
+pub struct WorkLoop<E> {
+    shared: Arc<LoopShared<E>>,
+    lanes: usize,
+}
+
+impl<E> std::fmt::Debug for WorkLoop<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkLoop").finish_non_exhaustive()
+    }
+}
+
+struct LoopShared<E> {
+    connection: Connection,
+    options: WorkOptions,
+    executor: E,
+    state: Mutex<LoopState>,
+    /// A result is there, or a task has ended.
+    changed: Notify,
+    draining: CancellationToken,
+}
+
+#[derive(Default)]
+struct LoopState {
+    /// Tasks under way, by their tokens.
+    running: HashMap<String, CancellationToken>,
+    /// Results that the server has not answered.
+    results: Vec<TaskResult>,
+    /// Lanes that wait for work.
+    waiting: usize,
+}
+
+impl<E: Execute> WorkLoop<E> {
+    #[must_use]
+    pub fn new(connection: Connection, options: WorkOptions, executor: E) -> WorkLoop<E> {
+        let lanes = match options.parallel {
+            // One waits for work, and another one reports what ends meanwhile.
+            0..=15 => 2,
+            _ => 4,
+        };
+        WorkLoop {
+            shared: Arc::new(LoopShared {
+                connection,
+                options,
+                executor,
+                state: Mutex::default(),
+                changed: Notify::new(),
+                draining: CancellationToken::new(),
+            }),
+            lanes,
+        }
+    }
+
+    /// Works until `until` ends; then finishes what is under way, reports it, and gives the rest back.
+    pub async fn run(self, until: impl Future<Output = ()>) -> Result<(), ClientError> {
+        let shared = &self.shared;
+        let mut lanes = JoinSet::new();
+        for _ in 0..self.lanes {
+            let share = shared.options.parallel.div_ceil(self.lanes).min(MAX_BATCH);
+            lanes.spawn(Arc::clone(shared).lane(share));
+        }
+        let beating = tokio::spawn(Arc::clone(shared).beat());
+        let refused = tokio::select! {
+            () = until => None,
+            // Lanes end by themselves only if the server refuses the worker for good.
+            ended = lanes.join_next() => ended,
+        };
+        shared.draining.cancel();
+        shared.changed.notify_waiters();
+        let ended = match refused {
+            Some(Ok(ended)) => ended,
+            Some(Err(_)) | None => Ok(()),
+        };
+        let drained = shared.drain().await;
+        lanes.abort_all();
+        beating.abort();
+        ended.and(drained)
+    }
+}
+
+impl<E: Execute> LoopShared<E> {
+    fn state(&self) -> MutexGuard<'_, LoopState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn lane(self: Arc<Self>, share: usize) -> Result<(), ClientError> {
+        let mut backoff = BACKOFF.0;
+        while !self.draining.is_cancelled() {
+            let changed = self.changed.notified();
+            let (results, room, waits) = {
+                let mut state = self.state();
+                let many = state.results.len().min(MAX_BATCH);
+                let results: Vec<TaskResult> = state.results.drain(..many).collect();
+                let free = self.options.parallel.saturating_sub(state.running.len());
+                let waits = results.is_empty() || (state.running.is_empty() && state.waiting == 0);
+                (results, free.min(share), waits)
+            };
+            if results.is_empty() && (room == 0 || self.state().waiting > 0) {
+                // Another lane waits for work, or there is no room.
+                tokio::select! {
+                    () = changed => {}
+                    () = self.draining.cancelled() => {}
+                    () = tokio::time::sleep(Duration::from_millis(500)) => {}
+                }
+                continue;
+            }
+            let waits = waits && room > 0;
+            self.state().waiting += usize::from(waits);
+            let asked = self.poll(&results, room, waits).await;
+            self.state().waiting -= usize::from(waits);
+            // A lane that waited is free, or has work: another one may wait for more.
+            self.changed.notify_waiters();
+            match asked {
+                Ok(()) => backoff = BACKOFF.0,
+                Err(error) => {
+                    // They are reported again: a result that the server knows gets its first answer.
+                    self.state().results.extend(results);
+                    if !error.is_passing() {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "the server does not give work");
+                    tokio::time::sleep(backoff).await;
+                    backoff = (backoff * 2).min(BACKOFF.1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn poll(
+        self: &Arc<Self>,
+        results: &[TaskResult],
+        max: usize,
+        waits: bool,
+    ) -> Result<(), ClientError> {
+        let body = PollBody {
+            protocol: PROTOCOL,
+            worker_id: &self.options.worker_id,
+            serves: &self.options.serves,
+            max,
+            wait_seconds: if waits { WAIT_SECONDS } else { 0 },
+            lease_seconds: self.options.lease.as_secs().max(1),
+            completed: results,
+        };
+        let polled = tokio::select! {
+            polled = self.connection.poll(&body) => polled?,
+            // Whatever the server gives now is given back.
+            () = self.draining.cancelled(), if results.is_empty() => return Ok(()),
+        };
+        self.answered(results, &polled.results);
+        for token in polled.cancel {
+            self.cancel(&token);
+        }
+        for task in polled.tasks {
+            self.begin(task);
+        }
+        Ok(())
+    }
+
+    fn answered(&self, results: &[TaskResult], answers: &[ResultAnswer]) {
+        for (result, answer) in results.iter().zip(answers) {
+            if answer.accepted {
+                continue;
+            }
+            let (code, detail) = (answer.code.as_deref(), answer.detail.as_deref());
+            tracing::warn!(code, detail, retry = answer.retry, "a result was refused");
+            if answer.retry {
+                self.state().results.push(result.clone());
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, task: Task) {
+        let (token, cancelled) = (task.task_token.clone(), CancellationToken::new());
+        self.state()
+            .running
+            .insert(token.clone(), cancelled.clone());
+        let executing = self.executor.execute(task, cancelled);
+        let shared = Arc::clone(self);
+        tokio::spawn(async move {
+            // A panic of a handler is a failure of its task.
+            let outcome = tokio::spawn(executing).await.unwrap_or_else(|error| {
+                Outcome::failed("unknown", "WORKER_PANIC", error.to_string())
+            });
+            let mut state = shared.state();
+            // A task whose lease was lost is no longer listed, and its result is nobody's.
+            if state.running.remove(&token).is_some() {
+                state.results.push(TaskResult {
+                    task_token: token,
+                    outcome,
+                });
+            }
+            drop(state);
+            shared.changed.notify_waiters();
+        });
+    }
+
+    fn cancel(&self, token: &str) {
+        if let Some(cancelled) = self.state().running.get(token) {
+            cancelled.cancel();
+        }
+    }
+
+    /// Keeps the leases, and stops what is no longer wanted.
+    async fn beat(self: Arc<Self>) {
+        let lease = self.options.lease.as_secs().max(1);
+        let pause = (self.options.lease / 3).max(Duration::from_millis(200));
+        loop {
+            tokio::time::sleep(pause).await;
+            // A result that is not reported yet needs its lease too.
+            let tokens: Vec<String> = {
+                let state = self.state();
+                let ended = state.results.iter().map(|it| &it.task_token);
+                state.running.keys().chain(ended).cloned().collect()
+            };
+            for tokens in tokens.chunks(1_000) {
+                match self.connection.heartbeat(tokens, lease).await {
+                    Ok(answer) => {
+                        for beat in answer.leases {
+                            match beat.state {
+                                TaskLease::Held => {}
+                                TaskLease::Cancel => self.cancel(&beat.task_token),
+                                TaskLease::Lost => {
+                                    let lost = self.state().running.remove(&beat.task_token);
+                                    if let Some(cancelled) = lost {
+                                        tracing::warn!("a lease was lost; its work is stopped");
+                                        cancelled.cancel();
+                                    }
+                                }
+                            }
+                        }
+                    }
+                    Err(error) => tracing::warn!(%error, "leases could not be extended"),
+                }
+            }
+        }
+    }
+
+    /// Lets tasks end, reports them, and gives the rest back.
+    async fn drain(&self) -> Result<(), ClientError> {
+        let until = Instant::now() + self.options.grace;
+        while Instant::now() < until && !self.state().running.is_empty() {
+            let changed = self.changed.notified();
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            }
+        }
+        self.state()
+            .running
+            .values()
+            .for_each(CancellationToken::cancel);
+        loop {
+            let results: Vec<TaskResult> = {
+                let mut state = self.state();
+                let many = state.results.len().min(MAX_BATCH);
+                state.results.drain(..many).collect()
+            };
+            if results.is_empty() {
+                break;
+            }
+            let answers = self.connection.report(&results).await?;
+            for answer in answers.results.iter().filter(|it| !it.accepted) {
+                let (code, detail) = (answer.code.as_deref(), answer.detail.as_deref());
+                tracing::warn!(code, detail, "a result was refused");
+            }
+        }
+        self.connection.drain(&self.options.worker_id).await
+    }
+}

@@ -1,0 +1,225 @@
+//! Work for workers in other processes: tasks are reserved and claimed for them, their leases are extended, and their
+//! results are reported with the lease as guard. How a worker is talked to is the caller's matter.
+//!
+//! ```text
+//! reserve ─► claim (committed) ─► the worker works, heartbeats ─► report (committed if the lease holds)
+//!                                          └─ no heartbeat: the lease ends, the work is offered again
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stepwell_kernel::command::{Claim, Command, Reply};
+use stepwell_kernel::effect::Target;
+use stepwell_kernel::rejection::Code;
+use stepwell_kernel::time::Time;
+
+use crate::coordinator::Assignment;
+use crate::error::Error;
+use crate::port::Clock;
+use crate::rows::target_name;
+use crate::service::Handle;
+use crate::store::{Guard, RunNo, Store, StoreError, TaskRow};
+
+/// How long a task is reserved before its claim must be committed, in milliseconds.
+const RESERVE_MS: u64 = 5_000;
+
+/// A worker in another process, and what it asks for.
+#[derive(Clone, Debug)]
+pub struct RemoteWorker {
+    /// The name that leases and the log have.
+    pub name: String,
+    /// The only tenant whose work the worker may get; absent: all tenants.
+    pub tenant: Option<String>,
+    /// Pairs of queue and operation that the worker serves.
+    pub serves: Vec<(String, String)>,
+}
+
+/// A claim of a worker in another process: what its result and its heartbeats must name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteClaim {
+    #[serde(with = "run_number")]
+    pub run: RunNo,
+    pub run_id: String,
+    pub target: Target,
+    /// The name of the target's row.
+    pub name: String,
+    pub execution: u32,
+    pub worker: String,
+}
+
+/// Run numbers as numbers.
+mod run_number {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use crate::store::RunNo;
+
+    pub(super) fn serialize<S: Serializer>(run: &RunNo, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i64(run.0)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RunNo, D::Error> {
+        i64::deserialize(from).map(RunNo)
+    }
+}
+
+impl RemoteClaim {
+    /// The claim of an assignment.
+    #[must_use]
+    pub fn of(assignment: &Assignment) -> RemoteClaim {
+        let claim = &assignment.claimed.claim;
+        RemoteClaim {
+            run: assignment.run,
+            run_id: assignment.run_id.to_string(),
+            target: claim.target,
+            name: target_name(&assignment.plan, claim.target),
+            execution: claim.execution,
+            worker: claim.worker.clone(),
+        }
+    }
+
+    /// The proof that the result of the work must have.
+    #[must_use]
+    pub fn proof(&self) -> Claim {
+        Claim {
+            target: self.target,
+            execution: self.execution,
+            worker: self.worker.clone(),
+            // The guard of the commit says whether the lease holds.
+            lease_until: None,
+        }
+    }
+
+    fn guard(&self) -> Guard {
+        Guard::Lease {
+            target: self.name.clone(),
+            worker: self.worker.clone(),
+        }
+    }
+}
+
+/// What a heartbeat found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseState {
+    /// The lease holds, and is extended.
+    Held,
+    /// The run no longer wants the work: the worker must stop, and report that it has stopped.
+    Stopping,
+    /// The lease has ended: others may do the work, and a result is refused.
+    Lost,
+}
+
+/// Gives work to workers in other processes, and takes their results.
+#[derive(Clone)]
+pub struct RemoteWork {
+    store: Arc<dyn Store>,
+    engine: Handle,
+    clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for RemoteWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteWork").finish_non_exhaustive()
+    }
+}
+
+impl RemoteWork {
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, engine: Handle, clock: Arc<dyn Clock>) -> RemoteWork {
+        RemoteWork {
+            store,
+            engine,
+            clock,
+        }
+    }
+
+    /// Reserves tasks for a worker. Asks the store, so it may block.
+    pub fn reserve(&self, worker: &RemoteWorker, limit: usize) -> Result<Vec<TaskRow>, StoreError> {
+        let now = self.clock.now();
+        let (tenant, serves) = (worker.tenant.as_deref(), &worker.serves);
+        let until = now.plus(RESERVE_MS);
+        self.store
+            .reserve_for(tenant, serves, &worker.name, now, until, limit)
+    }
+
+    /// Claims a reserved task for its worker until the lease ends. `on_claimed` is called on the engine's thread once
+    /// the claim is committed. A task whose claim is refused is offered again when its reservation ends.
+    pub fn claim(
+        &self,
+        task: TaskRow,
+        lease_ms: u64,
+        on_claimed: impl FnOnce(Result<Assignment, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let until = self.clock.now().plus(lease_ms);
+        self.engine.claim_task(task, until, on_claimed)
+    }
+
+    /// Reports the result of a claim; it counts if the lease holds when it is committed. A result that was reported before
+    /// gets the first answer. `on_answer` is called on the engine's thread.
+    pub fn report(
+        &self,
+        claim: &RemoteClaim,
+        result: Command,
+        on_answer: impl FnOnce(Result<Reply, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let run = (claim.run, claim.run_id.as_str());
+        let (engine, run_id) = (self.engine.clone(), claim.run_id.clone());
+        let mut again = result.clone();
+        if let Some(proof) = again.claim_mut() {
+            // Long ago: a command with this proof changes nothing.
+            proof.lease_until = Some(Time(0));
+        }
+        let answered = move |answer| match answer {
+            // The row of work that was reported is gone, so the guard refuses a repetition too. What was answered the
+            // first time is in the run.
+            Err(Error::Rejected(lost)) if lost.code == Code::LeaseLost => {
+                let on_answer = move |answer: Result<Reply, Error>| match answer {
+                    Ok(Reply::Duplicate(earlier)) => on_answer(Ok(Reply::Duplicate(earlier))),
+                    Ok(_) | Err(_) => on_answer(Err(lost.into())),
+                };
+                // If the engine is gone, nobody answers, and the caller notices that.
+                let _ = engine.submit_with(&run_id, again, on_answer);
+            }
+            answer => on_answer(answer),
+        };
+        self.engine
+            .submit_guarded(run, result, claim.guard(), answered)
+    }
+
+    /// Extends a lease. Asks the store, so it may block.
+    pub fn heartbeat(&self, claim: &RemoteClaim, lease_ms: u64) -> Result<LeaseState, StoreError> {
+        let now = self.clock.now();
+        let (run, name, worker) = (claim.run, &claim.name, &claim.worker);
+        let until = now.plus(lease_ms);
+        if self.store.heartbeat(run, name, worker, now, until)? {
+            return Ok(LeaseState::Held);
+        }
+        let held = self.store.leases(Some(worker), None, usize::MAX)?;
+        let stops = |task: &TaskRow| {
+            task.run == run && task.target == *name && task.stopping && task.until >= Some(now)
+        };
+        Ok(match held.iter().any(stops) {
+            true => LeaseState::Stopping,
+            false => LeaseState::Lost,
+        })
+    }
+
+    /// Ends all leases of a worker that has stopped its work: the work is offered again soon. Says how many there were.
+    pub fn give_back(&self, worker: &str) -> Result<usize, StoreError> {
+        let now = self.clock.now();
+        let held = self.store.leases(Some(worker), None, usize::MAX)?;
+        let mut given = 0;
+        for task in held {
+            // The lease ends now: who looks for leases that have ended finds it next.
+            let ended = self
+                .store
+                .heartbeat(task.run, &task.target, worker, now, now)?;
+            given += usize::from(ended);
+        }
+        Ok(given)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! A worker outside gets work, keeps it, reports it, loses it and gives it back.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use stepwell_dialects::{Source, load};
+use stepwell_kernel::command::EarlierResult;
+use stepwell_kernel::event::Patch;
+use stepwell_kernel::rejection::Code;
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::service::{NoWorker, Service, Setup};
+use crate::start::StartRequest;
+use crate::store::{MemoryStore, RunReader as _};
+
+const LEASE_MS: u64 = 30_000;
+
+struct Site {
+    service: Service,
+    store: Arc<MemoryStore>,
+    work: RemoteWork,
+}
+
+impl Site {
+    /// A server without a worker of its own, with a run of two steps.
+    fn open() -> Site {
+        let text =
+            b"workflowType: a.b\nworkflowVersion: 1\nsteps: [{stepType: PACK}, {stepType: SHIP}]\n";
+        let source = Source::from_bytes("a.yaml", text).unwrap();
+        let plan = Arc::new(load(&source).plan.unwrap());
+        let store = Arc::new(MemoryStore::default());
+        let service = Service::start(Setup::new(store.clone(), NoWorker)).unwrap();
+        let mut request = StartRequest {
+            run_id: "run_a".into(),
+            ..StartRequest::default()
+        };
+        request.context.tenant_id = "acme".into();
+        service.handle().start(&plan, request).unwrap();
+        service.handle().flush(Duration::from_secs(5)).unwrap();
+        let work = RemoteWork::new(store.clone(), service.handle(), Arc::new(SystemClock));
+        Site {
+            service,
+            store,
+            work,
+        }
+    }
+
+    fn worker(&self, name: &str, tenant: Option<&str>) -> RemoteWorker {
+        let run = self.store.find("run_a").unwrap().unwrap();
+        let tasks = self.store.load(run).unwrap().unwrap().tasks;
+        let pairs = tasks.into_iter().map(|task| (task.queue, task.op));
+        RemoteWorker {
+            name: name.into(),
+            tenant: tenant.map(str::to_owned),
+            serves: pairs.collect(),
+        }
+    }
+
+    fn take(&self, worker: &RemoteWorker) -> Vec<Assignment> {
+        let tasks = self.work.reserve(worker, 9).unwrap();
+        let claim = |task| {
+            let (tell, told) = mpsc::channel();
+            let on_claimed = move |claimed| tell.send(claimed).unwrap();
+            self.work.claim(task, LEASE_MS, on_claimed).unwrap();
+            told.recv().unwrap().unwrap()
+        };
+        tasks.into_iter().map(claim).collect()
+    }
+
+    fn complete(&self, claim: &RemoteClaim) -> Result<Reply, Error> {
+        let result = Command::CompleteStep {
+            claim: claim.proof(),
+            output: json!({"done": true}),
+            ctx: Patch::new(),
+            artifacts: Vec::new(),
+        };
+        let (tell, told) = mpsc::channel();
+        let on_answer = move |answer| tell.send(answer).unwrap();
+        self.work.report(claim, result, on_answer).unwrap();
+        told.recv().unwrap()
+    }
+}
+
+#[test]
+fn work_is_claimed_reported_once_and_goes_on() {
+    let site = Site::open();
+    let first = site.take(&site.worker("w", None));
+    assert_eq!(first.len(), 1);
+    assert_eq!(&*first[0].run_id, "run_a");
+    let claim = RemoteClaim::of(&first[0]);
+    let told = serde_json::to_string(&claim).unwrap();
+    assert_eq!(serde_json::from_str::<RemoteClaim>(&told).unwrap(), claim);
+    assert_eq!(
+        site.work.heartbeat(&claim, LEASE_MS).unwrap(),
+        LeaseState::Held
+    );
+    assert_eq!(site.complete(&claim).unwrap(), Reply::Done);
+    let again = site.complete(&claim).unwrap();
+    assert_eq!(
+        again,
+        Reply::Duplicate(Box::new(EarlierResult::Succeeded)),
+        "the same result gets the same answer"
+    );
+    assert_eq!(
+        site.work.heartbeat(&claim, LEASE_MS).unwrap(),
+        LeaseState::Lost
+    );
+    let second = site.take(&site.worker("w", None));
+    assert_eq!(second.len(), 1, "the next step is offered");
+    site.complete(&RemoteClaim::of(&second[0])).unwrap();
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn a_worker_of_a_tenant_gets_no_work_of_others() {
+    let site = Site::open();
+    assert!(site.take(&site.worker("w", Some("other"))).is_empty());
+    assert_eq!(site.take(&site.worker("w", Some("acme"))).len(), 1);
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn what_is_given_back_is_offered_again_and_its_late_result_is_refused() {
+    let site = Site::open();
+    let first = RemoteClaim::of(&site.take(&site.worker("w", None))[0]);
+    assert_eq!(site.work.give_back("other").unwrap(), 0);
+    assert_eq!(site.work.give_back("w").unwrap(), 1);
+    let other = site.worker("x", None);
+    let until = Instant::now() + Duration::from_secs(20);
+    let second = loop {
+        if let Some(given) = site.take(&other).pop() {
+            break RemoteClaim::of(&given);
+        }
+        assert!(Instant::now() < until, "the work is not offered again");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(second.execution > first.execution);
+    let late = site.complete(&first).unwrap_err();
+    let Error::Rejected(rejection) = late else {
+        panic!("{late:?}");
+    };
+    assert_eq!(rejection.code, Code::LeaseLost);
+    site.complete(&second).unwrap();
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}

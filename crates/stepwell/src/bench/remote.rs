@@ -1,0 +1,306 @@
+//! `stepwell bench remote`: a server and workers as processes of their own, over loopback: chains of ten no-op steps,
+//! many at a time, and one at a time.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::{Value as Json, json};
+use stepwell_client::{Connection, Outcome, WorkerClient};
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+
+use crate::exit::Exit;
+use crate::output_format::OutputFormat;
+use crate::term;
+
+/// The queue of the steps.
+const QUEUE: &str = "bench";
+/// How many steps a run has.
+const STEPS: u64 = 10;
+/// How long a process may take to start, and the last runs to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a worker says how far it is.
+const TELL: Duration = Duration::from_millis(10);
+
+/// Measure a server with workers in other processes, over loopback
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  stepwell bench remote
+  stepwell bench remote --workers 2 --seconds 20 -o json
+
+Starts `stepwell serve --no-worker` and worker processes whose steps do nothing. First many chains of ten steps
+at a time (steps/s), then one at a time (ms for one run, start and answer included). The store is deleted afterwards.
+
+Exit codes: 0 measured, 1 a process did not start, 2 wrong usage.")]
+pub(crate) struct RemoteArgs {
+    /// Number of worker processes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    workers: usize,
+    /// Number of concurrent runs
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    concurrency: u64,
+    /// Duration of each measurement in seconds
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seconds: u64,
+    /// Store of the server [default: a new SQLite file]
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
+    output: OutputFormat,
+    /// Be a worker of this server
+    #[arg(long, value_name = "URL", hide = true)]
+    work_for: Option<String>,
+}
+
+/// A process that ends with its value.
+struct BenchProcess(Child);
+
+impl Drop for BenchProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn run(args: &RemoteArgs) -> Result<Exit> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    if let Some(url) = &args.work_for {
+        runtime.block_on(work(url))?;
+        return Ok(Exit::Ok);
+    }
+    let folder = std::env::temp_dir().join(format!("stepwell-bench-{}", uuid::Uuid::now_v7()));
+    std::fs::create_dir_all(&folder)?;
+    let measured = measure(args, &folder, &runtime);
+    std::fs::remove_dir_all(&folder)?;
+    let text = match (measured?, args.output) {
+        (figures, OutputFormat::Json) => format!("{}\n", figures.json(args)),
+        (figures, OutputFormat::Human) => figures.human(args),
+    };
+    term::print(&text)?;
+    Ok(Exit::Ok)
+}
+
+fn operation(step: u64) -> String {
+    format!("STEP_{step}")
+}
+
+/// Ten steps in sequence.
+fn definition() -> String {
+    let steps = (1..=STEPS).map(|step| format!("  - {{stepType: {}}}\n", operation(step)));
+    let steps: String = steps.collect();
+    format!("workflowType: {QUEUE}\nworkflowVersion: 1\nsteps:\n{steps}")
+}
+
+/// A worker whose steps do nothing. It writes down how many steps and how many last steps it has done.
+async fn work(url: &str) -> Result<()> {
+    let done: Arc<[AtomicU64; 2]> = Arc::default();
+    let mut worker = WorkerClient::new(url, None)?.parallel(256);
+    for step in 1..=STEPS {
+        let done = Arc::clone(&done);
+        worker = worker.on(QUEUE, &operation(step), move |_| {
+            done[0].fetch_add(1, Ordering::Relaxed);
+            if step == STEPS {
+                done[1].fetch_add(1, Ordering::Relaxed);
+            }
+            async { Outcome::done(Json::Null) }
+        });
+    }
+    let told = async {
+        let mut last = (0, 0);
+        loop {
+            tokio::time::sleep(TELL).await;
+            let now = (
+                done[0].load(Ordering::Relaxed),
+                done[1].load(Ordering::Relaxed),
+            );
+            if now == last {
+                continue;
+            }
+            last = now;
+            let mut out = std::io::stdout().lock();
+            // Nobody listens any more: the measurement is over.
+            if writeln!(out, "{} {}", now.0, now.1).is_err() || out.flush().is_err() {
+                return;
+            }
+        }
+    };
+    worker.run(told).await?;
+    Ok(())
+}
+
+/// Rate and times that were measured.
+struct RemoteFigures {
+    steps_per_second: f64,
+    /// Milliseconds of runs one at a time, sorted.
+    idle: Vec<f64>,
+}
+
+impl RemoteFigures {
+    fn percentile(&self, percent: usize) -> f64 {
+        let at = self.idle.len() * percent / 100;
+        let last = self.idle.len().saturating_sub(1);
+        self.idle.get(at.min(last)).copied().unwrap_or_default()
+    }
+
+    fn json(&self, args: &RemoteArgs) -> Json {
+        json!({
+            "workload": "remote chain-10",
+            "workers": args.workers,
+            "concurrency": args.concurrency,
+            "stepsPerSecond": self.steps_per_second.round(),
+            "idleMsP50": self.percentile(50),
+            "idleMsP99": self.percentile(99),
+        })
+    }
+
+    fn human(&self, args: &RemoteArgs) -> String {
+        format!(
+            "remote chain-10   {} workers, {} runs at a time: {:.0} steps/s\n\
+             remote idle       one run at a time: {:.2} ms (p50), {:.2} ms (p99)\n",
+            args.workers,
+            args.concurrency,
+            self.steps_per_second,
+            self.percentile(50),
+            self.percentile(99)
+        )
+    }
+}
+
+fn measure(
+    args: &RemoteArgs,
+    folder: &std::path::Path,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<RemoteFigures> {
+    let program = std::env::current_exe().context("this program cannot be started again")?;
+    let store = match &args.store {
+        Some(store) => store.clone(),
+        None => format!("sqlite:{}", folder.join("bench.db").display()),
+    };
+    let mut server = Command::new(&program)
+        .args([
+            "serve",
+            "--no-worker",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            &store,
+        ])
+        .current_dir(folder)
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let err = server.stderr.take();
+    let _server = BenchProcess(server);
+    let url = address(err.context("the server has no output")?)?;
+    let counts: Vec<Arc<[AtomicU64; 2]>> = (0..args.workers).map(|_| Arc::default()).collect();
+    let mut workers = Vec::new();
+    for count in &counts {
+        let mut worker = Command::new(&program)
+            .args(["bench", "remote", "--work-for", &url])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let out = worker.stdout.take().context("the worker has no output")?;
+        workers.push(BenchProcess(worker));
+        let count = Arc::clone(count);
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let numbers = line.split(' ').map(|it| it.parse().unwrap_or(0));
+                for (count, number) in count.iter().zip(numbers) {
+                    count.store(number, Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    let sum = move |which: usize| -> u64 {
+        let all = counts.iter();
+        all.map(|it| it[which].load(Ordering::Relaxed)).sum()
+    };
+    let connection = Connection::new(&url, None)?;
+    runtime.block_on(async {
+        let steps_per_second = load(args, &connection, &sum).await?;
+        let idle = idle(args, &connection).await?;
+        Ok(RemoteFigures {
+            steps_per_second,
+            idle,
+        })
+    })
+}
+
+/// The address that a server says it serves on.
+fn address(err: std::process::ChildStderr) -> Result<String> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(err).lines().map_while(Result::ok) {
+            match line.split_once("serving on ") {
+                // Nobody waits a second time.
+                Some((_, url)) => drop(tell.send(url.trim().to_owned())),
+                None => tracing::warn!("the server says: {line}"),
+            }
+        }
+    });
+    told.recv_timeout(PATIENCE)
+        .context("the server did not start in time")
+}
+
+/// Many runs at a time: a new one is started for each that ends.
+async fn load(
+    args: &RemoteArgs,
+    connection: &Connection,
+    sum: &(dyn Fn(usize) -> u64 + Sync),
+) -> Result<f64> {
+    let body = Arc::new(json!({ "definition": { "text": definition() } }));
+    let mut starting = JoinSet::new();
+    let warm = Instant::now() + Duration::from_secs(2).min(Duration::from_secs(args.seconds));
+    let until = warm + Duration::from_secs(args.seconds);
+    let (mut started, mut measured) = (0, None);
+    while Instant::now() < until {
+        while started < sum(1) + args.concurrency && starting.len() < 64 {
+            let (connection, body) = (connection.clone(), Arc::clone(&body));
+            starting.spawn(async move { connection.start(&body).await.map(drop) });
+            started += 1;
+        }
+        while let Some(ended) = starting.try_join_next() {
+            ended??;
+        }
+        if measured.is_none() && Instant::now() >= warm {
+            measured = Some((Instant::now(), sum(0)));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (from, before) = measured.context("the measurement was too short")?;
+    let steps = sum(0) - before;
+    let rate = steps as f64 / from.elapsed().as_secs_f64();
+    while let Some(ended) = starting.join_next().await {
+        ended??;
+    }
+    let patience = Instant::now() + PATIENCE;
+    while sum(1) < started {
+        if Instant::now() > patience {
+            bail!("{} runs did not end in time", started - sum(1));
+        }
+        tokio::time::sleep(TELL).await;
+    }
+    Ok(rate)
+}
+
+/// One run after the other: milliseconds from the start to the answer that says that it has ended, sorted.
+async fn idle(args: &RemoteArgs, connection: &Connection) -> Result<Vec<f64>> {
+    let body = json!({ "definition": { "text": definition() }, "waitSeconds": 30 });
+    let until = Instant::now() + Duration::from_secs(args.seconds).min(Duration::from_secs(5));
+    let mut took = Vec::new();
+    while Instant::now() < until {
+        let begin = Instant::now();
+        connection.start(&body).await?;
+        took.push(begin.elapsed().as_secs_f64() * 1_000.0);
+    }
+    took.sort_by(f64::total_cmp);
+    Ok(took)
+}
