@@ -101,9 +101,9 @@ fn drawing(
 ) -> String {
     let now = SystemClock.now();
     let children: Vec<Live<'_>> = below.views.iter().map(Live::of).collect();
-    let mut text = tree::still(Live::of(&view), &children, now, paint);
+    let mut text = tree::still(Live::of(view), &children, now, paint);
     let ending = Ending::shown(store);
-    text.push_str(&report::summary(Live::of(&view), &children, &ending, paint));
+    text.push_str(&report::summary(Live::of(view), &children, &ending, paint));
     let mut fact = |name: &str, value: &str| {
         let name = paint.tone(Tone::Dim, &pad(name, 12));
         text.push_str(&format!("  {name}  {}\n", one_line(value)));
