@@ -205,7 +205,12 @@ async fn with_request_id(mut request: Request, next: Next) -> Response {
         HeaderValue::try_from(fresh).unwrap_or(HeaderValue::from_static("none"))
     });
     request.headers_mut().insert(REQUEST_ID, id.clone());
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let mut response = next.run(request).await;
+    if response.status().is_server_error() {
+        let (id, status) = (id.to_str().unwrap_or_default(), response.status().as_u16());
+        tracing::warn!(request = id, status, "{method} {path} was not done");
+    }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
     headers.insert(
