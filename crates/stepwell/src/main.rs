@@ -104,7 +104,7 @@ enum Command {
     Runs(runs::RunsArgs),
     Serve(serve::ServeArgs),
     Token(token::TokenArgs),
-    /// Serve the definitions of a folder on this machine, and load them again when they change
+    /// Serve the definitions of a folder while you write them
     #[command(after_help = dev::AFTER_HELP)]
     Dev(dev::DevArgs),
     Worker(worker::WorkerArgs),
