@@ -181,21 +181,42 @@ mod tests {
 
     #[test]
     fn a_server_reads_seconds_too() {
-        let every = Schedule::read("*/20 30 2 * * *", Some("Europe/Berlin")).unwrap();
-        let mut at = Time::from_rfc3339("2026-10-24T12:00:00Z").unwrap();
-        let mut seen = Vec::new();
-        for _ in 0..4 {
-            at = every.next_after(at).unwrap();
-            seen.push(at.to_rfc3339());
-        }
-        // The night in which 02:30 happens twice has it once.
+        let four = |line: &str| {
+            let schedule = Schedule::read(line, Some("Europe/Berlin")).unwrap();
+            let mut at = Time::from_rfc3339("2026-10-24T12:00:00Z").unwrap();
+            let mut seen = Vec::new();
+            for _ in 0..4 {
+                at = schedule.next_after(at).unwrap();
+                seen.push(at.to_rfc3339()[5..19].to_owned());
+            }
+            seen
+        };
+        // In the night in which 02:30 happens twice, a fixed time is due once, and a line that repeats within the hour goes on.
         assert_eq!(
-            seen,
+            four("15 30 2 * * *"),
             [
-                "2026-10-25T00:30:00.000Z",
-                "2026-10-25T00:30:20.000Z",
-                "2026-10-25T00:30:40.000Z",
-                "2026-10-26T01:30:00.000Z",
+                "10-25T00:30:15",
+                "10-26T01:30:15",
+                "10-27T01:30:15",
+                "10-28T01:30:15"
+            ]
+        );
+        assert_eq!(
+            four("*/20 30 2 * * *"),
+            [
+                "10-25T00:30:00",
+                "10-25T00:30:20",
+                "10-25T00:30:40",
+                "10-25T01:30:00"
+            ]
+        );
+        assert_eq!(
+            four("*/30 2 * * *"),
+            [
+                "10-25T00:00:00",
+                "10-25T00:30:00",
+                "10-25T01:00:00",
+                "10-25T01:30:00"
             ]
         );
         for wrong in ["60 * * * * *", "* * * * * * *", "* * *", "a * * * * *"] {

@@ -7,7 +7,10 @@ use super::{Result, RunNo};
 
 /// Offers tasks and keeps leases.
 pub trait Tasks {
-    /// Reserves tasks of all tenants; see `reserve_for`.
+    /// Reserves tasks of the runs of all tenants, as `reserve_for` does.
+    ///
+    /// Durable on return: the reservations. Crash after the return: they end by themselves after `until`. Twice: the second
+    /// call does not get the tasks of the first until `until`.
     fn reserve(
         &self,
         serves: &[(String, String)],
