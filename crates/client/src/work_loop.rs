@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -80,6 +82,23 @@ struct LoopState {
     results: Vec<TaskResult>,
     /// Lanes that wait for work.
     waiting: usize,
+}
+
+/// A task whose panic is a failure.
+struct Caught(Executing);
+
+impl Future for Caught {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
+        polled.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let text = text.unwrap_or_else(|| "the handler panicked".to_owned());
+            Poll::Ready(Outcome::failed("unknown", "WORKER_PANIC", text))
+        })
+    }
 }
 
 impl<E: Execute> WorkLoop<E> {
@@ -203,8 +222,13 @@ impl<E: Execute> LoopShared<E> {
         for token in polled.cancel {
             self.cancel(&token);
         }
+        let any = !polled.tasks.is_empty();
         for task in polled.tasks {
             self.begin(task);
+        }
+        if any {
+            // Tasks that end at once do so now: their results go with the next poll.
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -227,13 +251,10 @@ impl<E: Execute> LoopShared<E> {
         self.state()
             .running
             .insert(token.clone(), cancelled.clone());
-        let executing = self.executor.execute(task, cancelled);
+        let executing = Caught(self.executor.execute(task, cancelled));
         let shared = Arc::clone(self);
         tokio::spawn(async move {
-            // A panic of a handler is a failure of its task.
-            let outcome = tokio::spawn(executing).await.unwrap_or_else(|error| {
-                Outcome::failed("unknown", "WORKER_PANIC", error.to_string())
-            });
+            let outcome = executing.await;
             let mut state = shared.state();
             // A task whose lease was lost is no longer listed, and its result is nobody's.
             if state.running.remove(&token).is_some() {

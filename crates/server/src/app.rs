@@ -194,13 +194,16 @@ impl App {
         request: StartRequest,
     ) -> Result<String, ApiProblem> {
         let run = request.run_id.clone();
-        let started = self.engine.start_later(plan, request)?;
-        // The engine answers on a channel of threads; a start takes milliseconds.
-        let waited = self.block(move || match started.recv_timeout(ANSWER) {
-            Ok(answer) => answer.map_err(ApiProblem::from),
+        let (answer, answered) = oneshot::channel();
+        self.engine.start_with(plan, request, move |started| {
+            // The caller may be gone.
+            let _ = answer.send(started);
+        })?;
+        match tokio::time::timeout(ANSWER, answered).await {
+            Ok(Ok(started)) => Ok(started?),
+            Ok(Err(_)) => Err(Error::Stopping.into()),
             Err(_) => Err(unanswered(&run)),
-        });
-        waited.await
+        }
     }
 
     /// Waits for the answer to a command.

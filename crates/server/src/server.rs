@@ -22,7 +22,6 @@ use stepwell_worker::logs::Logs;
 use stepwell_worker::secrets::Secrets;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Notify;
 
 use crate::access::{Gate, LOCAL, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
@@ -162,14 +161,12 @@ impl Server {
         let projector = projector::spawn(store.clone(), projector::Config::default())?;
         let changes = Changes::new();
         let bell = Bell::default();
-        let offers = Arc::<Notify>::default();
         let metrics = Arc::new(Metrics::new());
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
             bell: bell.clone(),
             metrics: metrics.clone(),
-            offers: Arc::clone(&offers),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -222,7 +219,7 @@ impl Server {
         let (due, woken) = Waker::new();
         let data = (parts.artifacts.clone(), parts.logs.clone());
         let (engine, clock) = (service.handle(), service.clock().clone());
-        let workers = Workers::new(&store, engine, clock, data, offers)?;
+        let workers = Workers::new(&store, engine, clock, data)?;
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),

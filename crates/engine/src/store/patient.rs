@@ -156,6 +156,7 @@ impl Tasks for PatientStore {
         fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> bool;
     }
     asks! { Tasks, EngineReads:
+        fn open_for(tenant: Option<&str>, serves: &[(String, String)], now: Time, limit: usize) -> Vec<TaskRow>;
         fn expired(now: Time, limit: usize) -> Vec<TaskRow>;
         fn leases(worker: Option<&str>, tenant: Option<&str>, limit: usize) -> Vec<TaskRow>;
         fn next_visible(serves: &[(String, String)]) -> Option<Time>;

@@ -286,6 +286,20 @@ impl Tasks for StoreConnection {
         self.given(store.reserve_for(tenant, serves, worker, now, until, limit))
     }
 
+    fn open_for(
+        &self,
+        tenant: Option<&str>,
+        serves: &[(String, String)],
+        now: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        let (now, _) = self.sim_store.time(now, now);
+        if self.hides(Sabotage::HideTasks) {
+            return Ok(Vec::new());
+        }
+        self.store()?.open_for(tenant, serves, now, limit)
+    }
+
     fn heartbeat(
         &self,
         run: RunNo,
