@@ -85,7 +85,7 @@ impl Connection {
         })
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let base = self.base.as_str().trim_end_matches('/');
         let request = self.client.request(method, format!("{base}{path}"));
         match &self.token {
@@ -226,7 +226,7 @@ struct Problem {
     detail: String,
 }
 
-async fn good(response: Response) -> Result<Response, ClientError> {
+pub(crate) async fn good(response: Response) -> Result<Response, ClientError> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -245,7 +245,7 @@ async fn good(response: Response) -> Result<Response, ClientError> {
 }
 
 /// A text as a part of an address.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

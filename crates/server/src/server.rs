@@ -158,7 +158,7 @@ impl Server {
         let address = bound.local_addr()?;
         let store: Arc<dyn Store> = parts.store.clone();
         let secret = store.secret()?;
-        let projector = projector::spawn(store.clone(), projector::Config::default())?;
+        let projector = projector::spawn(store.clone(), projects())?;
         let changes = Changes::new();
         let bell = Bell::default();
         let metrics = Arc::new(Metrics::new());
@@ -294,6 +294,15 @@ impl Server {
         self.deliveries.stop();
         self.projector.stop();
         stopped
+    }
+}
+
+/// The projector of a server: many commits of a busy run are one change of its snapshot.
+fn projects() -> projector::Config {
+    projector::Config {
+        batch: 128,
+        collect: Duration::from_millis(250),
+        ..projector::Config::default()
     }
 }
 

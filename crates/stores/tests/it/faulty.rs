@@ -175,7 +175,7 @@ impl Alerts for Torn {
 
 impl Projections for Torn {
     as_it_is! { Projections:
-        fn put_projection(run: RunNo, seq: u64, snapshot: &str, now: Time) -> Result<()>;
+        fn put_projections(all: &[NewProjection], now: Time) -> Result<()>;
         fn projection(run: RunNo) -> Result<Option<(u64, String)>>;
     }
 }
