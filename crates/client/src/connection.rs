@@ -77,6 +77,8 @@ impl Connection {
             .connect_timeout(Duration::from_secs(10))
             .timeout(Duration::from_secs(60))
             .tcp_nodelay(true)
+            // Answers are small, and workers have better things to do with their processor.
+            .no_gzip()
             .build()?;
         Ok(Connection {
             client,

@@ -98,6 +98,20 @@ struct DefinitionOfRun {
 }
 
 impl DefinitionOfRun {
+    /// The plan of a text that was compiled before: nothing blocks.
+    fn known_plan(&self, app: &App) -> Result<Option<Arc<Plan>>, ApiProblem> {
+        let (Some(text), None, None, None) =
+            (&self.text, &self.name, &self.reference, self.revision)
+        else {
+            return Ok(None);
+        };
+        let plan = app.plans.known_text(text);
+        if let Some(plan) = &plan {
+            serves(plan)?;
+        }
+        Ok(plan)
+    }
+
     /// The plan of a new run, as the definition is now. May block.
     fn plan(self, app: &App, tenant: &str) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
         let plan = match (self.text, self.name, self.reference) {
@@ -165,8 +179,13 @@ async fn start(
     let context = context(&caller, &body)?;
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
     let (definition, tenant) = (body.definition, context.tenant_id.clone());
-    let asked = Arc::clone(&app);
-    let (plan, changed) = app.block(move || definition.plan(&asked, &tenant)).await?;
+    let (plan, changed) = match definition.known_plan(&app)? {
+        Some(plan) => (plan, None),
+        None => {
+            let asked = Arc::clone(&app);
+            app.block(move || definition.plan(&asked, &tenant)).await?
+        }
+    };
     let run_id = match &body.request_id {
         Some(id) => {
             check_request_id(id)?;

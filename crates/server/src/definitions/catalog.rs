@@ -56,9 +56,21 @@ impl PlanCache {
         if text.len() > MAX_TEXT {
             return Ok(Arc::new(compile(None, text)?));
         }
-        let hash: [u8; 32] = Sha256::digest(text).into();
-        kept_or(&self.0.texts, hash, || compile(None, text))
+        kept_or(&self.0.texts, hash_of(text), || compile(None, text))
     }
+
+    /// The plan of a text that was compiled before.
+    pub(crate) fn known_text(&self, text: &str) -> Option<Arc<Plan>> {
+        if text.len() > MAX_TEXT {
+            return None;
+        }
+        let known = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&hash_of(text)).cloned()
+    }
+}
+
+fn hash_of(text: &str) -> [u8; 32] {
+    Sha256::digest(text).into()
 }
 
 /// The plan that is kept under a key, or a new one, which is kept.
