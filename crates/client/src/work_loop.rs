@@ -156,6 +156,9 @@ impl<E: Execute> LoopShared<E> {
 
     async fn lane(self: Arc<Self>, share: usize) -> Result<(), ClientError> {
         let mut backoff = BACKOFF.0;
+        // Whether this lane is the one that waits for work. It stays so until it has decided what it does next: otherwise
+        // another lane would begin to wait while this one is about to report and wait in one request.
+        let mut is_waiting = false;
         while !self.draining.is_cancelled() {
             let changed = self.changed.notified();
             let (results, room, waits) = {
@@ -163,10 +166,19 @@ impl<E: Execute> LoopShared<E> {
                 let many = state.results.len().min(MAX_BATCH);
                 let results: Vec<TaskResult> = state.results.drain(..many).collect();
                 let free = self.options.parallel.saturating_sub(state.running.len());
-                let waits = results.is_empty() || (state.running.is_empty() && state.waiting == 0);
-                (results, free.min(share), waits)
+                let room = free.min(share);
+                let others = state.waiting - usize::from(is_waiting);
+                let alone = others == 0 && (results.is_empty() || state.running.is_empty());
+                let waits = alone && room > 0;
+                state.waiting = others + usize::from(waits);
+                (results, room, waits)
             };
-            if results.is_empty() && (room == 0 || self.state().waiting > 0) {
+            if is_waiting && !waits {
+                // Another one may wait.
+                self.changed.notify_waiters();
+            }
+            is_waiting = waits;
+            if results.is_empty() && !waits {
                 // Another lane waits for work, or there is no room.
                 tokio::select! {
                     () = changed => {}
@@ -175,13 +187,7 @@ impl<E: Execute> LoopShared<E> {
                 }
                 continue;
             }
-            let waits = waits && room > 0;
-            self.state().waiting += usize::from(waits);
-            let asked = self.poll(&results, room, waits).await;
-            self.state().waiting -= usize::from(waits);
-            // A lane that waited is free, or has work: another one may wait for more.
-            self.changed.notify_waiters();
-            match asked {
+            match self.poll(&results, room, waits).await {
                 Ok(()) => backoff = BACKOFF.0,
                 Err(error) => {
                     // They are reported again: a result that the server knows gets its first answer.
@@ -189,6 +195,7 @@ impl<E: Execute> LoopShared<E> {
                     if !error.is_passing() {
                         return Err(error);
                     }
+                    self.state().waiting -= usize::from(std::mem::take(&mut is_waiting));
                     tracing::warn!(%error, "the server does not give work");
                     tokio::time::sleep(backoff).await;
                     backoff = (backoff * 2).min(BACKOFF.1);

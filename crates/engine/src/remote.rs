@@ -180,6 +180,9 @@ impl RemoteWork {
         let Ok(looked) = seats.may_lie(worker, now) else {
             return Ok(Vec::new());
         };
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
         let (tenant, serves) = (worker.tenant.as_deref(), &worker.serves);
         let found = match self.store.is_shared() {
             true => {

@@ -89,6 +89,17 @@ impl<'a> Visit<'a> {
             Ok(tasks) => self.wait(tasks).await,
             Err(problem) => Err(problem),
         };
+        let found = match found {
+            Ok(found) => Ok(found),
+            // Whatever went wrong: what was given meanwhile is the worker's.
+            Err(problem) => match self.last().await {
+                tasks if tasks.is_empty() => Err(problem),
+                tasks => Ok(Found {
+                    tasks,
+                    cancel: Vec::new(),
+                }),
+            },
+        };
         (results, found)
     }
 
@@ -118,6 +129,9 @@ impl<'a> Visit<'a> {
 
     /// How long nothing lies in the store, a second at most.
     fn nap(&self) -> Duration {
+        if self.wanted.max == 0 {
+            return LOOK;
+        }
         let clear = self.app.workers.remote.clear_until(self.worker);
         let wait = clear.map_or(0, |until| until.since(self.app.now()));
         Duration::from_millis(wait).clamp(SHORTEST, LOOK)
