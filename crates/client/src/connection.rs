@@ -77,6 +77,8 @@ impl Connection {
             .connect_timeout(Duration::from_secs(10))
             .timeout(Duration::from_secs(60))
             .tcp_nodelay(true)
+            // Answers are small, and workers have better things to do with their processor.
+            .no_gzip()
             .build()?;
         Ok(Connection {
             client,
@@ -85,7 +87,7 @@ impl Connection {
         })
     }
 
-    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let base = self.base.as_str().trim_end_matches('/');
         let request = self.client.request(method, format!("{base}{path}"));
         match &self.token {
@@ -226,7 +228,7 @@ struct Problem {
     detail: String,
 }
 
-async fn good(response: Response) -> Result<Response, ClientError> {
+pub(crate) async fn good(response: Response) -> Result<Response, ClientError> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
@@ -245,7 +247,7 @@ async fn good(response: Response) -> Result<Response, ClientError> {
 }
 
 /// A text as a part of an address.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

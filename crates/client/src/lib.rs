@@ -3,7 +3,7 @@
 //!
 //! - [`WorkerClient`]: handlers for queues and operations; asks for work, keeps its leases, reports results in batches.
 //! - [`WorkLoop`]: the same without handlers, for those who execute tasks in their own way.
-//! - [`Connection`]: one method for each request, and start, wait, signal, event.
+//! - [`Connection`]: one method for each request, and start, wait, follow, signal, event.
 //! - [`protocol`]: the values of the requests and answers.
 //!
 //! ```no_run
@@ -25,10 +25,12 @@
 
 mod connection;
 pub mod protocol;
+mod run_stream;
 mod work_loop;
 mod worker;
 
 pub use connection::{ClientError, Connection, StartedRun};
 pub use protocol::{Outcome, Task, TaskError, TaskResult, Wait};
+pub use run_stream::{RunStream, StreamEvent};
 pub use work_loop::{Execute, Executing, WorkLoop, WorkOptions};
 pub use worker::WorkerClient;

@@ -6,8 +6,10 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -82,6 +84,23 @@ struct LoopState {
     waiting: usize,
 }
 
+/// A task whose panic is a failure.
+struct Caught(Executing);
+
+impl Future for Caught {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx)));
+        polled.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let text = text.unwrap_or_else(|| "the handler panicked".to_owned());
+            Poll::Ready(Outcome::failed("unknown", "WORKER_PANIC", text))
+        })
+    }
+}
+
 impl<E: Execute> WorkLoop<E> {
     #[must_use]
     pub fn new(connection: Connection, options: WorkOptions, executor: E) -> WorkLoop<E> {
@@ -137,6 +156,9 @@ impl<E: Execute> LoopShared<E> {
 
     async fn lane(self: Arc<Self>, share: usize) -> Result<(), ClientError> {
         let mut backoff = BACKOFF.0;
+        // Whether this lane is the one that waits for work. It stays so until it has decided what it does next: otherwise
+        // another lane would begin to wait while this one is about to report and wait in one request.
+        let mut is_waiting = false;
         while !self.draining.is_cancelled() {
             let changed = self.changed.notified();
             let (results, room, waits) = {
@@ -144,10 +166,19 @@ impl<E: Execute> LoopShared<E> {
                 let many = state.results.len().min(MAX_BATCH);
                 let results: Vec<TaskResult> = state.results.drain(..many).collect();
                 let free = self.options.parallel.saturating_sub(state.running.len());
-                let waits = results.is_empty() || (state.running.is_empty() && state.waiting == 0);
-                (results, free.min(share), waits)
+                let room = free.min(share);
+                let others = state.waiting - usize::from(is_waiting);
+                let alone = others == 0 && (results.is_empty() || state.running.is_empty());
+                let waits = alone && room > 0;
+                state.waiting = others + usize::from(waits);
+                (results, room, waits)
             };
-            if results.is_empty() && (room == 0 || self.state().waiting > 0) {
+            if is_waiting && !waits {
+                // Another one may wait.
+                self.changed.notify_waiters();
+            }
+            is_waiting = waits;
+            if results.is_empty() && !waits {
                 // Another lane waits for work, or there is no room.
                 tokio::select! {
                     () = changed => {}
@@ -156,13 +187,7 @@ impl<E: Execute> LoopShared<E> {
                 }
                 continue;
             }
-            let waits = waits && room > 0;
-            self.state().waiting += usize::from(waits);
-            let asked = self.poll(&results, room, waits).await;
-            self.state().waiting -= usize::from(waits);
-            // A lane that waited is free, or has work: another one may wait for more.
-            self.changed.notify_waiters();
-            match asked {
+            match self.poll(&results, room, waits).await {
                 Ok(()) => backoff = BACKOFF.0,
                 Err(error) => {
                     // They are reported again: a result that the server knows gets its first answer.
@@ -170,6 +195,7 @@ impl<E: Execute> LoopShared<E> {
                     if !error.is_passing() {
                         return Err(error);
                     }
+                    self.state().waiting -= usize::from(std::mem::take(&mut is_waiting));
                     tracing::warn!(%error, "the server does not give work");
                     tokio::time::sleep(backoff).await;
                     backoff = (backoff * 2).min(BACKOFF.1);
@@ -203,8 +229,13 @@ impl<E: Execute> LoopShared<E> {
         for token in polled.cancel {
             self.cancel(&token);
         }
+        let any = !polled.tasks.is_empty();
         for task in polled.tasks {
             self.begin(task);
+        }
+        if any {
+            // Tasks that end at once do so now: their results go with the next poll.
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
@@ -227,13 +258,10 @@ impl<E: Execute> LoopShared<E> {
         self.state()
             .running
             .insert(token.clone(), cancelled.clone());
-        let executing = self.executor.execute(task, cancelled);
+        let executing = Caught(self.executor.execute(task, cancelled));
         let shared = Arc::clone(self);
         tokio::spawn(async move {
-            // A panic of a handler is a failure of its task.
-            let outcome = tokio::spawn(executing).await.unwrap_or_else(|error| {
-                Outcome::failed("unknown", "WORKER_PANIC", error.to_string())
-            });
+            let outcome = executing.await;
             let mut state = shared.state();
             // A task whose lease was lost is no longer listed, and its result is nobody's.
             if state.running.remove(&token).is_some() {

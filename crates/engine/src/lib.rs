@@ -13,7 +13,7 @@
 //! - `chunk`, `rows`: how the log and the rows beside it are written.
 //! - `outside`: what other engines report about runs.
 //! - `mock`: a worker that pretends.
-//! - `remote`: work for workers in other processes.
+//! - `remote`: work for workers in other processes; `seats`: those of them that wait for work here.
 //! - `read`: a run out of a store, for those who only look.
 //!
 //! No SQL, no HTTP, and no rule about workflows: those are the kernel's.
@@ -40,6 +40,7 @@ pub mod read;
 pub mod remote;
 pub mod rows;
 mod scrub;
+mod seats;
 pub mod service;
 mod session_renewer;
 mod shard;
@@ -56,6 +57,7 @@ pub use error::Error;
 pub use limits::{Limits, WhenFull};
 pub use outside::{RecordedEvent, record_outside};
 pub use scrub::{Scrub, ScrubOptions};
+pub use seats::Seat;
 pub use session_renewer::SessionRenewer;
 pub use shard::Shard;
 pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for, run_id_of_request, run_id_of_trigger};

@@ -1,10 +1,13 @@
-//! Work for workers in other processes: tasks are reserved and claimed for them, their leases are extended, and their
-//! results are reported with the lease as guard. How a worker is talked to is the caller's matter.
+//! Work for workers in other processes: it is given to workers that wait, or found in the store and claimed for them,
+//! their leases are extended, and their results are reported with the lease as guard. How a worker is talked to is the
+//! caller's matter.
 //!
 //! ```text
-//! reserve ─► claim (committed) ─► the worker works, heartbeats ─► report (committed if the lease holds)
-//!                                          └─ no heartbeat: the lease ends, the work is offered again
+//! sit ──────────────► given (committed) ─┬► the worker works, heartbeats ─► report (committed if the lease holds)
+//! reserve ─► claim ─► claimed (committed) ┘           └─ no heartbeat: the lease ends, the work is offered again
 //! ```
+//!
+//! A worker takes a seat before its results are reported: what they make ready is claimed for it in their commit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,11 +22,15 @@ use crate::coordinator::Assignment;
 use crate::error::Error;
 use crate::port::Clock;
 use crate::rows::target_name;
+use crate::seats::{Seat, Seats};
 use crate::service::Handle;
 use crate::store::{Guard, RunNo, Store, StoreError, TaskRow};
 
 /// How long a task is reserved before its claim must be committed, in milliseconds.
 const RESERVE_MS: u64 = 5_000;
+/// How long it is believed that nothing lies in the store for a worker, in milliseconds: another server may have put
+/// something there.
+const CLEAR_MS: u64 = 1_000;
 
 /// A worker in another process, and what it asks for.
 #[derive(Clone, Debug)]
@@ -124,6 +131,19 @@ impl fmt::Debug for RemoteWork {
     }
 }
 
+/// A task that is about to be claimed, as long as the value lives.
+struct ReservedTask {
+    seats: Arc<Seats>,
+    run: RunNo,
+    target: String,
+}
+
+impl Drop for ReservedTask {
+    fn drop(&mut self) {
+        self.seats.unreserve(self.run, &self.target);
+    }
+}
+
 impl RemoteWork {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, engine: Handle, clock: Arc<dyn Clock>) -> RemoteWork {
@@ -134,13 +154,57 @@ impl RemoteWork {
         }
     }
 
-    /// Reserves tasks for a worker. Asks the store, so it may block.
+    /// A worker waits for work, `places` tasks at most. `wake` is called, from any thread, when the seat has news: work was
+    /// given, nothing more is on its way, or there may be something to reserve. It must not block.
+    #[must_use]
+    pub fn sit(
+        &self,
+        worker: RemoteWorker,
+        places: usize,
+        lease_ms: u64,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Seat {
+        self.engine.seats().sit(worker, places, lease_ms, wake)
+    }
+
+    /// Until when there is nothing to reserve for a worker; none if `reserve` may find something.
+    #[must_use]
+    pub fn clear_until(&self, worker: &RemoteWorker) -> Option<Time> {
+        self.engine.seats().may_lie(worker, self.clock.now()).err()
+    }
+
+    /// Reserves tasks that lie in the store for a worker. Asks the store, so it may block. Where no other process can claim
+    /// them, a reservation is only in memory and ends with the process.
     pub fn reserve(&self, worker: &RemoteWorker, limit: usize) -> Result<Vec<TaskRow>, StoreError> {
-        let now = self.clock.now();
+        let (now, seats) = (self.clock.now(), self.engine.seats());
+        let Ok(looked) = seats.may_lie(worker, now) else {
+            return Ok(Vec::new());
+        };
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
         let (tenant, serves) = (worker.tenant.as_deref(), &worker.serves);
-        let until = now.plus(RESERVE_MS);
-        self.store
-            .reserve_for(tenant, serves, &worker.name, now, until, limit)
+        let found = match self.store.is_shared() {
+            true => {
+                let until = now.plus(RESERVE_MS);
+                self.store
+                    .reserve_for(tenant, serves, &worker.name, now, until, limit)?
+            }
+            false => {
+                let most = limit.saturating_add(seats.reserved());
+                let mut open = self.store.open_for(tenant, serves, now, most)?;
+                for task in &mut open {
+                    task.worker = Some(worker.name.clone());
+                }
+                seats.reserve(open, limit)
+            }
+        };
+        if found.len() < limit {
+            let next = self.store.next_visible(serves)?.filter(|at| *at > now);
+            let until = now.plus(CLEAR_MS);
+            seats.set_clear(worker, looked, next.map_or(until, |at| at.min(until)));
+        }
+        Ok(found)
     }
 
     /// Claims a reserved task for its worker until the lease ends. `on_claimed` is called on the engine's thread once
@@ -152,7 +216,13 @@ impl RemoteWork {
         on_claimed: impl FnOnce(Result<Assignment, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         let until = self.clock.now().plus(lease_ms);
-        self.engine.claim_task(task, until, on_claimed)
+        let seats = Arc::clone(self.engine.seats());
+        let (run, target) = (task.run, task.target.clone());
+        let reserved = ReservedTask { seats, run, target };
+        self.engine.claim_task(task, until, move |claimed| {
+            drop(reserved);
+            on_claimed(claimed);
+        })
     }
 
     /// Reports the result of a claim; it counts if the lease holds when it is committed. A result that was reported before

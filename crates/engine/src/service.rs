@@ -60,6 +60,7 @@ use crate::clock::SystemClock;
 use crate::coordinator::{Assignment, Config, Handoff};
 use crate::error::Error;
 use crate::port::{Catalog, Clock, NoCatalog};
+use crate::seats::Seats;
 use crate::shard::Shard;
 use crate::start::StartRequest;
 use crate::store::{
@@ -182,6 +183,8 @@ pub struct Handle {
     inboxes: Arc<[Sender<Input>]>,
     /// How many inputs shards have sent to each other.
     handed: Arc<AtomicU64>,
+    /// Workers in other processes that wait for work.
+    seats: Arc<Seats>,
 }
 
 impl Handle {
@@ -191,8 +194,14 @@ impl Handle {
         let handle = Handle {
             inboxes: inboxes.into(),
             handed: Arc::default(),
+            seats: Arc::default(),
         };
         (handle, inputs)
+    }
+
+    /// The workers in other processes that wait for work of this engine.
+    pub(crate) fn seats(&self) -> &Arc<Seats> {
+        &self.seats
     }
 
     /// The inbox of a shard.
@@ -302,6 +311,16 @@ impl Handle {
         self.create_later(plan, request, true)
     }
 
+    /// Starts a run; `on_started` is called on the engine's thread after the commit.
+    pub fn start_with(
+        &self,
+        plan: &Arc<Plan>,
+        request: StartRequest,
+        on_started: impl FnOnce(Result<String, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.create_with(plan, request, true, on_started)
+    }
+
     /// Creates a run; with `enqueue` it starts when a slot is free.
     pub(crate) fn create_later(
         &self,
@@ -310,11 +329,23 @@ impl Handle {
         enqueue: bool,
     ) -> Result<Answered<String>, Error> {
         let (answer, answered) = oneshot::channel();
+        let on_created = move |created| drop(answer.send(created));
+        self.create_with(plan, request, enqueue, on_created)?;
+        Ok(answered)
+    }
+
+    fn create_with(
+        &self,
+        plan: &Arc<Plan>,
+        request: StartRequest,
+        enqueue: bool,
+        on_created: impl FnOnce(Result<String, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
         let run_id = request.run_id.clone();
         let new_run = run_id.clone();
         let on_answer = move |started: Result<Reply, Error>| {
             // A start that is not refused is answered by the id of the run, which may be an earlier one.
-            let _ = answer.send(started.map(|started| {
+            on_created(started.map(|started| {
                 if let Reply::Created { run_id } = started {
                     return run_id;
                 }
@@ -327,8 +358,7 @@ impl Handle {
             enqueue,
             on_answer: Box::new(on_answer),
         };
-        self.send_to_id(&new_run, input)?;
-        Ok(answered)
+        self.send_to_id(&new_run, input)
     }
 
     /// Delivers an event that is not addressed to a run: the run that has waited longest for its type and

@@ -194,9 +194,13 @@ impl App {
         request: StartRequest,
     ) -> Result<String, ApiProblem> {
         let run = request.run_id.clone();
-        let started = self.engine.start_later(plan, request)?;
-        match tokio::time::timeout(ANSWER, started).await {
-            Ok(Ok(answer)) => Ok(answer?),
+        let (answer, answered) = oneshot::channel();
+        self.engine.start_with(plan, request, move |started| {
+            // The caller may be gone.
+            let _ = answer.send(started);
+        })?;
+        match tokio::time::timeout(ANSWER, answered).await {
+            Ok(Ok(started)) => Ok(started?),
             Ok(Err(_)) => Err(Error::Stopping.into()),
             Err(_) => Err(unanswered(&run)),
         }

@@ -1,13 +1,16 @@
-//! Which runs have changed: the engine tells, streams listen. A listener may miss something, as it may miss what other
-//! servers commit; it reads the store, and asks again now and then.
+//! Which runs have changed: the engine tells, streams listen. A listener of one run is woken by that run only, however much
+//! happens in others. A listener of all runs may miss something, and all of them miss what other servers commit: they
+//! read the store, and ask again now and then.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use stepwell_engine::coordinator::Notice;
 use stepwell_engine::projector;
 use stepwell_engine::service::Observer;
 use stepwell_engine::store::RunNo;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{broadcast, watch};
 
 use crate::deliveries::Bell;
 use crate::metrics::Metrics;
@@ -24,15 +27,112 @@ pub(crate) struct Change {
 
 /// Where changes are told and heard.
 #[derive(Clone, Debug)]
-pub(crate) struct Changes(broadcast::Sender<Change>);
+pub(crate) struct Changes(Arc<ChangesShared>);
+
+#[derive(Debug)]
+struct ChangesShared {
+    all: broadcast::Sender<Change>,
+    /// The runs that someone listens to, with their last events.
+    runs: Mutex<HashMap<RunNo, watch::Sender<u64>>>,
+}
 
 impl Changes {
     pub(crate) fn new() -> Changes {
-        Changes(broadcast::channel(BEHIND).0)
+        Changes(Arc::new(ChangesShared {
+            all: broadcast::channel(BEHIND).0,
+            runs: Mutex::default(),
+        }))
     }
 
+    /// The changes of all runs.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change> {
-        self.0.subscribe()
+        self.0.all.subscribe()
+    }
+
+    /// The changes of one run, from now on.
+    pub(crate) fn of_run(&self, run: RunNo) -> RunChanges {
+        let mut runs = self.runs();
+        let sender = runs.entry(run).or_insert_with(|| watch::channel(0).0);
+        RunChanges {
+            seen: sender.subscribe(),
+            run,
+            changes: self.clone(),
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunNo, watch::Sender<u64>>> {
+        self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, change: Change) {
+        if let Some(listened) = self.runs().get(&change.run) {
+            listened.send_replace(change.seq);
+        }
+        // Nobody may be listening.
+        let _ = self.0.all.send(change);
+    }
+}
+
+/// Hears of the changes of one run.
+#[derive(Debug)]
+pub(crate) struct RunChanges {
+    changes: Changes,
+    run: RunNo,
+    seen: watch::Receiver<u64>,
+}
+
+impl RunChanges {
+    /// Waits until the run has changed since this was asked last.
+    pub(crate) async fn changed(&mut self) {
+        if self.seen.changed().await.is_err() {
+            // Whoever tells is gone: nothing changes any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for RunChanges {
+    fn drop(&mut self) {
+        let mut runs = self.changes.runs();
+        let last = |it: &watch::Sender<u64>| it.receiver_count() <= 1;
+        if runs.get(&self.run).is_some_and(last) {
+            runs.remove(&self.run);
+        }
+    }
+}
+
+/// How long a listener believes that nothing has changed: soon where other servers may have changed something, and longer
+/// the longer nothing has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextLook {
+    is_shared: bool,
+    pause: Duration,
+}
+
+impl NextLook {
+    /// The pauses where other servers share the store, at first and at most.
+    const SHARED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+    /// The pause where nobody else can change a run.
+    const ALONE: Duration = Duration::from_secs(60);
+
+    pub(crate) fn new(is_shared: bool) -> NextLook {
+        let pause = NextLook::SHARED.0;
+        NextLook { is_shared, pause }
+    }
+
+    /// The run has changed.
+    pub(crate) fn reset(&mut self) {
+        self.pause = NextLook::SHARED.0;
+    }
+
+    /// The next pause.
+    pub(crate) fn pause(&mut self) -> Duration {
+        if !self.is_shared {
+            return NextLook::ALONE;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(NextLook::SHARED.1);
+        pause
     }
 }
 
@@ -42,24 +142,56 @@ pub(crate) struct TellChanges {
     pub(crate) projector: projector::Handle,
     pub(crate) bell: Bell,
     pub(crate) metrics: Arc<Metrics>,
-    /// Told when there is work for workers in other processes.
-    pub(crate) offers: Arc<Notify>,
 }
 
 impl Observer for TellChanges {
     fn notice(&mut self, notice: &Notice) {
-        if matches!(notice, Notice::Offer { .. }) {
-            self.offers.notify_waiters();
-        }
         if let Notice::Changed { run, seq } = notice {
             let (run, seq) = (*run, *seq);
             self.projector.changed(run, seq);
             self.bell.ring();
-            // Nobody may be listening.
-            let _ = self.changes.0.send(Change { run, seq });
+            self.changes.tell(Change { run, seq });
         }
         if let Notice::Ended(_, _, outcome) = notice {
             self.metrics.ended(outcome);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_listener_of_a_run_hears_of_that_run_only() {
+        let changes = Changes::new();
+        let (mut first, mut second) = (changes.of_run(RunNo(1)), changes.of_run(RunNo(2)));
+        changes.tell(Change {
+            run: RunNo(1),
+            seq: 4,
+        });
+        changes.tell(Change {
+            run: RunNo(1),
+            seq: 5,
+        });
+        first.changed().await;
+        let quiet = Duration::from_millis(20);
+        assert!(tokio::time::timeout(quiet, second.changed()).await.is_err());
+        assert!(tokio::time::timeout(quiet, first.changed()).await.is_err());
+        let other = changes.of_run(RunNo(1));
+        drop(first);
+        assert_eq!(changes.runs().len(), 2, "someone else listens yet");
+        drop((other, second));
+        assert!(changes.runs().is_empty());
+    }
+
+    #[test]
+    fn looks_become_rarer_where_others_may_change_something() {
+        let mut look = NextLook::new(true);
+        let seconds: Vec<u64> = (0..5).map(|_| look.pause().as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 8]);
+        look.reset();
+        assert_eq!(look.pause().as_secs(), 1);
+        assert_eq!(NextLook::new(false).pause(), NextLook::ALONE);
     }
 }

@@ -22,7 +22,6 @@ use stepwell_worker::logs::Logs;
 use stepwell_worker::secrets::Secrets;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Notify;
 
 use crate::access::{Gate, LOCAL, TrailWriter};
 use crate::app::{App, AppParts, ErrorPage};
@@ -159,17 +158,15 @@ impl Server {
         let address = bound.local_addr()?;
         let store: Arc<dyn Store> = parts.store.clone();
         let secret = store.secret()?;
-        let projector = projector::spawn(store.clone(), projector::Config::default())?;
+        let projector = projector::spawn(store.clone(), projects())?;
         let changes = Changes::new();
         let bell = Bell::default();
-        let offers = Arc::<Notify>::default();
         let metrics = Arc::new(Metrics::new());
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
             bell: bell.clone(),
             metrics: metrics.clone(),
-            offers: Arc::clone(&offers),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -222,7 +219,7 @@ impl Server {
         let (due, woken) = Waker::new();
         let data = (parts.artifacts.clone(), parts.logs.clone());
         let (engine, clock) = (service.handle(), service.clock().clone());
-        let workers = Workers::new(&store, engine, clock, data, offers)?;
+        let workers = Workers::new(&store, engine, clock, data)?;
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),
@@ -297,6 +294,15 @@ impl Server {
         self.deliveries.stop();
         self.projector.stop();
         stopped
+    }
+}
+
+/// The projector of a server: many commits of a busy run are one change of its snapshot.
+fn projects() -> projector::Config {
+    projector::Config {
+        batch: 128,
+        collect: Duration::from_millis(250),
+        ..projector::Config::default()
     }
 }
 

@@ -19,7 +19,7 @@ use crate::server::{PendingRequest, RequestNo, Told};
 use crate::simulation::{START, Simulation, say};
 
 /// How long a worker outside has a task, in milliseconds.
-const LEASE_MS: u64 = 20_000;
+pub(crate) const LEASE_MS: u64 = 20_000;
 /// How long a task is reserved for it, in milliseconds.
 const RESERVE_MS: u64 = 5_000;
 
@@ -33,10 +33,10 @@ pub(crate) struct RemoteWorker {
 /// A task that a remote worker has claimed.
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteTask {
-    run: RunNo,
-    run_id: String,
-    name: String,
-    claimed: Claimed,
+    pub(crate) run: RunNo,
+    pub(crate) run_id: String,
+    pub(crate) name: String,
+    pub(crate) claimed: Claimed,
 }
 
 impl RemoteWorker {
@@ -287,6 +287,10 @@ impl Simulation {
         let index = self.rng.index(self.remotes[worker].tasks.len());
         let has = !self.remotes[worker].tasks.is_empty();
         match self.rng.below(10) {
+            0..4 if self.rng.one_in(2) => {
+                self.sit(no, worker);
+                Ok(())
+            }
             0..4 => self.poll(no, worker),
             4..7 if has => self.report(no, worker, index),
             7 | 8 if has => {

@@ -32,6 +32,7 @@ pub mod proxy;
 mod report;
 mod rng;
 mod sabotage;
+mod seats;
 mod server;
 mod settle;
 mod shrink;

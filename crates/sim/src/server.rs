@@ -15,6 +15,7 @@ use stepwell_kernel::effect::Target;
 use stepwell_kernel::time::Time;
 
 use crate::oracle::KeptEvent;
+use crate::seats::TakenSeat;
 use crate::sim_store::{SimStore, StoreConnection};
 use crate::workload::Workload;
 
@@ -135,6 +136,8 @@ pub(crate) struct Server {
     pub(crate) tasks: Vec<LocalTask>,
     pub(crate) asked: BTreeMap<RequestNo, PendingRequest>,
     pub(crate) ear: Ear,
+    /// Workers outside that wait for work here.
+    pub(crate) seats: Vec<TakenSeat>,
     /// How many loops share its runs.
     shards: usize,
     clock: Arc<SimClock>,
@@ -161,6 +164,7 @@ impl Server {
             tasks: Vec::new(),
             asked: BTreeMap::new(),
             ear: Ear::default(),
+            seats: Vec::new(),
             shards,
             clock: Arc::default(),
             skew: 0,
@@ -175,6 +179,11 @@ impl Server {
     /// The time as the clock of this server shows it.
     pub(crate) fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    /// The clock of this server.
+    pub(crate) fn clock(&self) -> &Arc<SimClock> {
+        &self.clock
     }
 
     /// The world's time has changed.
@@ -225,6 +234,7 @@ impl Server {
             self.connection.set_dying(false);
         }
         self.engine = None;
+        self.seats.clear();
         self.tasks.clear();
         self.asked.clear();
         self.ear.take();

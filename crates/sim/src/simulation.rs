@@ -311,6 +311,7 @@ impl Simulation {
                 .begins(claim.run, claim.target, claim.execution, &claim.worker)?;
         }
         let all = self.servers[no].ear.take();
+        self.take_given(no)?;
         self.answer_starts(no)?;
         if all.is_empty() {
             return Ok(());

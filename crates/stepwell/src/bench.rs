@@ -3,8 +3,11 @@
 
 mod bench_store;
 mod load_generator;
+mod percentile;
 mod remote;
 mod resource_usage;
+mod server;
+mod server_process;
 mod tools;
 mod workload;
 mod workload_report;
@@ -56,6 +59,7 @@ Workloads:
 
 `stepwell bench tools` measures steps with real work: programs, requests, queries.
 `stepwell bench remote` measures a server with workers in other processes.
+`stepwell bench server` measures a server over HTTP: starts, latency, memory of streams, many clients.
 
 Examples:
   stepwell bench                                     chain-10 and idle on SQLite
@@ -106,6 +110,7 @@ pub(crate) struct BenchArgs {
 enum BenchCommand {
     Tools(tools::ToolsArgs),
     Remote(remote::RemoteArgs),
+    Server(server::ServerArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -132,6 +137,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     match &args.command {
         Some(BenchCommand::Tools(args)) => return tools::run(args),
         Some(BenchCommand::Remote(args)) => return remote::run(args),
+        Some(BenchCommand::Server(args)) => return server::run(args),
         None => {}
     }
     let workloads = chosen(args)?;

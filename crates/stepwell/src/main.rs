@@ -14,6 +14,7 @@ mod dev;
 mod dlq;
 mod exit;
 mod explain;
+mod file_limit;
 mod graph;
 mod help_text;
 mod log;

@@ -22,7 +22,7 @@ use stepwell_stores::OpenMode;
 use crate::exit::Exit;
 use crate::store::StoreArgs;
 use crate::work::{self, ConfigArgs, DataArgs};
-use crate::{explain, log, usage};
+use crate::{explain, file_limit, log, usage};
 
 /// Serve the HTTP API, and work on all runs of the store
 #[derive(Debug, Args)]
@@ -162,6 +162,8 @@ pub(crate) fn until_stopped(
         Some(_) => "https",
         None => "http",
     };
+    // Each connection is an open file.
+    file_limit::raise();
     let server = start(args, settings, listens)?;
     log::line(&format!("serving on {scheme}://{}", server.address()));
     loop {

@@ -53,6 +53,7 @@ impl Coordinator {
             }
             self.fire_overdue(run, now, now);
             self.claim_ready(run, now);
+            self.hand_out(run, now);
             appends.extend(self.seal(run, now));
         }
         self.schedule.mark_all(later);
@@ -110,6 +111,7 @@ impl Coordinator {
 
     /// Turns a run's draft into an append and sends it on its way.
     fn seal(&mut self, run: RunNo, now: Time) -> Option<Append> {
+        let alone = self.is_alone(run);
         let Some(hot) = self.runs.get_mut(run) else {
             self.invariants
                 .broken(run, "a run is not in memory while its draft is sealed");
@@ -119,8 +121,8 @@ impl Coordinator {
             hot.draft().doubt_head();
         }
         // A run without a draft was marked because work of it could be claimed, and no room was left.
-        let (session, chunks) = (self.lease.session(), self.batches.chunks());
-        match hot.seal(session, &self.config, chunks, now)? {
+        let (owner, chunks) = ((self.lease.session(), alone), self.batches.chunks());
+        match hot.seal(owner, &self.config, chunks, now)? {
             Sealed::Append(append) => return Some(append),
             Sealed::Nothing(append, flight) => self.conclude(run, &append, flight, now),
             // Refused as the database would have refused it, only sooner.

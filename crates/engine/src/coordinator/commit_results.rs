@@ -1,8 +1,6 @@
 //! What the store answered: committed drafts are told and what waited for them goes on; what was not
 //! committed is in `lost_commits`.
 
-use std::sync::Arc;
-
 use stepwell_kernel::command::{Claimed, Command, Reply};
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
@@ -213,8 +211,12 @@ impl Coordinator {
 
     /// Tells what a draft has come to that is committed, or had nothing to commit.
     pub(super) fn conclude(&mut self, run: RunNo, append: &Append, flight: Flight, now: Time) {
-        let (decided, starts, notices) = flight.into_committed();
-        let (back, decided) = decided.into_iter().partition(Decided::goes_back);
+        let committed = flight.into_committed();
+        let (starts, notices) = (committed.starts, committed.notices);
+        let decided = committed.decided.into_iter();
+        let (back, decided) = decided.partition(Decided::goes_back);
+        self.give_out(run, committed.handed);
+        self.tell_offers(run, committed.offers);
         self.answer_all(decided);
         self.give_back(run, back, now);
         if !starts.is_empty() {
@@ -246,16 +248,9 @@ impl Coordinator {
             let what = "work was claimed for a run that is not in memory";
             return self.invariants.broken(run, what);
         };
-        let parent = hot.state().parent();
-        let parent: Option<Arc<str>> = parent.map(|it| it.run_id.as_str().into());
         for claimed in starts {
-            self.notices.push(Notice::Start(Box::new(Assignment {
-                run,
-                run_id: Arc::clone(hot.run_id()),
-                parent: parent.clone(),
-                plan: Arc::clone(hot.plan()),
-                claimed,
-            })));
+            let work = Box::new(Assignment::of(hot, claimed));
+            self.notices.push(Notice::Start(work));
         }
     }
 

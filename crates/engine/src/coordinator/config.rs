@@ -135,12 +135,20 @@ impl Config {
         self.only.as_ref().is_none_or(|only| only.contains(run_id))
     }
 
-    /// Whether this process does a run's work itself. What was begun as a rehearsal is not finished for real; pretending
-    /// does no harm to any run that this process is asked for.
+    /// Whether work of a run may be given to workers in other processes that wait here: what was begun as a rehearsal is not
+    /// finished for real.
+    pub(super) fn may_hand_out(&self, hot: &HotRun) -> bool {
+        self.is_of_this_engine(hot) && self.works_on(hot.run_id())
+    }
+
+    /// Pretending does no harm to any run that this process is asked for.
+    fn is_of_this_engine(&self, hot: &HotRun) -> bool {
+        self.engine_type == PRETENDS || hot.state().engine() != Some(PRETENDS)
+    }
+
+    /// Whether this process does a run's work itself.
     pub(super) fn does(&self, hot: &HotRun, target: Target) -> bool {
         let (queue, op) = crate::rows::served_by(hot.plan(), target);
-        let engine = hot.state().engine();
-        let is_ours = self.engine_type == PRETENDS || engine != Some(PRETENDS);
-        is_ours && self.serves.has(queue, op) && self.works_on(hot.run_id())
+        self.is_of_this_engine(hot) && self.serves.has(queue, op) && self.works_on(hot.run_id())
     }
 }

@@ -32,7 +32,7 @@
 //!
 //! The other files hold what is done with the parts: `decisions` (a command), `batches` (the next commit),
 //! `commit_results` and `lost_commits` (what the store answered), `creation`, `queue`, `messages`,
-//! `children`, `outside_tasks`, `tick` (time and polls), `takeover` (who died), `substitutes` (what is recorded instead).
+//! `children`, `hand_out` (work for workers that wait in other processes), `outside_tasks`, `tick` (time and polls), `takeover` (who died), `substitutes` (what is recorded instead).
 //!
 //! A run belongs to this coordinator's session while the coordinator itself has something to do for it:
 //! work in flight in this process, work about to be claimed, a decision to go on with. Everything else
@@ -48,6 +48,7 @@ mod creation;
 mod decisions;
 #[cfg(test)]
 mod fixture;
+mod hand_out;
 mod hot_run;
 mod inbox;
 mod invariants;
@@ -82,6 +83,7 @@ use stepwell_kernel::time::Time;
 use crate::error::Error;
 use crate::number_map::NumberMap;
 use crate::port::{Catalog, Clock};
+use crate::seats::Seats;
 use crate::shard::Shard;
 use crate::store::{Guard, RunNo, SessionNo, Store, StoreError, TaskRow};
 
@@ -117,6 +119,18 @@ pub use session_lease::worker_of;
 pub(crate) struct SharedParts {
     load: Load,
     numbers: RunNumbers,
+    /// Workers in other processes that wait for work.
+    seats: Arc<Seats>,
+}
+
+impl SharedParts {
+    /// The parts of an engine where these workers wait.
+    pub(crate) fn with_seats(seats: &Arc<Seats>) -> SharedParts {
+        SharedParts {
+            seats: Arc::clone(seats),
+            ..SharedParts::default()
+        }
+    }
 }
 
 /// Decides the commands of many runs; see the module.
@@ -438,19 +452,22 @@ impl Coordinator {
     /// Forgets a run that nobody here has, so that it is read anew.
     fn refresh(&mut self, run: RunNo) {
         let idle = |hot: &HotRun| hot.is_idle(self.lease.session());
-        // A commit that was given up may have come through, behind the back of the only process too.
-        let known = self.store_is_ours() && self.shard.has(run) && !self.parked.is_doubtful(run);
-        if self.runs.get(run).is_some_and(idle) && !known {
+        if self.runs.get(run).is_some_and(idle) && !self.is_alone(run) {
             self.drop_run(run);
         }
+    }
+
+    /// Whether nobody but this coordinator changes a run, and all that it has sent is known to be written or not: a commit
+    /// that was given up may have come through, behind the back of the only process too.
+    fn is_alone(&self, run: RunNo) -> bool {
+        self.store_is_ours() && self.shard.has(run) && !self.parked.is_doubtful(run)
     }
 
     /// Whether nobody else can have changed a run since it came into memory. Work of a run that is shared may have been
     /// taken, and done, by another server, which then had the run.
     fn is_current(&self, hot: &HotRun) -> bool {
-        let alone = self.store_is_ours() && self.shard.has(hot.run());
         let ours = self.lease.owns(hot.head()) && !hot.work().is_shared();
-        (alone || ours) && !self.parked.is_doubtful(hot.run())
+        self.is_alone(hot.run()) || (ours && !self.parked.is_doubtful(hot.run()))
     }
 
     /// Whether no other process writes to this store.

@@ -11,6 +11,7 @@ use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 
+use super::HotRun;
 use crate::error::Error;
 use crate::store::{MessageNo, NewAlert, RunNo, TaskRow};
 
@@ -27,6 +28,20 @@ pub struct Assignment {
     pub parent: Option<Arc<str>>,
     pub plan: Arc<Plan>,
     pub claimed: Claimed,
+}
+
+impl Assignment {
+    /// Work of a run.
+    pub(super) fn of(hot: &HotRun, claimed: Claimed) -> Assignment {
+        let parent = hot.state().parent();
+        Assignment {
+            run: hot.run(),
+            run_id: Arc::clone(hot.run_id()),
+            parent: parent.map(|it| it.run_id.as_str().into()),
+            plan: Arc::clone(hot.plan()),
+            claimed,
+        }
+    }
 }
 
 /// One thing that the driver is told.

@@ -1,5 +1,5 @@
 //! Tasks that workers outside claim through this server: the run of a reserved task is read, and the claim is a command
-//! like any other, guarded by the reservation.
+//! like any other, guarded by the reservation where another process could claim the task too.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct OutsideClaim {
     parent: Option<Arc<str>>,
     plan: Arc<Plan>,
     /// Must hold when the claim is committed.
-    pub(crate) guard: Guard,
+    pub(crate) guard: Option<Guard>,
 }
 
 impl OutsideClaim {
@@ -54,6 +54,7 @@ impl Coordinator {
         lease_until: Time,
     ) -> Result<(Command, OutsideClaim), Error> {
         self.refresh(task.run);
+        let (session, alone) = (self.lease.session(), self.store_is_ours());
         let hot = self.runs.load(task.run, self.room())?;
         let worker = task.worker.clone().ok_or_else(gone)?;
         let Some(target) = parse_target(hot.plan(), &task.target) else {
@@ -61,10 +62,14 @@ impl Coordinator {
             self.invariants.broken(task.run, what);
             return Err(gone().into());
         };
-        let guard = Guard::Lease {
+        if alone && hot.is_owned_by_other(session) {
+            // The server that had the run is dead, and this one is about to take the run over.
+            return Err(gone().into());
+        }
+        let guard = (!alone).then(|| Guard::Lease {
             target: task.target.clone(),
             worker: worker.clone(),
-        };
+        });
         let parent = hot.state().parent().map(|it| it.run_id.as_str().into());
         let given = OutsideClaim {
             run: task.run,

@@ -22,8 +22,9 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// A run has changed.
-    pub(super) fn changed(&mut self, run: RunNo, seq: u64, at: Time) {
+    /// A run has changed. Says whether there was no other that is not projected yet.
+    pub(super) fn changed(&mut self, run: RunNo, seq: u64, at: Time) -> bool {
+        let is_first = self.runs.is_empty();
         let change = self.runs.entry(run).or_insert(Change {
             since: at,
             seq,
@@ -33,6 +34,7 @@ impl Behind {
         // What has just been written may be what was missing.
         change.rest_until = Time(i64::MIN);
         self.by_age.insert((change.since, run));
+        is_first
     }
 
     /// A run is projected up to here; the last event that is has this time, so no other is older.
@@ -64,10 +66,11 @@ impl Behind {
         }
     }
 
-    /// Those that have waited longest.
-    pub(super) fn oldest(&self, now: Time, limit: usize) -> Vec<RunNo> {
+    /// Those that have waited longest, of those that have waited since `before`.
+    pub(super) fn oldest(&self, (before, now): (Time, Time), limit: usize) -> Vec<RunNo> {
         let ready = |run: &RunNo| self.runs.get(run).is_some_and(|it| it.rest_until <= now);
-        let runs = self.by_age.iter().map(|(_, run)| *run);
+        let old = self.by_age.iter().take_while(|(since, _)| *since <= before);
+        let runs = old.map(|(_, run)| *run);
         runs.filter(ready).take(limit).collect()
     }
 

@@ -14,7 +14,7 @@ use stepwell_kernel::time::Time;
 use crate::chain_check::ChainCheck;
 use crate::chunk::contract_events;
 use crate::error::Error;
-use crate::store::{NewAlert, PlanRow, RunNo, Store, StoreError, StoredChunk};
+use crate::store::{NewAlert, NewProjection, PlanRow, RunNo, Store, StoredChunk};
 
 /// A snapshot is kept again after this many events, or after half as many as it has steps: so keeping
 /// it costs a small part of making it, however long the run is.
@@ -300,24 +300,22 @@ impl Followed {
         Ok(events)
     }
 
-    /// Keeps the snapshot, if it is time.
-    pub(super) fn keep(&mut self, store: &dyn Store, now: Time) -> Result<(), StoreError> {
+    /// The snapshot, if it is time to keep it. Whoever asks keeps it.
+    pub(super) fn to_keep(&mut self) -> Option<NewProjection> {
         let snapshot = self.projector.snapshot();
         let seq = snapshot.last_event_seq;
         let new = seq.saturating_sub(self.kept);
         let due = KEEP_AFTER.max(snapshot.steps.len() as u64 / 2);
         let is_due = new > 0 && (new >= due || snapshot.status.is_terminal());
         if !is_due && (!self.keep_soon || self.is_stale()) {
-            return Ok(());
+            return None;
         }
         // It has names and texts only, all of which have a JSON form.
-        let Ok(text) = serde_json::to_string(snapshot) else {
-            return Ok(());
-        };
-        store.put_projection(self.run, seq, &text, now)?;
+        let snapshot = serde_json::to_string(snapshot).ok()?;
         self.kept = seq;
         self.keep_soon = false;
-        Ok(())
+        let run = self.run;
+        Some(NewProjection { run, seq, snapshot })
     }
 }
 

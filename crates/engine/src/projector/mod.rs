@@ -10,7 +10,7 @@
 mod behind;
 mod follow;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use stepwell_kernel::time::Time;
 use crate::clock::SystemClock;
 use crate::error::Error;
 use crate::port::Clock as _;
-use crate::store::{NewAlert, PlanNo, RunNo, Store, StoreError, StoreErrorKind};
+use crate::store::{NewAlert, NewProjection, PlanNo, RunNo, Store, StoreError, StoreErrorKind};
 use crate::ticker::{Ticker, Ticks, Waker};
 
 use behind::Behind;
@@ -43,6 +43,9 @@ pub struct Config {
     pub page: usize,
     /// How many runs are followed in memory.
     pub cache: usize,
+    /// How long a change waits for others of its run: a run that changes often is projected once for many of its
+    /// commits. Who asks for a snapshot does not wait.
+    pub collect: Duration,
     /// How long a run rests whose log does not reach what is known of it.
     pub rest: Duration,
 }
@@ -55,6 +58,7 @@ impl Default for Config {
             batch: 64,
             page: 256,
             cache: 1_000,
+            collect: Duration::ZERO,
             rest: Duration::from_millis(500),
         }
     }
@@ -108,6 +112,8 @@ pub struct Projector {
     plans: HashMap<PlanNo, (Arc<str>, Dependencies)>,
     /// To be raised: kept until the store has them.
     alerts: VecDeque<(RunNo, NewAlert)>,
+    /// To be kept, in one transaction for the runs of a tick.
+    keeps: BTreeMap<RunNo, NewProjection>,
     lagging: bool,
     clock: u64,
 }
@@ -133,6 +139,7 @@ impl Projector {
             runs: HashMap::new(),
             plans: HashMap::new(),
             alerts: VecDeque::new(),
+            keeps: BTreeMap::new(),
             lagging: false,
             clock: 0,
         }
@@ -165,11 +172,15 @@ impl Projector {
     pub fn tick(&mut self, now: Time) -> Result<Time, StoreError> {
         self.watch_lag(now);
         self.raise(now)?;
-        let runs = self.todo.get().oldest(now, self.config.batch);
+        let before = Time(now.0.saturating_sub_unsigned(millis(self.config.collect)));
+        let runs = self.todo.get().oldest((before, now), self.config.batch);
         for run in &runs {
             match self.catch_up(*run, None, now) {
                 Ok(_) => {}
-                Err(Error::Store(error)) => return Err(error),
+                Err(Error::Store(error)) => {
+                    self.keep_all(now)?;
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::error!(%error, "a run cannot be projected");
                     self.runs.remove(run);
@@ -178,11 +189,25 @@ impl Projector {
             }
         }
         self.raise(now)?;
+        self.keep_all(now)?;
         self.forget();
-        match runs.is_empty() {
-            false => Ok(now),
-            true => Ok(now.plus(millis(self.config.rest))),
+        let (rest, collect) = (millis(self.config.rest), millis(self.config.collect));
+        Ok(match runs.is_empty() {
+            false => now,
+            true if collect > 0 && self.behind() > 0 => now.plus(rest.min(collect)),
+            true => now.plus(rest),
+        })
+    }
+
+    /// Keeps the snapshots that are to be kept. Those that the store does not take are kept later.
+    fn keep_all(&mut self, now: Time) -> Result<(), StoreError> {
+        if self.keeps.is_empty() {
+            return Ok(());
         }
+        let all: Vec<NewProjection> = self.keeps.values().cloned().collect();
+        self.store.put_projections(&all, now)?;
+        self.keeps.clear();
+        Ok(())
     }
 
     /// A run as its log has it now.
@@ -218,6 +243,7 @@ impl Projector {
         self.watch_lag(now);
         let projected = self.catch_up(run, asked, now);
         self.raise(now)?;
+        self.keep_all(now)?;
         self.forget();
         projected
     }
@@ -257,8 +283,9 @@ impl Projector {
         let (seq, observed) = (followed.snapshot().last_event_seq, followed.observed());
         // What was read of a run that is stale was not applied.
         let at = followed.last_at.filter(|_| !stale);
-        followed.keep(&*store, now)?;
+        let keep = followed.to_keep();
         let snapshot = followed.snapshot().clone();
+        self.keeps.extend(keep.map(|it| (run, it)));
         let mut todo = self.todo.get();
         todo.reached(run, seq, at);
         // Whatever is missing is not there to be read yet.
@@ -367,6 +394,8 @@ pub struct Handle {
     projector: Arc<Mutex<Projector>>,
     todo: Todo,
     waker: Waker,
+    /// Changes wait a while for others.
+    collects: bool,
 }
 
 struct Shared(Arc<Mutex<Projector>>);
@@ -389,6 +418,7 @@ impl Ticks for Shared {
 
 /// Starts the thread of the projector. Fails if the system cannot start a thread.
 pub fn spawn(store: Arc<dyn Store>, config: Config) -> Result<Running, StoreError> {
+    let collects = !config.collect.is_zero();
     let projector = Projector::new(store.clone(), config);
     let todo = projector.todo.clone();
     let projector = Arc::new(Mutex::new(projector));
@@ -400,6 +430,7 @@ pub fn spawn(store: Arc<dyn Store>, config: Config) -> Result<Running, StoreErro
         projector,
         todo,
         waker,
+        collects,
     };
     Ok(Running { thread, handle })
 }
@@ -421,8 +452,11 @@ impl Running {
 impl Handle {
     /// Events of a run up to `seq` were committed just now. Costs next to nothing.
     pub fn changed(&self, run: RunNo, seq: u64) {
-        self.todo.get().changed(run, seq, SystemClock.now());
-        self.waker.wake();
+        let is_first = self.todo.get().changed(run, seq, SystemClock.now());
+        // Whatever comes later is seen with it, or a little later.
+        if is_first || !self.collects {
+            self.waker.wake();
+        }
     }
 
     /// The age of the oldest change that was committed and is not projected.

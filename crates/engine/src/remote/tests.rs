@@ -1,5 +1,6 @@
 //! A worker outside gets work, keeps it, reports it, loses it and gives it back.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -143,5 +144,126 @@ fn what_is_given_back_is_offered_again_and_its_late_result_is_refused() {
     };
     assert_eq!(rejection.code, Code::LeaseLost);
     site.complete(&second).unwrap();
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}
+
+/// A seat, and how often it had news.
+fn sit(site: &Site, worker: &RemoteWorker, places: usize) -> (Seat, mpsc::Receiver<()>) {
+    let (tell, told) = mpsc::channel();
+    let wake = move || {
+        let _ = tell.send(());
+    };
+    let seat = site.work.sit(worker.clone(), places, LEASE_MS, wake);
+    (seat, told)
+}
+
+fn all_pairs() -> Vec<(String, String)> {
+    let pair = |op: &str| ("a.b".to_owned(), op.to_owned());
+    vec![pair("PACK"), pair("SHIP")]
+}
+
+#[test]
+fn a_worker_that_waits_gets_the_next_step_in_the_commit_of_its_result() {
+    let site = Site::open();
+    let mut worker = site.worker("w", None);
+    let first = RemoteClaim::of(&site.take(&worker)[0]);
+    worker.serves = all_pairs();
+    let (seat, told) = sit(&site, &worker, 1);
+    assert!(seat.take().is_empty());
+    let commits = site.service.stats().commits.load(Ordering::SeqCst);
+    site.complete(&first).unwrap();
+    told.recv_timeout(Duration::from_secs(20)).unwrap();
+    let given = seat.take();
+    assert_eq!(given.len(), 1);
+    assert_eq!(given[0].claimed.step_id, "SHIP");
+    assert_eq!(given[0].claimed.claim.worker, "w");
+    assert_eq!(
+        site.service.stats().commits.load(Ordering::SeqCst),
+        commits + 1,
+        "the result and the next claim are one commit"
+    );
+    let second = RemoteClaim::of(&given[0]);
+    let state = site.work.heartbeat(&second, LEASE_MS).unwrap();
+    assert_eq!(state, LeaseState::Held, "it is a lease like any other");
+    assert!(site.take(&worker).is_empty(), "nobody else gets it");
+    site.complete(&second).unwrap();
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn a_seat_is_given_only_what_its_worker_may_get_and_has_room_for() {
+    let site = Site::open();
+    let mut worker = site.worker("w", None);
+    let first = RemoteClaim::of(&site.take(&worker)[0]);
+    worker.serves = all_pairs();
+    let other = RemoteWorker {
+        tenant: Some("other".into()),
+        ..worker.clone()
+    };
+    let unfit = RemoteWorker {
+        serves: vec![("a.b".into(), "PACK".into())],
+        ..worker.clone()
+    };
+    let seats = [
+        sit(&site, &other, 9),
+        sit(&site, &unfit, 9),
+        sit(&site, &worker, 0),
+        sit(&site, &worker, 9),
+    ];
+    seats[3].0.leave();
+    site.complete(&first).unwrap();
+    site.service
+        .handle()
+        .flush(Duration::from_secs(20))
+        .unwrap();
+    for (seat, _) in &seats {
+        assert!(seat.take().is_empty() && !seat.is_expecting());
+    }
+    assert_eq!(site.take(&worker).len(), 1, "it lies in the store");
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn a_worker_that_came_a_moment_late_is_told_to_look() {
+    let site = Site::open();
+    let worker = site.worker("w", None);
+    let first = RemoteClaim::of(&site.take(&worker)[0]);
+    let late = RemoteWorker {
+        serves: all_pairs(),
+        ..worker
+    };
+    assert!(site.work.reserve(&late, 9).unwrap().is_empty());
+    assert!(site.work.clear_until(&late).is_some(), "nothing lies there");
+    let (seat, told) = sit(&site, &late, 1);
+    let aside = seat.set_aside(9);
+    assert_eq!(aside, 1);
+    site.complete(&first).unwrap();
+    site.service
+        .handle()
+        .flush(Duration::from_secs(20))
+        .unwrap();
+    assert!(told.try_recv().is_err(), "it had no room");
+    assert_eq!(site.work.clear_until(&late), None, "something lies there");
+    let reserved = site.work.reserve(&late, 9).unwrap();
+    assert_eq!(reserved.len(), 1);
+    assert!(
+        site.work.reserve(&late, 9).unwrap().is_empty(),
+        "it is about to be claimed"
+    );
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn the_worker_that_has_waited_longest_is_first() {
+    let site = Site::open();
+    let mut worker = site.worker("w", None);
+    let first = RemoteClaim::of(&site.take(&worker)[0]);
+    worker.serves = all_pairs();
+    let (early, _) = sit(&site, &worker, 1);
+    let (late, _) = sit(&site, &worker, 1);
+    site.complete(&first).unwrap();
+    assert_eq!((early.take().len(), late.take().len()), (1, 0));
+    drop((early, late));
+    assert!(site.service.handle().seats().is_empty());
     site.service.stop(Duration::from_secs(1)).unwrap();
 }

@@ -69,7 +69,7 @@ impl ShardSetup {
         pipeline: Option<&CommitPipeline>,
         stats: &Arc<Stats>,
     ) -> Vec<ShardSetup> {
-        let shared = Arc::<SharedParts>::default();
+        let shared = Arc::new(SharedParts::with_seats(handle.seats()));
         let part = |(shard, inputs): (&Shard, _)| ShardSetup {
             shard: *shard,
             shared: shared.clone(),
@@ -86,7 +86,7 @@ impl ShardSetup {
     pub(super) fn of_all(handle: Handle, inputs: Receiver<Input>) -> ShardSetup {
         ShardSetup {
             shard: Shard::ALL,
-            shared: Arc::default(),
+            shared: Arc::new(SharedParts::with_seats(handle.seats())),
             handle,
             inputs,
             committers: Vec::new(),
@@ -392,8 +392,13 @@ impl<W: Worker> ServiceLoop<W> {
         let ticket = self.ticket(Box::new(move |answer| {
             on_claimed(answer.and_then(|reply| given.assignment(reply)));
         }));
-        self.coordinator
-            .submit_guarded(&run_id, claim, guard, ticket, now);
+        match guard {
+            Some(guard) => {
+                let coordinator = &mut self.coordinator;
+                coordinator.submit_guarded(&run_id, claim, guard, ticket, now);
+            }
+            None => self.coordinator.submit(&run_id, claim, ticket, now),
+        }
     }
 
     /// Passes on what is for a run of another shard; gives back what is for this one. A run that cannot be found is

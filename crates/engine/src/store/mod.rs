@@ -151,7 +151,7 @@ pub use outbox::{Marker, MarkerState, Outbox, SinkRow, SinkStart};
 pub use patience::{Asks, LogWaits, Patience, WaitListener};
 pub use patient::PatientStore;
 pub use plans::{PlanRow, Plans};
-pub use projections::Projections;
+pub use projections::{NewProjection, Projections};
 pub use retention::{DeleteFilter, DeletedRun, Retention};
 pub use run_reader::{RunFilter, RunReader, RunSummary, StoredChunk, StoredRun};
 pub use sessions::Sessions;

@@ -13,10 +13,10 @@ use super::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
     DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered, DerivedRows, DocumentFilter,
     Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo,
-    MessageState, NewAlert, NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections,
-    Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow,
-    SinkStart, Slots, Store, StoreError, StoreErrorKind, StoredAuditRow, StoredChunk,
-    StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
+    MessageState, NewAlert, NewDocument, NewProjection, Outbox, OutsideEvent, PlanNo, PlanRow,
+    Plans, Projections, Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
+    Sessions, SinkRow, SinkStart, Slots, Store, StoreError, StoreErrorKind, StoredAuditRow,
+    StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
 };
 
 /// A store with someone who waits for it.
@@ -156,6 +156,7 @@ impl Tasks for PatientStore {
         fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> bool;
     }
     asks! { Tasks, EngineReads:
+        fn open_for(tenant: Option<&str>, serves: &[(String, String)], now: Time, limit: usize) -> Vec<TaskRow>;
         fn expired(now: Time, limit: usize) -> Vec<TaskRow>;
         fn leases(worker: Option<&str>, tenant: Option<&str>, limit: usize) -> Vec<TaskRow>;
         fn next_visible(serves: &[(String, String)]) -> Option<Time>;
@@ -220,7 +221,7 @@ impl Alerts for PatientStore {
 
 impl Projections for PatientStore {
     asks! { Projections, EngineWrites:
-        fn put_projection(run: RunNo, seq: u64, snapshot: &str, now: Time) -> ();
+        fn put_projections(all: &[NewProjection], now: Time) -> ();
     }
     asks! { Projections, EngineReads: fn projection(run: RunNo) -> Option<(u64, String)>; }
 }

@@ -41,6 +41,18 @@ pub trait Tasks {
         limit: usize,
     ) -> Result<Vec<TaskRow>>;
 
+    /// Tasks that `reserve_for` would reserve, in the same order, at most `limit`.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the same tasks, until they are reserved or claimed;
+    /// only where no other process can claim them (`Store::is_shared`) is a look enough to claim them next.
+    fn open_for(
+        &self,
+        tenant: Option<&str>,
+        serves: &[(String, String)],
+        now: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>>;
+
     /// Extends a lease that has not ended. Returns whether the worker still has the lease; it has not if
     /// the run stops.
     ///

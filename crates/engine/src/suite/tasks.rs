@@ -19,6 +19,7 @@ super::table![
     expired_leases_are_listed_after_their_last_instant,
     next_visible_is_when_reserving_helps,
     only_tasks_of_the_tenant_are_reserved,
+    what_is_open_is_what_would_be_reserved,
 ];
 
 fn targets(rows: &[TaskRow]) -> Vec<&str> {
@@ -250,4 +251,33 @@ fn only_tasks_of_the_tenant_are_reserved(w: &Fixture) {
     assert_eq!(targets(&leases(Some("w"), Some("tenant"))), ["t"]);
     assert_eq!(leases(Some("x"), None), vec![]);
     assert_eq!(leases(None, Some("other")), vec![]);
+}
+
+fn what_is_open_is_what_would_be_reserved(w: &Fixture) {
+    w.run_with("a", |append| {
+        append.tasks = vec![put("t", at(5)), put("u", at(0)), put("v", at(90))];
+    });
+    w.leased("b", at(100));
+    w.run_with("c", |append| append.tasks = vec![put("t", at(0)), stop()]);
+    let open = |now, limit| w.store.open_for(None, &serves(), now, limit).unwrap();
+    assert_eq!(targets(&open(at(10), 9)), ["u", "t"]);
+    assert_eq!(
+        targets(&open(at(10), 9)),
+        ["u", "t"],
+        "a look reserves nothing"
+    );
+    assert_eq!(targets(&open(at(10), 1)), ["u"]);
+    assert_eq!(targets(&open(at(4), 9)), ["u"]);
+    assert!(open(at(10), 9).iter().all(|it| it.worker.is_none()));
+    let other = w.store.open_for(Some("nobody"), &serves(), at(10), 9);
+    assert_eq!(other.unwrap(), vec![]);
+    let taken = w.store.reserve(&serves(), "w", at(10), at(50), 1).unwrap();
+    assert_eq!(targets(&taken), ["u"]);
+    assert_eq!(targets(&open(at(50), 9)), ["t"]);
+    assert_eq!(
+        targets(&open(at(51), 9)),
+        ["u", "t"],
+        "its reservation ended"
+    );
+    assert_eq!(w.store.open_for(None, &[], at(10), 9).unwrap(), vec![]);
 }

@@ -98,7 +98,10 @@ pub(crate) async fn guard(
     let who = Who::of(&admitted.caller);
     let extensions = request.extensions_mut();
     extensions.insert(admitted.caller);
-    extensions.insert(reason.clone());
+    if asked.is_change() {
+        // Nobody looks for a reason in what is not recorded.
+        extensions.insert(reason.clone());
+    }
     if let Some(known) = admitted.known {
         extensions.insert(known);
     }

@@ -33,6 +33,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
+use tower_http::CompressionLevel;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
@@ -155,7 +156,13 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(no_such_method)
         .layer(Extension(document))
         .layer(DefaultBodyLimit::max(max_body))
-        .layer(CompressionLayer::new().gzip(true).compress_when(compressed))
+        .layer(
+            CompressionLayer::new()
+                .gzip(true)
+                // Answers are made for one caller: what a better level saves on the way, it costs here.
+                .quality(CompressionLevel::Fastest)
+                .compress_when(compressed),
+        )
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(with_request_id))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), counted))

@@ -27,7 +27,8 @@ use super::run_filter::RunQuery;
 use super::run_reads;
 use crate::access::Caller;
 use crate::app::App;
-use crate::definitions::{Registry, compile, serves, with_findings};
+use crate::changes::NextLook;
+use crate::definitions::{Registry, serves, with_findings};
 use crate::problem::ApiProblem;
 
 /// The longest wait for the end of a run that is started.
@@ -97,11 +98,25 @@ struct DefinitionOfRun {
 }
 
 impl DefinitionOfRun {
+    /// The plan of a text that was compiled before: nothing blocks.
+    fn known_plan(&self, app: &App) -> Result<Option<Arc<Plan>>, ApiProblem> {
+        let (Some(text), None, None, None) =
+            (&self.text, &self.name, &self.reference, self.revision)
+        else {
+            return Ok(None);
+        };
+        let plan = app.plans.known_text(text);
+        if let Some(plan) = &plan {
+            serves(plan)?;
+        }
+        Ok(plan)
+    }
+
     /// The plan of a new run, as the definition is now. May block.
     fn plan(self, app: &App, tenant: &str) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
         let plan = match (self.text, self.name, self.reference) {
             (Some(text), None, None) if self.revision.is_none() => {
-                (Arc::new(compile(None, &text)?), None)
+                (app.plans.plan_of_text(&text)?, None)
             }
             (None, Some(name), None) => {
                 let registry = Registry::new(&*app.store);
@@ -164,8 +179,13 @@ async fn start(
     let context = context(&caller, &body)?;
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
     let (definition, tenant) = (body.definition, context.tenant_id.clone());
-    let asked = Arc::clone(&app);
-    let (plan, changed) = app.block(move || definition.plan(&asked, &tenant)).await?;
+    let (plan, changed) = match definition.known_plan(&app)? {
+        Some(plan) => (plan, None),
+        None => {
+            let asked = Arc::clone(&app);
+            app.block(move || definition.plan(&asked, &tenant)).await?
+        }
+    };
     let run_id = match &body.request_id {
         Some(id) => {
             check_request_id(id)?;
@@ -285,25 +305,24 @@ pub(super) fn read_time(text: &str) -> Result<Time, ApiProblem> {
 /// Waits until a run has ended, or so long.
 async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProblem> {
     let until = tokio::time::Instant::now() + wait;
-    let mut changes = app.changes.subscribe();
     let no = {
         let run = run.to_owned();
         app.ask(move |store| store.find(&run)).await?
     };
     let Some(no) = no else { return Ok(()) };
+    let mut changes = app.changes.of_run(no);
+    let mut look = NextLook::new(app.store.is_shared());
     loop {
         let head = app.ask(move |store| store.load(no)).await?;
         if head.is_none_or(|it| it.head.ended_at.is_some()) {
             return Ok(());
         }
         // A change of this run, or a look now and then: another server may end it.
-        let next = tokio::time::Instant::now() + Duration::from_millis(500);
-        loop {
-            let limit = next.min(until);
-            match tokio::time::timeout_at(limit, changes.recv()).await {
-                Ok(Ok(change)) if change.run != no => {}
-                Ok(_) | Err(_) => break,
-            }
+        let next = tokio::time::Instant::now() + look.pause();
+        tokio::select! {
+            () = changes.changed() => look.reset(),
+            () = tokio::time::sleep_until(next.min(until)) => {}
+            () = app.stopping.cancelled() => {}
         }
         if tokio::time::Instant::now() >= until || app.stopping.is_cancelled() {
             return Ok(());

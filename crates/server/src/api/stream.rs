@@ -17,8 +17,6 @@ use stepwell_engine::Error;
 use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::store::RunNo;
 use stepwell_views::snapshot::event as line;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -26,12 +24,10 @@ use utoipa_axum::routes;
 use super::body::Params;
 use crate::access::Caller;
 use crate::app::App;
-use crate::changes::Change;
+use crate::changes::{NextLook, RunChanges};
 use crate::metrics::OpenStream;
 use crate::problem::ApiProblem;
 
-/// How often the store is asked for what other servers have committed.
-const LOOK: Duration = Duration::from_secs(1);
 /// How many commits are read at a time.
 const CHUNKS: usize = 64;
 
@@ -69,9 +65,9 @@ async fn run_stream(
         }
         None => query.after,
     };
-    // Heard from before the log is read, so that no change in between is missed.
-    let changes = app.changes.subscribe();
     let view = app.run_view(&caller, &run).await?;
+    // Heard from before the log is read to be told, so that no change in between is missed.
+    let changes = app.changes.of_run(view.run);
     let follower = Follower {
         run: view.run,
         records: Some(LogRecords::of(&view)),
@@ -79,6 +75,7 @@ async fn run_stream(
         read: 0,
         waiting: VecDeque::new(),
         changes,
+        look: NextLook::new(app.store.is_shared()),
         ended: false,
         _open: app.metrics.stream(),
         app,
@@ -100,7 +97,8 @@ struct Follower {
     /// The number of the last event that was read.
     read: u64,
     waiting: VecDeque<Event>,
-    changes: broadcast::Receiver<Change>,
+    changes: RunChanges,
+    look: NextLook,
     ended: bool,
     _open: OpenStream,
 }
@@ -174,19 +172,11 @@ impl Follower {
 
     /// Waits for a change of the run, or for the time to look again. None if the server stops.
     async fn wait(&mut self) -> Option<()> {
-        let look = tokio::time::sleep(LOOK);
-        tokio::pin!(look);
-        loop {
-            tokio::select! {
-                () = self.app.stopping.cancelled() => return None,
-                () = &mut look => return Some(()),
-                change = self.changes.recv() => match change {
-                    Ok(change) if change.run == self.run && change.seq > self.read => return Some(()),
-                    Ok(_) => {}
-                    Err(RecvError::Lagged(_)) => return Some(()),
-                    Err(RecvError::Closed) => return None,
-                },
-            }
+        tokio::select! {
+            () = self.app.stopping.cancelled() => return None,
+            () = tokio::time::sleep(self.look.pause()) => {}
+            () = self.changes.changed() => self.look.reset(),
         }
+        Some(())
     }
 }

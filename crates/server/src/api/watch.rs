@@ -29,7 +29,7 @@ use super::body::Params;
 use super::runs::RunRow;
 use crate::access::Caller;
 use crate::app::App;
-use crate::changes::Change;
+use crate::changes::{Change, NextLook, RunChanges};
 use crate::metrics::OpenStream;
 use crate::problem::ApiProblem;
 
@@ -70,13 +70,14 @@ async fn watch(
     caller: Caller,
     Path(run): Path<String>,
 ) -> Result<Response, ApiProblem> {
-    let changes = app.changes.subscribe();
     let run = app.find(&caller, &run).await?;
     let watcher = Watcher {
         _open: app.metrics.stream(),
+        changes: app.changes.of_run(run),
+        // A resync is no change of the run: it is found by looking.
+        look: NextLook::new(true),
         app,
         run,
-        changes,
         seen: None,
         waiting: VecDeque::new(),
         over: false,
@@ -90,7 +91,8 @@ async fn watch(
 struct Watcher {
     app: Arc<App>,
     run: RunNo,
-    changes: broadcast::Receiver<Change>,
+    changes: RunChanges,
+    look: NextLook,
     seen: Option<Projected>,
     waiting: VecDeque<Event>,
     over: bool,
@@ -107,10 +109,7 @@ impl Watcher {
                 return None;
             }
             if self.seen.is_some() {
-                wait(&self.app, &mut self.changes, |change| {
-                    change.run == self.run
-                })
-                .await?;
+                self.wait().await?;
             }
             if let Err(problem) = self.look().await {
                 self.over = true;
@@ -121,6 +120,16 @@ impl Watcher {
                 );
             }
         }
+    }
+
+    /// Waits for a change of the run, or for the time to look again. None if the server stops.
+    async fn wait(&mut self) -> Option<()> {
+        tokio::select! {
+            () = self.app.stopping.cancelled() => return None,
+            () = tokio::time::sleep(self.look.pause()) => {}
+            () = self.changes.changed() => self.look.reset(),
+        }
+        Some(())
     }
 
     async fn look(&mut self) -> Result<(), ApiProblem> {
@@ -140,27 +149,6 @@ fn told(line: &Line<'_>) -> Event {
     let id = line.snapshot.last_event_seq.to_string();
     let event = Event::default().event("snapshot").id(id);
     event.data(line.json().to_string())
-}
-
-/// Waits for a change that counts, or for the time to look again. None if the server stops.
-async fn wait(
-    app: &App,
-    changes: &mut broadcast::Receiver<Change>,
-    counts: impl Fn(Change) -> bool,
-) -> Option<()> {
-    let until = Instant::now() + LOOK;
-    loop {
-        tokio::select! {
-            () = app.stopping.cancelled() => return None,
-            () = tokio::time::sleep_until(until) => return Some(()),
-            change = changes.recv() => match change {
-                Ok(change) if counts(change) => return Some(()),
-                Ok(_) => {}
-                Err(RecvError::Lagged(_)) => return Some(()),
-                Err(RecvError::Closed) => return None,
-            },
-        }
-    }
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use sha2::{Digest as _, Sha256};
 use stepwell_engine::port::Catalog;
 use stepwell_engine::store::Store;
 use stepwell_kernel::plan::Plan;
@@ -16,9 +18,19 @@ const KEPT: usize = 1_000;
 /// The endings that a path may leave out.
 const ENDINGS: [&str; 4] = ["", ".yaml", ".yml", ".json"];
 
-/// Compiled revisions: a revision never changes.
+/// The longest text whose plan is kept, in bytes: plans of texts that are sent once must not fill the memory.
+const MAX_TEXT: usize = 64 << 10;
+
+/// Compiled definitions: a revision never changes, and neither does a text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PlanCache(Arc<Mutex<HashMap<RevisionKey, Arc<Plan>>>>);
+pub(crate) struct PlanCache(Arc<PlanMaps>);
+
+#[derive(Debug, Default)]
+struct PlanMaps {
+    revisions: Mutex<HashMap<RevisionKey, Arc<Plan>>>,
+    /// By the hash of the text.
+    texts: Mutex<HashMap<[u8; 32], Arc<Plan>>>,
+}
 
 /// Tenant, name and number of a revision.
 type RevisionKey = (String, String, u32);
@@ -33,20 +45,51 @@ impl PlanCache {
         revision: u32,
     ) -> Result<Arc<Plan>, ApiProblem> {
         let key = (tenant.to_owned(), name.to_owned(), revision);
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = known.get(&key) {
-            return Ok(Arc::clone(plan));
-        }
-        drop(known);
-        let found = registry.revision(tenant, name, revision)?;
-        let plan = Arc::new(compile(found.file.as_deref(), &found.source)?);
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KEPT {
-            known.clear();
-        }
-        known.insert(key, Arc::clone(&plan));
-        Ok(plan)
+        kept_or(&self.0.revisions, key, || {
+            let found = registry.revision(tenant, name, revision)?;
+            compile(found.file.as_deref(), &found.source)
+        })
     }
+
+    /// The plan of a text.
+    pub(crate) fn plan_of_text(&self, text: &str) -> Result<Arc<Plan>, ApiProblem> {
+        if text.len() > MAX_TEXT {
+            return Ok(Arc::new(compile(None, text)?));
+        }
+        kept_or(&self.0.texts, hash_of(text), || compile(None, text))
+    }
+
+    /// The plan of a text that was compiled before.
+    pub(crate) fn known_text(&self, text: &str) -> Option<Arc<Plan>> {
+        if text.len() > MAX_TEXT {
+            return None;
+        }
+        let known = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&hash_of(text)).cloned()
+    }
+}
+
+fn hash_of(text: &str) -> [u8; 32] {
+    Sha256::digest(text).into()
+}
+
+/// The plan that is kept under a key, or a new one, which is kept.
+fn kept_or<K: Eq + Hash>(
+    kept: &Mutex<HashMap<K, Arc<Plan>>>,
+    key: K,
+    compiled: impl FnOnce() -> Result<Plan, ApiProblem>,
+) -> Result<Arc<Plan>, ApiProblem> {
+    let lock = || kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(plan) = lock().get(&key) {
+        return Ok(Arc::clone(plan));
+    }
+    let plan = Arc::new(compiled()?);
+    let mut known = lock();
+    if known.len() >= KEPT {
+        known.clear();
+    }
+    known.insert(key, Arc::clone(&plan));
+    Ok(plan)
 }
 
 /// The definitions of the registry, and what another catalog has.

@@ -14,7 +14,6 @@ use stepwell_engine::store::{Store, StoreError};
 use stepwell_worker::OutsideInputs;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
-use tokio::sync::Notify;
 
 use crate::access::Caller;
 use crate::codes;
@@ -27,8 +26,6 @@ pub(crate) struct Workers {
     pub(crate) remote: RemoteWork,
     pub(crate) inputs: OutsideInputs,
     pub(crate) registry: Registry,
-    /// Told when work is offered by this server.
-    pub(crate) offers: Arc<Notify>,
     tokens: TaskTokens,
 }
 
@@ -44,14 +41,12 @@ impl Workers {
         engine: Handle,
         clock: Arc<dyn Clock>,
         (artifacts, logs): (Artifacts, Logs),
-        offers: Arc<Notify>,
     ) -> Result<Workers, StoreError> {
         Ok(Workers {
             tokens: TaskTokens::new(&store.secret()?),
             remote: RemoteWork::new(Arc::clone(store), engine, clock),
             inputs: OutsideInputs::new(artifacts, logs),
             registry: Registry::default(),
-            offers,
         })
     }
 

@@ -9,10 +9,10 @@ use stepwell_engine::store::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
     DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered, DerivedRows, DocumentFilter,
     Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo,
-    MessageState, NewAlert, NewDocument, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections,
-    Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow,
-    SinkStart, Slots, Store, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun,
-    TaskRow, Tasks, WakeQueue,
+    MessageState, NewAlert, NewDocument, NewProjection, Outbox, OutsideEvent, PlanNo, PlanRow,
+    Plans, Projections, Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
+    Sessions, SinkRow, SinkStart, Slots, Store, StoredAuditRow, StoredChunk, StoredDocument,
+    StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -286,6 +286,20 @@ impl Tasks for StoreConnection {
         self.given(store.reserve_for(tenant, serves, worker, now, until, limit))
     }
 
+    fn open_for(
+        &self,
+        tenant: Option<&str>,
+        serves: &[(String, String)],
+        now: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        let (now, _) = self.sim_store.time(now, now);
+        if self.hides(Sabotage::HideTasks) {
+            return Ok(Vec::new());
+        }
+        self.store()?.open_for(tenant, serves, now, limit)
+    }
+
     fn heartbeat(
         &self,
         run: RunNo,
@@ -441,8 +455,8 @@ impl Alerts for StoreConnection {
 }
 
 impl Projections for StoreConnection {
-    fn put_projection(&self, run: RunNo, seq: u64, snapshot: &str, now: Time) -> Result<()> {
-        self.writing()?.put_projection(run, seq, snapshot, now)
+    fn put_projections(&self, all: &[NewProjection], now: Time) -> Result<()> {
+        self.writing()?.put_projections(all, now)
     }
 
     fn projection(&self, run: RunNo) -> Result<Option<(u64, String)>> {

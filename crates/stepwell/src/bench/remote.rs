@@ -2,10 +2,9 @@
 //! many at a time, and one at a time.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +14,8 @@ use stepwell_client::{Connection, Outcome, WorkerClient};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
+use super::percentile::Times;
+use super::server_process::{BenchProcess, BenchServer, in_new_folder};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::term;
@@ -23,7 +24,7 @@ use crate::term;
 const QUEUE: &str = "bench";
 /// How many steps a run has.
 const STEPS: u64 = 10;
-/// How long a process may take to start, and the last runs to end.
+/// How long the last runs may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a worker says how far it is.
 const TELL: Duration = Duration::from_millis(10);
@@ -60,28 +61,14 @@ pub(crate) struct RemoteArgs {
     work_for: Option<String>,
 }
 
-/// A process that ends with its value.
-struct BenchProcess(Child);
-
-impl Drop for BenchProcess {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 pub(crate) fn run(args: &RemoteArgs) -> Result<Exit> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     if let Some(url) = &args.work_for {
-        runtime.block_on(work(url))?;
+        runtime.block_on(work(url, args.concurrency))?;
         return Ok(Exit::Ok);
     }
-    let folder = std::env::temp_dir().join(format!("stepwell-bench-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir_all(&folder)?;
-    let measured = measure(args, &folder, &runtime);
-    std::fs::remove_dir_all(&folder)?;
-    let text = match (measured?, args.output) {
+    let figures = in_new_folder(|folder| measure(args, folder, &runtime))?;
+    let text = match (figures, args.output) {
         (figures, OutputFormat::Json) => format!("{}\n", figures.json(args)),
         (figures, OutputFormat::Human) => figures.human(args),
     };
@@ -101,9 +88,10 @@ fn definition() -> String {
 }
 
 /// A worker whose steps do nothing. It writes down how many steps and how many last steps it has done.
-async fn work(url: &str) -> Result<()> {
+async fn work(url: &str, parallel: u64) -> Result<()> {
     let done: Arc<[AtomicU64; 2]> = Arc::default();
-    let mut worker = WorkerClient::new(url, None)?.parallel(256);
+    let parallel = usize::try_from(parallel)?.clamp(256, 1_024);
+    let mut worker = WorkerClient::new(url, None)?.parallel(parallel);
     for step in 1..=STEPS {
         let done = Arc::clone(&done);
         worker = worker.on(QUEUE, &operation(step), move |_| {
@@ -140,25 +128,19 @@ async fn work(url: &str) -> Result<()> {
 /// Rate and times that were measured.
 struct RemoteFigures {
     steps_per_second: f64,
-    /// Milliseconds of runs one at a time, sorted.
-    idle: Vec<f64>,
+    /// Runs one at a time.
+    idle: Times,
 }
 
 impl RemoteFigures {
-    fn percentile(&self, percent: usize) -> f64 {
-        let at = self.idle.len() * percent / 100;
-        let last = self.idle.len().saturating_sub(1);
-        self.idle.get(at.min(last)).copied().unwrap_or_default()
-    }
-
     fn json(&self, args: &RemoteArgs) -> Json {
         json!({
             "workload": "remote chain-10",
             "workers": args.workers,
             "concurrency": args.concurrency,
             "stepsPerSecond": self.steps_per_second.round(),
-            "idleMsP50": self.percentile(50),
-            "idleMsP99": self.percentile(99),
+            "idleMsP50": self.idle.percentile(50),
+            "idleMsP99": self.idle.percentile(99),
         })
     }
 
@@ -169,8 +151,8 @@ impl RemoteFigures {
             args.workers,
             args.concurrency,
             self.steps_per_second,
-            self.percentile(50),
-            self.percentile(99)
+            self.idle.percentile(50),
+            self.idle.percentile(99)
         )
     }
 }
@@ -181,30 +163,15 @@ fn measure(
     runtime: &tokio::runtime::Runtime,
 ) -> Result<RemoteFigures> {
     let program = std::env::current_exe().context("this program cannot be started again")?;
-    let store = match &args.store {
-        Some(store) => store.clone(),
-        None => format!("sqlite:{}", folder.join("bench.db").display()),
-    };
-    let mut server = Command::new(&program)
-        .args([
-            "serve",
-            "--no-worker",
-            "--listen",
-            "127.0.0.1:0",
-            "--store",
-            &store,
-        ])
-        .current_dir(folder)
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let err = server.stderr.take();
-    let _server = BenchProcess(server);
-    let url = address(err.context("the server has no output")?)?;
+    let server = BenchServer::start(folder, args.store.as_deref(), &["--no-worker"])?;
+    let url = &server.url;
+    let parallel = args.concurrency.to_string();
     let counts: Vec<Arc<[AtomicU64; 2]>> = (0..args.workers).map(|_| Arc::default()).collect();
     let mut workers = Vec::new();
     for count in &counts {
         let mut worker = Command::new(&program)
-            .args(["bench", "remote", "--work-for", &url])
+            .args(["bench", "remote", "--work-for", url])
+            .args(["--concurrency", &parallel])
             .stdout(Stdio::piped())
             .spawn()?;
         let out = worker.stdout.take().context("the worker has no output")?;
@@ -223,7 +190,7 @@ fn measure(
         let all = counts.iter();
         all.map(|it| it[which].load(Ordering::Relaxed)).sum()
     };
-    let connection = Connection::new(&url, None)?;
+    let connection = Connection::new(url, None)?;
     runtime.block_on(async {
         let steps_per_second = load(args, &connection, &sum).await?;
         let idle = idle(args, &connection).await?;
@@ -232,22 +199,6 @@ fn measure(
             idle,
         })
     })
-}
-
-/// The address that a server says it serves on.
-fn address(err: std::process::ChildStderr) -> Result<String> {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(err).lines().map_while(Result::ok) {
-            match line.split_once("serving on ") {
-                // Nobody waits a second time.
-                Some((_, url)) => drop(tell.send(url.trim().to_owned())),
-                None => tracing::warn!("the server says: {line}"),
-            }
-        }
-    });
-    told.recv_timeout(PATIENCE)
-        .context("the server did not start in time")
 }
 
 /// Many runs at a time: a new one is started for each that ends.
@@ -291,16 +242,15 @@ async fn load(
     Ok(rate)
 }
 
-/// One run after the other: milliseconds from the start to the answer that says that it has ended, sorted.
-async fn idle(args: &RemoteArgs, connection: &Connection) -> Result<Vec<f64>> {
+/// One run after the other: from the start to the answer that says that it has ended.
+async fn idle(args: &RemoteArgs, connection: &Connection) -> Result<Times> {
     let body = json!({ "definition": { "text": definition() }, "waitSeconds": 30 });
     let until = Instant::now() + Duration::from_secs(args.seconds).min(Duration::from_secs(5));
-    let mut took = Vec::new();
+    let mut took = Times::default();
     while Instant::now() < until {
         let begin = Instant::now();
         connection.start(&body).await?;
-        took.push(begin.elapsed().as_secs_f64() * 1_000.0);
+        took.push(begin.elapsed());
     }
-    took.sort_by(f64::total_cmp);
     Ok(took)
 }

@@ -86,7 +86,12 @@ impl Stat {
 
 /// Resident memory in bytes.
 pub(super) fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    resident_of("self")
+}
+
+/// Resident memory of a process in bytes.
+pub(super) fn resident_of(process: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024

@@ -7,6 +7,7 @@ mod definitions;
 mod harness;
 mod issuer;
 mod listening;
+mod load;
 mod oidc;
 mod operations;
 mod runs;

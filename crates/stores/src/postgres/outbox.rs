@@ -1,8 +1,8 @@
 //! The outbox with its dead letters, alerts and projections.
 
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result,
-    RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, Outbox,
+    Projections, Result, RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -69,9 +69,12 @@ const ALERTS: &str = "
 SELECT a.alert_no, r.run_id, a.code, a.priority, a.message, a.at, a.run_no
 FROM alerts a LEFT JOIN runs r ON r.run_no = a.run_no ORDER BY a.alert_no DESC LIMIT $1";
 
-const PUT_PROJECTION: &str = "
+const PUT_PROJECTIONS: &str = "
 INSERT INTO projections AS p (run_no, at, seq, snapshot)
-SELECT $1, clock($2), $3, $4 WHERE EXISTS (SELECT FROM runs WHERE run_no = $1)
+SELECT DISTINCT ON (n.run_no) n.run_no, clock($2), n.seq, n.snapshot
+FROM unnest($1::bigint[], $3::int[], $4::text[]) AS n (run_no, seq, snapshot)
+WHERE EXISTS (SELECT FROM runs r WHERE r.run_no = n.run_no)
+ORDER BY n.run_no, n.seq DESC
 ON CONFLICT (run_no) DO UPDATE SET at = excluded.at, seq = excluded.seq,
     snapshot = excluded.snapshot WHERE p.seq <= excluded.seq";
 
@@ -246,9 +249,12 @@ impl Alerts for PostgresStore {
 }
 
 impl Projections for PostgresStore {
-    fn put_projection(&self, run: RunNo, at: u64, snapshot: &str, now: Time) -> Result<()> {
-        let values: super::Values<'_> = &[&run.0, &self.given(now), &seq(at), &snapshot];
-        self.connections.write(PUT_PROJECTION, values)?;
+    fn put_projections(&self, all: &[NewProjection], now: Time) -> Result<()> {
+        let runs: Vec<i64> = all.iter().map(|it| it.run.0).collect();
+        let seqs: Vec<i32> = all.iter().map(|it| seq(it.seq)).collect();
+        let snapshots: Vec<&str> = all.iter().map(|it| it.snapshot.as_str()).collect();
+        let values: super::Values<'_> = &[&runs, &self.given(now), &seqs, &snapshots];
+        self.connections.write(PUT_PROJECTIONS, values)?;
         Ok(())
     }
 

@@ -27,6 +27,18 @@ FROM best WHERE t.run_no = best.run_no AND t.target = best.target
 RETURNING t.run_no, t.target, t.queue, t.op, t.priority, t.visible_at, t.worker, t.until, t.leased,
           t.stopping";
 
+const OPEN: &str = "
+SELECT t.* FROM unnest($1::text[], $2::text[]) AS u (queue, op)
+CROSS JOIN LATERAL (
+    SELECT o.run_no, o.target, o.queue, o.op, o.priority, o.visible_at, o.worker, o.until, o.leased, o.stopping
+    FROM tasks o
+    WHERE o.queue = u.queue AND o.op = u.op AND NOT o.leased AND NOT o.stopping
+      AND o.visible_at <= $4 AND (o.until IS NULL OR o.until < clock($3))
+      AND ($6::text IS NULL OR $6 = (SELECT r.tenant FROM runs r WHERE r.run_no = o.run_no))
+    ORDER BY o.priority, o.visible_at, o.run_no, o.target LIMIT $5
+) t
+ORDER BY t.priority, t.visible_at, t.run_no, t.target LIMIT $5";
+
 const HEARTBEAT: &str = "
 UPDATE tasks SET until = $6 + clock($4) - $5
 WHERE run_no = $1 AND target = $2 AND worker = $3 AND leased AND NOT stopping
@@ -78,6 +90,20 @@ impl Tasks for PostgresStore {
             rank(a).cmp(&rank(b)).then_with(|| a.target.cmp(&b.target))
         });
         Ok(tasks)
+    }
+
+    fn open_for(
+        &self,
+        tenant: Option<&str>,
+        serves: &[(String, String)],
+        now: Time,
+        most: usize,
+    ) -> Result<Vec<TaskRow>> {
+        let (queues, ops) = distinct(serves);
+        let (given, most) = (self.given(now), limit(most));
+        let values: super::Values<'_> = &[&queues, &ops, &given, &now.0, &most, &tenant];
+        let rows = self.connections.read(OPEN, values)?;
+        Ok(rows.iter().map(task).collect())
     }
 
     fn heartbeat(

@@ -57,7 +57,7 @@ pub enum Mode {
     /// Reads and writes everything; no other process may do so at the same time.
     #[default]
     Own,
-    /// Reads, calls `post`, `answered`, `deliver`, `alert` and `put_projection`, writes documents and adds to the audit
+    /// Reads, calls `post`, `answered`, `deliver`, `alert` and `put_projections`, writes documents and adds to the audit
     /// log, while another process owns the database.
     Guest,
     ReadOnly,

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, Outbox, Projections, Result,
-    RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, Outbox,
+    Projections, Result, RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
@@ -281,14 +281,16 @@ impl Alerts for SqliteStore {
 }
 
 impl Projections for SqliteStore {
-    fn put_projection(&self, run: RunNo, seq_no: u64, snapshot: &str, now: Time) -> Result<()> {
+    fn put_projections(&self, all: &[NewProjection], now: Time) -> Result<()> {
         self.send(|conn| {
-            conn.prepare_cached(
+            let mut put = conn.prepare_cached(
                 "INSERT INTO projections SELECT ?1, ?2, ?3, ?4
                  WHERE EXISTS (SELECT 1 FROM runs WHERE run_no = ?1)
                  ON CONFLICT DO UPDATE SET seq = ?2, snapshot = ?3, at = ?4 WHERE seq <= ?2",
-            )?
-            .execute(params![run.0, seq(seq_no), snapshot, now.0])?;
+            )?;
+            for new in all {
+                put.execute(params![new.run.0, seq(new.seq), new.snapshot, now.0])?;
+            }
             Ok(())
         })
     }

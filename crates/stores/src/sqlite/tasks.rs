@@ -182,6 +182,16 @@ impl Tasks for SqliteStore {
         })
     }
 
+    fn open_for(
+        &self,
+        tenant: Option<&str>,
+        serves: &[(String, String)],
+        now: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        self.read(|conn| free(conn, tenant, serves, now, limit))
+    }
+
     fn heartbeat(
         &self,
         run: RunNo,

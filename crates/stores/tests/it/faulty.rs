@@ -119,6 +119,7 @@ impl Slots for Torn {
 impl Tasks for Torn {
     as_it_is! { Tasks:
         fn reserve_for(tenant: Option<&str>, serves: &[(String, String)], worker: &str, now: Time, until: Time, limit: usize) -> Result<Vec<TaskRow>>;
+        fn open_for(tenant: Option<&str>, serves: &[(String, String)], now: Time, limit: usize) -> Result<Vec<TaskRow>>;
         fn heartbeat(run: RunNo, target: &str, worker: &str, now: Time, until: Time) -> Result<bool>;
         fn expired(now: Time, limit: usize) -> Result<Vec<TaskRow>>;
         fn leases(worker: Option<&str>, tenant: Option<&str>, limit: usize) -> Result<Vec<TaskRow>>;
@@ -174,7 +175,7 @@ impl Alerts for Torn {
 
 impl Projections for Torn {
     as_it_is! { Projections:
-        fn put_projection(run: RunNo, seq: u64, snapshot: &str, now: Time) -> Result<()>;
+        fn put_projections(all: &[NewProjection], now: Time) -> Result<()>;
         fn projection(run: RunNo) -> Result<Option<(u64, String)>>;
     }
 }

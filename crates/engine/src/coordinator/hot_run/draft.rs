@@ -9,7 +9,16 @@ use stepwell_kernel::time::Time;
 
 use crate::coordinator::Notice;
 use crate::coordinator::request::{Decided, Request};
+use crate::seats::Place;
 use crate::store::{Append, Guard, MessageNo, NewAlert, NewMessage, NewRun, RunNo, SlotChange};
+
+/// Work that the commit offers to workers in other processes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::coordinator) struct Offer {
+    pub(in crate::coordinator) target: Target,
+    /// Workers see the task from this time on.
+    pub(in crate::coordinator) visible_at: Time,
+}
 
 /// What is decided for a run and goes into one commit.
 #[derive(Debug)]
@@ -20,6 +29,10 @@ pub(in crate::coordinator) struct Draft {
     pub(super) decided: Vec<Decided>,
     /// Work of this process that the commit claims.
     pub(super) starts: Vec<Claimed>,
+    /// Work that is offered and that nobody waits for, as far as is known.
+    pub(super) offers: Vec<Offer>,
+    /// Work that the commit claims for workers in other processes.
+    pub(super) handed: Vec<(Place, Claimed)>,
     /// Said once it is committed.
     pub(super) notices: Vec<Notice>,
     /// What the head's slots become, where that changes.
@@ -35,6 +48,8 @@ pub(in crate::coordinator) struct Draft {
 pub(in crate::coordinator) struct Flight {
     decided: Vec<Decided>,
     starts: Vec<Claimed>,
+    offers: Vec<Offer>,
+    handed: Vec<(Place, Claimed)>,
     notices: Vec<Notice>,
     sent_at: Time,
     /// The time that the events of the append have as the time of their append.
@@ -43,6 +58,16 @@ pub(in crate::coordinator) struct Flight {
     pub(super) before: String,
     /// An answer was lost: the append may be in the store, and must stay as it is.
     pub(super) is_doubtful: bool,
+}
+
+/// What follows from a draft that was committed.
+#[derive(Debug)]
+pub(in crate::coordinator) struct Committed {
+    pub(in crate::coordinator) decided: Vec<Decided>,
+    pub(in crate::coordinator) starts: Vec<Claimed>,
+    pub(in crate::coordinator) offers: Vec<Offer>,
+    pub(in crate::coordinator) handed: Vec<(Place, Claimed)>,
+    pub(in crate::coordinator) notices: Vec<Notice>,
 }
 
 /// What is left of a draft that was not committed.
@@ -63,6 +88,8 @@ impl Draft {
             events: Vec::new(),
             decided: Vec::new(),
             starts: Vec::new(),
+            offers: Vec::new(),
+            handed: Vec::new(),
             notices: Vec::new(),
             holds: None,
             before: String::new(),
@@ -118,6 +145,11 @@ impl Draft {
         self.starts.push(claimed);
     }
 
+    /// The commit claims work for a worker in another process.
+    pub(in crate::coordinator) fn hand(&mut self, place: Place, claimed: Claimed) {
+        self.handed.push((place, claimed));
+    }
+
     /// The commit takes a message that needs nothing done.
     pub(in crate::coordinator) fn discard(&mut self, message: MessageNo) {
         self.append.taken.push(message);
@@ -169,6 +201,8 @@ impl Draft {
         let flight = Flight {
             decided: self.decided,
             starts: self.starts,
+            offers: self.offers,
+            handed: self.handed,
             notices: self.notices,
             sent_at: now,
             emitted_at: now,
@@ -209,10 +243,14 @@ impl Flight {
     }
 
     /// The commit is in the log: who is answered, which work starts, what else is said.
-    pub(in crate::coordinator) fn into_committed(
-        self,
-    ) -> (Vec<Decided>, Vec<Claimed>, Vec<Notice>) {
-        (self.decided, self.starts, self.notices)
+    pub(in crate::coordinator) fn into_committed(self) -> Committed {
+        Committed {
+            decided: self.decided,
+            starts: self.starts,
+            offers: self.offers,
+            handed: self.handed,
+            notices: self.notices,
+        }
     }
 
     /// The commit is not in the log.

@@ -9,6 +9,7 @@ use stepwell_kernel::state::{State, Status, StepRun};
 use stepwell_kernel::time::Time;
 
 use super::HotRun;
+use super::draft::Offer;
 use crate::coordinator::{Config, Message, Notice};
 use crate::start::run_id_for;
 use crate::store::{NewAlert, NewMessage};
@@ -97,14 +98,9 @@ impl HotRun {
             self.add_ready(target, visible_at);
             return true;
         }
-        let run = self.run;
         let (plan, rows, draft) = self.rows_and_draft();
         rows.offer(plan, target, visible_at, draft.append());
-        draft.tell(Notice::Offer {
-            run,
-            target,
-            visible_at,
-        });
+        draft.offers.push(Offer { target, visible_at });
         false
     }
 
@@ -127,7 +123,7 @@ impl HotRun {
 }
 
 /// Whether a claim can succeed. A claim of a paused run is refused; the end of the pause offers what is ready then.
-pub(super) fn can_be_claimed(state: &State, target: Target) -> bool {
+pub(in crate::coordinator) fn can_be_claimed(state: &State, target: Target) -> bool {
     let open = |it: &StepRun| matches!(it.status(), Status::Ready | Status::Waiting);
     state.pause().is_none() && state.target(target).is_some_and(open)
 }

@@ -39,10 +39,9 @@ use crate::number_map::NumberMap;
 use crate::store::{Append, Guard, Head, NewRun, RunNo, SessionNo};
 
 use draft::Draft;
-pub(super) use draft::{Flight, Uncommitted};
-use effects::can_be_claimed;
-pub(super) use effects::cancel_child;
+pub(super) use draft::{Flight, Offer, Uncommitted};
 pub use effects::engine_actor;
+pub(super) use effects::{can_be_claimed, cancel_child};
 use known_rows::KnownRows;
 pub(super) use seal::Sealed;
 pub(crate) use sealed_state::is_whole;
@@ -293,6 +292,19 @@ impl HotRun {
     /// The draft for the next commit; a new one if nothing is decided yet.
     pub(super) fn draft(&mut self) -> &mut Draft {
         self.rows_and_draft().2
+    }
+
+    /// What the draft offers to workers in other processes; asked for once.
+    pub(super) fn take_offers(&mut self) -> Vec<Offer> {
+        let offers = self.draft.as_mut().map(|draft| &mut draft.offers);
+        offers.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Nobody waits for this part of what the draft offers.
+    pub(super) fn leave_offered(&mut self, offers: Vec<Offer>) {
+        if let Some(draft) = &mut self.draft {
+            draft.offers = offers;
+        }
     }
 
     /// A request was decided.

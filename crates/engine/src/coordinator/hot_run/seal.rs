@@ -36,10 +36,11 @@ pub(in crate::coordinator) enum Sealed {
 }
 
 impl HotRun {
-    /// Turns the draft into what the store is to write; `None` if nothing is decided.
+    /// Turns the draft into what the store is to write; `None` if nothing is decided. `alone`: nobody else can have changed
+    /// the run since it was read.
     pub(in crate::coordinator) fn seal(
         &mut self,
-        session: SessionNo,
+        (session, alone): (SessionNo, bool),
         config: &Config,
         chunks: &mut ChunkWriter,
         now: Time,
@@ -59,7 +60,9 @@ impl HotRun {
         let changed = head != self.head;
         let mine = self.head.session == Some(session);
         // Only what the owner alone can have changed is left as it is.
-        let known = mine && !draft.doubts_head;
+        let known = (mine || alone) && !draft.doubts_head;
+        // A time may have been put off by who looked for what is due; the head has it again.
+        let timed = !mine && head.wake_at.is_some();
         let owned = mine || head.session == Some(session);
         draft.append.taken.extend(taken(&draft.decided));
         if draft.events.is_empty() {
@@ -74,7 +77,7 @@ impl HotRun {
                 return Some(Sealed::Failed(error, draft.into_uncommitted()));
             }
             let create = draft.append.create.is_some();
-            if changed || !(known || foreign) || create {
+            if changed || !(known || foreign) || timed || create {
                 draft.append.head = Some(head);
             }
             draft.append.unique_key = self.key_change(create);
@@ -111,7 +114,8 @@ impl HotRun {
         now: Time,
     ) -> Result<Option<Append>, Error> {
         // Numbers of real sessions begin at 1.
-        match self.seal(SessionNo(0), config, &mut ChunkWriter::default(), now) {
+        let nobody = (SessionNo(0), false);
+        match self.seal(nobody, config, &mut ChunkWriter::default(), now) {
             Some(Sealed::Append(append)) => Ok(Some(append)),
             Some(Sealed::Failed(error, _)) => Err(error),
             Some(Sealed::Nothing(..)) | None => Ok(None),
@@ -301,7 +305,8 @@ mod tests {
     }
 
     fn seal(hot: &mut HotRun, now: Time) -> Option<Sealed> {
-        hot.seal(MINE, &Config::default(), &mut ChunkWriter::default(), now)
+        let mine = (MINE, false);
+        hot.seal(mine, &Config::default(), &mut ChunkWriter::default(), now)
     }
 
     fn sealed(hot: &mut HotRun) -> Append {

@@ -6,8 +6,8 @@ use stepwell_kernel::time::Time;
 
 use super::{DeadLetter, MarkerState, MemoryStore, Run, Tables};
 use crate::store::{
-    AlertRow, Alerts, DeadLetters, Marker, NewAlert, Outbox, Projections, Result, RunNo, SinkRow,
-    SinkStart,
+    AlertRow, Alerts, DeadLetters, Marker, NewAlert, NewProjection, Outbox, Projections, Result,
+    RunNo, SinkRow, SinkStart,
 };
 
 impl Tables {
@@ -177,12 +177,17 @@ impl Alerts for MemoryStore {
 }
 
 impl Projections for MemoryStore {
-    fn put_projection(&self, run: RunNo, seq: u64, snapshot: &str, _now: Time) -> Result<()> {
+    fn put_projections(&self, all: &[NewProjection], _now: Time) -> Result<()> {
         let mut tables = self.tables();
-        let run = tables.runs.get_mut(&run);
-        let behind = |run: &&mut Run| run.projection.as_ref().is_none_or(|(kept, _)| *kept <= seq);
-        if let Some(run) = run.filter(behind) {
-            run.projection = Some((seq, snapshot.into()));
+        for new in all {
+            let run = tables.runs.get_mut(&new.run);
+            let is_behind = |run: &&mut Run| {
+                let kept = run.projection.as_ref();
+                kept.is_none_or(|(kept, _)| *kept <= new.seq)
+            };
+            if let Some(run) = run.filter(is_behind) {
+                run.projection = Some((new.seq, new.snapshot.clone()));
+            }
         }
         Ok(())
     }

@@ -29,6 +29,26 @@ impl Tables {
             (ended.max(task.visible_at), task)
         })
     }
+
+    /// Tasks that may be reserved now, best first.
+    fn free_tasks(
+        &self,
+        tenant: Option<&str>,
+        serves: &[(String, String)],
+        now: Time,
+        limit: usize,
+    ) -> Vec<TaskRow> {
+        let open = self
+            .open_tasks(serves)
+            .filter(|(from, task)| *from <= now && self.is_of(task.run, tenant));
+        let mut open: Vec<TaskRow> = open.map(|(_, task)| task.clone()).collect();
+        open.sort_by(|a, b| {
+            let rank = |it: &TaskRow| (it.priority, it.visible_at, it.run);
+            rank(a).cmp(&rank(b)).then_with(|| a.target.cmp(&b.target))
+        });
+        open.truncate(limit);
+        open
+    }
 }
 
 impl Tasks for MemoryStore {
@@ -42,15 +62,7 @@ impl Tasks for MemoryStore {
         limit: usize,
     ) -> Result<Vec<TaskRow>> {
         let mut tables = self.tables();
-        let open = tables
-            .open_tasks(serves)
-            .filter(|(from, task)| *from <= now && tables.is_of(task.run, tenant));
-        let mut open: Vec<TaskRow> = open.map(|(_, task)| task.clone()).collect();
-        open.sort_by(|a, b| {
-            let rank = |it: &TaskRow| (it.priority, it.visible_at, it.run);
-            rank(a).cmp(&rank(b)).then_with(|| a.target.cmp(&b.target))
-        });
-        open.truncate(limit);
+        let mut open = tables.free_tasks(tenant, serves, now, limit);
         for task in &mut open {
             task.worker = Some(worker.into());
             task.until = Some(until);
@@ -59,6 +71,16 @@ impl Tasks for MemoryStore {
             }
         }
         Ok(open)
+    }
+
+    fn open_for(
+        &self,
+        tenant: Option<&str>,
+        serves: &[(String, String)],
+        now: Time,
+        limit: usize,
+    ) -> Result<Vec<TaskRow>> {
+        Ok(self.tables().free_tasks(tenant, serves, now, limit))
     }
 
     fn heartbeat(

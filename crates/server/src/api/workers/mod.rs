@@ -5,6 +5,7 @@ mod files;
 mod list;
 mod poll;
 mod results;
+mod task;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ use dto::{
     HeartbeatAnswer, HeartbeatsAnswer, HeartbeatsRequest, LeaseWord, PROTOCOL, PollAnswer,
     PollRequest, ResultsAnswer, ResultsRequest,
 };
-use poll::{Found, Wanted};
+use poll::{Found, Visit, Wanted};
 
 /// The most tasks and results of one request.
 const MAX_BATCH: usize = 256;
@@ -84,13 +85,14 @@ async fn poll(
         last_seen: app.now(),
     };
     app.workers.registry.seen(&worker.name, seen);
-    let results = results::report_all(&app, &caller, body.completed).await;
     let wanted = Wanted {
         max: body.max,
         lease_ms: body.lease_seconds * 1_000,
         until: came + Duration::from_secs(body.wait_seconds),
     };
-    let found = match poll::find_work(&app, &caller, &worker, wanted).await {
+    let visit = Visit::begin(&app, &caller, &worker, wanted);
+    let (results, found) = visit.work(body.completed).await;
+    let found = match found {
         Ok(found) => found,
         // What became of the results is worth more than why there is no work.
         Err(problem) if !results.is_empty() => {

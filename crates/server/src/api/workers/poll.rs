@@ -1,26 +1,28 @@
-//! Waiting for work: a worker that finds none waits until work is offered here, and looks every second for what other
-//! servers offer.
+//! Waiting for work. A worker takes a seat at the engine before its results are reported, so that what they make ready
+//! comes back in the same commit and the same answer. What lies in the store, because nobody waited for it, is looked
+//! for too.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use serde_json::{Map, Value, json};
+use futures_util::future::{join, join_all};
+use stepwell_engine::Seat;
 use stepwell_engine::coordinator::Assignment;
-use stepwell_engine::remote::{RemoteClaim, RemoteWorker};
-use stepwell_engine::rows::{BUILT_IN, target_name};
+use stepwell_engine::remote::RemoteWorker;
 use stepwell_engine::store::{StoreError, TaskRow};
-use stepwell_kernel::effect::Target;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::dto::WorkTask;
-use super::results;
+use super::dto::{ResultAnswer, WorkResult, WorkTask};
+use super::{results, task};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
 
 /// How often a worker that waits looks for what other servers offered, and for work that it must stop.
 const LOOK: Duration = Duration::from_secs(1);
+/// The shortest pause between two looks into the store.
+const SHORTEST: Duration = Duration::from_millis(10);
 
 /// What a worker that asked for work gets.
 #[derive(Debug, Default)]
@@ -38,47 +40,157 @@ pub(super) struct Wanted {
     pub(super) until: Instant,
 }
 
-/// Looks for work until there is some, or something to stop, or the time is over.
-pub(super) async fn find_work(
-    app: &App,
-    caller: &Caller,
-    worker: &RemoteWorker,
+/// One request of a worker.
+pub(super) struct Visit<'a> {
+    app: &'a App,
+    caller: &'a Caller,
+    worker: &'a RemoteWorker,
     wanted: Wanted,
-) -> Result<Found, ApiProblem> {
-    loop {
-        // Before the look: what is offered after it is not missed.
-        let mut offered = std::pin::pin!(app.workers.offers.notified());
-        offered.as_mut().enable();
-        let tasks = match wanted.max {
-            0 => Vec::new(),
-            max => take(app, caller, worker, max, wanted.lease_ms).await?,
-        };
-        if !tasks.is_empty() {
-            let cancel = Vec::new();
-            return Ok(Found { tasks, cancel });
-        }
-        let (cancel, news) = stops(app, worker).await?;
-        let now = Instant::now();
-        if news || now >= wanted.until || app.stopping.is_cancelled() {
-            return Ok(Found { tasks, cancel });
-        }
-        let nap = next_look(app, worker).await?.min(wanted.until - now);
-        tokio::select! {
-            () = offered => {}
-            () = tokio::time::sleep(nap) => {}
-            () = app.stopping.cancelled() => {}
-        }
-    }
+    seat: Seat,
+    /// Told when the seat has news.
+    news: Arc<Notify>,
 }
 
-/// How long until work of this worker may become visible, a second at most.
-async fn next_look(app: &App, worker: &RemoteWorker) -> Result<Duration, ApiProblem> {
-    let (serves, now) = (worker.serves.clone(), app.now());
-    let next = app.ask(move |store| store.next_visible(&serves)).await?;
-    let wait = next.map_or(LOOK, |at| {
-        Duration::from_millis(u64::try_from(at.0 - now.0).unwrap_or(0).max(10))
-    });
-    Ok(wait.min(LOOK))
+impl<'a> Visit<'a> {
+    /// The worker takes its seat.
+    pub(super) fn begin(
+        app: &'a App,
+        caller: &'a Caller,
+        worker: &'a RemoteWorker,
+        wanted: Wanted,
+    ) -> Visit<'a> {
+        let news = Arc::<Notify>::default();
+        let told = Arc::clone(&news);
+        let wake = move || told.notify_one();
+        let remote = &app.workers.remote;
+        Visit {
+            seat: remote.sit(worker.clone(), wanted.max, wanted.lease_ms, wake),
+            app,
+            caller,
+            worker,
+            wanted,
+            news,
+        }
+    }
+
+    /// Reports results, and looks for work until there is some, or something to stop, or the time is over.
+    pub(super) async fn work(
+        self,
+        completed: Vec<WorkResult>,
+    ) -> (Vec<ResultAnswer>, Result<Found, ApiProblem>) {
+        // What lies in the store has its share of the places: what the results make ready must not keep it waiting.
+        let share = match completed.is_empty() {
+            true => self.wanted.max,
+            false => self.wanted.max.div_ceil(2),
+        };
+        let reported = results::report_all(self.app, self.caller, completed);
+        let (results, lying) = join(reported, self.lying(share)).await;
+        let found = match lying {
+            Ok(tasks) => self.wait(tasks).await,
+            Err(problem) => Err(problem),
+        };
+        let found = match found {
+            Ok(found) => Ok(found),
+            // Whatever went wrong: what was given meanwhile is the worker's.
+            Err(problem) => match self.last().await {
+                tasks if tasks.is_empty() => Err(problem),
+                tasks => Ok(Found {
+                    tasks,
+                    cancel: Vec::new(),
+                }),
+            },
+        };
+        (results, found)
+    }
+
+    async fn wait(&self, mut tasks: Vec<WorkTask>) -> Result<Found, ApiProblem> {
+        loop {
+            tasks.extend(self.described(self.seat.take()).await);
+            if !tasks.is_empty() {
+                tasks.extend(self.last().await);
+                let cancel = Vec::new();
+                return Ok(Found { tasks, cancel });
+            }
+            let (cancel, news) = stops(self.app, self.worker).await?;
+            let now = Instant::now();
+            if news || now >= self.wanted.until || self.app.stopping.is_cancelled() {
+                let tasks = self.last().await;
+                return Ok(Found { tasks, cancel });
+            }
+            let nap = self.nap().min(self.wanted.until - now);
+            tokio::select! {
+                () = self.news.notified() => {}
+                () = tokio::time::sleep(nap) => {}
+                () = self.app.stopping.cancelled() => {}
+            }
+            tasks = self.lying(self.wanted.max).await?;
+        }
+    }
+
+    /// How long nothing lies in the store, a second at most.
+    fn nap(&self) -> Duration {
+        if self.wanted.max == 0 {
+            return LOOK;
+        }
+        let clear = self.app.workers.remote.clear_until(self.worker);
+        let wait = clear.map_or(0, |until| until.since(self.app.now()));
+        Duration::from_millis(wait).clamp(SHORTEST, LOOK)
+    }
+
+    /// The worker leaves its seat: what is on its way to the store comes along.
+    async fn last(&self) -> Vec<WorkTask> {
+        self.seat.leave();
+        while self.seat.is_expecting() {
+            self.news.notified().await;
+        }
+        self.described(self.seat.take()).await
+    }
+
+    async fn described(&self, work: Vec<Assignment>) -> Vec<WorkTask> {
+        let described = work
+            .iter()
+            .map(|job| task::describe(self.app, self.caller, job));
+        join_all(described).await.into_iter().flatten().collect()
+    }
+
+    /// Reserves and claims tasks that lie in the store.
+    async fn lying(&self, share: usize) -> Result<Vec<WorkTask>, ApiProblem> {
+        let remote = &self.app.workers.remote;
+        if share == 0 || remote.clear_until(self.worker).is_some() {
+            return Ok(Vec::new());
+        }
+        let aside = self.seat.set_aside(share);
+        let (remote, asking) = (remote.clone(), self.worker.clone());
+        let reserved = self
+            .app
+            .block(move || remote.reserve(&asking, aside).map_err(problem_of))
+            .await;
+        let reserved = reserved.inspect_err(|_| self.seat.put_back(aside))?;
+        // All claims are sent before the first is awaited: they share a commit.
+        let claims = reserved.into_iter().map(|task| self.claim(task));
+        let tasks: Vec<WorkTask> = join_all(claims).await.into_iter().flatten().collect();
+        self.seat.put_back(aside - tasks.len().min(aside));
+        Ok(tasks)
+    }
+
+    /// Claims one reserved task, and says what the worker gets; nothing if another was faster.
+    async fn claim(&self, task: TaskRow) -> Option<WorkTask> {
+        let (answer, answered) = oneshot::channel();
+        let remote = &self.app.workers.remote;
+        let sent = remote.claim(task, self.wanted.lease_ms, move |claimed| {
+            // The worker may be gone; then its lease ends by itself.
+            let _ = answer.send(claimed);
+        });
+        let claimed = match (sent, answered.await) {
+            (Ok(()), Ok(Ok(claimed))) => claimed,
+            (Err(error), _) | (Ok(()), Ok(Err(error))) => {
+                tracing::debug!(%error, "a task could not be claimed");
+                return None;
+            }
+            (Ok(()), Err(_)) => return None,
+        };
+        task::describe(self.app, self.caller, &claimed).await
+    }
 }
 
 /// Tasks of a worker whose runs no longer want them, and whether the worker has not been told so.
@@ -92,117 +204,6 @@ async fn stops(app: &App, worker: &RemoteWorker) -> Result<(Vec<String>, bool), 
     Ok(app.workers.registry.stops(named))
 }
 
-/// Reserves and claims tasks for a worker.
-async fn take(
-    app: &App,
-    caller: &Caller,
-    worker: &RemoteWorker,
-    max: usize,
-    lease_ms: u64,
-) -> Result<Vec<WorkTask>, ApiProblem> {
-    let (remote, asking) = (app.workers.remote.clone(), worker.clone());
-    let reserved = app
-        .block(move || remote.reserve(&asking, max).map_err(problem_of))
-        .await?;
-    // All claims are sent before the first is awaited: they share a commit.
-    let claims = reserved
-        .into_iter()
-        .map(|task| claim(app, caller, task, lease_ms));
-    Ok(join_all(claims).await.into_iter().flatten().collect())
-}
-
 fn problem_of(error: StoreError) -> ApiProblem {
     error.into()
-}
-
-/// Claims one reserved task, and says what the worker gets; nothing if another was faster.
-async fn claim(app: &App, caller: &Caller, task: TaskRow, lease_ms: u64) -> Option<WorkTask> {
-    let (answer, answered) = oneshot::channel();
-    let (queue, operation) = (task.queue.clone(), task.op.clone());
-    let until = app.now().plus(lease_ms);
-    let sent = app.workers.remote.claim(task, lease_ms, move |claimed| {
-        // The worker may be gone; then its lease ends by itself.
-        let _ = answer.send(claimed);
-    });
-    let claimed = match (sent, answered.await) {
-        (Ok(()), Ok(Ok(claimed))) => claimed,
-        (Err(error), _) | (Ok(()), Ok(Err(error))) => {
-            tracing::debug!(%error, "a task could not be claimed");
-            return None;
-        }
-        (Ok(()), Err(_)) => return None,
-    };
-    let remote = RemoteClaim::of(&claimed);
-    let mut task = described(app, caller, &claimed, &remote);
-    task.lease_until = until.to_rfc3339();
-    (task.queue, task.operation) = (queue, operation);
-    if task.queue == BUILT_IN {
-        task.claimed = serde_json::to_value(&claimed.claimed).ok();
-        return Some(task);
-    }
-    match app.workers.inputs.of(&claimed).await {
-        Ok(input) => {
-            let shared = |value: std::sync::Arc<Value>| Value::clone(&value);
-            task.input = Some(input.input);
-            task.config = Some(input.config).filter(|it| !it.is_null());
-            task.params = Some(shared(input.params));
-            task.ctx = Some(shared(input.ctx)).filter(|it| !it.is_null());
-            task.payload = input.payload.map(shared);
-            task.memo = input.memo.map(shared);
-            let outputs = claimed.claimed.outputs.iter();
-            let outputs: Map<String, Value> = outputs
-                .map(|(name, value)| (name.clone(), Value::clone(value)))
-                .collect();
-            task.outputs = Some(Value::Object(outputs));
-            task.item.clone_from(&claimed.claimed.item);
-            task.target = claimed.claimed.target.clone().map(shared);
-            Some(task)
-        }
-        Err(failed) => {
-            // Its input cannot be evaluated: the step fails, and the worker never hears of it.
-            if let Err(problem) = results::submit(app, &remote, *failed).await {
-                tracing::warn!(
-                    code = problem.code,
-                    run = remote.run_id,
-                    "{}",
-                    problem.detail
-                );
-            }
-            None
-        }
-    }
-}
-
-/// The parts of a task that follow from its claim, and the token that stands for it.
-fn described(app: &App, caller: &Caller, job: &Assignment, remote: &RemoteClaim) -> WorkTask {
-    let claimed = &job.claimed;
-    let task_token = app.workers.token(caller, remote);
-    app.workers.registry.give(&task_token, remote, &job.plan);
-    WorkTask {
-        task_token,
-        run_id: job.run_id.to_string(),
-        step_id: target_name(&job.plan, claimed.claim.target),
-        queue: String::new(),
-        operation: String::new(),
-        attempt: claimed.attempt,
-        logical_attempt: claimed.logical,
-        execution: claimed.claim.execution,
-        fence: claimed.fence,
-        idempotency_key: claimed.idempotency_key.clone(),
-        task: json!(claimed.task),
-        undo: matches!(claimed.claim.target, Target::Undo(_)),
-        lease_until: String::new(),
-        plan_hash: job.plan.hash().to_owned(),
-        input: None,
-        config: None,
-        params: None,
-        ctx: None,
-        outputs: None,
-        memo: None,
-        payload: None,
-        item: None,
-        target: None,
-        parent_run_id: job.parent.as_ref().map(ToString::to_string),
-        claimed: None,
-    }
 }
