@@ -9,7 +9,7 @@ use stepwell_kernel::time::Time;
 
 use super::hot_run::Flight;
 use super::request::{Decided, Origin};
-use super::{Assignment, Coordinator, Handoff, HotRun, Notice, Request, substitutes};
+use super::{Assignment, Coordinator, Handoff, HotRun, Notice, Request, Tenancy, substitutes};
 use crate::store::{
     Append, AppendResult, Batch, Guard, NewMessage, RunNo, StoreError, StoreErrorKind,
 };
@@ -248,11 +248,13 @@ impl Coordinator {
         };
         let parent = hot.state().parent();
         let parent: Option<Arc<str>> = parent.map(|it| it.run_id.as_str().into());
+        let tenancy = Tenancy::of(hot.state().context());
         for claimed in starts {
             self.notices.push(Notice::Start(Box::new(Assignment {
                 run,
                 run_id: Arc::clone(hot.run_id()),
                 parent: parent.clone(),
+                tenancy: tenancy.clone(),
                 plan: Arc::clone(hot.plan()),
                 claimed,
             })));

@@ -25,9 +25,9 @@ use utoipa_axum::routes;
 use super::body::{Body, Params};
 use super::run_filter::RunQuery;
 use super::run_reads;
-use crate::access::Caller;
+use crate::access::{Caller, Lost};
 use crate::app::App;
-use crate::definitions::{Registry, compile, serves, with_findings};
+use crate::definitions::{Permits, Registry, compile_for, serves, with_findings};
 use crate::problem::ApiProblem;
 
 /// The longest wait for the end of a run that is started.
@@ -98,10 +98,20 @@ struct DefinitionOfRun {
 
 impl DefinitionOfRun {
     /// The plan of a new run, as the definition is now. May block.
-    fn plan(self, app: &App, tenant: &str) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
+    fn plan(
+        self,
+        app: &App,
+        context: &RunContext,
+    ) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
+        let tenant = &context.tenant_id;
+        let permits = Permits {
+            tools: &app.settings.tools,
+            tenant,
+            project: Some(&context.project_id),
+        };
         let plan = match (self.text, self.name, self.reference) {
             (Some(text), None, None) if self.revision.is_none() => {
-                (Arc::new(compile(None, &text)?), None)
+                (Arc::new(compile_for(permits, None, &text)?), None)
             }
             (None, Some(name), None) => {
                 let registry = Registry::new(&*app.store);
@@ -122,6 +132,7 @@ impl DefinitionOfRun {
             }
         };
         serves(&plan.0)?;
+        permits.check(None, &plan.0)?;
         Ok(plan)
     }
 }
@@ -153,6 +164,7 @@ struct StartedRun {
 async fn start(
     State(app): State<Arc<App>>,
     caller: Caller,
+    lost: Lost,
     headers: HeaderMap,
     Body(mut body): Body<StartRun>,
 ) -> Result<Response, ApiProblem> {
@@ -163,9 +175,9 @@ async fn start(
     }
     let context = context(&caller, &body)?;
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
-    let (definition, tenant) = (body.definition, context.tenant_id.clone());
+    let (definition, whose) = (body.definition, context.clone());
     let asked = Arc::clone(&app);
-    let (plan, changed) = app.block(move || definition.plan(&asked, &tenant)).await?;
+    let (plan, changed) = app.block(move || definition.plan(&asked, &whose)).await?;
     let run_id = match &body.request_id {
         Some(id) => {
             check_request_id(id)?;
@@ -210,7 +222,7 @@ async fn start(
     let shown = match wait.is_zero() {
         true => None,
         false => {
-            ended(&app, &run, wait).await?;
+            ended(&app, &run, wait, &lost).await?;
             Some(run_reads::snapshot(&app, &caller, &run).await?)
         }
     };
@@ -283,7 +295,7 @@ pub(super) fn read_time(text: &str) -> Result<Time, ApiProblem> {
 }
 
 /// Waits until a run has ended, or so long.
-async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProblem> {
+async fn ended(app: &Arc<App>, run: &str, wait: Duration, lost: &Lost) -> Result<(), ApiProblem> {
     let until = tokio::time::Instant::now() + wait;
     let mut changes = app.changes.subscribe();
     let no = {
@@ -305,6 +317,7 @@ async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProbl
                 Ok(_) | Err(_) => break,
             }
         }
+        lost.check()?;
         if tokio::time::Instant::now() >= until || app.stopping.is_cancelled() {
             return Ok(());
         }

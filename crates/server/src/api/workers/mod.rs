@@ -22,7 +22,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
-use crate::access::Caller;
+use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::codes;
 use crate::problem::ApiProblem;
@@ -62,6 +62,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 async fn poll(
     State(app): State<Arc<App>>,
     caller: Caller,
+    lost: Lost,
     Body(body): Body<PollRequest>,
 ) -> Result<Json<PollAnswer>, ApiProblem> {
     let came = Instant::now();
@@ -90,7 +91,7 @@ async fn poll(
         lease_ms: body.lease_seconds * 1_000,
         until: came + Duration::from_secs(body.wait_seconds),
     };
-    let found = match poll::find_work(&app, &caller, &worker, wanted).await {
+    let found = match poll::find_work(&app, &caller, &lost, &worker, wanted).await {
         Ok(found) => found,
         // What became of the results is worth more than why there is no work.
         Err(problem) if !results.is_empty() => {

@@ -9,13 +9,14 @@ use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::remote::{RemoteClaim, RemoteWorker};
 use stepwell_engine::rows::{BUILT_IN, target_name};
 use stepwell_engine::store::{StoreError, TaskRow};
+use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::dto::WorkTask;
 use super::results;
-use crate::access::Caller;
+use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::problem::ApiProblem;
 
@@ -42,10 +43,12 @@ pub(super) struct Wanted {
 pub(super) async fn find_work(
     app: &App,
     caller: &Caller,
+    lost: &Lost,
     worker: &RemoteWorker,
     wanted: Wanted,
 ) -> Result<Found, ApiProblem> {
     loop {
+        lost.check()?;
         // Before the look: what is offered after it is not missed.
         let mut offered = std::pin::pin!(app.workers.offers.notified());
         offered.as_mut().enable();
@@ -67,6 +70,7 @@ pub(super) async fn find_work(
             () = offered => {}
             () = tokio::time::sleep(nap) => {}
             () = app.stopping.cancelled() => {}
+            () = lost.cancelled() => {}
         }
     }
 }
@@ -137,6 +141,11 @@ async fn claim(app: &App, caller: &Caller, task: TaskRow, lease_ms: u64) -> Opti
     task.lease_until = until.to_rfc3339();
     (task.queue, task.operation) = (queue, operation);
     if task.queue == BUILT_IN {
+        if let Some(refused) = app.settings.tools.refusal(&claimed) {
+            // The lists of tools have changed since the run was started: no worker hears of it.
+            fail(app, &remote, refused).await;
+            return None;
+        }
         task.claimed = serde_json::to_value(&claimed.claimed).ok();
         return Some(task);
     }
@@ -160,16 +169,21 @@ async fn claim(app: &App, caller: &Caller, task: TaskRow, lease_ms: u64) -> Opti
         }
         Err(failed) => {
             // Its input cannot be evaluated: the step fails, and the worker never hears of it.
-            if let Err(problem) = results::submit(app, &remote, *failed).await {
-                tracing::warn!(
-                    code = problem.code,
-                    run = remote.run_id,
-                    "{}",
-                    problem.detail
-                );
-            }
+            fail(app, &remote, *failed).await;
             None
         }
+    }
+}
+
+/// Reports that a task failed before any worker had it.
+async fn fail(app: &App, remote: &RemoteClaim, failed: Command) {
+    if let Err(problem) = results::submit(app, remote, failed).await {
+        tracing::warn!(
+            code = problem.code,
+            run = remote.run_id,
+            "{}",
+            problem.detail
+        );
     }
 }
 
@@ -203,6 +217,8 @@ fn described(app: &App, caller: &Caller, job: &Assignment, remote: &RemoteClaim)
         item: None,
         target: None,
         parent_run_id: job.parent.as_ref().map(ToString::to_string),
+        tenant_id: job.tenancy.tenant().to_owned(),
+        project_id: job.tenancy.project().to_owned(),
         claimed: None,
     }
 }
