@@ -232,7 +232,6 @@ fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Resul
             true => Box::new(NoCatalog),
             false => Box::new(Files::default()),
         },
-        secrets: work::secrets(&settings.security)?,
         error_page: explain::page,
         settings: ServerSettings {
             tools: settings.security.tools.clone(),

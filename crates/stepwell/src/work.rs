@@ -93,7 +93,7 @@ fn resources(data: Data, security: Security) -> Result<WorkerResources> {
 }
 
 /// The secrets that definitions can name.
-pub(crate) fn secrets(security: &Security) -> Result<Secrets> {
+fn secrets(security: &Security) -> Result<Secrets> {
     Ok(match security.is_confined() {
         true => Secrets::confined_from_env()?,
         false => Secrets::from_env()?,

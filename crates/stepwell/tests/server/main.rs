@@ -5,6 +5,7 @@
 mod access;
 mod confined;
 mod definitions;
+mod hardening;
 mod harness;
 mod issuer;
 mod listening;
@@ -14,6 +15,8 @@ mod runs;
 mod schedules;
 mod sessions;
 mod several;
+mod stores;
+mod tenants;
 mod webhooks;
 mod worker_process;
 mod workers;
