@@ -149,7 +149,7 @@ impl Names {
             }
             ("PUT", "/api/v1/webhooks/{name}") => json!({
                 "target": { "start": { "definition": self.name } }, "signature": { "github": {} },
-                "secret": "env://NONE",
+                "secret": "env://PATH",
             }),
             ("PUT", "/api/v1/sinks/{name}") => json!({ "address": "webhook:https://example.com/" }),
             ("POST", "/api/v1/tokens") => json!({ "name": "mine", "roles": ["viewer"] }),
@@ -169,7 +169,7 @@ impl Names {
             _ => match last {
                 "signals" => json!({ "signalType": "PAUSE" }),
                 "events" => json!({ "id": "e1", "type": "go" }),
-                "complete" => json!({ "outcome": "completed" }),
+                "complete" => json!({ "outcome": "succeeded" }),
                 "deprecate" => json!({ "deprecated": true }),
                 _ => json!({}),
             },
@@ -230,7 +230,7 @@ fn furnish(server: &TestServer, acme: &str) -> Names {
     put(
         "webhooks",
         json!({ "target": { "start": { "definition": MARKER } }, "signature": { "github": {} },
-            "secret": "env://NONE" }),
+            "secret": "env://PATH" }),
     );
     let token = made(ask(server.post(
         "/api/v1/tokens",
@@ -304,7 +304,7 @@ fn no_operation_tells_a_tenant_of_another(place: Place) {
     let (acme, other) = (all("ann", "acme"), all("uma", "umbrella"));
     let theirs = furnish(&server, &acme);
     let nobodys = Names::invented();
-    let mut checked = 0;
+    let (mut checked, mut faults) = (0, Vec::new());
     for ((method, path), (_, answer)) in &endpoints {
         let what = format!("{method} {path}");
         if answer == "stream" {
@@ -316,17 +316,20 @@ fn no_operation_tells_a_tenant_of_another(place: Place) {
         let (status, seen) = ask(&theirs, &other);
         let (wanted, unknown) = ask(&nobodys, &other);
         let shown = theirs.replaced(&seen, &nobodys);
-        assert!(
-            !shown.contains(MARKER),
-            "{what} shows something of others: {seen}"
-        );
+        let mut wrong = |is_right: bool, why: &str| {
+            if !is_right {
+                let answers = format!("{status} {seen} / {wanted} {unknown}");
+                faults.push(format!("{what} {why}: {answers}"));
+            }
+        };
+        wrong(!shown.contains(MARKER), "shows something of others");
         match answer.as_str() {
             "unknown" => {
-                assert_eq!((status, wanted), (404, 404), "{what}: {seen} {unknown}");
-                assert_eq!(shown, unknown, "{what} tells that it is there");
+                wrong((status, wanted) == (404, 404), "is not refused as unknown");
+                wrong(shown == unknown, "tells that it is there");
             }
-            "same" => assert_eq!(status, wanted, "{what}: {seen} {unknown}"),
-            "none" => assert!(status < 300, "{what}: {status} {seen}"),
+            "same" => wrong(status == wanted, "depends on whose it is"),
+            "none" => wrong(status < 300, "does not answer"),
             word => panic!("{what}: {word}"),
         }
         // What is compared must be there for its owner.
@@ -336,10 +339,13 @@ fn no_operation_tells_a_tenant_of_another(place: Place) {
             && !path.ends_with("watch")
         {
             let (status, seen) = ask(&theirs, &acme);
-            assert_eq!(status, 200, "{what} by its owner: {seen}");
+            if status != 200 {
+                faults.push(format!("{what} by its owner: {status} {seen}"));
+            }
         }
         checked += 1;
     }
+    assert!(faults.is_empty(), "{faults:#?}");
     assert!(checked > 70, "{checked}");
     // Nothing that the other tenant tried has changed anything.
     let run = format!("/api/v1/runs/{}", theirs.run);
@@ -355,6 +361,6 @@ fn no_operation_tells_a_tenant_of_another(place: Place) {
     let tokens = asked(bearer(server.get("/api/v1/tokens"), &acme)).1;
     let own = tokens["tokens"].as_array().unwrap().iter();
     let mut own = own.filter(|it| it["id"] == theirs.id.as_str());
-    assert_eq!(own.next().unwrap()["state"], "active", "{tokens}");
+    assert_eq!(own.next().unwrap()["state"], "valid", "{tokens}");
     assert_ne!(id_of(&acme), theirs.id);
 }
