@@ -149,7 +149,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
 /// Whose definitions a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Of whoever started it, if nobody else reaches it.
+    /// Of the person who started it, if nobody else reaches it.
     Own,
     Everyones,
 }
@@ -188,7 +188,7 @@ pub(crate) fn until_stopped(
     Ok(Exit::Ok)
 }
 
-/// Definitions of others reach only what is opened for them. Whoever develops on a machine is alone there.
+/// Definitions of others reach only what is opened for them. A person who develops on a machine is alone there.
 fn secured(settings: &mut Settings, listens: &ServerSettings, whose: Whose) {
     let is_open = matches!(listens.access, Access::Open) && listens.listen.ip().is_loopback();
     match whose {

@@ -36,10 +36,10 @@ pub struct HostRules {
 /// Whether addresses inside may be connected to: of this machine, of its network, and of the cloud around it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Inside {
-    /// As all others.
+    /// They may be connected to as all others.
     #[default]
     Open,
-    /// Only these.
+    /// Only these places of them may be connected to.
     Closed(Vec<Opening>),
 }
 

@@ -11,7 +11,7 @@ use super::HostRule;
 #[serde(try_from = "String")]
 pub struct Opening {
     host: HostRule,
-    /// None: every port.
+    /// The only port that is open; none: every port is.
     pub(super) port: Option<u16>,
 }
 
