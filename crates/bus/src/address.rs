@@ -1,9 +1,11 @@
 //! The address of a registered sink, and the sink that it names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stepwell_engine::outbox::Sink;
 use stepwell_engine::store::SinkRow;
+use stepwell_http::hosts::HostRules;
 
 use crate::{Webhook, WebhookOptions};
 
@@ -21,8 +23,13 @@ pub fn is_sink_name(name: &str) -> bool {
     (1..=100).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// The sink of an address, whose deliveries take at most `timeout`; or why this program cannot deliver to it.
-pub fn open_sink(sink: &SinkRow, timeout: Duration) -> Result<Box<dyn Sink>, String> {
+/// The sink of an address, whose deliveries take at most `timeout` and go to none but these hosts; or why this program
+/// cannot deliver to it.
+pub fn open_sink(
+    sink: &SinkRow,
+    timeout: Duration,
+    hosts: &Arc<HostRules>,
+) -> Result<Box<dyn Sink>, String> {
     let Some(address) = sink.address.strip_prefix(WEBHOOK) else {
         return Err(format!("this program delivers to {WEBHOOK} addresses only"));
     };
@@ -31,6 +38,7 @@ pub fn open_sink(sink: &SinkRow, timeout: Duration) -> Result<Box<dyn Sink>, Str
         name: sink.name.clone(),
         secret: secret.map(String::into_bytes),
         timeout,
+        hosts: Arc::clone(hosts),
         ..WebhookOptions::default()
     };
     match Webhook::new(address, options) {

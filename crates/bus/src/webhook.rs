@@ -12,7 +12,7 @@
 //! that is signed for one server is not sent to another.
 
 use std::fmt;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -21,6 +21,7 @@ use reqwest::{Client, Proxy, Response, StatusCode, Url, redirect};
 use serde_json::json;
 use sha2::Sha256;
 use stepwell_engine::outbox::{Delivery, Sink, SinkError};
+use stepwell_http::hosts::{CheckedResolver, DeniedHost, HostRules};
 use stepwell_kernel::keys;
 use tokio::runtime::{Builder, Runtime};
 
@@ -42,6 +43,8 @@ pub struct WebhookOptions {
     pub proxy: Option<String>,
     /// Headers that go with each request.
     pub headers: Vec<(String, String)>,
+    /// Which hosts may be asked. With any rule no proxy is used: a proxy would look the name up again.
+    pub hosts: Arc<HostRules>,
 }
 
 impl Default for WebhookOptions {
@@ -53,6 +56,7 @@ impl Default for WebhookOptions {
             connect_timeout: Duration::from_secs(5),
             proxy: None,
             headers: Vec::new(),
+            hosts: Arc::default(),
         }
     }
 }
@@ -105,6 +109,8 @@ impl Webhook {
                 "the scheme {scheme:?} is not supported; use http or https"
             )));
         }
+        let denied = |denied: DeniedHost| WebhookFault(denied_host(&denied));
+        options.hosts.check(&url).map_err(denied)?;
         let fault = |error: reqwest::Error| WebhookFault(chain(&error));
         let mut client = Client::builder()
             .timeout(options.timeout)
@@ -113,7 +119,12 @@ impl Webhook {
             .default_headers(headers(&options.headers)?)
             .user_agent(concat!("stepwell/", env!("CARGO_PKG_VERSION")))
             .no_proxy();
-        if let Some(proxy) = &options.proxy {
+        if !options.hosts.is_empty() {
+            client = client.dns_resolver(CheckedResolver {
+                rules: Arc::clone(&options.hosts),
+                port: url.port_or_known_default(),
+            });
+        } else if let Some(proxy) = &options.proxy {
             client = client.proxy(Proxy::all(proxy).map_err(fault)?);
         }
         // One extra thread, so that a connection that the server closes while idle is noticed before
@@ -176,13 +187,30 @@ impl Sink for Webhook {
             Ok(response) if response.status().is_success() => Ok(()),
             Ok(response) => Err(refusal(&response)),
             // The address is configuration and may hold a token.
-            Err(error) => Err(SinkError::down(chain(&error.without_url()))),
+            Err(error) => {
+                let error = error.without_url();
+                Err(match DeniedHost::behind(&error) {
+                    // Nothing is wrong with the other side; the lists must be changed first.
+                    Some(denied) => SinkError {
+                        why: denied_host(denied),
+                        retry_after: None,
+                        down: false,
+                    },
+                    None => SinkError::down(chain(&error)),
+                })
+            }
         }
     }
 
     fn patience(&self) -> Duration {
         self.options.timeout + Duration::from_secs(1)
     }
+}
+
+/// Why a host may not be asked.
+fn denied_host(denied: &DeniedHost) -> String {
+    let code = stepwell_kernel::codes::HOST_DENIED;
+    format!("{code}: {denied}")
 }
 
 /// Converts an unsuccessful response into an error.

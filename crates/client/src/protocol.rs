@@ -83,6 +83,12 @@ pub struct Task {
     pub target: Option<Json>,
     #[serde(default)]
     pub parent_run_id: Option<String>,
+    /// The tenant of the run.
+    #[serde(default)]
+    pub tenant_id: String,
+    /// The project of the run.
+    #[serde(default)]
+    pub project_id: String,
     /// The claim in the form of the engine, only for the built-in tools.
     #[serde(default)]
     pub claimed: Option<Json>,

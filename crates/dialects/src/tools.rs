@@ -22,6 +22,7 @@ pub mod table;
 mod task;
 pub(crate) mod templates;
 pub mod untrusted;
+pub mod used;
 
 use serde_json::{Map, Value as Json, json};
 use stepwell_kernel::expr::{TemplateValue, has_template};

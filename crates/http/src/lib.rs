@@ -1,6 +1,9 @@
-//! What webhooks and the tool `http` share about HTTP: the header `Retry-After`. No request is made here.
+//! What webhooks, fetched definitions and tools share about connections: which hosts may be connected to, and the header
+//! `Retry-After`. No request is made here.
 
 #![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod hosts;
 
 use std::time::{Duration, SystemTime};
 

@@ -162,6 +162,10 @@ impl App {
     pub(crate) async fn run_view(&self, caller: &Caller, run: &str) -> Result<RunView, ApiProblem> {
         let (caller, run) = (caller.clone(), run.to_owned());
         self.ask(move |store| {
+            if caller.tenant.is_some() || caller.project.is_some() {
+                // Before anything of it is read: how long that takes would tell how large a run of others is.
+                caller.find(store, &run)?;
+            }
             let view = RunView::read(store, &run)?;
             match caller.may_see(view.state.context()) {
                 true => Ok(view),

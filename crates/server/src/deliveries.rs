@@ -12,6 +12,7 @@ use std::time::Duration;
 use stepwell_bus::open_sink;
 use stepwell_engine::outbox::{self, Config, Notify, Publishers};
 use stepwell_engine::store::{SinkRow, Store};
+use stepwell_worker::hosts::HostRules;
 
 /// How often the store is asked for its sinks.
 const LOOK: Duration = Duration::from_secs(2);
@@ -52,7 +53,11 @@ impl fmt::Debug for Deliveries {
 }
 
 impl Deliveries {
-    pub(crate) fn start(store: Arc<dyn Store>, bell: Bell) -> io::Result<Deliveries> {
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        bell: Bell,
+        hosts: Arc<HostRules>,
+    ) -> io::Result<Deliveries> {
         let (stop, stopped) = mpsc::channel();
         let mut table = SinkTable {
             config: Config {
@@ -66,6 +71,7 @@ impl Deliveries {
             },
             store,
             bell,
+            hosts,
             running: HashMap::new(),
         };
         let thread = thread::Builder::new().name("stepwell-sinks".into());
@@ -93,6 +99,8 @@ struct SinkTable {
     store: Arc<dyn Store>,
     config: Config,
     bell: Bell,
+    /// Which hosts may be asked.
+    hosts: Arc<HostRules>,
     /// By the name of the sink: the row that the publisher was started for. None if it cannot be delivered to.
     running: HashMap<String, (SinkRow, Option<Publishers>)>,
 }
@@ -121,7 +129,7 @@ impl SinkTable {
                 continue;
             }
             changed = true;
-            let publishers = open_sink(&sink, TIMEOUT).and_then(|open| {
+            let publishers = open_sink(&sink, TIMEOUT, &self.hosts).and_then(|open| {
                 let started = outbox::spawn(&self.store, vec![open], &self.config);
                 started.map_err(|error| error.to_string())
             });

@@ -145,6 +145,7 @@ impl Server {
             .thread_name("stepwell-http")
             .enable_all()
             .build()?;
+        // Also of a confined server: a signature is compared with them, and nothing of them is ever sent.
         let secrets = Secrets::from_env().map_err(io::Error::other)?;
         let address = parts.settings.listen;
         if parts.settings.is_exposed() {
@@ -209,6 +210,7 @@ impl Server {
             retention: parts.settings.retention.clone(),
         };
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
+        let webhook_hosts = Arc::clone(&settings.webhook_hosts);
         let trail = TrailWriter::start(store.clone())?;
         let gate = Gate::new(
             &parts.settings.access,
@@ -246,7 +248,7 @@ impl Server {
             service,
             projector,
             scrub: scrub.transpose()?,
-            deliveries: Deliveries::start(delivered, bell)?,
+            deliveries: Deliveries::start(delivered, bell, webhook_hosts)?,
             deleter: Deleter::start(deletion)?,
             address,
             grace,
@@ -264,12 +266,13 @@ impl Server {
     pub fn register(&self, file: &str, text: &str) -> Result<RegisteredFile, ApiProblem> {
         let new = NewDefinition {
             tenant: LOCAL.to_owned(),
+            project: None,
             file: Some(file.to_owned()),
             text: text.to_owned(),
             by: "stepwell dev".to_owned(),
         };
         let registry = Registry::new(&*self.app.store);
-        let registered = registry.register(new, self.app.now())?;
+        let registered = registry.register(new, &self.app.settings.tools, self.app.now())?;
         self.app.due.changed();
         Ok(RegisteredFile {
             name: registered.revision.name,

@@ -1,7 +1,11 @@
 //! How a server listens and what it allows at most.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
+
+use stepwell_worker::ToolRules;
+use stepwell_worker::hosts::HostRules;
 
 use crate::access::{Access, RateSettings};
 use crate::retention::RetentionTimes;
@@ -28,6 +32,10 @@ pub struct ServerSettings {
     pub head_timeout: Duration,
     /// How long a request may take in all, streams and long polls excepted.
     pub request_timeout: Duration,
+    /// Which tools tenants may use.
+    pub tools: ToolRules,
+    /// Which hosts webhooks may be at.
+    pub webhook_hosts: Arc<HostRules>,
     /// How long ended runs are kept.
     pub retention: RetentionTimes,
     /// How long requests and work in flight have when the server stops.
@@ -53,6 +61,8 @@ impl Default for ServerSettings {
             max_connections: 20_000,
             head_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
+            tools: ToolRules::default(),
+            webhook_hosts: Arc::default(),
             retention: RetentionTimes::default(),
             grace: Duration::from_secs(10),
         }

@@ -12,7 +12,7 @@ use stepwell_server::Server;
 
 use crate::definition;
 use crate::exit::Exit;
-use crate::serve::{self, ServeArgs};
+use crate::serve::{self, ServeArgs, Whose};
 use crate::term::{self, stderr_paint};
 use crate::{log, usage};
 
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &DevArgs) -> Result<Exit> {
         names: BTreeMap::new(),
     };
     let mut is_first = true;
-    serve::until_stopped(&args.serve, |server| {
+    serve::until_stopped(&args.serve, Whose::Own, |server| {
         loader.load(server)?;
         if std::mem::take(&mut is_first) {
             loader.say_next(server);

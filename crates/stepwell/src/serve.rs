@@ -13,6 +13,7 @@ use stepwell::server_settings::{AccessWord, ServerSection};
 use stepwell::settings::Settings;
 use stepwell_dialects::Problem;
 use stepwell_dialects::plan::reference::PlanRef;
+use stepwell_engine::port::NoCatalog;
 use stepwell_engine::store::{Patience, PatientStore};
 use stepwell_server::{
     Access, FetchPlan, FetchedPlan, PORT, Server, ServerParts, ServerSettings, TokenBook,
@@ -142,12 +143,21 @@ const ACCESS: &str = "STEPWELL_ACCESS";
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
-    until_stopped(args, |_| Ok(()))
+    until_stopped(args, Whose::Everyones, |_| Ok(()))
+}
+
+/// Whose definitions a server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Of the person who started it, if nobody else reaches it.
+    Own,
+    Everyones,
 }
 
 /// Serves until a signal comes. `look` is called when the server has started, and then every second.
 pub(crate) fn until_stopped(
     args: &ServeArgs,
+    whose: Whose,
     mut look: impl FnMut(&Server) -> Result<()>,
 ) -> Result<Exit> {
     let (stop, stopped) = mpsc::channel();
@@ -156,8 +166,9 @@ pub(crate) fn until_stopped(
         let _ = stop.send(());
     })
     .context("signals cannot be handled")?;
-    let settings = Settings::open(args.config.path())?;
+    let mut settings = Settings::open(args.config.path())?;
     let listens = listens(args, &settings.server)?;
+    secured(&mut settings, &listens, whose);
     let scheme = match listens.tls {
         Some(_) => "https",
         None => "http",
@@ -179,13 +190,24 @@ pub(crate) fn until_stopped(
     Ok(Exit::Ok)
 }
 
+/// Definitions of others reach only what is opened for them. A person who develops on a machine is alone there.
+fn secured(settings: &mut Settings, listens: &ServerSettings, whose: Whose) {
+    let is_open = matches!(listens.access, Access::Open) && listens.listen.ip().is_loopback();
+    match whose {
+        Whose::Own if is_open => {}
+        Whose::Own | Whose::Everyones => {
+            settings.security = std::mem::take(&mut settings.security).for_others();
+        }
+    }
+}
+
 fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Result<Server> {
     let address = args.store.address()?;
     let open = args.store.open(&address, OpenMode::Own)?;
     let data = args.data.open(&address)?;
     let crew = match args.no_worker {
         true => None,
-        false => Some(work::crew(data.clone(), &args.config)?),
+        false => Some(work::crew(data.clone(), settings.security.clone())?),
     };
     let store = open.store();
     if matches!(listens.access, Access::Controlled { .. })
@@ -207,9 +229,15 @@ fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Resul
         crew,
         parallel: args.parallel.get().into(),
         limits: settings.limits.0.clone(),
-        catalog: Box::new(Files::default()),
+        catalog: match settings.security.is_confined() {
+            // Files of the server are no definitions of a tenant.
+            true => Box::new(NoCatalog),
+            false => Box::new(Files::default()),
+        },
         error_page: explain::page,
         settings: ServerSettings {
+            tools: settings.security.tools.clone(),
+            webhook_hosts: Arc::new(settings.security.http_rules()),
             retention: settings.retention.0.clone(),
             ..listens
         },

@@ -15,6 +15,9 @@ use crate::server_settings::ServerSection;
 /// The environment variable with the path of the file.
 const VARIABLE: &str = "STEPWELL_CONFIG";
 
+/// The environment variable that comes before `confine` of the section `[security]`.
+const CONFINE: &str = "STEPWELL_CONFINE";
+
 /// The file in the current directory that is read if nothing else is said.
 const FILE: &str = "stepwell.toml";
 
@@ -253,11 +256,28 @@ impl Settings {
         let path = match named {
             Some(path) => path,
             None if Path::new(FILE).exists() => PathBuf::from(FILE),
-            None => return Ok(Settings::default()),
+            None => return Settings::default().with_variables(),
         };
         let read = std::fs::read_to_string(&path).map_err(|error| error.to_string());
         let settings = read.and_then(|text| Settings::parse(&text));
-        settings.map_err(|why| SettingsError { path, why })
+        let settings = settings.map_err(|why| SettingsError { path, why })?;
+        settings.with_variables()
+    }
+
+    /// What variables say comes before what the file says.
+    fn with_variables(mut self) -> Result<Settings, SettingsError> {
+        match std::env::var(CONFINE).as_deref() {
+            Err(_) | Ok("") => {}
+            Ok("true") => self.security.confine = Some(true),
+            Ok("false") => self.security.confine = Some(false),
+            Ok(other) => {
+                return Err(SettingsError {
+                    path: PathBuf::from(CONFINE),
+                    why: format!("the variable is {other:?}; write true or false"),
+                });
+            }
+        }
+        Ok(self)
     }
 
     fn parse(text: &str) -> Result<Settings, String> {

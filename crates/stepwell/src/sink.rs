@@ -164,7 +164,7 @@ pub(crate) fn row(name: &str, address: &str, since: Time) -> Result<SinkRow> {
         since,
     };
     parse(&format!("{name}={address}"))?;
-    match open_sink(&sink, TIMEOUT) {
+    match open_sink(&sink, TIMEOUT, &Arc::default()) {
         Ok(_) => Ok(sink),
         Err(fault) => usage(format!("sink {name}: {fault}")),
     }
@@ -188,7 +188,7 @@ impl SinkPublishers {
             if self.names.contains(&sink.name) {
                 continue;
             }
-            match open_sink(sink, TIMEOUT) {
+            match open_sink(sink, TIMEOUT, &Arc::default()) {
                 Ok(open) => {
                     let started = outbox::spawn(&self.store, vec![open], &self.config)?;
                     self.publishers.push(started);

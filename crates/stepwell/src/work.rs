@@ -6,12 +6,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::Value as Json;
 pub(crate) use stepwell::data::Data;
-use stepwell::settings::Settings;
 use stepwell_kernel::plan::Plan;
 use stepwell_stores::Address;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::secrets::Secrets;
-use stepwell_worker::{Crew, Handlers, WorkerResources, large_params};
+use stepwell_worker::{Crew, Handlers, Security, WorkerResources, large_params};
 use tokio::runtime::Builder;
 
 /// The option for the location of artifacts.
@@ -75,20 +74,28 @@ pub(crate) fn store_large(
 }
 
 /// A worker with all tools and no handlers: programs that have handlers embed the engine.
-pub(crate) fn crew(data: Data, config: &ConfigArgs) -> Result<Crew> {
-    Ok(Crew::new(resources(data, config)?, Handlers::new())?)
+pub(crate) fn crew(data: Data, security: Security) -> Result<Crew> {
+    Ok(Crew::new(resources(data, security)?, Handlers::new())?)
 }
 
 /// The same on the runtime of the caller.
-pub(crate) fn crew_on(data: Data, config: &ConfigArgs) -> Result<Crew> {
+pub(crate) fn crew_on(data: Data, security: Security) -> Result<Crew> {
     let runtime = tokio::runtime::Handle::current();
-    Ok(Crew::on(runtime, resources(data, config)?, Handlers::new()))
+    let resources = resources(data, security)?;
+    Ok(Crew::on(runtime, resources, Handlers::new()))
 }
 
-fn resources(data: Data, config: &ConfigArgs) -> Result<WorkerResources> {
-    let settings = Settings::open(config.path())?;
-    let secrets = Secrets::from_env()?;
+fn resources(data: Data, security: Security) -> Result<WorkerResources> {
+    let secrets = secrets(&security)?;
     Ok(WorkerResources::new(secrets, data.artifacts, data.logs)
-        .with_security(settings.security)
+        .with_security(security)
         .with_all_tools())
+}
+
+/// The secrets that definitions can name.
+fn secrets(security: &Security) -> Result<Secrets> {
+    Ok(match security.is_confined() {
+        true => Secrets::confined_from_env()?,
+        false => Secrets::from_env()?,
+    })
 }

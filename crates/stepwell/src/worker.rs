@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use stepwell::data::Data;
+use stepwell::settings::Settings;
 use stepwell_client::protocol::ServedPair;
 use stepwell_client::{Connection, WorkLoop, WorkOptions};
 use stepwell_engine::rows::BUILT_IN;
@@ -97,7 +98,8 @@ async fn work(args: &WorkerArgs, connection: Connection, stop: Arc<Notify>) -> R
         connection.clone(),
         Arc::clone(&given),
     ));
-    let crew = work::crew_on(Data { artifacts, logs }, &args.config)?;
+    let security = Settings::open(args.config.path())?.security.for_others();
+    let crew = work::crew_on(Data { artifacts, logs }, security)?;
     let worker_id = args.name.clone().unwrap_or_else(own_name);
     let options = WorkOptions {
         worker_id: worker_id.clone(),

@@ -21,7 +21,7 @@ use crate::hosts::{CheckedResolver, DeniedHost, HostRules};
 /// Why a definition could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The host is in the list `deny`, or not in the list `allow`.
+    /// The host may not be asked.
     #[error("{0}")]
     Denied(String),
     /// There is nothing at the address.
@@ -99,7 +99,10 @@ async fn http(url: Url, hosts: &HostRules, most: usize) -> Result<Vec<u8>, Fetch
         .redirect(Policy::none())
         .user_agent(concat!("stepwell/", env!("CARGO_PKG_VERSION")));
     if !hosts.is_empty() {
-        let resolver = CheckedResolver(Arc::new(hosts.clone()));
+        let resolver = CheckedResolver {
+            rules: Arc::new(hosts.clone()),
+            port: url.port_or_known_default(),
+        };
         // A proxy would look the name up by itself.
         client = client.dns_resolver(resolver).no_proxy();
     }
@@ -164,12 +167,12 @@ fn denied(error: DeniedHost) -> FetchError {
 /// An error of the client without the address, which the caller shows; a refused host is the cause of its cause.
 fn of_client(error: reqwest::Error) -> FetchError {
     let error = error.without_url();
+    if let Some(host) = DeniedHost::behind(&error) {
+        return denied(host.clone());
+    }
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(&error);
     while let Some(inner) = cause {
-        if let Some(host) = inner.downcast_ref::<DeniedHost>() {
-            return denied(host.clone());
-        }
         text = format!("{text}: {inner}");
         cause = inner.source();
     }

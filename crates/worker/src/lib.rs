@@ -39,8 +39,8 @@ pub mod crew;
 mod expression_location;
 mod fence;
 pub mod fetch;
+mod file_rules;
 pub mod handler;
-pub mod hosts;
 pub mod large_params;
 pub mod logs;
 mod no_links;
@@ -57,10 +57,15 @@ pub mod step_log;
 #[cfg(test)]
 mod testing;
 pub mod tool;
+mod tool_rules;
 pub mod tools;
 mod warm_pool;
 
 pub use crew::{Crew, OutsideInput, OutsideInputs};
+pub use file_rules::FileRules;
 pub use handler::{Failure, Handlers, Job, Output, Reply};
 pub use resources::WorkerResources;
 pub use security::{Security, Unguarded};
+/// Which hosts may be connected to.
+pub use stepwell_http::hosts;
+pub use tool_rules::ToolRules;

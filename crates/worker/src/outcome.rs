@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
+use stepwell_kernel::codes;
 use stepwell_kernel::plan::ErrorClass;
+
+use crate::hosts::DeniedHost;
 
 /// The result of one task.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +17,17 @@ pub struct TaskOutcome {
     pub error: Option<ToolError>,
     /// What its kind tells beside that, by the kind's own name: `http`, `pg`, `py`, `sh`.
     pub details: Map<String, Json>,
+}
+
+/// The error of a task that names a host which the configuration of the worker closes.
+pub(crate) fn denied_host(denied: &DeniedHost) -> ToolError {
+    ToolError::new(
+        ErrorClass::Policy,
+        codes::HOST_DENIED,
+        format!(
+            "{denied} in the configuration of this worker; use another host, or have the list changed"
+        ),
+    )
 }
 
 /// Why a task failed.

@@ -111,7 +111,7 @@ pub(crate) use hot_run::is_whole;
 pub use hot_run::{HotRun, engine_actor};
 pub(crate) use lease_term::LeaseTerm;
 pub use messages::{Message, MessageAnswer};
-pub use notices::{Assignment, Handoff, Notice, Ticket};
+pub use notices::{Assignment, Handoff, Notice, Tenancy, Ticket};
 pub use session_lease::worker_of;
 
 /// The parts that all shards of an engine have together.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use stepwell_kernel::command::{Claimed, Reply};
 use stepwell_kernel::effect::{RunOutcome, Target};
+use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
 
@@ -26,6 +27,7 @@ pub struct Assignment {
     pub run_id: Arc<str>,
     /// The run that started this one and waits for it; absent if nothing did.
     pub parent: Option<Arc<str>>,
+    pub tenancy: Tenancy,
     pub plan: Arc<Plan>,
     pub claimed: Claimed,
 }
@@ -38,9 +40,43 @@ impl Assignment {
             run: hot.run(),
             run_id: Arc::clone(hot.run_id()),
             parent: parent.map(|it| it.run_id.as_str().into()),
+            tenancy: Tenancy::of(hot.state().context()),
             plan: Arc::clone(hot.plan()),
             claimed,
         }
+    }
+}
+
+/// Whose run it is: its tenant and its project. One allocation, because every piece of work has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tenancy {
+    both: Arc<str>,
+    /// Where the project begins.
+    split: usize,
+}
+
+impl Tenancy {
+    #[must_use]
+    pub fn new(tenant: &str, project: &str) -> Tenancy {
+        Tenancy {
+            both: [tenant, project].concat().into(),
+            split: tenant.len(),
+        }
+    }
+
+    #[must_use]
+    pub fn of(context: &RunContext) -> Tenancy {
+        Tenancy::new(&context.tenant_id, &context.project_id)
+    }
+
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.both.get(..self.split).unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn project(&self) -> &str {
+        self.both.get(self.split..).unwrap_or_default()
     }
 }
 

@@ -8,7 +8,7 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
 
-use super::{Assignment, Coordinator};
+use super::{Assignment, Coordinator, Tenancy};
 use crate::error::Error;
 use crate::rows::parse_target;
 use crate::store::{Guard, RunNo, TaskRow};
@@ -18,6 +18,7 @@ pub(crate) struct OutsideClaim {
     run: RunNo,
     pub(crate) run_id: Arc<str>,
     parent: Option<Arc<str>>,
+    tenancy: Tenancy,
     plan: Arc<Plan>,
     /// Must hold when the claim is committed.
     pub(crate) guard: Option<Guard>,
@@ -31,6 +32,7 @@ impl OutsideClaim {
                 run: self.run,
                 run_id: self.run_id,
                 parent: self.parent,
+                tenancy: self.tenancy,
                 plan: self.plan,
                 claimed: *claimed,
             }),
@@ -75,6 +77,7 @@ impl Coordinator {
             run: task.run,
             run_id: Arc::clone(hot.run_id()),
             parent,
+            tenancy: Tenancy::of(hot.state().context()),
             plan: Arc::clone(hot.plan()),
             guard,
         };

@@ -6,16 +6,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, MatchedPath, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use stepwell_engine::store::AuditRow;
+use stepwell_engine::store::{AuditRow, RunFilter, RunNo, StoreError};
 use stepwell_kernel::rejection::Code;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Operation;
 
 use super::gate::{Known, Shown};
 use super::open::open_caller;
+use super::standing::{Lost, Standing, answered};
 use super::trail::GivenReason;
 use super::{Access, Caller, Right};
 use crate::app::App;
@@ -26,6 +27,10 @@ use crate::problem::{ApiProblem, ProblemCode};
 pub(crate) const SCHEME: &str = "token";
 /// The scope of endpoints that need no right.
 pub(crate) const PUBLIC: &str = "public";
+/// Whom the audit log names if nobody has shown who they are.
+const UNKNOWN: &str = "unknown";
+/// What the routes of runs begin with.
+const RUNS: &str = "/api/v1/runs";
 
 /// The right that each endpoint needs, from the OpenAPI document.
 #[derive(Clone, Debug, Default)]
@@ -91,29 +96,58 @@ pub(crate) async fn guard(
         Ok(admitted) => admitted,
         Err(refused) => {
             let response = refused.problem.into_response();
-            note(&app, asked.row(&app, refused.who, &response, reason)).await;
+            note(
+                &app,
+                &asked,
+                asked.row(&app, refused.who, &response, &reason),
+                &reason,
+            )
+            .await;
             return response;
         }
     };
     let who = Who::of(&admitted.caller);
+    let standing = match (asked.need, &admitted.known) {
+        (Some(Need::Right(right)), Some(known)) => Some(Standing::new(
+            Arc::clone(&app),
+            request.headers(),
+            right,
+            known.clone(),
+        )),
+        (Some(Need::Right(_) | Need::Nothing) | None, _) => None,
+    };
+    let lost = Lost::default();
     let extensions = request.extensions_mut();
     extensions.insert(admitted.caller);
     if asked.is_change() {
         // Nobody looks for a reason in what is not recorded.
         extensions.insert(reason.clone());
     }
+    extensions.insert(lost.clone());
     if let Some(known) = admitted.known {
         extensions.insert(known);
     }
     if !asked.is_change() {
-        let response = next.run(request).await;
-        note(&app, asked.row(&app, who, &response, reason)).await;
+        let response = answered(standing, &lost, next.run(request)).await;
+        note(
+            &app,
+            &asked,
+            asked.row(&app, who, &response, &reason),
+            &reason,
+        )
+        .await;
         return response;
     }
     // To its end, also if the caller has gone meanwhile: what was done must not be missing in the audit log.
     let done = tokio::spawn(async move {
-        let response = next.run(request).await;
-        note(&app, asked.row(&app, who, &response, reason)).await;
+        let response = answered(standing, &lost, next.run(request)).await;
+        note(
+            &app,
+            &asked,
+            asked.row(&app, who, &response, &reason),
+            &reason,
+        )
+        .await;
         response
     });
     match done.await {
@@ -123,10 +157,37 @@ pub(crate) async fn guard(
     }
 }
 
-async fn note(app: &App, row: Option<AuditRow>) {
-    if let Some(row) = row {
-        app.gate.trail.put(row).await;
+async fn note(app: &App, asked: &Asked, row: Option<AuditRow>, given: &GivenReason) {
+    let Some(mut row) = row else { return };
+    // A caller with a tenant reaches nothing of another one. One without acts on the tenant of what it names, whose
+    // people must see it in their log.
+    if row.tenant.is_none() && row.actor != UNKNOWN {
+        row.tenant = acted_on(app, asked, &row.target).await;
+        row.tenant = row.tenant.or_else(|| asked.tenant.clone());
+        row.tenant = row.tenant.or_else(|| given.tenant());
     }
+    app.gate.trail.put(row).await;
+}
+
+/// The tenant of the run that was acted on or created.
+async fn acted_on(app: &App, asked: &Asked, target: &str) -> Option<String> {
+    if !asked.route.starts_with(RUNS) {
+        return None;
+    }
+    let run = target.split('/').next().unwrap_or_default().to_owned();
+    let found = app.ask(move |store| {
+        let Some(no) = store.find(&run)? else {
+            return Ok::<_, StoreError>(None);
+        };
+        let rows = store.list(&RunFilter {
+            before: Some(RunNo(no.0 + 1)),
+            limit: 1,
+            ..RunFilter::default()
+        })?;
+        Ok(rows.into_iter().find(|row| row.run == no))
+    });
+    // Without the store there is no row either, until it is back.
+    found.await.ok()?.map(|row| row.tenant)
 }
 
 /// What a request asks for.
@@ -138,6 +199,8 @@ struct Asked {
     target: String,
     source: String,
     need: Option<Need>,
+    /// The tenant that the address names.
+    tenant: Option<String>,
 }
 
 /// Whom the audit log names.
@@ -159,7 +222,7 @@ impl Who {
     /// Someone who has not shown who they are; the id of the token may be invented.
     fn unknown(shown: Shown<'_>) -> Who {
         Who {
-            actor: "unknown".to_owned(),
+            actor: UNKNOWN.to_owned(),
             token: shown.claimed(),
             tenant: None,
         }
@@ -186,6 +249,7 @@ impl Asked {
             target: target(route, request.uri().path()),
             source: source.map_or_else(String::new, |it| it.0.ip().to_string()),
             need: rights.need(request.method(), route),
+            tenant: named_tenant(route, request.uri()),
             route: route.to_owned(),
         }
     }
@@ -216,7 +280,7 @@ impl Asked {
         app: &App,
         who: Who,
         response: &Response,
-        reason: GivenReason,
+        reason: &GivenReason,
     ) -> Option<AuditRow> {
         if !self.is_recorded(response) {
             return None;
@@ -240,6 +304,17 @@ impl Asked {
             reason: reason.get(),
         })
     }
+}
+
+/// The tenant in the path or in the query.
+fn named_tenant(route: &str, uri: &Uri) -> Option<String> {
+    let mut pairs = route.split('/').zip(uri.path().split('/'));
+    if let Some((_, value)) = pairs.find(|(name, _)| *name == "{tenant}") {
+        return Some(value.chars().take(200).collect());
+    }
+    let query = uri.query().unwrap_or_default().split('&');
+    let named = query.filter_map(|it| it.strip_prefix("tenant=")).next();
+    named.map(|it| it.chars().take(200).collect())
 }
 
 /// The values of the parameters of a path.

@@ -3,6 +3,7 @@
 //!
 //! - `guard` stands before every endpoint; `right` is the table of roles and rights.
 //! - `gate` finds out who calls: `token_book` (API tokens), `oidc` and `jwt` (tokens of an issuer), `session` (cookies).
+//! - `standing` ends streams and waits of callers that were let in and may no longer go on.
 //! - `rate` limits how often; `trail` writes the audit log.
 
 mod caller;
@@ -14,6 +15,7 @@ mod open;
 mod rate;
 mod right;
 mod session;
+mod standing;
 mod token_book;
 mod trail;
 
@@ -28,6 +30,7 @@ pub use oidc::OidcSettings;
 pub use rate::{Rate, RateSettings};
 pub use right::Right;
 pub(crate) use session::set_cookie;
+pub(crate) use standing::Lost;
 pub use token_book::{FreshToken, NewToken, TokenBook, TokenError, TokenRecord};
 pub(crate) use trail::{GivenReason, TrailWriter};
 

@@ -129,26 +129,42 @@ fn record(store: &dyn Store, rows: &[AuditRow], stops: Option<Instant>) {
     }
 }
 
-/// The reason that the body of a request gave, for the audit log: filled by whoever reads the body.
+/// What the body of a request says about the request, for the audit log: filled by whoever reads the body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GivenReason(Arc<OnceLock<String>>);
+pub(crate) struct GivenReason(Arc<OnceLock<Given>>);
+
+#[derive(Debug, Default, serde::Deserialize)]
+struct Given {
+    /// Why it is done.
+    #[serde(default)]
+    reason: Option<String>,
+    /// The tenant that it is done to.
+    #[serde(default)]
+    tenant: Option<String>,
+}
 
 impl GivenReason {
-    /// Looks for a reason in a body of JSON.
+    /// Looks for a reason and a tenant in a body of JSON.
     pub(crate) fn look(&self, body: &[u8]) {
-        #[derive(serde::Deserialize)]
-        struct Given {
-            reason: Option<String>,
-        }
         // Most bodies have none, and are not read twice.
-        let named = body.windows(8).any(|it| it == b"\"reason\"");
-        if named && let Ok(Given { reason: Some(text) }) = serde_json::from_slice(body) {
-            let _ = self.0.set(text.chars().take(MAX_REASON).collect());
+        let has = |name: &[u8]| body.windows(name.len()).any(|it| it == name);
+        if (has(b"\"reason\"") || has(b"\"tenant\""))
+            && let Ok(given) = serde_json::from_slice::<Given>(body)
+        {
+            let cut = |text: String| text.chars().take(MAX_REASON).collect();
+            let _ = self.0.set(Given {
+                reason: given.reason.map(cut),
+                tenant: given.tenant.map(cut),
+            });
         }
     }
 
     pub(crate) fn get(&self) -> Option<String> {
-        self.0.get().cloned()
+        self.0.get()?.reason.clone()
+    }
+
+    pub(crate) fn tenant(&self) -> Option<String> {
+        self.0.get()?.tenant.clone()
     }
 }
 
@@ -184,6 +200,12 @@ mod tests {
         };
         assert_eq!(of(r#"{"a":1,"reason":"late"}"#).as_deref(), Some("late"));
         assert_eq!(of(r#"{"reason":7}"#), None);
+        let given = GivenReason::default();
+        given.look(br#"{"tenant":"acme"}"#);
+        assert_eq!(
+            (given.get(), given.tenant().as_deref()),
+            (None, Some("acme"))
+        );
         assert_eq!(of("{"), None);
     }
 }

@@ -50,7 +50,8 @@ struct AuditEntry {
     no: i64,
     /// When the request was answered.
     at: String,
-    /// The tenant of the actor; absent if the actor knows all tenants.
+    /// The tenant that was acted on: of the run, or the one that the request names. A caller with a tenant acts on this tenant
+    /// only. Absent: the installation.
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<String>,
     /// The person or program that acted; `unknown` if no valid token was shown.
@@ -103,7 +104,7 @@ impl From<StoredAuditRow> for AuditEntry {
 }
 
 /// Read the audit log, newest first. A row is there a moment after the request that it tells of. A caller with a tenant
-/// reads what callers of this tenant did.
+/// reads what was done to this tenant, by whomever.
 #[utoipa::path(get, path = "/api/v1/audit", tag = "access", security(("token" = ["administer"])),
     params(AuditQuery),
     responses((status = 200, body = AuditPage), (status = 400, body = ApiProblem), (status = 401, body = ApiProblem),

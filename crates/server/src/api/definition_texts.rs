@@ -18,7 +18,7 @@ use super::definitions::{RevisionRow, tenant_to_read};
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
-use crate::definitions::{Checked, Head, Registry, Revision, check_file, unified};
+use crate::definitions::{Checked, Head, Permits, Registry, Revision, check_file, unified};
 use crate::problem::ApiProblem;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -80,7 +80,11 @@ fn whole(plan: &Plan) -> Result<Value, ApiProblem> {
 
 /// The text of a revision without the secrets in it.
 fn shown_text(revision: &Revision) -> String {
-    let checked = Checked::of(revision.file.as_deref(), &revision.source);
+    let checked = Checked::of(
+        Permits::default(),
+        revision.file.as_deref(),
+        &revision.source,
+    );
     let net = checked.loaded.plan.as_ref().map(whole);
     match net {
         Some(Ok(net)) => masked_text(&net, &revision.source),
@@ -103,7 +107,11 @@ async fn revision(
 ) -> Result<Json<RevisionText>, ApiProblem> {
     let (tenant, head, revision) = found(&app, &caller, path, query.tenant).await?;
     let answer = app.block(move || {
-        let checked = Checked::of(revision.file.as_deref(), &revision.source);
+        let checked = Checked::of(
+            Permits::default(),
+            revision.file.as_deref(),
+            &revision.source,
+        );
         let inputs = checked.loaded.plan.as_ref().map(inputs);
         Ok::<_, ApiProblem>(RevisionText {
             source: shown_text(&revision),
@@ -269,11 +277,19 @@ struct CheckedText {
         (status = 413, body = ApiProblem), (status = 415, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn check(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Body(body): Body<CheckText>,
 ) -> Result<Json<CheckedText>, ApiProblem> {
     check_file(body.file.as_deref())?;
+    let settings = app.settings.clone();
     let answer = app.block(move || {
-        let checked = Checked::of(body.file.as_deref(), &body.text);
+        let context = caller.context();
+        let permits = Permits {
+            tools: &settings.tools,
+            tenant: &context.tenant_id,
+            project: caller.project.as_deref(),
+        };
+        let checked = Checked::of(permits, body.file.as_deref(), &body.text);
         let plan = checked.loaded.plan.as_ref();
         let net = plan.map(Plan::net);
         let declared = plan.map(inputs);

@@ -149,17 +149,18 @@ async fn registered(
     let tenant = tenant_to_change(caller, body.tenant)?;
     let new = NewDefinition {
         tenant: tenant.clone(),
+        project: caller.project.clone(),
         file: body.file,
         text: body.text,
         by: caller.name.clone(),
     };
-    let now = app.now();
+    let (now, tools) = (app.now(), app.settings.tools.clone());
     let Registered {
         head,
         revision,
         created,
     } = app
-        .ask(move |store| Registry::new(store).register(new, now))
+        .ask(move |store| Registry::new(store).register(new, &tools, now))
         .await?;
     app.due.changed();
     let status = match created {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use stepwell_bus::{is_sink_name, open_sink};
 use stepwell_engine::Error;
 use stepwell_engine::store::{RunFilter, RunNo, SinkRow, SinkStart, Store};
+use stepwell_kernel::codes::HOST_DENIED;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
 use utoipa::{IntoParams, ToSchema};
@@ -249,10 +250,20 @@ async fn add_sink(
     };
     let checked = sink.clone();
     // A sink has threads of its own, which end here again.
-    app.block(move || match open_sink(&checked, Duration::from_secs(10)) {
-        Ok(_) => Ok(()),
-        Err(why) => Err(ApiProblem::bad_request(format!("address: {why}"))),
-    })
+    let hosts = Arc::clone(&app.settings.webhook_hosts);
+    app.block(
+        move || match open_sink(&checked, Duration::from_secs(10), &hosts) {
+            Ok(_) => Ok(()),
+            Err(why) => {
+                let code = match why.contains(HOST_DENIED) {
+                    true => HOST_DENIED,
+                    false => codes::REQUEST_INVALID,
+                };
+                let detail = format!("address: {why}");
+                Err(ApiProblem::new(StatusCode::BAD_REQUEST, code, detail))
+            }
+        },
+    )
     .await?;
     let start = match body.from_beginning {
         true => SinkStart::Beginning,

@@ -25,10 +25,10 @@ use utoipa_axum::routes;
 use super::body::{Body, Params};
 use super::run_filter::RunQuery;
 use super::run_reads;
-use crate::access::Caller;
+use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::changes::NextLook;
-use crate::definitions::{Registry, serves, with_findings};
+use crate::definitions::{Permits, Registry, serves, with_findings};
 use crate::problem::ApiProblem;
 
 /// The longest wait for the end of a run that is started.
@@ -97,15 +97,28 @@ struct DefinitionOfRun {
     reference: Option<Value>,
 }
 
+/// Which tools the definition of a run may use.
+fn permits<'a>(app: &'a App, context: &'a RunContext) -> Permits<'a> {
+    Permits {
+        tools: &app.settings.tools,
+        tenant: &context.tenant_id,
+        project: Some(&context.project_id),
+    }
+}
+
 impl DefinitionOfRun {
     /// The plan of a text that was compiled before: nothing blocks.
-    fn known_plan(&self, app: &App) -> Result<Option<Arc<Plan>>, ApiProblem> {
+    fn known_plan(
+        &self,
+        app: &App,
+        context: &RunContext,
+    ) -> Result<Option<Arc<Plan>>, ApiProblem> {
         let (Some(text), None, None, None) =
             (&self.text, &self.name, &self.reference, self.revision)
         else {
             return Ok(None);
         };
-        let plan = app.plans.known_text(text);
+        let plan = app.plans.known_text(permits(app, context), text);
         if let Some(plan) = &plan {
             serves(plan)?;
         }
@@ -113,10 +126,15 @@ impl DefinitionOfRun {
     }
 
     /// The plan of a new run, as the definition is now. May block.
-    fn plan(self, app: &App, tenant: &str) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
+    fn plan(
+        self,
+        app: &App,
+        context: &RunContext,
+    ) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
+        let (tenant, permits) = (&context.tenant_id, permits(app, context));
         let plan = match (self.text, self.name, self.reference) {
             (Some(text), None, None) if self.revision.is_none() => {
-                (app.plans.plan_of_text(&text)?, None)
+                (app.plans.plan_of_text(permits, &text)?, None)
             }
             (None, Some(name), None) => {
                 let registry = Registry::new(&*app.store);
@@ -137,6 +155,7 @@ impl DefinitionOfRun {
             }
         };
         serves(&plan.0)?;
+        permits.check(None, &plan.0)?;
         Ok(plan)
     }
 }
@@ -168,6 +187,7 @@ struct StartedRun {
 async fn start(
     State(app): State<Arc<App>>,
     caller: Caller,
+    lost: Lost,
     headers: HeaderMap,
     Body(mut body): Body<StartRun>,
 ) -> Result<Response, ApiProblem> {
@@ -178,12 +198,12 @@ async fn start(
     }
     let context = context(&caller, &body)?;
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
-    let (definition, tenant) = (body.definition, context.tenant_id.clone());
-    let (plan, changed) = match definition.known_plan(&app)? {
+    let (definition, whose) = (body.definition, context.clone());
+    let (plan, changed) = match definition.known_plan(&app, &context)? {
         Some(plan) => (plan, None),
         None => {
             let asked = Arc::clone(&app);
-            app.block(move || definition.plan(&asked, &tenant)).await?
+            app.block(move || definition.plan(&asked, &whose)).await?
         }
     };
     let run_id = match &body.request_id {
@@ -230,7 +250,7 @@ async fn start(
     let shown = match wait.is_zero() {
         true => None,
         false => {
-            ended(&app, &run, wait).await?;
+            ended(&app, &run, wait, &lost).await?;
             Some(run_reads::snapshot(&app, &caller, &run).await?)
         }
     };
@@ -303,7 +323,7 @@ pub(super) fn read_time(text: &str) -> Result<Time, ApiProblem> {
 }
 
 /// Waits until a run has ended, or so long.
-async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProblem> {
+async fn ended(app: &Arc<App>, run: &str, wait: Duration, lost: &Lost) -> Result<(), ApiProblem> {
     let until = tokio::time::Instant::now() + wait;
     let no = {
         let run = run.to_owned();
@@ -324,6 +344,7 @@ async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProbl
             () = tokio::time::sleep_until(next.min(until)) => {}
             () = app.stopping.cancelled() => {}
         }
+        lost.check()?;
         if tokio::time::Instant::now() >= until || app.stopping.is_cancelled() {
             return Ok(());
         }

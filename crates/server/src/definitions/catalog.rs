@@ -10,7 +10,7 @@ use stepwell_engine::port::Catalog;
 use stepwell_engine::store::Store;
 use stepwell_kernel::plan::Plan;
 
-use super::{Registry, compile};
+use super::{Permits, Registry, compile, compile_for};
 use crate::problem::ApiProblem;
 
 /// How many compiled plans are kept.
@@ -51,21 +51,32 @@ impl PlanCache {
         })
     }
 
-    /// The plan of a text.
-    pub(crate) fn plan_of_text(&self, text: &str) -> Result<Arc<Plan>, ApiProblem> {
+    /// The plan of a text that a tenant may run.
+    pub(crate) fn plan_of_text(
+        &self,
+        permits: Permits<'_>,
+        text: &str,
+    ) -> Result<Arc<Plan>, ApiProblem> {
+        let compiled = || compile_for(permits, None, text);
         if text.len() > MAX_TEXT {
-            return Ok(Arc::new(compile(None, text)?));
+            return Ok(Arc::new(compiled()?));
         }
-        kept_or(&self.0.texts, hash_of(text), || compile(None, text))
+        let plan = kept_or(&self.0.texts, hash_of(text), compiled)?;
+        match permits.check(None, &plan).is_ok() {
+            true => Ok(plan),
+            // Another tenant may run it. The error says where the tool is.
+            false => Ok(Arc::new(compile_for(permits, None, text)?)),
+        }
     }
 
-    /// The plan of a text that was compiled before.
-    pub(crate) fn known_text(&self, text: &str) -> Option<Arc<Plan>> {
+    /// The plan of a text that was compiled before, if the tenant may run it.
+    pub(crate) fn known_text(&self, permits: Permits<'_>, text: &str) -> Option<Arc<Plan>> {
         if text.len() > MAX_TEXT {
             return None;
         }
         let known = self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&hash_of(text)).cloned()
+        let plan = known.get(&hash_of(text)).cloned();
+        plan.filter(|plan| permits.check(None, plan).is_ok())
     }
 }
 

@@ -15,10 +15,11 @@ use stepwell_dialects::document::trigger;
 use stepwell_engine::store::{DocumentFilter, NewDocument, Store, StoredDocument};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
+use stepwell_worker::ToolRules;
 
 pub(crate) use catalog::{PlanCache, RegistryCatalog};
 pub(crate) use diff::unified;
-pub(crate) use text::{Checked, check_file, compile, serves, with_findings};
+pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, serves, with_findings};
 
 use crate::codes;
 use crate::problem::ApiProblem;
@@ -88,6 +89,8 @@ pub(crate) struct Revision {
 #[derive(Clone, Debug)]
 pub(crate) struct NewDefinition {
     pub(crate) tenant: String,
+    /// The only project of whoever registers it; absent: the definition is for all projects.
+    pub(crate) project: Option<String>,
     pub(crate) file: Option<String>,
     pub(crate) text: String,
     pub(crate) by: String,
@@ -114,9 +117,19 @@ impl<'a> Registry<'a> {
     }
 
     /// Registers a text: it is the current revision of its name then. A content that is known stays the revision that it is.
-    pub(crate) fn register(&self, new: NewDefinition, now: Time) -> Result<Registered, ApiProblem> {
+    pub(crate) fn register(
+        &self,
+        new: NewDefinition,
+        tools: &ToolRules,
+        now: Time,
+    ) -> Result<Registered, ApiProblem> {
         check_file(new.file.as_deref())?;
-        let plan = compile(new.file.as_deref(), &new.text)?;
+        let permits = Permits {
+            tools,
+            tenant: &new.tenant,
+            project: new.project.as_deref(),
+        };
+        let plan = compile_for(permits, new.file.as_deref(), &new.text)?;
         serves(&plan)?;
         let net = plan.net();
         check_name(&net.plan_id)?;

@@ -1,10 +1,14 @@
 //! Texts of definitions: compiled, checked, and everything that is wrong with them said with its place.
 
+use std::sync::LazyLock;
+
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use stepwell_dialects::plan::check_engine;
+use stepwell_dialects::tools::used;
 use stepwell_dialects::{Loaded, Problem as Finding, Severity, Source, advice, load};
 use stepwell_kernel::plan::Plan;
+use stepwell_worker::ToolRules;
 
 use crate::codes;
 use crate::problem::ApiProblem;
@@ -40,8 +44,8 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Looks at a text as `stepwell check` does.
-    pub(crate) fn of(file: Option<&str>, text: &str) -> Checked {
+    /// Looks at a text as `stepwell check` does, for whoever is to run it.
+    pub(crate) fn of(permits: Permits<'_>, file: Option<&str>, text: &str) -> Checked {
         let source = match Source::from_bytes(file.unwrap_or(UNNAMED), text.as_bytes()) {
             Ok(source) => source,
             Err(problem) => {
@@ -63,6 +67,7 @@ impl Checked {
         let right = loaded.plan.as_ref().filter(|_| !has_errors);
         if let Some(plan) = right.or(loaded.unusable.as_ref()) {
             let mut found = advice::advice(&source, plan);
+            found.extend(permits.findings(Some(&source), plan));
             if right.is_some() {
                 found.extend(check_engine(plan, "native"));
             }
@@ -94,13 +99,71 @@ fn errors(findings: &[Finding]) -> usize {
 
 /// The plan of a text, or everything that is wrong with the text.
 pub(crate) fn compile(file: Option<&str>, text: &str) -> Result<Plan, ApiProblem> {
+    sourced(file, text).map(|it| it.1)
+}
+
+/// The plan of a text that a tenant may run.
+pub(crate) fn compile_for(
+    permits: Permits<'_>,
+    file: Option<&str>,
+    text: &str,
+) -> Result<Plan, ApiProblem> {
+    let (source, plan) = sourced(file, text)?;
+    permits.check(Some(&source), &plan)?;
+    Ok(plan)
+}
+
+fn sourced(file: Option<&str>, text: &str) -> Result<(Source, Plan), ApiProblem> {
     let source = Source::from_bytes(file.unwrap_or(UNNAMED), text.as_bytes())
         .map_err(|finding| with_findings(&[finding], None))?;
     let loaded = load(&source);
     let is_wrong = errors(&loaded.problems) > 0;
     match loaded.plan.filter(|_| !is_wrong) {
-        Some(plan) => Ok(plan),
+        Some(plan) => Ok((source, plan)),
         None => Err(with_findings(&loaded.problems, Some(&source))),
+    }
+}
+
+/// Who is to run a definition: only some tools may be theirs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permits<'a> {
+    pub(crate) tools: &'a ToolRules,
+    pub(crate) tenant: &'a str,
+    /// Absent: not known yet; then a tool must be allowed in some project of the tenant.
+    pub(crate) project: Option<&'a str>,
+}
+
+impl Default for Permits<'_> {
+    /// Every tool: a definition that was registered is shown, whatever the lists say now.
+    fn default() -> Self {
+        static ALL: LazyLock<ToolRules> = LazyLock::new(ToolRules::default);
+        Permits {
+            tools: &ALL,
+            tenant: "",
+            project: None,
+        }
+    }
+}
+
+impl Permits<'_> {
+    /// What a plan does that it may not, with the places if the source is known.
+    fn findings(self, source: Option<&Source>, plan: &Plan) -> Vec<Finding> {
+        if self.tools.is_empty() {
+            return Vec::new();
+        }
+        used::forbidden(source, plan, |tool| match self.project {
+            Some(project) => self.tools.forbids(self.tenant, project, tool),
+            None => self.tools.forbids_tenant(self.tenant, tool),
+        })
+    }
+
+    /// Refuses a plan that uses tools which it may not use.
+    pub(crate) fn check(self, source: Option<&Source>, plan: &Plan) -> Result<(), ApiProblem> {
+        let findings = self.findings(source, plan);
+        match findings.is_empty() {
+            true => Ok(()),
+            false => Err(with_findings(&findings, source)),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ impl FetchedDefinition {
         }
         let bytes = match bytes_of(
             &reference.uri,
-            &settings.security.http,
+            &settings.security.http_rules(),
             settings.plans.timeout,
         ) {
             Ok(bytes) => bytes,
@@ -135,7 +135,7 @@ fn bytes_of(uri: &str, hosts: &HostRules, timeout: Duration) -> Result<Vec<u8>, 
 fn unfetched(uri: &str, why: &FetchError) -> Problem {
     let help = match why {
         FetchError::Denied(_) => {
-            "the lists of `[security.http]` in stepwell.toml hold for definitions too"
+            "the section `[security]` in stepwell.toml holds for definitions too"
         }
         FetchError::NotFound => "check `uri` of the reference",
         FetchError::Timeout(_) => {

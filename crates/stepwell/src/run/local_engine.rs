@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use stepwell::files::Files;
+use stepwell::settings::Settings;
 use stepwell_engine::coordinator::{Config, Notice};
 use stepwell_engine::mock::{FailRule, Mock, Notes};
 use stepwell_engine::port::Clock;
@@ -92,7 +93,8 @@ impl LocalEngine {
         };
         match kind {
             EngineKind::Native => {
-                let crew = work::crew(place.data(&args.data)?, &args.config)?;
+                let security = Settings::open(args.config.path())?.security;
+                let crew = work::crew(place.data(&args.data)?, security)?;
                 let said = crew.resources().logs.subscribe();
                 let config = Config {
                     serves: crew.serves(),

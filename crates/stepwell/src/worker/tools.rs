@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Map, Value as Json, json};
 use stepwell_client::protocol::TaskLine;
 use stepwell_client::{Connection, Execute, Executing, Outcome, Task, TaskError, Wait};
-use stepwell_engine::coordinator::Assignment;
+use stepwell_engine::coordinator::{Assignment, Tenancy};
 use stepwell_engine::store::RunNo;
 use stepwell_kernel::codes;
 use stepwell_kernel::command::{Claimed, Command, WaitFor};
@@ -187,6 +187,7 @@ async fn assignment(
         run,
         run_id: task.run_id.into(),
         parent: task.parent_run_id.map(Into::into),
+        tenancy: Tenancy::new(&task.tenant_id, &task.project_id),
         plan,
         claimed,
     })

@@ -9,6 +9,8 @@ use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 use crate::harness::{PATIENCE, TestServer, asked};
+use crate::stores::{Place, on_each_store, store_of};
+use crate::tenants::{endpoints, served};
 
 pub(crate) const RUN: &str = "
 apiVersion: noetl.io/v2
@@ -38,6 +40,7 @@ pub(crate) fn stepwell(folder: &Path, args: &[&str]) -> Output {
         .current_dir(folder)
         .env_remove("STEPWELL_STORE")
         .env_remove("STEPWELL_CONFIG")
+        .envs(store_of(folder).map(|store| ("STEPWELL_STORE", store)))
         .output()
         .unwrap()
 }
@@ -88,59 +91,71 @@ pub(crate) fn audited(server: &TestServer, admin: &str, query: &str) -> Vec<Json
     rows()
 }
 
-#[test]
-fn every_role_has_its_rights_at_every_endpoint_and_no_other() {
+on_each_store!(
+    every_role_has_its_rights_at_every_endpoint_and_no_other,
+    wrong_tokens_have_one_answer,
+    a_rotated_token_has_two_secrets_for_a_while,
+    an_administrator_of_a_tenant_manages_the_tokens_of_the_tenant,
+    the_audit_log_has_what_was_done_and_what_was_denied,
+    rows_are_there_after_a_stop,
+);
+
+fn every_role_has_its_rights_at_every_endpoint_and_no_other(place: Place) {
     // Without a limit for requests without a token: there are many here.
-    let server = configured("[server]\naccess = 'tokens'\n[server.rate]\nper_source = 0\n");
-    let (_, document) = asked(server.get("/api/openapi.json"));
+    let config = "[server]\naccess = 'tokens'\n[server.rate]\nper_source = 0\n";
+    let Some(server) = place.server(config) else {
+        return;
+    };
+    let operations = served(&server);
+    let listed = endpoints();
+    let without = operations.keys().find(|it| !listed.contains_key(it));
+    assert_eq!(without, None, "an operation without a row in endpoints.tsv");
     let mut checked = 0;
     for (role, rights) in ROLES {
         let token = token(&server.folder, &[role, "--role", role]);
-        for (path, item) in document["paths"].as_object().unwrap() {
-            for (method, operation) in item.as_object().unwrap() {
-                let right = operation["security"][0]["token"][0].as_str();
-                let right = right.unwrap_or_else(|| panic!("{method} {path} names no right"));
-                let may = right == "public" || rights.contains(&right);
-                // Objects that are not there: who may ask is told so.
-                let words = path.split('/').map(|it| match it.starts_with('{') {
-                    true => "none-such",
-                    false => it,
-                });
-                let url = format!("{}{}", server.url, words.collect::<Vec<_>>().join("/"));
-                let method: reqwest::Method = method.to_uppercase().parse().unwrap();
-                let request = || {
-                    let request = server.client.request(method.clone(), &url);
-                    match method == reqwest::Method::GET {
-                        true => request,
-                        false => request.json(&json!({})),
-                    }
-                };
-                let what = format!("{role} {method} {path}");
-                // Only the head is read: a stream would not end.
-                let answer = bearer(request(), &token).send().unwrap();
-                let status = answer.status().as_u16();
-                let code = match status {
-                    401 | 403 => answer.json::<Json>().unwrap()["code"].clone(),
-                    _ => Json::Null,
-                };
-                assert_eq!(code == "AUTHZ_DENIED", !may, "{what}: {status} {code}");
-                // A session takes its token from the body, and a webhook is let in by its signature.
-                let no_bearer = path == "/api/v1/session" || code == "WEBHOOK_DENIED";
-                assert!(no_bearer || status != 401, "{what}: {status}");
-                if right != "public" {
-                    let (status, seen) = asked(request());
-                    assert_eq!(status, 401, "{what} without a token: {seen}");
+        for ((method, path), (right, _)) in &listed {
+            let right = right.as_str();
+            let may = right == "public" || rights.contains(&right);
+            // Objects that are not there: who may ask is told so.
+            let words = path.split('/').map(|it| match it.starts_with('{') {
+                true => "none-such",
+                false => it,
+            });
+            let url = format!("{}{}", server.url, words.collect::<Vec<_>>().join("/"));
+            let method: reqwest::Method = method.parse().unwrap();
+            let request = || {
+                let request = server.client.request(method.clone(), &url);
+                match method == reqwest::Method::GET {
+                    true => request,
+                    false => request.json(&json!({})),
                 }
-                checked += 1;
+            };
+            let what = format!("{role} {method} {path}");
+            // Only the head is read: a stream would not end.
+            let answer = bearer(request(), &token).send().unwrap();
+            let status = answer.status().as_u16();
+            let code = match status {
+                401 | 403 => answer.json::<Json>().unwrap()["code"].clone(),
+                _ => Json::Null,
+            };
+            assert_eq!(code == "AUTHZ_DENIED", !may, "{what}: {status} {code}");
+            // A session takes its token from the body, and a webhook is let in by its signature.
+            let no_bearer = path == "/api/v1/session" || code == "WEBHOOK_DENIED";
+            assert!(no_bearer || status != 401, "{what}: {status}");
+            if right != "public" {
+                let (status, seen) = asked(request());
+                assert_eq!(status, 401, "{what} without a token: {seen}");
             }
+            checked += 1;
         }
     }
     assert!(checked > 100, "{checked}");
 }
 
-#[test]
-fn wrong_tokens_have_one_answer() {
-    let server = controlled();
+fn wrong_tokens_have_one_answer(place: Place) {
+    let Some(server) = place.controlled() else {
+        return;
+    };
     let good = token(&server.folder, &["ada", "--role", "viewer"]);
     let short = token(
         &server.folder,
@@ -219,9 +234,10 @@ fn wrong_tokens_have_one_answer() {
     assert_eq!(status, 200);
 }
 
-#[test]
-fn a_rotated_token_has_two_secrets_for_a_while() {
-    let server = controlled();
+fn a_rotated_token_has_two_secrets_for_a_while(place: Place) {
+    let Some(server) = place.controlled() else {
+        return;
+    };
     let admin = token(&server.folder, &["root", "--role", "admin"]);
     let ask = |token: &str| asked(bearer(server.get("/api/v1/version"), token)).0;
     let old = token(&server.folder, &["ada", "--role", "viewer"]);
@@ -245,9 +261,10 @@ fn a_rotated_token_has_two_secrets_for_a_while() {
     assert_eq!(ask(last.trim()), 200);
 }
 
-#[test]
-fn an_administrator_of_a_tenant_manages_the_tokens_of_the_tenant() {
-    let server = controlled();
+fn an_administrator_of_a_tenant_manages_the_tokens_of_the_tenant(place: Place) {
+    let Some(server) = place.controlled() else {
+        return;
+    };
     let root = token(&server.folder, &["root", "--role", "admin"]);
     let acme = token(
         &server.folder,
@@ -339,9 +356,10 @@ fn an_administrator_of_a_tenant_manages_the_tokens_of_the_tenant() {
     assert_eq!(asked(bearer(server.get(&run), operator)).0, 401);
 }
 
-#[test]
-fn the_audit_log_has_what_was_done_and_what_was_denied() {
-    let server = controlled();
+fn the_audit_log_has_what_was_done_and_what_was_denied(place: Place) {
+    let Some(server) = place.controlled() else {
+        return;
+    };
     let admin = token(&server.folder, &["root", "--role", "admin"]);
     let viewer = token(&server.folder, &["vic", "--role", "viewer"]);
     let cancel = json!({ "reason": "wrong order" });
@@ -407,9 +425,10 @@ fn the_audit_log_has_what_was_done_and_what_was_denied() {
     }
 }
 
-#[test]
-fn rows_are_there_after_a_stop() {
-    let server = controlled();
+fn rows_are_there_after_a_stop(place: Place) {
+    let Some(server) = place.controlled() else {
+        return;
+    };
     let admin = token(&server.folder, &["root", "--role", "admin"]);
     for _ in 0..50 {
         assert_eq!(

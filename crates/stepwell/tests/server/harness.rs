@@ -3,12 +3,14 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Once, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use reqwest::blocking::{Client, RequestBuilder};
 use serde_json::Value as Json;
 use tempfile::TempDir;
+
+use crate::stores::store_of;
 
 /// How long a server may take to start, and a run to end.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +21,8 @@ pub(crate) struct TestServer {
     pub(crate) url: String,
     pub(crate) client: Client,
     pub(crate) child: Child,
+    /// What the server has written to its log.
+    pub(crate) log: Arc<Mutex<String>>,
 }
 
 impl TestServer {
@@ -29,18 +33,23 @@ impl TestServer {
 
     /// On a schema of its own of the PostgreSQL server that the tests have, if they have one.
     pub(crate) fn on_postgres(args: &[&str]) -> Option<TestServer> {
+        let store = TestServer::postgres_store()?;
+        let args: Vec<&str> = args.iter().copied().chain(["--store", &store]).collect();
+        Some(TestServer::with(&args))
+    }
+
+    /// A schema of its own of the PostgreSQL server that the tests have, if they have one.
+    pub(crate) fn postgres_store() -> Option<String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let url = std::env::var("STEPWELL_TEST_POSTGRES").ok()?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let now = now.as_millis() % 1_000_000_000;
         let sign = if url.contains('?') { '&' } else { '?' };
-        let store = format!(
+        Some(format!(
             "{url}{sign}schema=server_{now}_{}_{count}",
             std::process::id()
-        );
-        let args: Vec<&str> = args.iter().copied().chain(["--store", &store]).collect();
-        Some(TestServer::with(&args))
+        ))
     }
 
     /// With more arguments.
@@ -65,6 +74,7 @@ impl TestServer {
             .current_dir(folder.path())
             .env_remove("STEPWELL_STORE")
             .env_remove("STEPWELL_CONFIG")
+            .envs(store_of(folder.path()).map(|store| ("STEPWELL_STORE", store)))
             .envs(env.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -72,10 +82,13 @@ impl TestServer {
             .unwrap();
         let err = BufReader::new(child.stderr.take().unwrap());
         let (tell, told) = mpsc::channel();
+        let log = Arc::<Mutex<String>>::default();
+        let written = Arc::clone(&log);
         // Read to the end, so that the server never waits for its log to be read.
         std::thread::spawn(move || {
             for line in err.lines().map_while(Result::ok) {
                 eprintln!("server: {line}");
+                written.lock().unwrap().push_str(&format!("{line}\n"));
                 if let Some(at) = line.find("serving on ") {
                     let _ = tell.send(line[at + "serving on ".len()..].trim().to_owned());
                 }
@@ -87,6 +100,7 @@ impl TestServer {
             url,
             client: Client::builder().timeout(PATIENCE).build().unwrap(),
             child,
+            log,
         }
     }
 

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod access;
+mod confined;
 mod definitions;
+mod hardening;
 mod harness;
 mod issuer;
 mod listening;
@@ -14,6 +16,8 @@ mod runs;
 mod schedules;
 mod sessions;
 mod several;
+mod stores;
+mod tenants;
 mod webhooks;
 mod worker_process;
 mod workers;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::blocking::Client;
 use serde_json::{Value as Json, json};
 
+use crate::access::configured;
 use crate::harness::{PATIENCE, TestServer, asked};
 
 /// Says something, waits for a person, and can be undone.
@@ -115,7 +116,7 @@ fn a_bulk_action_says_first_what_it_would_hit() {
 
 #[test]
 fn a_sink_that_is_registered_over_http_gets_the_events() {
-    let server = TestServer::start();
+    let server = configured("[security.network]\nopen = ['loopback']\n");
     let hook = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!(
         "webhook:http://{}/hook?key=hidden",

@@ -164,6 +164,7 @@ impl CrewShared {
         let context = PipelineContext {
             resources: &self.resources,
             plan: &job.plan,
+            tenancy: &job.tenancy,
             claim: &claimed.claim,
             step: &job.plan.step(claimed.step).name,
             fixed,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value as Json};
-use stepwell_engine::coordinator::Assignment;
+use stepwell_engine::coordinator::{Assignment, Tenancy};
 use stepwell_engine::rows::target_name;
 use stepwell_kernel::command::{Claim, Claimed, Command};
 use stepwell_kernel::event::{Patch, TaskKind};
@@ -98,6 +98,7 @@ fn bare(run_id: &str, plan: &Arc<Plan>, claim: &Claim) -> Assignment {
         run: stepwell_engine::store::RunNo(0),
         run_id: run_id.into(),
         parent: None,
+        tenancy: Tenancy::default(),
         plan: Arc::clone(plan),
         claimed: Claimed {
             claim: claim.clone(),

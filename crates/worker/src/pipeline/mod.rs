@@ -20,6 +20,7 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json, json};
 use stepwell_dialects::tools::untrusted::{self, FindingKind};
 use stepwell_dialects::tools::{PipelineKind, RunBy, execution_fields};
+use stepwell_engine::coordinator::Tenancy;
 use stepwell_kernel::codes;
 use stepwell_kernel::command::{Claim, Command, WaitFor};
 use stepwell_kernel::effect::Target;
@@ -108,6 +109,8 @@ fn unguarded(task: &PipelineTask, fixed: &BTreeSet<String>) -> Option<String> {
 pub(crate) struct PipelineContext<'a> {
     pub(crate) resources: &'a WorkerResources,
     pub(crate) plan: &'a Plan,
+    /// Whose run it is.
+    pub(crate) tenancy: &'a Tenancy,
     /// The claim that the report of this execution carries.
     pub(crate) claim: &'a Claim,
     pub(crate) step: &'a str,

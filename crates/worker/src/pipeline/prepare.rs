@@ -17,12 +17,28 @@ use crate::security::Unguarded;
 use crate::tool::ToolCall;
 
 impl PipelineContext<'_> {
+    /// Why the tenant of the run may not use the tool of a task. A run may have been started before the lists said so.
+    fn forbidden(&self, task: &PipelineTask) -> Option<String> {
+        let rules = &self.resources.security.tools;
+        match task.run_by {
+            RunBy::Tool => rules.forbids(self.tenancy.tenant(), self.tenancy.project(), &task.kind),
+            RunBy::Pipeline(_) | RunBy::Engine => None,
+        }
+    }
+
     /// Renders a task and puts secrets in the place of their references.
     pub(super) async fn prepare(
         &self,
         task: &PipelineTask,
         now: &PipelineProgress,
     ) -> Result<(ToolCall, Option<Duration>), ToolError> {
+        if let Some(why) = self.forbidden(task) {
+            return Err(ToolError::new(
+                ErrorClass::Policy,
+                codes::TOOL_FORBIDDEN,
+                why,
+            ));
+        }
         if let Some(why) = &task.unguarded
             && self.resources.security.unguarded == Unguarded::Deny
         {
@@ -74,7 +90,8 @@ impl PipelineContext<'_> {
         if let Some(code) = &task.code {
             fields.insert("code".to_owned(), json!(code));
         }
-        script::bring(&task.kind, &mut fields, &self.plan.net().source.uri)?;
+        let files = self.resources.security.file_rules();
+        script::bring(&task.kind, &mut fields, &self.plan.net().source.uri, &files)?;
         let call = ToolCall {
             name: task.name.clone(),
             fields,

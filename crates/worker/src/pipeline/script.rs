@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json, json};
 use stepwell_dialects::tools::{self, ToolKind};
 
+use crate::file_rules::FileRules;
 use crate::outcome::ToolError;
 use stepwell_kernel::codes;
 
@@ -18,6 +19,7 @@ pub(super) fn bring(
     kind: &str,
     fields: &mut Map<String, Json>,
     definition: &str,
+    files: &FileRules,
 ) -> Result<(), ToolError> {
     let Some(script) = fields.remove("script") else {
         return Ok(());
@@ -25,7 +27,7 @@ pub(super) fn bring(
     let text = |key: &str| script.get(key).and_then(Json::as_str);
     let source = match text("type") {
         Some("inline") => text("code").unwrap_or_default().to_owned(),
-        _ => load(text("uri").unwrap_or_default(), definition)?,
+        _ => load(text("uri").unwrap_or_default(), definition, files)?,
     };
     let kind = tools::find(kind);
     let Some(field) = kind.and_then(ToolKind::script_field) else {
@@ -42,7 +44,7 @@ pub(super) fn bring(
 }
 
 /// Reads a file beside the definition, or else from the worker's own directory.
-fn load(uri: &str, definition: &str) -> Result<String, ToolError> {
+fn load(uri: &str, definition: &str, files: &FileRules) -> Result<String, ToolError> {
     let path = uri.strip_prefix("file://").unwrap_or(uri);
     let beside = definition
         .strip_prefix("file:")
@@ -52,7 +54,18 @@ fn load(uri: &str, definition: &str) -> Result<String, ToolError> {
         let message = format!("the script `{path}` cannot be read: {why}");
         ToolError::invalid(codes::TOOL_FIELD, message)
     };
-    let Some(place) = places.iter().find(|it| it.is_file()) else {
+    // Judged before it is looked at: whether a file is there is not told of one that may not be read.
+    let (mut allowed, mut denied) = (Vec::new(), None);
+    for place in &places {
+        match files.check(place) {
+            Ok(place) => allowed.push(place),
+            Err(error) => denied = Some(error),
+        }
+    }
+    if let (true, Some(error)) = (allowed.is_empty(), denied) {
+        return Err(error);
+    }
+    let Some(place) = allowed.iter().find(|it| it.is_file()) else {
         return Err(wrong(
             "there is no such file beside the definition, nor in the worker's directory",
         ));
@@ -78,10 +91,16 @@ mod tests {
         let definition = format!("file:{}/flow.yaml", folder.path().display());
         let script = json!({"script": {"type": "file", "uri": "./hello.sql"}});
         let mut fields = script.as_object().cloned().unwrap();
-        bring("postgres", &mut fields, &definition).unwrap();
+        bring("postgres", &mut fields, &definition, &FileRules::Everywhere).unwrap();
         assert_eq!(Json::Object(fields), json!({"commands": ["SELECT 1"]}));
         let mut lost = script.as_object().cloned().unwrap();
-        let error = bring("postgres", &mut lost, "file:elsewhere/flow.yaml").unwrap_err();
+        let error = bring(
+            "postgres",
+            &mut lost,
+            "file:elsewhere/flow.yaml",
+            &FileRules::Everywhere,
+        )
+        .unwrap_err();
         assert!(error.message.contains("hello.sql"), "{error}");
     }
 
@@ -89,7 +108,7 @@ mod tests {
     fn a_script_that_stands_in_the_definition_is_the_program() {
         let script = json!({"script": {"type": "inline", "code": "result = 1"}});
         let mut fields = script.as_object().cloned().unwrap();
-        bring("python", &mut fields, "").unwrap();
+        bring("python", &mut fields, "", &FileRules::Below(Vec::new())).unwrap();
         assert_eq!(Json::Object(fields), json!({"code": "result = 1"}));
     }
 }

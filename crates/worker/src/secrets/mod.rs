@@ -79,8 +79,19 @@ impl Secrets {
         Secrets::from_vars(&EnvVars::of_process())
     }
 
+    /// The same for definitions that reach only what is opened for them: of the variables of the process, only those for
+    /// secrets can be named.
+    pub fn confined_from_env() -> Result<Secrets, SecretError> {
+        Secrets::read(&EnvVars::of_process(), true)
+    }
+
     /// As these variables say.
     pub fn from_vars(vars: &EnvVars) -> Result<Secrets, SecretError> {
+        Secrets::read(vars, false)
+    }
+
+    fn read(vars: &EnvVars, confined: bool) -> Result<Secrets, SecretError> {
+        let env = |vars: &EnvVars| env(vars, confined);
         let Some(list) = vars.get("STEPWELL_SECRETS") else {
             let mut providers: Vec<Box<dyn Provider>> = vec![env(vars)];
             if Path::new(FOLDER).is_dir() {
@@ -234,8 +245,11 @@ impl Secrets {
     }
 }
 
-fn env(vars: &EnvVars) -> Box<dyn Provider> {
-    Box::new(EnvProvider { vars: vars.clone() })
+fn env(vars: &EnvVars, confined: bool) -> Box<dyn Provider> {
+    Box::new(EnvProvider {
+        vars: vars.clone(),
+        confined,
+    })
 }
 
 fn folder(path: &str) -> Box<dyn Provider> {

@@ -65,6 +65,8 @@ impl EnvVars {
 #[derive(Debug)]
 pub(super) struct EnvProvider {
     pub(super) vars: EnvVars,
+    /// Whether only variables for secrets can be named, and not those of the process itself.
+    pub(super) confined: bool,
 }
 
 impl Provider for EnvProvider {
@@ -77,9 +79,20 @@ impl Provider for EnvProvider {
     }
 
     fn direct<'a>(&'a self, address: &'a str) -> SecretFuture<'a> {
-        Box::pin(async move { Ok(self.vars.get(address).map(value_of)) })
+        Box::pin(async move {
+            if self.confined && !address.starts_with(VARIABLE) {
+                let why = format!(
+                    "a variable for secrets begins with {VARIABLE}, and definitions are confined (`confine` of [security])"
+                );
+                return Err(SecretError::not_found(address, why));
+            }
+            Ok(self.vars.get(address).map(value_of))
+        })
     }
 }
+
+/// What the names of variables for secrets begin with.
+const VARIABLE: &str = "STEPWELL_SECRET_";
 
 /// The variable that holds a secret.
 pub(super) fn variable(name: &str) -> String {
@@ -90,7 +103,7 @@ pub(super) fn variable(name: &str) -> String {
             _ => '_',
         })
         .collect();
-    format!("STEPWELL_SECRET_{name}")
+    format!("{VARIABLE}{name}")
 }
 
 /// Secrets in a folder, one file each, `NAME` or `NAME.json`.

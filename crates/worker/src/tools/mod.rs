@@ -21,21 +21,34 @@ use crate::tool::Tool;
 /// module above; what its fields are is a row of the table of tools.
 pub(crate) fn all(security: &Security) -> Vec<(&'static str, Arc<dyn Tool>)> {
     let http = http::HttpOptions {
-        hosts: Arc::new(security.http.clone()),
+        hosts: Arc::new(security.http_rules()),
         ..http::HttpOptions::default()
+    };
+    let (hosts, files) = (Arc::new(security.socket_rules()), security.file_rules());
+    let postgres = postgres::PostgresOptions {
+        hosts: Arc::clone(&hosts),
+        files: files.clone(),
+        ..postgres::PostgresOptions::default()
+    };
+    let sqlite = sqlite::SqliteOptions {
+        files: files.clone(),
+        ..sqlite::SqliteOptions::default()
     };
     vec![
         ("duckdb", Arc::new(duckdb::Duckdb::from_env())),
-        ("file", Arc::new(file::FileTool::default())),
-        ("http", Arc::new(http::Http::new(http))),
         (
-            "postgres",
-            Arc::new(postgres::Postgres::new(Default::default())),
+            "file",
+            Arc::new(file::FileTool {
+                files: files.clone(),
+                ..file::FileTool::default()
+            }),
         ),
+        ("http", Arc::new(http::Http::new(http))),
+        ("postgres", Arc::new(postgres::Postgres::new(postgres))),
         ("python", Arc::new(python::Python::from_env())),
-        ("redis", Arc::new(redis::Redis)),
+        ("redis", Arc::new(redis::Redis { hosts, files })),
         ("shell", Arc::new(shell::Shell::new(Default::default()))),
-        ("sqlite", Arc::new(sqlite::Sqlite::new(Default::default()))),
+        ("sqlite", Arc::new(sqlite::Sqlite::new(sqlite))),
     ]
 }
 

@@ -136,6 +136,10 @@ pub(super) struct WorkTask {
     /// The run that started this run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parent_run_id: Option<String>,
+    /// The tenant of the run.
+    pub(super) tenant_id: String,
+    /// The project of the run.
+    pub(super) project_id: String,
     /// All of the claim in the form of the engine, only for the built-in tools (queue `stepwell`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

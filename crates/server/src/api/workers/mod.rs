@@ -23,7 +23,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
-use crate::access::Caller;
+use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::codes;
 use crate::problem::ApiProblem;
@@ -63,6 +63,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 async fn poll(
     State(app): State<Arc<App>>,
     caller: Caller,
+    lost: Lost,
     Body(body): Body<PollRequest>,
 ) -> Result<Json<PollAnswer>, ApiProblem> {
     let came = Instant::now();
@@ -90,7 +91,7 @@ async fn poll(
         lease_ms: body.lease_seconds * 1_000,
         until: came + Duration::from_secs(body.wait_seconds),
     };
-    let visit = Visit::begin(&app, &caller, &worker, wanted);
+    let visit = Visit::begin(&app, (&caller, &lost), &worker, wanted);
     let (results, found) = visit.work(body.completed).await;
     let found = match found {
         Ok(found) => found,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::dto::{ResultAnswer, WorkResult, WorkTask};
 use super::{results, task};
-use crate::access::Caller;
+use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::problem::ApiProblem;
 
@@ -44,6 +44,8 @@ pub(super) struct Wanted {
 pub(super) struct Visit<'a> {
     app: &'a App,
     caller: &'a Caller,
+    /// Whether the worker may still have work.
+    lost: &'a Lost,
     worker: &'a RemoteWorker,
     wanted: Wanted,
     seat: Seat,
@@ -55,7 +57,7 @@ impl<'a> Visit<'a> {
     /// The worker takes its seat.
     pub(super) fn begin(
         app: &'a App,
-        caller: &'a Caller,
+        (caller, lost): (&'a Caller, &'a Lost),
         worker: &'a RemoteWorker,
         wanted: Wanted,
     ) -> Visit<'a> {
@@ -67,6 +69,7 @@ impl<'a> Visit<'a> {
             seat: remote.sit(worker.clone(), wanted.max, wanted.lease_ms, wake),
             app,
             caller,
+            lost,
             worker,
             wanted,
             news,
@@ -122,7 +125,9 @@ impl<'a> Visit<'a> {
                 () = self.news.notified() => {}
                 () = tokio::time::sleep(nap) => {}
                 () = self.app.stopping.cancelled() => {}
+                () = self.lost.cancelled() => {}
             }
+            self.lost.check()?;
             tasks = self.lying(self.wanted.max).await?;
         }
     }

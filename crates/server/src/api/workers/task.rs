@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::remote::RemoteClaim;
 use stepwell_engine::rows::{BUILT_IN, served_by};
+use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::Target;
 use stepwell_kernel::time::Time;
 
@@ -19,6 +20,11 @@ pub(super) async fn describe(app: &App, caller: &Caller, job: &Assignment) -> Op
     let remote = RemoteClaim::of(job);
     let mut task = described(app, caller, job, &remote);
     if task.queue == BUILT_IN {
+        if let Some(refused) = app.settings.tools.refusal(job) {
+            // The lists of tools have changed since the run was started: no worker hears of it.
+            fail(app, &remote, refused).await;
+            return None;
+        }
         task.claimed = serde_json::to_value(&job.claimed).ok();
         return Some(task);
     }
@@ -42,16 +48,21 @@ pub(super) async fn describe(app: &App, caller: &Caller, job: &Assignment) -> Op
         }
         Err(failed) => {
             // Its input cannot be evaluated: the step fails, and the worker never hears of it.
-            if let Err(problem) = results::submit(app, &remote, *failed).await {
-                tracing::warn!(
-                    code = problem.code,
-                    run = remote.run_id,
-                    "{}",
-                    problem.detail
-                );
-            }
+            fail(app, &remote, *failed).await;
             None
         }
+    }
+}
+
+/// Reports that a task failed before any worker had it.
+async fn fail(app: &App, remote: &RemoteClaim, failed: Command) {
+    if let Err(problem) = results::submit(app, remote, failed).await {
+        tracing::warn!(
+            code = problem.code,
+            run = remote.run_id,
+            "{}",
+            problem.detail
+        );
     }
 }
 
@@ -90,6 +101,8 @@ fn described(app: &App, caller: &Caller, job: &Assignment, remote: &RemoteClaim)
         item: None,
         target: None,
         parent_run_id: job.parent.as_ref().map(ToString::to_string),
+        tenant_id: job.tenancy.tenant().to_owned(),
+        project_id: job.tenancy.project().to_owned(),
         claimed: None,
     }
 }

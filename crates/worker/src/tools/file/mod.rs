@@ -17,6 +17,7 @@ use stepwell_kernel::keys;
 use stepwell_kernel::plan::ErrorClass;
 use tokio_util::sync::CancellationToken;
 
+use crate::file_rules::FileRules;
 use crate::outcome::{TaskOutcome, ToolError};
 use crate::tool::{TaskContext, Tool, ToolCall, ToolFuture, kind_of};
 
@@ -47,6 +48,8 @@ const ENTRY_BYTES: usize = 100;
 pub struct FileTool {
     /// Where a relative `root` begins; the process's directory if none.
     pub directory: Option<PathBuf>,
+    /// Which directories may be a `root`.
+    pub files: FileRules,
 }
 
 impl Tool for FileTool {
@@ -112,6 +115,8 @@ impl FileTool {
             Some(directory) => directory.join(root),
             None => root,
         };
+        // What is below the root stays below it, so the root is all that is to be judged.
+        let root = self.files.check(&root)?;
         let limit = cx.limits.result_bytes;
         if let Action::Write { content, .. } = &action
             && content.len() > limit

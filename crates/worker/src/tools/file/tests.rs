@@ -17,7 +17,13 @@ use crate::tool::Tool as _;
 fn tool() -> (TempDir, FileTool) {
     let folder = tempfile::tempdir().unwrap();
     let directory = Some(folder.path().to_owned());
-    (folder, FileTool { directory })
+    (
+        folder,
+        FileTool {
+            directory,
+            ..FileTool::default()
+        },
+    )
 }
 
 async fn write(files: &FileTool, path: &str, content: Json) -> Json {

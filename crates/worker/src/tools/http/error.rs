@@ -68,7 +68,7 @@ fn wait_of(text: &str, now: SystemTime) -> Option<Duration> {
 /// No answer, or a broken one. `url` is as it may be shown.
 pub(super) fn of_transport(error: reqwest::Error, url: &str) -> ToolError {
     let error = error.without_url();
-    if let Some(found) = denied_host(&error) {
+    if let Some(found) = DeniedHost::behind(&error) {
         return denied(found);
     }
     let why = chain(&error);
@@ -104,22 +104,9 @@ pub(super) fn denied(found: &DeniedHost) -> ToolError {
         ErrorClass::Policy,
         "HTTP_HOST_DENIED",
         format!(
-            "{found} of [security.http] in the configuration of this worker; ask another host, or have the \
-             list changed"
+            "{found} in the configuration of this worker; ask another host, or have the list changed"
         ),
     )
-}
-
-/// Whether the lookup of the host's name refused all of its addresses.
-fn denied_host(error: &reqwest::Error) -> Option<&DeniedHost> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref::<DeniedHost>() {
-            return Some(found);
-        }
-        cause = error.source();
-    }
-    None
 }
 
 /// The error of a redirect that must not be followed.

@@ -13,9 +13,10 @@ mod response;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use reqwest::{Certificate, Client, Response, redirect::Policy};
@@ -66,16 +67,18 @@ impl fmt::Debug for HttpOptions {
     }
 }
 
+/// Which client a request needs: whether certificates are checked, and the port if a rule names it.
+type ClientKey = (bool, Option<u16>);
+
 /// A client, or why there is none.
-type BuiltClient = OnceLock<Result<Client, String>>;
+type BuiltClient = Result<Client, String>;
 
 /// The tool. Its connections are kept and used again by every task and run, so one is enough.
 #[derive(Debug)]
 pub struct Http {
     options: HttpOptions,
     /// Made when they are first needed: to read the system's certificates takes time.
-    verifying: BuiltClient,
-    trusting: BuiltClient,
+    clients: Mutex<HashMap<ClientKey, BuiltClient>>,
 }
 
 impl Http {
@@ -84,19 +87,18 @@ impl Http {
     pub fn new(options: HttpOptions) -> Http {
         Http {
             options,
-            verifying: BuiltClient::new(),
-            trusting: BuiltClient::new(),
+            clients: Mutex::default(),
         }
     }
 
-    fn client(&self, verify: bool) -> Result<&Client, ToolError> {
-        let made = if verify {
-            &self.verifying
-        } else {
-            &self.trusting
-        };
-        let client = made.get_or_init(|| make_client(&self.options, verify));
-        client.as_ref().map_err(|why| error::no_client(why))
+    /// The client for requests to a port. The addresses that it connects to are checked for this port.
+    fn client(&self, verify: bool, port: Option<u16>) -> Result<Client, ToolError> {
+        let port = self.options.hosts.named_port(port);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = clients
+            .entry((verify, port))
+            .or_insert_with(|| make_client(&self.options, verify, port));
+        made.clone().map_err(|why| error::no_client(&why))
     }
 
     async fn exchange(
@@ -106,20 +108,19 @@ impl Http {
         seen: &mut HttpExchange,
     ) -> Result<Json, FailedExchange> {
         let verify = call.flag("verify_ssl")?.unwrap_or(true);
-        let client = self.client(verify)?;
-        let prepared = request::prepare(client, call, cx)?;
+        let prepared = request::prepare(&self.client(verify, None)?, call, cx)?;
         if !verify {
             cx.log
                 .note("verify_ssl is false: the certificate of the server is not checked");
         }
-        let response = self.follow(client, prepared, cx, seen).await?;
+        let response = self.follow(verify, prepared, cx, seen).await?;
         finish(response, cx, seen).await
     }
 
     /// Sends the request, and again to where it is sent on.
     async fn follow(
         &self,
-        client: &Client,
+        verify: bool,
         prepared: PreparedRequest,
         cx: &TaskContext,
         seen: &mut HttpExchange,
@@ -138,6 +139,7 @@ impl Http {
             } else {
                 None
             };
+            let client = self.client(verify, request.url().port_or_known_default())?;
             let sent = until(cx, client.execute(request)).await;
             let response = match sent {
                 Ok(Ok(response)) => response,
@@ -254,7 +256,7 @@ async fn until<T>(cx: &TaskContext, work: impl Future<Output = T>) -> Result<T, 
     }
 }
 
-fn make_client(options: &HttpOptions, verify: bool) -> Result<Client, String> {
+fn make_client(options: &HttpOptions, verify: bool, port: Option<u16>) -> BuiltClient {
     install_provider();
     let shown = |error: reqwest::Error| error::chain(&error);
     let mut roots = Vec::new();
@@ -274,7 +276,10 @@ fn make_client(options: &HttpOptions, verify: bool) -> Result<Client, String> {
         (true, true) => client,
     };
     if !options.hosts.is_empty() {
-        client = client.dns_resolver(CheckedResolver(Arc::clone(&options.hosts)));
+        client = client.dns_resolver(CheckedResolver {
+            rules: Arc::clone(&options.hosts),
+            port,
+        });
     }
     if !options.environment_proxy || !options.hosts.is_empty() {
         client = client.no_proxy();

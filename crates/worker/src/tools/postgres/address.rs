@@ -1,9 +1,14 @@
 //! Where a PostgreSQL server is and who asks: read from what `auth` stands for. No connection is
 //! made here.
 
+use std::path::Path;
+
 use serde_json::{Map, Value as Json};
 use stepwell_pg::{Connector, Environment, Parameters};
 
+use super::pool::Unconnected;
+use crate::file_rules::FileRules;
+use crate::hosts::{DeniedHost, HostRules};
 use crate::outcome::ToolError;
 use crate::tools::sql::codes;
 
@@ -25,7 +30,7 @@ const OWN_NAMES: [&str; 10] = [
 #[derive(Clone)]
 pub(super) struct Address {
     parameters: Parameters,
-    pub(super) connector: Connector,
+    connector: Connector,
     /// The server as messages name it: `host:port`.
     pub(super) place: String,
 }
@@ -43,7 +48,10 @@ pub(super) fn wrong(message: impl Into<String>) -> ToolError {
 
 impl Address {
     /// Reads it. Nothing but `auth` counts: variables and files of the worker are no business of a task.
-    pub(super) fn read(auth: Option<&Map<String, Json>>) -> Result<Address, ToolError> {
+    pub(super) fn read(
+        auth: Option<&Map<String, Json>>,
+        files: &FileRules,
+    ) -> Result<Address, ToolError> {
         let auth = auth.ok_or_else(|| {
             wrong(
                 "the task names no server; give `auth` with host, user and database, or with a dsn",
@@ -75,7 +83,85 @@ impl Address {
                 parameters.set(name, value);
             }
         }
+        check_files(&parameters, files)?;
         finish(parameters)
+    }
+
+    /// Makes connections to those of its servers that may be connected to. Names are looked up here, and a connection goes
+    /// to an address that was checked.
+    pub(super) async fn connector(&self, hosts: &HostRules) -> Result<Connector, Unconnected> {
+        if hosts.is_empty() {
+            return Ok(self.connector.clone());
+        }
+        let list = |name: &str| -> Vec<String> {
+            let text = self.parameters.get(name).unwrap_or_default();
+            text.split(',').map(|it| it.trim().to_owned()).collect()
+        };
+        let (names, addresses, ports) = (list("host"), list("hostaddr"), list("port"));
+        let (mut open, mut denied) = (Vec::new(), None);
+        for at in 0..names.len().max(addresses.len()) {
+            let of = |list: &[String]| list.get(at).cloned().unwrap_or_default();
+            let (name, address) = (of(&names), of(&addresses));
+            // One port is for all hosts. A port that is no number was refused before.
+            let port = ports.get(at).unwrap_or(&ports[0]).parse().unwrap_or(5432);
+            let target = if address.is_empty() { &name } else { &address };
+            match resolve(hosts, target, port).await {
+                Ok(found) => open.extend(found.into_iter().map(|it| (name.clone(), it, port))),
+                Err(why) => denied = denied.or(Some(why)),
+            }
+        }
+        match (open.is_empty(), denied) {
+            (true, Some(why)) => return Err(why),
+            (true, None) => return Ok(self.connector.clone()),
+            (false, _) => {}
+        }
+        let joined = |part: &dyn Fn(&(String, String, u16)) -> String| {
+            open.iter().map(part).collect::<Vec<_>>().join(",")
+        };
+        let mut parameters = self.parameters.clone();
+        parameters.set("host", joined(&|it| it.0.clone()));
+        parameters.set("hostaddr", joined(&|it| it.1.clone()));
+        parameters.set("port", joined(&|it| it.2.to_string()));
+        // The same values were good a moment ago.
+        Connector::new(&parameters).map_err(|error| Unconnected::Denied(DeniedHost(error.0)))
+    }
+}
+
+/// The addresses of a host that may be connected to. A socket in the file system has none.
+async fn resolve(hosts: &HostRules, host: &str, port: u16) -> Result<Vec<String>, Unconnected> {
+    if host.starts_with(['/', '@']) {
+        hosts.check_socket_file().map_err(Unconnected::Denied)?;
+        return Ok(vec![String::new()]);
+    }
+    match hosts.lookup(host, port).await {
+        Ok(found) => Ok(found.iter().map(|it| it.ip().to_string()).collect()),
+        Err(error) => match DeniedHost::behind(&*error) {
+            Some(denied) => Err(Unconnected::Denied(denied.clone())),
+            None => Err(Unconnected::Unknown(format!("{host}: {error}"))),
+        },
+    }
+}
+
+/// Parameters that name files of this machine.
+fn check_files(parameters: &Parameters, files: &FileRules) -> Result<(), ToolError> {
+    for name in [
+        "sslrootcert",
+        "sslcert",
+        "sslkey",
+        "passfile",
+        "servicefile",
+    ] {
+        match parameters.get(name) {
+            None | Some("" | "system") => {}
+            Some(path) => drop(files.check(Path::new(path))?),
+        }
+    }
+    // The file of services is where the machine has it.
+    match parameters.get("service") {
+        Some(_) if parameters.get("servicefile").is_none() => {
+            files.check(Path::new("/etc/pg_service.conf")).map(drop)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -135,7 +221,7 @@ mod tests {
     use super::*;
 
     fn read(auth: Json) -> Result<Address, ToolError> {
-        Address::read(auth.as_object())
+        Address::read(auth.as_object(), &FileRules::Everywhere)
     }
 
     #[test]
@@ -175,6 +261,6 @@ mod tests {
             assert_eq!(error.code, "PG_ADDRESS");
             assert!(!error.message.contains("secret"), "{error}");
         }
-        assert!(Address::read(None).is_err());
+        assert!(Address::read(None, &FileRules::Everywhere).is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use stepwell_pg::{CancelHandle, ConnectError, Messages};
+use stepwell_pg::{CancelHandle, ConnectError, Connector, Messages};
 use tokio::task::JoinHandle;
 use tokio_postgres::{AsyncMessage, Client, Error};
 
@@ -46,14 +46,10 @@ impl Connection {
     /// Connects, and fails if that takes longer than `within`.
     pub(super) async fn open(
         address: &Address,
+        connector: Connector,
         within: Duration,
     ) -> Result<Connection, ConnectError> {
-        let connected = address
-            .connector
-            .clone()
-            .with_timeout(within)
-            .connect()
-            .await?;
+        let connected = connector.with_timeout(within).connect().await?;
         let log = LogSlot::default();
         Ok(Connection {
             client: connected.client,

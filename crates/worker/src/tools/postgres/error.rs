@@ -7,7 +7,7 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, ErrorPosition};
 
 use super::pool::Unconnected;
-use crate::outcome::{TaskOutcome, ToolError};
+use crate::outcome::{TaskOutcome, ToolError, denied_host};
 use crate::tools::sql::codes;
 use crate::tools::sql::params::{Params, Rewritten};
 use crate::tools::sql::{SqlStatement, details};
@@ -74,6 +74,11 @@ pub(super) fn of_connecting(why: &Unconnected, place: &str) -> TaskOutcome {
             let message = format!("{place} does not answer within {time:?}");
             return TaskOutcome::failed(unreachable(message));
         }
+        Unconnected::Unknown(why) => {
+            let message = format!("cannot connect to {place}: {why}");
+            return TaskOutcome::failed(unreachable(message));
+        }
+        Unconnected::Denied(denied) => return TaskOutcome::failed(denied_host(denied)),
     };
     match error.as_db_error() {
         Some(server) => {

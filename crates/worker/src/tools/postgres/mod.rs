@@ -11,9 +11,12 @@ mod tests;
 mod values;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::file_rules::FileRules;
+use crate::hosts::HostRules;
 use crate::outcome::{TaskOutcome, ToolError};
 use crate::tool::{StopReason, TaskContext, Tool, ToolCall, ToolFuture};
 use crate::tools::sql::codes;
@@ -30,12 +33,18 @@ use session::TaskSession;
 pub struct PostgresOptions {
     /// How long connecting may take.
     pub connect_timeout: Duration,
+    /// Which servers may be connected to.
+    pub hosts: Arc<HostRules>,
+    /// Which files may be certificates, keys and passwords.
+    pub files: FileRules,
 }
 
 impl Default for PostgresOptions {
     fn default() -> PostgresOptions {
         PostgresOptions {
             connect_timeout: Duration::from_secs(15),
+            hosts: Arc::default(),
+            files: FileRules::default(),
         }
     }
 }
@@ -72,8 +81,8 @@ impl Postgres {
 
     async fn work(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, TaskOutcome> {
         let task = SqlTask::read(call, SqlDialect::Postgres)?;
-        let address = Address::read(call.auth.as_ref())?;
-        let connecting = self.pool.take(&address, self.options.connect_timeout, cx);
+        let address = Address::read(call.auth.as_ref(), &self.options.files)?;
+        let connecting = self.pool.take(&address, &self.options, cx);
         let connection = tokio::select! {
             biased;
             stop = cx.stopped() => return Err(stop.error().into()),

@@ -6,8 +6,10 @@ use std::time::Duration;
 use stepwell_pg::ConnectError;
 use tokio::time::Instant;
 
+use super::PostgresOptions;
 use super::address::Address;
 use super::connection::Connection;
+use crate::hosts::DeniedHost;
 use crate::tool::TaskContext;
 
 /// How many wait for one address.
@@ -22,7 +24,17 @@ const PROMPT: Duration = Duration::from_secs(2);
 /// Why there is no connection.
 pub(super) enum Unconnected {
     Connecting(ConnectError),
+    /// No host of the address may be connected to.
+    Denied(DeniedHost),
+    /// No host of the address has an address.
+    Unknown(String),
     Slow(Duration),
+}
+
+impl From<ConnectError> for Unconnected {
+    fn from(error: ConnectError) -> Unconnected {
+        Unconnected::Connecting(error)
+    }
 }
 
 #[derive(Clone, Default)]
@@ -38,10 +50,10 @@ impl Pool {
     pub(super) async fn take(
         &self,
         address: &Address,
-        within: Duration,
+        options: &PostgresOptions,
         cx: &TaskContext,
     ) -> Result<Connection, Unconnected> {
-        let within = within.min(cx.left());
+        let within = options.connect_timeout.min(cx.left());
         while let Some(connection) = self.waiting(address) {
             let ready = tokio::time::timeout(PROMPT, connection.ready(&cx.log));
             if let Ok(Ok(())) = ready.await {
@@ -49,12 +61,14 @@ impl Pool {
             }
         }
         let made = tokio::time::timeout(within, async {
-            let connection = Connection::open(address, within).await?;
-            connection.ready(&cx.log).await?;
-            Ok(connection)
+            let connector = address.connector(&options.hosts).await?;
+            let connection = Connection::open(address, connector, within).await?;
+            let ready = connection.ready(&cx.log).await;
+            ready.map_err(ConnectError::from)?;
+            Ok::<_, Unconnected>(connection)
         });
         match made.await {
-            Ok(made) => made.map_err(Unconnected::Connecting),
+            Ok(made) => made,
             Err(_) => Err(Unconnected::Slow(within)),
         }
     }

@@ -2,6 +2,7 @@
 //! bounded while they are read. Not here: what commands mean.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,7 +22,9 @@ use tokio_rustls::TlsConnector;
 use tokio_util::codec::FramedRead;
 
 use super::{Command, REDIS_UNREACHABLE, of_server, too_large, unreadable};
-use crate::outcome::ToolError;
+use crate::file_rules::FileRules;
+use crate::hosts::{DeniedHost, HostRules};
+use crate::outcome::{ToolError, denied_host};
 use crate::tool::{ToolCall, kind_of};
 
 /// How long a server may take to accept a connection and to answer the greeting.
@@ -36,7 +39,7 @@ pub(super) struct Address {
     password: Option<String>,
     tls: bool,
     /// A file of certificates to check the server by; the system's if none.
-    roots: Option<String>,
+    roots: Option<PathBuf>,
 }
 
 fn wrong(message: impl Into<String>) -> ToolError {
@@ -45,7 +48,7 @@ fn wrong(message: impl Into<String>) -> ToolError {
 
 impl Address {
     /// From the field `url` or from `auth`: an address, its parts, or both; a part wins over the address.
-    pub(super) fn read(call: &ToolCall) -> Result<Address, ToolError> {
+    pub(super) fn read(call: &ToolCall, files: &FileRules) -> Result<Address, ToolError> {
         let empty = Map::new();
         let auth = call.auth.as_ref().unwrap_or(&empty);
         let url = match call.text("url")? {
@@ -101,7 +104,10 @@ impl Address {
             username: part(auth, &["username", "user"])?.or(own(settings.username())),
             password: part(auth, &["password"])?.or(own(settings.password())),
             tls,
-            roots: part(auth, &["sslrootcert", "ca"])?,
+            roots: match part(auth, &["sslrootcert", "ca"])? {
+                Some(path) => Some(files.check(Path::new(&path))?),
+                None => None,
+            },
         })
     }
 
@@ -172,8 +178,12 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects and greets the server. All replies together may have `limit` bytes.
-    pub(super) async fn open(address: &Address, limit: usize) -> Result<Connection, ToolError> {
-        let opened = tokio::time::timeout(OPEN_WITHIN, Connection::greeted(address, limit));
+    pub(super) async fn open(
+        address: &Address,
+        hosts: &HostRules,
+        limit: usize,
+    ) -> Result<Connection, ToolError> {
+        let opened = tokio::time::timeout(OPEN_WITHIN, Connection::greeted(address, hosts, limit));
         opened.await.unwrap_or_else(|_| {
             let message = format!(
                 "the Redis server {}:{} does not answer within {} s; check the port, and that `redis://` or \
@@ -186,14 +196,22 @@ impl Connection {
         })
     }
 
-    async fn greeted(address: &Address, limit: usize) -> Result<Connection, ToolError> {
+    async fn greeted(
+        address: &Address,
+        hosts: &HostRules,
+        limit: usize,
+    ) -> Result<Connection, ToolError> {
         let at = format!("{}:{}", address.host, address.port);
         let unreachable = |error: io::Error| {
             let message = format!("the Redis server {at} cannot be reached: {error}");
             ToolError::new(ErrorClass::Transport, REDIS_UNREACHABLE, message)
         };
-        let target = (address.host.as_str(), address.port);
-        let stream = TcpStream::connect(target).await.map_err(unreachable)?;
+        let found = hosts.lookup(&address.host, address.port).await;
+        let found = found.map_err(|error| match DeniedHost::behind(&*error) {
+            Some(denied) => denied_host(denied),
+            None => unreachable(io::Error::other(error)),
+        })?;
+        let stream = TcpStream::connect(&*found).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
         let stream: Box<dyn Stream> = match address.tls {
             false => Box::new(stream),
@@ -307,7 +325,7 @@ fn describe(what: &str, error: &redis::ServerError) -> String {
 }
 
 /// What a server's certificate is checked by.
-fn tls(roots: Option<&str>) -> Result<ClientConfig, ToolError> {
+fn tls(roots: Option<&Path>) -> Result<ClientConfig, ToolError> {
     let mut store = RootCertStore::empty();
     match roots {
         Some(path) => {

@@ -6,12 +6,16 @@ mod connection;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use ::redis::{Cmd, ServerError, Value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Number, Value as Json, json};
 use stepwell_kernel::plan::ErrorClass;
 
+use crate::file_rules::FileRules;
+use crate::hosts::HostRules;
 use crate::outcome::{TaskOutcome, ToolError};
 use crate::tool::{TaskContext, Tool, ToolCall, ToolFuture, kind_of, list_or_one};
 use connection::{Address, Connection};
@@ -42,12 +46,17 @@ const MAX_COMMANDS: usize = 10_000;
 
 /// Sends commands to Redis servers.
 #[derive(Debug, Default)]
-pub struct Redis;
+pub struct Redis {
+    /// Which servers may be connected to.
+    pub hosts: Arc<HostRules>,
+    /// Which files may be certificates.
+    pub files: FileRules,
+}
 
 impl Tool for Redis {
     fn run<'a>(&'a self, call: &'a ToolCall, cx: &'a TaskContext) -> ToolFuture<'a> {
         Box::pin(async move {
-            let work = work(call, cx);
+            let work = self.work(call, cx);
             tokio::select! {
                 biased;
                 // Dropping the work closes its connection, which ends a command that blocks.
@@ -69,29 +78,32 @@ enum Mode {
     Transaction,
 }
 
-async fn work(call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, TaskOutcome> {
-    let commands = read_commands(call.fields.get("commands"))?;
-    let flag = |name: &str| Ok::<_, ToolError>(call.flag(name)?.unwrap_or_default());
-    let mode = match (flag("transaction")?, flag("pipeline")?) {
-        (true, _) => Mode::Transaction,
-        (false, true) => Mode::Pipeline,
-        (false, false) => Mode::InOrder,
-    };
-    let address = Address::read(call)?;
-    let mut connection = Connection::open(&address, cx.limits.result_bytes).await?;
-    let replies = match mode {
-        Mode::InOrder => in_order(&mut connection, &commands).await?,
-        Mode::Pipeline => {
-            let sent: Vec<&Command> = commands.iter().collect();
-            let replies = connection.send(&sent).await.map_err(in_doubt)?;
-            match first_error(&commands, &replies) {
-                Some(failed) => return Err(failed),
-                None => replies,
+impl Redis {
+    async fn work(&self, call: &ToolCall, cx: &TaskContext) -> Result<TaskOutcome, TaskOutcome> {
+        let commands = read_commands(call.fields.get("commands"))?;
+        let flag = |name: &str| Ok::<_, ToolError>(call.flag(name)?.unwrap_or_default());
+        let mode = match (flag("transaction")?, flag("pipeline")?) {
+            (true, _) => Mode::Transaction,
+            (false, true) => Mode::Pipeline,
+            (false, false) => Mode::InOrder,
+        };
+        let address = Address::read(call, &self.files)?;
+        let mut connection =
+            Connection::open(&address, &self.hosts, cx.limits.result_bytes).await?;
+        let replies = match mode {
+            Mode::InOrder => in_order(&mut connection, &commands).await?,
+            Mode::Pipeline => {
+                let sent: Vec<&Command> = commands.iter().collect();
+                let replies = connection.send(&sent).await.map_err(in_doubt)?;
+                match first_error(&commands, &replies) {
+                    Some(failed) => return Err(failed),
+                    None => replies,
+                }
             }
-        }
-        Mode::Transaction => transaction(&mut connection, &commands).await?,
-    };
-    Ok(result(&replies, cx.limits.result_bytes))
+            Mode::Transaction => transaction(&mut connection, &commands).await?,
+        };
+        Ok(result(&replies, cx.limits.result_bytes))
+    }
 }
 
 async fn in_order(

@@ -75,7 +75,9 @@ impl Server {
 
     async fn run_in(&self, mut fields: Json, cx: &TaskContext) -> TaskOutcome {
         fields["url"] = json!(self.url());
-        Redis.run(&call_with(fields, Json::Null), cx).await
+        Redis::default()
+            .run(&call_with(fields, Json::Null), cx)
+            .await
     }
 
     async fn values(&self, commands: Json) -> Json {
@@ -98,7 +100,7 @@ fn error(outcome: TaskOutcome) -> ToolError {
 
 async fn at(url: &str, auth: Json) -> TaskOutcome {
     let fields = json!({ "commands": "PING", "url": url });
-    Redis.run(&call_with(fields, auth), &cx()).await
+    Redis::default().run(&call_with(fields, auth), &cx()).await
 }
 
 #[tokio::test]
@@ -254,7 +256,9 @@ async fn commands_that_are_none_are_refused_before_anything_is_sent() {
         json!("monitor"),
     ] {
         let fields = json!({ "commands": commands, "url": nowhere });
-        let outcome = Redis.run(&call_with(fields, Json::Null), &cx()).await;
+        let outcome = Redis::default()
+            .run(&call_with(fields, Json::Null), &cx())
+            .await;
         assert_eq!(error(outcome).code, "TOOL_FIELD", "{commands}");
     }
 }
@@ -273,7 +277,9 @@ async fn addresses_that_are_none_are_refused_without_showing_them() {
         assert!(!failed.message.contains("secret"), "{failed}");
     }
     let fields = json!({ "commands": "PING" });
-    let outcome = Redis.run(&call_with(fields, Json::Null), &cx()).await;
+    let outcome = Redis::default()
+        .run(&call_with(fields, Json::Null), &cx())
+        .await;
     assert_eq!(error(outcome).code, "TOOL_FIELD", "no server at all");
 }
 

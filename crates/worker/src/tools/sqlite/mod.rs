@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 use serde_json::{Map, Number, Value as Json};
+use stepwell_kernel::codes::PATH_DENIED;
 use stepwell_kernel::plan::ErrorClass;
 
 use super::sql::codes;
@@ -19,6 +20,7 @@ use super::sql::params::{Params, wrong};
 use super::sql::rows::{Budget, StatementResult, distinct, result};
 use super::sql::scan::{Placeholder, SqlDialect};
 use super::sql::{SqlStatement, SqlTask, details, left_open};
+use crate::file_rules::FileRules;
 use crate::outcome::{TaskOutcome, ToolError};
 use crate::tool::{TaskContext, Tool, ToolCall, ToolFuture};
 
@@ -35,6 +37,8 @@ pub struct SqliteOptions {
     pub directory: Option<PathBuf>,
     /// How long a statement waits for the lock of another process, if its deadline is not sooner.
     pub busy_timeout: Duration,
+    /// Which files may be databases.
+    pub files: FileRules,
 }
 
 impl Default for SqliteOptions {
@@ -42,6 +46,7 @@ impl Default for SqliteOptions {
         SqliteOptions {
             directory: None,
             busy_timeout: Duration::from_secs(10),
+            files: FileRules::default(),
         }
     }
 }
@@ -70,6 +75,7 @@ impl Sqlite {
         let stopping = Arc::new(AtomicBool::new(false));
         // If this future is dropped, the thread sees it too.
         let _guard = StopOnDrop(Arc::clone(&stopping));
+        self.one_file(&task)?;
         let mut job = SqliteJob {
             path: self.path(call)?,
             task,
@@ -98,10 +104,34 @@ impl Sqlite {
             return Err(ToolError::invalid("TOOL_FIELD", message));
         }
         let given = given.strip_prefix("sqlite:///").unwrap_or(given);
-        Ok(match &self.options.directory {
-            Some(directory) if given != ":memory:" => directory.join(given),
-            _ => PathBuf::from(given),
-        })
+        if given == ":memory:" {
+            return Ok(PathBuf::from(given));
+        }
+        let path = match &self.options.directory {
+            Some(directory) => directory.join(given),
+            None => PathBuf::from(given),
+        };
+        self.options.files.check(&path)
+    }
+
+    /// Statements name files too, which nobody has judged: they are refused where files are.
+    fn one_file(&self, task: &SqlTask) -> Result<(), ToolError> {
+        let names_a_file = |it: &SqlStatement| {
+            it.first() == "attach" || (it.first() == "vacuum" && it.has("into"))
+        };
+        let found = task.statements.iter().find(|it| names_a_file(it));
+        match found.filter(|_| self.options.files != FileRules::Everywhere) {
+            None => Ok(()),
+            Some(statement) => Err(ToolError::new(
+                ErrorClass::Policy,
+                PATH_DENIED,
+                format!(
+                    "{} names another file, which the configuration of this worker does not allow (`confine` of \
+                     [security])",
+                    statement.shown
+                ),
+            )),
+        }
     }
 }
 

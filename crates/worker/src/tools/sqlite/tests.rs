@@ -20,6 +20,7 @@ fn place() -> Place {
     let tool = Sqlite::new(SqliteOptions {
         directory: Some(directory.path().to_owned()),
         busy_timeout: Duration::from_millis(300),
+        ..SqliteOptions::default()
     });
     Place { tool, directory }
 }

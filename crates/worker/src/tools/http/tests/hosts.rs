@@ -18,6 +18,7 @@ fn bench(allow: &[&str], deny: &[&str]) -> Bench {
         hosts: Arc::new(HostRules {
             allow: list(allow),
             deny: list(deny),
+            ..HostRules::default()
         }),
         ..HttpOptions::default()
     })

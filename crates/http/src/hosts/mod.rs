@@ -1,18 +1,24 @@
-//! Which hosts a tool may ask: lists of names and ranges of addresses, checked before each request,
-//! also after a redirect, and again for the address that a connection is made to. A name whose address changes
-//! between two lookups does not get around the lists, because the address that was checked is the one that is
-//! connected to.
+//! Which hosts may be connected to: lists of names and ranges of addresses, and the inside, which a server keeps closed.
+//! Checked before each request, also after a redirect, and again for the address that a connection is made to. A name
+//! whose address changes between two lookups does not get around the rules, because the address that was checked is the
+//! one that is connected to.
+
+mod address;
+mod opening;
 
 use std::error::Error;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde::Deserialize;
 
-/// The lists. What is in both is denied.
+use address::{in_range, is_inside, real};
+pub use opening::Opening;
+
+/// The rules for one kind of connections. What is in both lists is denied.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct HostRules {
@@ -22,6 +28,19 @@ pub struct HostRules {
     /// These hosts may not be asked.
     #[serde(default)]
     pub deny: Vec<HostRule>,
+    /// Whether addresses inside may be connected to. Not a part of the lists: it holds for all kinds of connections.
+    #[serde(skip)]
+    pub inside: Inside,
+}
+
+/// Whether addresses inside may be connected to: of this machine, of its network, and of the cloud around it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Inside {
+    /// They may be connected to as all others.
+    #[default]
+    Open,
+    /// Only these places of them may be connected to.
+    Closed(Vec<Opening>),
 }
 
 /// One entry of a list.
@@ -40,6 +59,8 @@ pub enum HostRule {
     LinkLocal,
     /// Networks that are not the Internet: 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, 100.64.0.0/10, fc00::/7.
     Private,
+    /// All of these, multicast, and what is reserved.
+    Inside,
 }
 
 impl TryFrom<String> for HostRule {
@@ -51,12 +72,13 @@ impl TryFrom<String> for HostRule {
             "loopback" => return Ok(HostRule::Loopback),
             "link-local" => return Ok(HostRule::LinkLocal),
             "private" => return Ok(HostRule::Private),
+            "inside" => return Ok(HostRule::Inside),
             _ => {}
         }
         let wrong = || {
             format!(
                 "{text:?} is no host: write a name (api.example.com), names below one (*.example.com), an \
-                 address or a range (10.0.0.0/8), or loopback, link-local or private"
+                 address or a range (10.0.0.0/8), or loopback, link-local, private or inside"
             )
         };
         let address = |text: &str| text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
@@ -91,9 +113,11 @@ impl HostRule {
         match self {
             HostRule::Name(own) => name == own,
             HostRule::Below(ending) => name.ends_with(ending.as_str()),
-            HostRule::Range(..) | HostRule::Loopback | HostRule::LinkLocal | HostRule::Private => {
-                false
-            }
+            HostRule::Range(..)
+            | HostRule::Loopback
+            | HostRule::LinkLocal
+            | HostRule::Private
+            | HostRule::Inside => false,
         }
     }
 
@@ -118,42 +142,8 @@ impl HostRule {
                 }
                 IpAddr::V6(it) => it.is_unique_local(),
             },
+            HostRule::Inside => is_inside(address),
         }
-    }
-}
-
-/// The IPv4 address inside of an IPv6 address that only stands for it.
-fn real(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = address else {
-        return address;
-    };
-    let last = |it: Ipv6Addr| {
-        let [.., a, b, c, d] = it.octets();
-        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-    };
-    let nat64 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
-    match v6.to_canonical() {
-        IpAddr::V4(v4) => IpAddr::V4(v4),
-        IpAddr::V6(v6) if in_range(v6.into(), nat64.into(), 96) => last(v6),
-        // 6to4: the address follows the first two bytes.
-        IpAddr::V6(v6) if v6.segments()[0] == 0x2002 => {
-            let [_, _, a, b, c, d, ..] = v6.octets();
-            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-        }
-        it @ IpAddr::V6(_) => it,
-    }
-}
-
-fn in_range(address: IpAddr, start: IpAddr, bits: u8) -> bool {
-    let same = |a: &[u8], b: &[u8]| {
-        let whole = usize::from(bits / 8);
-        let rest = bits % 8;
-        a[..whole] == b[..whole] && (rest == 0 || (a[whole] ^ b[whole]) >> (8 - rest) == 0)
-    };
-    match (address, start) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => same(&a.octets(), &b.octets()),
-        (IpAddr::V6(a), IpAddr::V6(b)) => same(&a.octets(), &b.octets()),
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
     }
 }
 
@@ -162,9 +152,9 @@ fn plain_name(name: &str) -> &str {
     name.trim_end_matches('.')
 }
 
-/// A host that may not be asked.
+/// A host that may not be connected to: why, and which setting says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeniedHost(pub(crate) String);
+pub struct DeniedHost(pub String);
 
 impl fmt::Display for DeniedHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -174,22 +164,46 @@ impl fmt::Display for DeniedHost {
 
 impl Error for DeniedHost {}
 
+impl DeniedHost {
+    /// The refusal behind an error, which may be the cause of its cause.
+    #[must_use]
+    pub fn behind<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DeniedHost> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if let Some(denied) = error.downcast_ref::<DeniedHost>() {
+                return Some(denied);
+            }
+            cause = error.source();
+        }
+        None
+    }
+}
+
 impl HostRules {
+    /// Rules without lists: only the inside counts.
+    #[must_use]
+    pub fn only(inside: Inside) -> HostRules {
+        HostRules {
+            inside,
+            ..HostRules::default()
+        }
+    }
+
     /// Whether there is any rule.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.allow.is_empty() && self.deny.is_empty()
+        self.allow.is_empty() && self.deny.is_empty() && self.inside == Inside::Open
     }
 
     /// Checks the host of an address before it is asked: an address completely, a name as far as the name
     /// goes. What the name resolves to is checked by [`CheckedResolver`].
-    pub(crate) fn check(&self, url: &Url) -> Result<(), DeniedHost> {
+    pub fn check(&self, url: &Url) -> Result<(), DeniedHost> {
         if self.is_empty() {
             return Ok(());
         }
         let host = url.host_str().unwrap_or_default();
         match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-            Ok(address) => self.address(host, address, false),
+            Ok(address) => self.address(host, address, url.port_or_known_default(), false),
             Err(_) => self.name(host).map(|_| ()),
         }
     }
@@ -198,39 +212,68 @@ impl HostRules {
     fn name(&self, host: &str) -> Result<bool, DeniedHost> {
         let name = plain_name(host).to_ascii_lowercase();
         if self.deny.iter().any(|rule| rule.has_name(&name)) {
-            return Err(DeniedHost(format!("the host {host} is in the list `deny`")));
+            return Err(DeniedHost(format!(
+                "the host {host} is in the list `deny` of [security.http]"
+            )));
         }
         let is_named = |rule: &HostRule| matches!(rule, HostRule::Name(_) | HostRule::Below(_));
         let is_allowed = self.allow.iter().any(|rule| rule.has_name(&name));
         // Without ranges in the list no address can make up for the name.
         if !self.allow.is_empty() && !is_allowed && self.allow.iter().all(is_named) {
             return Err(DeniedHost(format!(
-                "the host {host} is not in the list `allow`"
+                "the host {host} is not in the list `allow` of [security.http]"
             )));
         }
         Ok(is_allowed)
     }
 
-    fn address(&self, host: &str, address: IpAddr, is_allowed: bool) -> Result<(), DeniedHost> {
+    fn address(
+        &self,
+        host: &str,
+        address: IpAddr,
+        port: Option<u16>,
+        is_allowed: bool,
+    ) -> Result<(), DeniedHost> {
         if self.deny.iter().any(|rule| rule.has_address(address)) {
-            let message = format!("the address {address} of {host} is in the list `deny`");
-            return Err(DeniedHost(message));
+            return Err(DeniedHost(format!(
+                "the address {address} of {host} is in the list `deny` of [security.http]"
+            )));
         }
         let in_list = || self.allow.iter().any(|rule| rule.has_address(address));
-        if self.allow.is_empty() || is_allowed || in_list() {
-            return Ok(());
+        if !self.allow.is_empty() && !is_allowed && !in_list() {
+            return Err(DeniedHost(format!(
+                "the address {address} of {host} is not in the list `allow` of [security.http]"
+            )));
         }
-        let message = format!("the address {address} of {host} is not in the list `allow`");
-        Err(DeniedHost(message))
+        match self.is_open(host, address, port) {
+            true => Ok(()),
+            false => Err(DeniedHost(format!(
+                "the address {address} of {host} is inside this machine or its network, and `open` of \
+                 [security.network] does not have it"
+            ))),
+        }
     }
 
-    /// Those of the addresses of a host that may be connected to.
-    fn addresses(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, DeniedHost> {
+    fn is_open(&self, host: &str, address: IpAddr, port: Option<u16>) -> bool {
+        let Inside::Closed(openings) = &self.inside else {
+            return true;
+        };
+        let name = plain_name(host).to_ascii_lowercase();
+        !is_inside(address) || openings.iter().any(|it| it.has(&name, address, port))
+    }
+
+    /// Those of the addresses of a host that may be connected to on a port.
+    fn addresses(
+        &self,
+        host: &str,
+        found: Vec<SocketAddr>,
+        port: Option<u16>,
+    ) -> Result<Vec<SocketAddr>, DeniedHost> {
         let is_allowed = self.name(host)?;
         let mut denied = None;
         let mut good = Vec::new();
         for address in found {
-            match self.address(host, address.ip(), is_allowed) {
+            match self.address(host, address.ip(), port, is_allowed) {
                 Ok(()) => good.push(address),
                 Err(error) => denied = Some(error),
             }
@@ -240,19 +283,59 @@ impl HostRules {
             _ => Ok(good),
         }
     }
+
+    /// The addresses of a host that may be connected to on a port, for connections that are not HTTP. `host` is a name or
+    /// an address.
+    pub async fn lookup(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, Box<dyn Error + Send + Sync>> {
+        let host = host.trim_matches(['[', ']']);
+        let found = tokio::net::lookup_host((host, port)).await?;
+        Ok(self.addresses(host, found.collect(), Some(port))?)
+    }
+
+    /// Checks a socket in the file system, which leads to this machine.
+    pub fn check_socket_file(&self) -> Result<(), DeniedHost> {
+        match self.is_open("localhost", Ipv4Addr::LOCALHOST.into(), None) {
+            true => Ok(()),
+            false => Err(DeniedHost(
+                "a socket in the file system is inside this machine, and `open` of [security.network] does not have \
+                 `loopback`"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The port, if a rule names it: connections to it need a resolver of their own ([`CheckedResolver`]).
+    #[must_use]
+    pub fn named_port(&self, port: Option<u16>) -> Option<u16> {
+        let Inside::Closed(openings) = &self.inside else {
+            return None;
+        };
+        let is_named = openings
+            .iter()
+            .any(|it| it.port.is_some() && it.port == port);
+        port.filter(|_| is_named)
+    }
 }
 
 /// Looks names up as the system does, and gives only addresses that may be connected to.
-#[derive(Debug)]
-pub(crate) struct CheckedResolver(pub(crate) Arc<HostRules>);
+#[derive(Clone, Debug)]
+pub struct CheckedResolver {
+    pub rules: Arc<HostRules>,
+    /// The port that is connected to; none: one that no rule names.
+    pub port: Option<u16>,
+}
 
 impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let rules = Arc::clone(&self.0);
+        let (rules, port) = (Arc::clone(&self.rules), self.port);
         Box::pin(async move {
             let host = name.as_str().to_owned();
             let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
-            let good = rules.addresses(&host, found.collect())?;
+            let good = rules.addresses(&host, found.collect(), port)?;
             let good: Addrs = Box::new(good.into_iter());
             Ok(good)
         })
@@ -273,6 +356,7 @@ mod tests {
         HostRules {
             allow: list(allow),
             deny: list(deny),
+            inside: Inside::Open,
         }
     }
 
@@ -343,21 +427,56 @@ mod tests {
             "10.0.0.1:0".parse().unwrap(),
             "93.184.216.34:0".parse().unwrap(),
         ];
-        let good = rules(&[], &["private"]).addresses("a.example", both.clone());
+        let good = rules(&[], &["private"]).addresses("a.example", both.clone(), None);
         assert_eq!(good, Ok(vec![both[1]]));
-        let none = rules(&[], &["0.0.0.0/0"]).addresses("a.example", both.clone());
+        let none = rules(&[], &["0.0.0.0/0"]).addresses("a.example", both.clone(), None);
         assert!(none.unwrap_err().0.contains("a.example"));
         let ranges = rules(&["10.0.0.0/8"], &[]);
         assert_eq!(
-            ranges.addresses("a.example", both.clone()),
+            ranges.addresses("a.example", both.clone(), None),
             Ok(vec![both[0]])
         );
         let named = rules(&["a.example"], &["private"]);
         assert_eq!(
-            named.addresses("a.example", both.clone()),
+            named.addresses("a.example", both.clone(), None),
             Ok(vec![both[1]])
         );
-        assert!(named.addresses("b.example", both).is_err());
+        assert!(named.addresses("b.example", both, None).is_err());
+    }
+
+    fn closed(open: &[&str]) -> HostRules {
+        let open = open.iter().map(|it| Opening::try_from((*it).to_owned()));
+        HostRules::only(Inside::Closed(open.map(Result::unwrap).collect()))
+    }
+
+    #[test]
+    fn the_inside_is_closed_but_for_its_openings() {
+        let rules = closed(&["10.0.0.5:8080", "hook.internal"]);
+        for (url, may) in [
+            ("http://127.0.0.1/", false),
+            ("http://017700000001/", false),
+            ("http://0x7f.1/", false),
+            ("http://user:x@127.0.0.1:80/", false),
+            ("http://[::127.0.0.1]/", false),
+            ("http://10.0.0.5:8080/", true),
+            ("http://10.0.0.5:8081/", false),
+            ("http://10.0.0.5/", false),
+            ("http://93.184.216.34/", true),
+        ] {
+            assert_eq!(asks(&rules, url), may, "{url}");
+        }
+        let at = |host: &str, address: &str, port: u16| {
+            let found = vec![format!("{address}:0").parse().unwrap()];
+            rules.addresses(host, found, Some(port)).is_ok()
+        };
+        assert!(at("hook.internal.", "192.168.0.7", 9));
+        assert!(!at("evil.example", "192.168.0.7", 9));
+        assert!(at("evil.example", "10.0.0.5", 8080));
+        assert!(!at("evil.example", "10.0.0.5", 9));
+        assert_eq!(rules.named_port(Some(8080)), Some(8080));
+        assert_eq!(rules.named_port(Some(80)), None);
+        assert!(rules.check_socket_file().is_err());
+        assert!(closed(&["loopback"]).check_socket_file().is_ok());
     }
 
     #[test]

@@ -1,0 +1,366 @@
+//! Tenants do not see each other: every operation of the OpenAPI document is asked by one tenant for the objects of another,
+//! and must answer as for objects that are not there. `endpoints.tsv` says what each operation must answer; an operation
+//! without a row fails.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::time::Duration;
+
+use reqwest::Method;
+use reqwest::blocking::{Client, RequestBuilder};
+use serde_json::{Value as Json, json};
+
+use crate::access::{bearer, id_of, token};
+use crate::harness::{TestServer, asked};
+use crate::stores::{Place, on_each_store};
+
+/// What all objects of the first tenant are called.
+const MARKER: &str = "acme-marker";
+
+/// Method, path, right, and what another tenant is answered:
+///
+/// - `unknown`: 404, as for an object that is not there;
+/// - `none`: nothing of the other tenant;
+/// - `same`: the same, whosever the object is;
+/// - `stream`: events of its own only.
+pub(crate) fn endpoints() -> BTreeMap<(String, String), (String, String)> {
+    let rows = include_str!("endpoints.tsv").lines();
+    let rows = rows.map(|row| {
+        let parts: Vec<String> = row.split('\t').map(str::to_owned).collect();
+        let [method, path, right, answer] = parts.try_into().unwrap();
+        ((method, path), (right, answer))
+    });
+    rows.collect()
+}
+
+/// The operations of the document that the server serves, with their rights.
+pub(crate) fn served(server: &TestServer) -> BTreeMap<(String, String), String> {
+    let (_, document) = asked(server.get("/api/openapi.json"));
+    let paths = document["paths"].as_object().unwrap().clone();
+    let operations = paths.into_iter().flat_map(|(path, item)| {
+        let item = item.as_object().unwrap().clone().into_iter();
+        item.map(move |(method, operation)| {
+            let right = operation["security"][0]["token"][0].as_str().unwrap_or("");
+            ((method.to_uppercase(), path.clone()), right.to_owned())
+        })
+    });
+    operations.collect()
+}
+
+const ORDER: &str = r#"
+schemaVersion: 1
+workflowId: acme-marker
+workspaceId: w
+name: acme-marker
+version: 1
+active: true
+executionTier: Auto
+actions:
+  - actionId: acme-marker
+    order: 1
+    portFamily: x
+    operation: 'a:b'
+    sideEffecting: true
+    tool: {kind: shell, cmds: ["echo acme-marker; head -c 200000 /dev/zero | tr '\\0' x"]}
+  - {actionId: sign, order: 2, portFamily: x, operation: 'a:b', completionMode: manual, tool: {kind: noop}}
+"#;
+
+/// A step that a worker elsewhere does.
+const ELSEWHERE: &str = "
+workflowType: elsewhere-acme-marker
+workflowVersion: 1
+steps:
+  - {stepType: PACK, input: {what: acme-marker}}
+";
+
+/// What stands for the parameters of paths, queries and bodies.
+#[derive(Clone)]
+struct Names {
+    run: String,
+    step: String,
+    name: String,
+    id: String,
+    hash: String,
+    uri: String,
+    task: String,
+    worker: String,
+}
+
+impl Names {
+    fn invented() -> Names {
+        Names {
+            run: "run_none".into(),
+            step: "none-such".into(),
+            name: "none-such".into(),
+            id: "0000000000000000".into(),
+            hash: "0".repeat(64),
+            uri: "artifact://runs/run_none/none-such/1/output".into(),
+            task: "none-such".into(),
+            worker: "none-such".into(),
+        }
+    }
+
+    fn path(&self, path: &str) -> String {
+        let parts = path.split('/').map(|part| match part {
+            "{run}" => &self.run,
+            "{step}" => &self.step,
+            "{name}" => &self.name,
+            "{id}" if path.contains("worker") => &self.worker,
+            "{id}" => &self.id,
+            "{hash}" => &self.hash,
+            "{tenant}" => "acme",
+            "{revision}" | "{seq}" | "{no}" => "1",
+            "{code}" => "RUN_UNKNOWN",
+            part => part,
+        });
+        let path = parts.collect::<Vec<_>>().join("/");
+        let query: &[(&str, &str)] = match path.as_str() {
+            "/api/v1/worker/artifacts" => &[
+                ("uri", &self.uri),
+                ("taskToken", &self.task),
+                ("name", "x"),
+                ("kind", "x"),
+            ],
+            path if path.starts_with("/api/v1/plans/") => &[("run", &self.run)],
+            path if path.ends_with("/artifact") => &[("uri", &self.uri)],
+            path if path.ends_with("/diff") => &[("from", "1"), ("to", "1")],
+            _ => &[],
+        };
+        let url = reqwest::Url::parse_with_params("http://x/", query).unwrap();
+        let query = url.query().filter(|it| !it.is_empty());
+        let query = query.map(|it| format!("?{it}"));
+        format!("{path}{}", query.unwrap_or_default())
+    }
+
+    fn body(&self, method: &str, path: &str) -> Json {
+        let last = path.rsplit('/').next().unwrap();
+        match (method, path) {
+            ("POST", "/api/v1/runs") => json!({ "definition": { "name": self.name } }),
+            ("POST", "/api/v1/runs/bulk") => {
+                json!({ "action": "cancel", "dryRun": false, "runs": [self.run] })
+            }
+            ("POST", "/api/v1/events") => {
+                json!({ "id": "e1", "type": "go", "key": self.run, "payload": {} })
+            }
+            ("POST", "/api/v1/check") => json!({ "text": ORDER.replace(MARKER, "mine") }),
+            (_, "/api/v1/definitions") => json!({ "text": ORDER.replace(MARKER, "mine") }),
+            ("PUT", "/api/v1/schedules/{name}") => {
+                json!({ "definition": self.name, "cron": "@daily" })
+            }
+            ("PUT", "/api/v1/webhooks/{name}") => json!({
+                "target": { "start": { "definition": self.name } }, "signature": { "github": {} },
+                "secret": "env://PATH",
+            }),
+            ("PUT", "/api/v1/sinks/{name}") => json!({ "address": "webhook:https://example.com/" }),
+            ("POST", "/api/v1/tokens") => json!({ "name": "mine", "roles": ["viewer"] }),
+            ("POST", "/api/v1/worker/poll") => json!({
+                "protocol": 1, "workerId": self.worker, "max": 8, "waitSeconds": 0,
+                "serves": [{ "queue": "elsewhere-acme-marker", "operation": "PACK" }],
+            }),
+            ("POST", "/api/v1/worker/heartbeats") => {
+                json!({ "protocol": 1, "taskTokens": [self.task] })
+            }
+            ("POST", "/api/v1/worker/results") => json!({
+                "protocol": 1, "results": [{ "taskToken": self.task, "outcome": "completed", "output": {} }],
+            }),
+            ("POST", "/api/v1/worker/logs") => json!({
+                "protocol": 1, "lines": [{ "taskToken": self.task, "stream": "out", "text": "x" }],
+            }),
+            _ => match last {
+                "signals" => json!({ "signalType": "PAUSE" }),
+                "events" => json!({ "id": "e1", "type": "go" }),
+                "complete" => json!({ "outcome": "succeeded" }),
+                "deprecate" => json!({ "deprecated": true }),
+                _ => json!({}),
+            },
+        }
+    }
+
+    fn request(&self, server: &TestServer, method: &str, path: &str) -> RequestBuilder {
+        let url = format!("{}{}", server.url, self.path(path));
+        let request = server
+            .client
+            .request(method.parse::<Method>().unwrap(), url);
+        match method {
+            "GET" | "DELETE" => request,
+            _ => request.json(&self.body(method, path)),
+        }
+    }
+
+    /// A text in which these names are those of others.
+    fn replaced(&self, text: &str, by: &Names) -> String {
+        // Longer names first: some are parts of others.
+        let pairs = [
+            (&self.uri, &by.uri),
+            (&self.task, &by.task),
+            (&self.run, &by.run),
+            (&self.hash, &by.hash),
+            (&self.worker, &by.worker),
+            (&self.id, &by.id),
+            (&self.name, &by.name),
+        ];
+        let mut text = text.to_owned();
+        for (own, theirs) in pairs {
+            text = text.replace(own.as_str(), theirs);
+        }
+        text
+    }
+}
+
+/// Makes the objects of the first tenant, and tells their names.
+fn furnish(server: &TestServer, acme: &str) -> Names {
+    let ask = |request: RequestBuilder| asked(bearer(request, acme));
+    let made = |(status, seen): (u16, Json)| {
+        assert!(status < 300, "{seen}");
+        seen
+    };
+    for text in [ORDER, ELSEWHERE] {
+        made(ask(
+            server.post("/api/v1/definitions", &json!({ "text": text }))
+        ));
+    }
+    let put = |path: &str, body: Json| {
+        let url = format!("{}/api/v1/{path}/{MARKER}", server.url);
+        made(ask(server.client.put(url).json(&body)));
+    };
+    put(
+        "schedules",
+        json!({ "definition": MARKER, "cron": "0 0 1 1 *" }),
+    );
+    put(
+        "webhooks",
+        json!({ "target": { "start": { "definition": MARKER } }, "signature": { "github": {} },
+            "secret": "env://PATH" }),
+    );
+    let token = made(ask(server.post(
+        "/api/v1/tokens",
+        &json!({ "name": MARKER, "roles": ["viewer"] }),
+    )));
+    let start = |name: &str| {
+        let body = json!({ "definition": { "name": name }, "labels": { "l": MARKER } });
+        let seen = made(ask(server.post("/api/v1/runs", &body)));
+        seen["runId"].as_str().unwrap().to_owned()
+    };
+    let run = start(MARKER);
+    start("elsewhere-acme-marker");
+    let get = |path: &str| made(ask(server.get(path)));
+    crate::access::wait("the run waits for a person", || {
+        get("/api/v1/inbox").to_string().contains(&run)
+    });
+    let artifacts = get(&format!("/api/v1/runs/{run}/artifacts"));
+    let snapshot = get(&format!("/api/v1/runs/{run}"));
+    let poll = json!({ "protocol": 1, "workerId": MARKER, "max": 1, "waitSeconds": 30,
+        "serves": [{ "queue": "elsewhere-acme-marker", "operation": "PACK" }] });
+    let polled = made(ask(server.post("/api/v1/worker/poll", &poll)));
+    let task = polled["tasks"][0]["taskToken"].as_str();
+    Names {
+        run,
+        step: MARKER.into(),
+        name: MARKER.into(),
+        id: token["id"].as_str().unwrap().to_owned(),
+        hash: snapshot["ext"]["planHash"].as_str().unwrap().to_owned(),
+        uri: artifacts[0]["uri"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{artifacts}"))
+            .to_owned(),
+        task: task.unwrap_or_else(|| panic!("{polled}")).to_owned(),
+        worker: MARKER.into(),
+    }
+}
+
+/// The status and the body of an answer, of which a stream gives a second.
+fn told(server: &TestServer, request: RequestBuilder) -> (u16, String) {
+    let impatient = Client::builder().timeout(Duration::from_secs(20)).build();
+    let mut response = impatient
+        .unwrap()
+        .execute(request.build().unwrap())
+        .unwrap_or_else(|error| panic!("{}: {error}", server.url));
+    let status = response.status().as_u16();
+    let mut text = Vec::new();
+    let _ = response.read_to_end(&mut text);
+    (status, String::from_utf8_lossy(&text).into_owned())
+}
+
+on_each_store!(no_operation_tells_a_tenant_of_another);
+
+fn no_operation_tells_a_tenant_of_another(place: Place) {
+    let Some(server) = place.server("[server]\naccess = 'tokens'\n[server.rate]\nper_source = 0\n")
+    else {
+        return;
+    };
+    let (endpoints, served) = (endpoints(), served(&server));
+    let listed: BTreeMap<_, _> = endpoints
+        .iter()
+        .map(|(operation, (right, _))| (operation.clone(), right.clone()))
+        .collect();
+    assert_eq!(
+        served, listed,
+        "every operation has a row in endpoints.tsv, with its right"
+    );
+    let all = |name: &str, tenant: &str| {
+        let roles = ["--role", "admin", "--role", "worker", "--tenant", tenant];
+        token(&server.folder, &[&[name][..], &roles].concat())
+    };
+    let (acme, other) = (all("ann", "acme"), all("uma", "umbrella"));
+    let theirs = furnish(&server, &acme);
+    let nobodys = Names::invented();
+    let (mut checked, mut faults) = (0, Vec::new());
+    for ((method, path), (_, answer)) in &endpoints {
+        let what = format!("{method} {path}");
+        if answer == "stream" {
+            continue;
+        }
+        let ask = |names: &Names, by: &str| {
+            told(&server, bearer(names.request(&server, method, path), by))
+        };
+        let (status, seen) = ask(&theirs, &other);
+        let (wanted, unknown) = ask(&nobodys, &other);
+        let shown = theirs.replaced(&seen, &nobodys);
+        let mut wrong = |is_right: bool, why: &str| {
+            if !is_right {
+                let answers = format!("{status} {seen} / {wanted} {unknown}");
+                faults.push(format!("{what} {why}: {answers}"));
+            }
+        };
+        wrong(!shown.contains(MARKER), "shows something of others");
+        match answer.as_str() {
+            "unknown" => {
+                wrong((status, wanted) == (404, 404), "is not refused as unknown");
+                wrong(shown == unknown, "tells that it is there");
+            }
+            "same" => wrong(status == wanted, "depends on whose it is"),
+            "none" => wrong(status < 300, "does not answer"),
+            word => panic!("{what}: {word}"),
+        }
+        // What is compared must be there for its owner.
+        if answer == "unknown"
+            && method == "GET"
+            && !path.ends_with("stream")
+            && !path.ends_with("watch")
+        {
+            let (status, seen) = ask(&theirs, &acme);
+            if status != 200 {
+                faults.push(format!("{what} by its owner: {status} {seen}"));
+            }
+        }
+        checked += 1;
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(checked > 70, "{checked}");
+    // Nothing that the other tenant tried has changed anything.
+    let run = format!("/api/v1/runs/{}", theirs.run);
+    let (_, seen) = asked(bearer(server.get(&run), &acme));
+    assert_eq!(seen["status"], "RUNNING", "{seen}");
+    for path in ["schedules", "webhooks", "definitions"] {
+        let (status, seen) = asked(bearer(
+            server.get(&format!("/api/v1/{path}/{MARKER}")),
+            &acme,
+        ));
+        assert_eq!(status, 200, "{path}: {seen}");
+    }
+    let tokens = asked(bearer(server.get("/api/v1/tokens"), &acme)).1;
+    let own = tokens["tokens"].as_array().unwrap().iter();
+    let mut own = own.filter(|it| it["id"] == theirs.id.as_str());
+    assert_eq!(own.next().unwrap()["state"], "valid", "{tokens}");
+    assert_ne!(id_of(&acme), theirs.id);
+}
