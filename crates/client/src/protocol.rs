@@ -83,6 +83,11 @@ pub struct Task {
     pub target: Option<Json>,
     #[serde(default)]
     pub parent_run_id: Option<String>,
+    /// The place of the work in a distributed trace (W3C), if the run is traced.
+    #[serde(default)]
+    pub traceparent: Option<String>,
+    #[serde(default)]
+    pub tracestate: Option<String>,
     /// The claim in the form of the engine, only for the built-in tools.
     #[serde(default)]
     pub claimed: Option<Json>,

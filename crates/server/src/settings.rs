@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::access::{Access, RateSettings};
+use crate::metrics::PLANS;
 use crate::retention::RetentionTimes;
+use crate::telemetry::TelemetrySettings;
 use crate::tls::TlsFiles;
 
 /// The port of a server, if nobody says.
@@ -32,6 +34,10 @@ pub struct ServerSettings {
     pub retention: RetentionTimes,
     /// How long requests and work in flight have when the server stops.
     pub grace: Duration,
+    /// Where traces go; absent: nowhere.
+    pub telemetry: Option<TelemetrySettings>,
+    /// How many plans have labels of their own in the metrics.
+    pub metric_plans: usize,
 }
 
 impl ServerSettings {
@@ -55,6 +61,8 @@ impl Default for ServerSettings {
             request_timeout: Duration::from_secs(60),
             retention: RetentionTimes::default(),
             grace: Duration::from_secs(10),
+            telemetry: None,
+            metric_plans: PLANS,
         }
     }
 }

@@ -205,8 +205,8 @@ impl Coordinator {
             }
         }
         if let Some(chunk) = &append.chunk {
-            let seq = chunk.last;
-            self.notices.push(Notice::Changed { run, seq });
+            let (first, seq) = (chunk.first, chunk.last);
+            self.notices.push(Notice::Changed { run, first, seq });
         }
         self.conclude(run, append, flight, now);
     }
@@ -254,6 +254,12 @@ impl Coordinator {
                 run_id: Arc::clone(hot.run_id()),
                 parent: parent.clone(),
                 plan: Arc::clone(hot.plan()),
+                trace: Assignment::trace(
+                    hot.state().context().trace.as_ref(),
+                    hot.run_id(),
+                    hot.plan(),
+                    &claimed.claim,
+                ),
                 claimed,
             })));
         }

@@ -7,6 +7,7 @@ use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
+use stepwell_kernel::trace::TraceContext;
 
 use super::{Assignment, Coordinator};
 use crate::error::Error;
@@ -19,6 +20,8 @@ pub(crate) struct OutsideClaim {
     pub(crate) run_id: Arc<str>,
     parent: Option<Arc<str>>,
     plan: Arc<Plan>,
+    /// The place of the run in a distributed trace.
+    trace: Option<TraceContext>,
     /// Must hold when the claim is committed.
     pub(crate) guard: Guard,
 }
@@ -29,6 +32,12 @@ impl OutsideClaim {
         match reply {
             Reply::Claimed(claimed) => Ok(Assignment {
                 run: self.run,
+                trace: Assignment::trace(
+                    self.trace.as_ref(),
+                    &self.run_id,
+                    &self.plan,
+                    &claimed.claim,
+                ),
                 run_id: self.run_id,
                 parent: self.parent,
                 plan: self.plan,
@@ -71,6 +80,7 @@ impl Coordinator {
             run_id: Arc::clone(hot.run_id()),
             parent,
             plan: Arc::clone(hot.plan()),
+            trace: hot.state().context().trace.clone(),
             guard,
         };
         let claim = Command::ClaimStep {

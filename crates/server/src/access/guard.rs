@@ -96,6 +96,9 @@ pub(crate) async fn guard(
         }
     };
     let who = Who::of(&admitted.caller);
+    if let Some(tenant) = &admitted.caller.tenant {
+        tracing::Span::current().record("tenant", tenant);
+    }
     let extensions = request.extensions_mut();
     extensions.insert(admitted.caller);
     extensions.insert(reason.clone());

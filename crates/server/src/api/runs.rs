@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_dialects::plan::reference::PlanRef;
@@ -29,6 +29,7 @@ use crate::access::Caller;
 use crate::app::App;
 use crate::definitions::{Registry, compile, serves, with_findings};
 use crate::problem::ApiProblem;
+use crate::telemetry::CallerTrace;
 
 /// The longest wait for the end of a run that is started.
 const MAX_WAIT_SECONDS: u64 = 50;
@@ -153,6 +154,7 @@ struct StartedRun {
 async fn start(
     State(app): State<Arc<App>>,
     caller: Caller,
+    trace: Option<Extension<CallerTrace>>,
     headers: HeaderMap,
     Body(mut body): Body<StartRun>,
 ) -> Result<Response, ApiProblem> {
@@ -161,7 +163,8 @@ async fn start(
         let key = key.to_str().unwrap_or_default();
         body.request_id = Some(key.to_owned());
     }
-    let context = context(&caller, &body)?;
+    let mut context = context(&caller, &body)?;
+    context.trace = trace.map(|it| it.0.0);
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
     let (definition, tenant) = (body.definition, context.tenant_id.clone());
     let asked = Arc::clone(&app);

@@ -3,16 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod access;
+mod backup;
+mod collector;
 mod definitions;
 mod harness;
 mod issuer;
 mod listening;
+mod log_lines;
+mod monitoring;
 mod oidc;
 mod operations;
 mod runs;
 mod schedules;
 mod sessions;
 mod several;
+mod telemetry;
 mod webhooks;
 mod worker_process;
 mod workers;

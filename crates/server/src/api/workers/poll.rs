@@ -120,6 +120,7 @@ async fn claim(app: &App, caller: &Caller, task: TaskRow, lease_ms: u64) -> Opti
     let (answer, answered) = oneshot::channel();
     let (queue, operation) = (task.queue.clone(), task.op.clone());
     let until = app.now().plus(lease_ms);
+    let began = Instant::now();
     let sent = app.workers.remote.claim(task, lease_ms, move |claimed| {
         // The worker may be gone; then its lease ends by itself.
         let _ = answer.send(claimed);
@@ -132,6 +133,7 @@ async fn claim(app: &App, caller: &Caller, task: TaskRow, lease_ms: u64) -> Opti
         }
         (Ok(()), Err(_)) => return None,
     };
+    app.metrics.claimed(began.elapsed());
     let remote = RemoteClaim::of(&claimed);
     let mut task = described(app, caller, &claimed, &remote);
     task.lease_until = until.to_rfc3339();
@@ -203,6 +205,8 @@ fn described(app: &App, caller: &Caller, job: &Assignment, remote: &RemoteClaim)
         item: None,
         target: None,
         parent_run_id: job.parent.as_ref().map(ToString::to_string),
+        traceparent: job.trace.as_ref().map(|it| it.traceparent.clone()),
+        tracestate: job.trace.as_ref().and_then(|it| it.tracestate.clone()),
         claimed: None,
     }
 }
