@@ -186,7 +186,7 @@ mod tests {
             "390100000000000000",
             "412c01000000000000",
             "4a100a016e120b18ffffffffffffffffff01",
-            "7a0512014518 02".split(' ').collect::<String>().as_str(),
+            "7a051201451802",
         ]
         .concat();
         assert_eq!(hex, parts);

@@ -160,3 +160,96 @@ fn a_backup_says_what_is_wrong() {
         "only text.db and the folder of the store: {none:?}"
     );
 }
+
+/// A program of PostgreSQL, which distributions do not put into PATH.
+fn program(name: &str) -> std::path::PathBuf {
+    let shelves = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let found = shelves.flatten().map(|it| it.path().join("bin").join(name));
+    let newest = found.filter(|it| it.exists()).max();
+    newest.unwrap_or_else(|| name.into())
+}
+
+fn succeeds(command: &mut Command) {
+    let output = command.output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {err}");
+}
+
+#[test]
+fn a_postgresql_store_is_dumped_under_load_and_restored_elsewhere() {
+    let url = std::env::var("STEPWELL_TEST_POSTGRES").unwrap_or_else(|_| {
+        panic!(
+            "STEPWELL_TEST_POSTGRES is not set: run `cargo xtask test`, which starts a PostgreSQL"
+        )
+    });
+    let sign = if url.contains('?') { '&' } else { '?' };
+    let schema = format!("dumped_{}", std::process::id());
+    let store = format!("{url}{sign}schema={schema}");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let witness = elsewhere.path().join("witness");
+    let text = definition(&witness);
+    let server = TestServer::with(&["--store", &store]);
+    let stop = Arc::<AtomicBool>::default();
+    let starting = load(&server, &text, &stop);
+    let until = std::time::Instant::now() + crate::harness::PATIENCE;
+    while std::fs::read_to_string(&witness)
+        .unwrap_or_default()
+        .lines()
+        .count()
+        < 5
+    {
+        assert!(std::time::Instant::now() < until, "no step begins");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let dump = elsewhere.path().join("stepwell.dump");
+    succeeds(
+        Command::new(program("pg_dump"))
+            .args([
+                "--format=custom",
+                "--schema",
+                &schema,
+                "--dbname",
+                &url,
+                "--file",
+            ])
+            .arg(&dump),
+    );
+    stop.store(true, Ordering::SeqCst);
+    let started = starting.join().unwrap() as u64;
+    drop(server.kill());
+    let database = format!("restored_{}", std::process::id());
+    let sql = format!("CREATE DATABASE {database}");
+    succeeds(Command::new(program("psql")).args(["--dbname", &url, "--command", &sql]));
+    let (place, query) = url.split_once('?').unwrap_or((&url, ""));
+    let place = place.rsplit_once('/').unwrap().0;
+    let restored = format!("{place}/{database}?{query}");
+    succeeds(
+        Command::new(program("pg_restore"))
+            .args(["--no-owner", "--dbname", &restored])
+            .arg(&dump),
+    );
+    let sign = if query.is_empty() { "" } else { "&" };
+    let store = format!("{restored}{sign}schema={schema}");
+    let server = TestServer::with(&["--store", &store]);
+    let until = std::time::Instant::now() + crate::harness::PATIENCE;
+    let kept = loop {
+        let (_, counts) = asked(server.get("/api/v1/runs/counts"));
+        let total = counts["total"].as_u64().unwrap();
+        if counts["counts"]["COMPLETED"].as_u64() == Some(total) && total > 0 {
+            break total;
+        }
+        assert!(std::time::Instant::now() < until, "{counts}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    };
+    assert!((1..=started).contains(&kept), "{kept} of {started}");
+    let checked = good(
+        elsewhere.path(),
+        &["db", "check", "--store", &store, "-o", "json"],
+    );
+    assert_eq!(checked["ok"], true, "{checked}");
+    drop(server.kill());
+    let sql = format!("DROP DATABASE {database} WITH (FORCE)");
+    succeeds(Command::new(program("psql")).args(["--dbname", &url, "--command", &sql]));
+}
