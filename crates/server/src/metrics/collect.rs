@@ -229,7 +229,7 @@ fn histogram<L: Limits>(
     unit: f64,
 ) -> fmt::Result {
     // The last bucket has no limit.
-    let limit = |limit: Option<u64>| limit.map_or(f64::MAX, |it| it as f64 * unit);
+    let limit = |limit: Option<u64>| limit.map_or(f64::INFINITY, |it| it as f64 * unit);
     let counts: Vec<(f64, u64)> = buckets
         .counts()
         .map(|(of, count)| (limit(of), count))

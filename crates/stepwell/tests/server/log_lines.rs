@@ -47,7 +47,7 @@ fn lines(args: &[&str], variables: &[(&str, &str)], config: &str) -> Vec<String>
     let until = std::time::Instant::now() + PATIENCE;
     loop {
         let answer = client
-            .get(format!("{url}/api/v1/runs?password={SECRET}"))
+            .get(format!("{url}/api/v1/runs?text={SECRET}"))
             .header("x-request-id", "req-7")
             .header("stepwell-tenant", "acme")
             .header("authorization", format!("Bearer {SECRET}"))

@@ -169,7 +169,7 @@ fn retries_and_undos_are_spans_of_their_own() {
         \x20   - {name: book, timeout: 1m, tool: {kind: shell, cmds: ['true']}}\n\
         \x20   - name: pay\n      dependsOn: [book]\n      timeout: 1m\n\
         \x20     retryPolicy: {maxRetries: 1, backoff: constant, initialDelay: 100ms}\n\
-        \x20     tool: {kind: shell, cmds: ['exit 7']}\n\
+        \x20     tool: {kind: shell, cmds: ['exit 137']}\n\
         \x20 compensation:\n\
         \x20   - {step: book, timeout: 1m, tool: {kind: shell, cmds: ['true']}}\n";
     let run = start(&server, text);
