@@ -57,7 +57,7 @@ impl Limits for BatchSize {
     const LIMITS: [u64; LIMITS] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
 }
 
-/// Milliseconds.
+/// How long something took, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Latency;
 

@@ -39,7 +39,7 @@ pub(super) struct Exporter {
 enum Failure {
     /// It can arrive later.
     Passing(String),
-    /// It is refused.
+    /// The collector will never take it.
     Final(String),
 }
 

@@ -1,5 +1,5 @@
 //! Follows the runs that this server commits to, and makes their spans. A server makes the spans that end with events of
-//! its own commits, so no two servers make the same one; where a span began is read from the log, whoever wrote it.
+//! its own commits, so no two servers make the same one; where a span began is read from the log, also if another server wrote it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
