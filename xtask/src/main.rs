@@ -17,9 +17,11 @@ mod postgres;
 mod programs;
 mod repo;
 mod schemas;
+mod served;
 mod sim;
 mod source;
 mod tidy;
+mod upgrade;
 
 use anyhow::{Result, bail};
 use repo::Repo;
@@ -46,6 +48,7 @@ Tasks:
   db-faults    let a PostgreSQL fail under real processes, 1,000 times, and check what is left
   growth       run long plans and long loops at two sizes: time is linear, memory bounded
   mutants      plant faults in a copy of the checkout, one at a time: the kit or a test notices each
+  upgrade      replace servers of an earlier revision one by one under load: `cargo xtask upgrade REV`
   corrupt      damage copies of a store, 1,000 times, and check that each damage is noticed or harmless
 
 `cargo xtask <TASK> --help` describes a task and how to fix its findings.
@@ -87,6 +90,7 @@ fn run(args: &[String]) -> Result<()> {
         "db-faults" => (faults::DATABASE_HELP, faults::database),
         "growth" => (growth::HELP, growth::run),
         "mutants" => (mutants::HELP, mutants::run),
+        "upgrade" => (upgrade::HELP, upgrade::run),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             return Ok(());

@@ -89,6 +89,11 @@ pub struct Task {
     /// The project of the run.
     #[serde(default)]
     pub project_id: String,
+    /// The place of the work in a distributed trace (W3C), if the run is traced.
+    #[serde(default)]
+    pub traceparent: Option<String>,
+    #[serde(default)]
+    pub tracestate: Option<String>,
     /// The claim in the form of the engine, only for the built-in tools.
     #[serde(default)]
     pub claimed: Option<Json>,

@@ -275,7 +275,7 @@ impl Mock {
                 reporter.end_missing_child(*run, *mail, end);
                 Ok(())
             }
-            Notice::Ended(run, ..) => {
+            Notice::Ended { run, .. } => {
                 self.runs.remove(run);
                 self.planned.retain(|(of, _), _| of != run);
                 Ok(())
@@ -288,6 +288,7 @@ impl Mock {
             | Notice::Person { .. }
             | Notice::Published(..)
             | Notice::Alert(..)
+            | Notice::Retried { .. }
             | Notice::Elsewhere(_) => Ok(()),
         }
     }

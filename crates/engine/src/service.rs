@@ -40,6 +40,7 @@ mod service_loop;
 #[cfg(test)]
 mod shard_tests;
 mod shared;
+mod stats;
 #[cfg(feature = "stepped")]
 mod stepped;
 mod worker;
@@ -68,12 +69,12 @@ use crate::store::{
     StoreErrorKind, TaskRow,
 };
 use committer::CommitPipeline;
-pub use committer::Stats;
 pub use delivery::ExternalEvent;
 use renewing::{CloseOnPanic, RenewerThread};
 pub(crate) use service_loop::ServiceLoop;
 use service_loop::ShardSetup;
 use shared::{SharedCatalog, SharedObserver, SharedWorker};
+pub use stats::{BatchSize, Buckets, LIMITS, Latency, Limits, Stats};
 #[cfg(feature = "stepped")]
 pub use stepped::{SteppedService, Turned};
 pub use worker::{EndLostWork, Idle, NoObserver, NoWorker, Observer, Reporter, Worker};

@@ -98,6 +98,7 @@ mod scope;
 pub mod signal;
 pub mod snapshot;
 pub mod time;
+pub mod trace;
 pub mod unseen;
 
 pub use evolve::state;

@@ -27,6 +27,7 @@ use crate::problem::{ApiProblem, unanswered};
 use crate::schedules::Waker;
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
+use crate::telemetry::Telemetry;
 use crate::workers::Workers;
 
 /// How many calls of the store there may be at a time: more only wait for each other's locks.
@@ -57,6 +58,8 @@ pub(crate) struct App {
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    /// Traces of requests and runs.
+    pub(crate) telemetry: Telemetry,
     /// Finds out who calls.
     pub(crate) gate: Gate,
     pub(crate) workers: Workers,
@@ -91,6 +94,7 @@ pub(crate) struct AppParts {
     pub(crate) error_page: ErrorPage,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) telemetry: Telemetry,
     pub(crate) gate: Gate,
     pub(crate) workers: Workers,
 }
@@ -113,6 +117,7 @@ impl App {
             error_page: parts.error_page,
             limits: parts.limits,
             metrics: parts.metrics,
+            telemetry: parts.telemetry,
             gate: parts.gate,
             workers: parts.workers,
             stopping: CancellationToken::new(),
@@ -148,9 +153,10 @@ impl App {
     {
         // Closed never: the semaphore lives as long as the server.
         let permit = Arc::clone(&self.readers).acquire_owned().await;
+        let span = tracing::Span::current();
         let answered = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            work()
+            span.in_scope(work)
         });
         match answered.await {
             Ok(answer) => answer.map_err(Into::into),

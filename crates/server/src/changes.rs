@@ -9,11 +9,12 @@ use std::time::Duration;
 use stepwell_engine::coordinator::Notice;
 use stepwell_engine::projector;
 use stepwell_engine::service::Observer;
-use stepwell_engine::store::RunNo;
+use stepwell_engine::store::{RunNo, StoreError};
 use tokio::sync::{broadcast, watch};
 
 use crate::deliveries::Bell;
 use crate::metrics::Metrics;
+use crate::telemetry::Telemetry;
 
 /// How many changes a listener may be behind before it misses some.
 const BEHIND: usize = 4_096;
@@ -142,19 +143,28 @@ pub(crate) struct TellChanges {
     pub(crate) projector: projector::Handle,
     pub(crate) bell: Bell,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl Observer for TellChanges {
     fn notice(&mut self, notice: &Notice) {
-        if let Notice::Changed { run, seq } = notice {
-            let (run, seq) = (*run, *seq);
+        if let Notice::Changed { run, first, seq } = notice {
+            let (run, first, seq) = (*run, *first, *seq);
+            self.telemetry.changed(run, first, seq);
             self.projector.changed(run, seq);
             self.bell.ring();
             self.changes.tell(Change { run, seq });
         }
-        if let Notice::Ended(_, _, outcome) = notice {
-            self.metrics.ended(outcome);
+        if let Notice::Retried { lost, .. } = notice {
+            self.metrics.retried(*lost);
         }
+        if let Notice::Ended { plan, outcome, .. } = notice {
+            self.metrics.ended(&plan.net().plan_id, outcome);
+        }
+    }
+
+    fn store_failed(&mut self, error: &StoreError) {
+        self.metrics.store_failed(error.kind.code());
     }
 }
 

@@ -9,7 +9,7 @@
 //! - `listener`: connections, TLS, limits, a stop that drains.
 //! - `access`: who calls, and what this caller may do.
 //! - `api`: one file for each group of endpoints; the OpenAPI document is made from the same functions.
-//! - `metrics`: what Prometheus reads.
+//! - `metrics`: what Prometheus reads; `telemetry`: traces for OpenTelemetry.
 //! - `retention`: deletes runs that ended long ago.
 //! - `problem`: refusals as RFC 9457 problems, with the stable codes.
 //! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
@@ -36,6 +36,7 @@ mod retention;
 mod schedules;
 mod server;
 mod settings;
+mod telemetry;
 mod tls;
 pub mod triggers;
 mod webhooks;
@@ -50,4 +51,5 @@ pub use problem::ApiProblem;
 pub use retention::RetentionTimes;
 pub use server::{FetchPlan, FetchedPlan, RegisteredFile, Server, ServerError, ServerParts};
 pub use settings::{PORT, ServerSettings};
+pub use telemetry::TelemetrySettings;
 pub use tls::TlsFiles;

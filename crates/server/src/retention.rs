@@ -14,6 +14,8 @@ use stepwell_kernel::time::Time;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
 
+use crate::metrics::Metrics;
+
 /// How often the store is asked for runs that are old enough.
 const LOOK: Duration = Duration::from_secs(60);
 /// How many runs one transaction deletes: others wait only as long.
@@ -52,6 +54,7 @@ pub(crate) struct Deletion {
     pub(crate) logs: Logs,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) retention: RetentionTimes,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// The thread that deletes; none if everything is kept.
@@ -114,6 +117,7 @@ impl Deletion {
             match self.store.delete_ended(&filter, BATCH, now) {
                 Ok(deleted) => {
                     more |= deleted.len() == BATCH;
+                    self.metrics.deleted(deleted.len());
                     for run in deleted {
                         self.delete_files(&run.run_id);
                     }

@@ -28,11 +28,12 @@ use crate::app::{App, AppParts, ErrorPage};
 use crate::changes::{Changes, TellChanges};
 use crate::definitions::{NewDefinition, PlanCache, Registry, RegistryCatalog};
 use crate::deliveries::{Bell, Deliveries};
-use crate::metrics::Metrics;
+use crate::metrics::{Counted, Metrics};
 use crate::problem::ApiProblem;
 use crate::retention::{Deleter, Deletion};
 use crate::schedules::{Runner, Waker};
 use crate::settings::ServerSettings;
+use crate::telemetry::{Sending, Telemetry};
 use crate::tls::Tls;
 use crate::workers::Workers;
 use crate::{api, listener};
@@ -99,6 +100,8 @@ pub struct Server {
     grace: Duration,
     /// Writes the audit log.
     trail: TrailWriter,
+    /// Makes and sends spans.
+    sending: Sending,
 }
 
 impl fmt::Debug for Server {
@@ -162,12 +165,15 @@ impl Server {
         let projector = projector::spawn(store.clone(), projects())?;
         let changes = Changes::new();
         let bell = Bell::default();
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new(parts.settings.metric_plans));
+        let (telemetry, sending) =
+            Telemetry::start(parts.settings.telemetry.clone(), store.clone())?;
         let observer = TellChanges {
             changes: changes.clone(),
             projector: projector.handle(),
             bell: bell.clone(),
             metrics: metrics.clone(),
+            telemetry: telemetry.clone(),
         };
         let config = Config {
             name: Config::process_name("stepwell"),
@@ -196,7 +202,11 @@ impl Server {
             shards: Shard::suited(),
             ..Setup::new(store.clone(), worker)
         })?;
-        metrics.watch(service.stats().clone(), projector.handle());
+        metrics.watch(Counted {
+            stats: service.stats().clone(),
+            projector: projector.handle(),
+            telemetry: telemetry.clone(),
+        });
         // The engine tries again by itself from now on, and requests do not wait long for a store that is away.
         parts.store.only_notes();
         let scrub = parts.scrubbed.clone();
@@ -208,6 +218,7 @@ impl Server {
             logs: parts.logs.clone(),
             clock: service.clock().clone(),
             retention: parts.settings.retention.clone(),
+            metrics: metrics.clone(),
         };
         let (grace, settings) = (parts.settings.grace, parts.settings.clone());
         let webhook_hosts = Arc::clone(&settings.webhook_hosts);
@@ -238,6 +249,7 @@ impl Server {
             error_page: parts.error_page,
             limits: parts.limits,
             metrics,
+            telemetry,
             gate,
             workers,
         }));
@@ -253,6 +265,7 @@ impl Server {
             address,
             grace,
             trail,
+            sending,
         })
     }
 
@@ -296,6 +309,7 @@ impl Server {
         // After the engine: what it committed last is delivered yet, if the sink is quick.
         self.deliveries.stop();
         self.projector.stop();
+        self.sending.stop();
         stopped
     }
 }

@@ -8,7 +8,9 @@ use stepwell_worker::ToolRules;
 use stepwell_worker::hosts::HostRules;
 
 use crate::access::{Access, RateSettings};
+use crate::metrics::PLANS;
 use crate::retention::RetentionTimes;
+use crate::telemetry::TelemetrySettings;
 use crate::tls::TlsFiles;
 
 /// The port of a server, if nobody says.
@@ -40,6 +42,10 @@ pub struct ServerSettings {
     pub retention: RetentionTimes,
     /// How long requests and work in flight have when the server stops.
     pub grace: Duration,
+    /// Where traces go; absent: nowhere.
+    pub telemetry: Option<TelemetrySettings>,
+    /// How many plans have labels of their own in the metrics.
+    pub metric_plans: usize,
 }
 
 impl ServerSettings {
@@ -65,6 +71,8 @@ impl Default for ServerSettings {
             webhook_hosts: Arc::default(),
             retention: RetentionTimes::default(),
             grace: Duration::from_secs(10),
+            telemetry: None,
+            metric_plans: PLANS,
         }
     }
 }

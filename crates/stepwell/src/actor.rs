@@ -10,6 +10,7 @@ use stepwell_engine::Error;
 use stepwell_kernel::command::{Actor, Role};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::trace::TraceContext;
 use stepwell_kernel::unseen::is_unseen;
 
 use crate::store::word;
@@ -135,7 +136,14 @@ pub(crate) fn context_of(actor: &Actor) -> RunContext {
         trigger_source: Some("manual".into()),
         priority: 0,
         labels: std::collections::BTreeMap::new(),
+        trace: trace_of_caller(),
     }
+}
+
+/// The place in a distributed trace of who calls the command, from the variables TRACEPARENT and TRACESTATE.
+fn trace_of_caller() -> Option<TraceContext> {
+    let set = |name: &str| std::env::var(name).ok();
+    TraceContext::read(&set("TRACEPARENT")?, set("TRACESTATE").as_deref())
 }
 
 /// Refuses who may only read. For what no command of the kernel carries an actor: starting, continuing, events.

@@ -1,5 +1,6 @@
-//! `stepwell db`: migrates and checks the store.
+//! `stepwell db`: migrates, checks, backs up and restores the store.
 
+mod backup;
 mod check;
 
 use anyhow::Result;
@@ -13,7 +14,7 @@ use crate::runs::say;
 use crate::store::StoreArgs;
 use stepwell_stores::{Address, OpenMode};
 
-/// Migrate or check the store
+/// Migrate, check, back up or restore the store
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -21,6 +22,8 @@ Examples:
   stepwell db check --store postgresql://me@db/stepwell -o json
   stepwell db migrate                         create the store, or update its schema
   stepwell db protect                         take the rights of other users away
+  stepwell db backup /backup/monday.db        copy the store while a server works on it
+  stepwell db restore /backup/monday.db --store sqlite:new/stepwell.db
 
 `check` runs the integrity check of the database, verifies the hash chain of every run, compares the rows
 with the logs, with each other and, on SQLite, with the tallies of their tables, and looks for open runs
@@ -28,6 +31,10 @@ that no timer, task, message or person can continue. `check` also works while an
 
 `check --repair` makes rows anew that follow from the logs, puts runs with a damaged log into quarantine,
 and releases runs that are whole again. Rows that follow from no log are taken as they are. It needs the store for itself and keeps a copy of a SQLite file.
+
+`backup` copies a SQLite store as it is at one moment, checks the copy, and gives it its name when it is on
+the disk. Copy the folders of artifacts and logs after it. `restore` makes a store from such a copy; neither
+replaces a file. For PostgreSQL use pg_dump, or the backups of your provider: docs/deploy.md.
 
 Exit codes: 0 no problems, 1 problems found or the store cannot be used, 2 wrong usage.")]
 pub(crate) struct DbArgs {
@@ -43,6 +50,10 @@ enum DbCommand {
     Protect(CommonArgs),
     /// Check for damage and for open runs that nothing can continue
     Check(CheckArgs),
+    /// Copy a SQLite store to a file, also while a server works on it
+    Backup(backup::CopyArgs),
+    /// Make a SQLite store from a copy that `backup` has made
+    Restore(backup::CopyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -68,6 +79,8 @@ pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
         DbCommand::Migrate(on) => migrate(on),
         DbCommand::Protect(on) => protect(on),
         DbCommand::Check(args) => check::check(args),
+        DbCommand::Backup(args) => backup::backup(args),
+        DbCommand::Restore(args) => backup::restore(args),
     }
 }
 

@@ -657,7 +657,7 @@ struct CountEnded(Arc<EndedRuns>);
 
 impl Observer for CountEnded {
     fn notice(&mut self, notice: &Notice) {
-        if let Notice::Ended(..) = notice {
+        if let Notice::Ended { .. } = notice {
             self.0.add();
         }
     }

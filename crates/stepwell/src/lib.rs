@@ -52,6 +52,7 @@ mod embedded;
 pub mod files;
 pub mod server_settings;
 pub mod settings;
+pub mod telemetry_settings;
 
 pub use embedded::{Builder, Ended, Error, Run, RunFailure, StartOptions, Stepwell};
 pub use stepwell_engine::{Limits, ScrubOptions, WhenFull};

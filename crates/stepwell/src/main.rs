@@ -41,6 +41,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use stepwell::settings::LogFormat;
 use stepwell_engine::store::StoreError;
 
 use crate::exit::Exit;
@@ -64,8 +65,44 @@ const LONG_VERSION: &str = concat!(
     after_help = after_help()
 )]
 struct Cli {
+    /// Form of the log lines on standard error [default: the variable STEPWELL_LOG_FORMAT, else text]
+    #[arg(long, value_name = "FORMAT", global = true)]
+    log_format: Option<FormatChoice>,
     #[command(subcommand)]
     command: Command,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum FormatChoice {
+    /// Lines for people
+    Text,
+    /// A JSON object on each line
+    Json,
+}
+
+impl Cli {
+    /// The form that the option or else the variable asks for.
+    fn log_format(&self) -> Result<Option<LogFormat>, String> {
+        let set = std::env::var(log::FORMAT).ok().filter(|it| !it.is_empty());
+        let choice = match (self.log_format, set) {
+            (Some(choice), _) => Some(choice),
+            (None, None) => None,
+            (None, Some(text)) => match <FormatChoice as clap::ValueEnum>::from_str(&text, true) {
+                Ok(choice) => Some(choice),
+                Err(_) => {
+                    let name = log::FORMAT;
+                    return Err(format!(
+                        "the variable {name} is {text:?}; write text or json"
+                    ));
+                }
+            },
+        };
+        Ok(choice.map(|it| match it {
+            FormatChoice::Text => LogFormat::Text,
+            FormatChoice::Json => LogFormat::Json,
+        }))
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -85,7 +122,8 @@ Examples:
   stepwell explain STORE_HELD                        explain an error code
 
 Alerts and errors of the store are logged to standard error. The variable STEPWELL_LOG sets the log
-level: off, error, warn (default), info, debug or trace.
+level: off, error, warn (default), info, debug or trace. `--log-format json` or the variable
+STEPWELL_LOG_FORMAT=json writes log lines as JSON.
 
 `stepwell COMMAND --help` shows more examples and the exit codes of a command.
 
@@ -133,7 +171,13 @@ fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     };
-    log::install();
+    match cli.log_format() {
+        Ok(format) => log::install(format),
+        Err(message) => {
+            log::install(None);
+            return report(&Usage(message).into(), json).into();
+        }
+    }
     let outcome = match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Plan(args) => plan::run(&args),

@@ -43,6 +43,10 @@ A server without access control listens on this machine only (127.0.0.1, ::1). A
 issuer are set up in the section [server] of stepwell.toml: docs/access.md. The variables STEPWELL_LISTEN and
 STEPWELL_ACCESS come before the file, and the options before the variables.
 
+GET /metrics is for Prometheus. Traces go to the collector of OpenTelemetry that [telemetry] or the variable
+OTEL_EXPORTER_OTLP_ENDPOINT names. `--log-format json` writes log lines as JSON. docs/deploy.md has files for
+systemd, containers, Prometheus and Grafana, and says how to back up and upgrade.
+
 Exit codes: 0 stopped, 1 the store cannot be used or the address is taken, 2 wrong usage.")]
 pub(crate) struct ServeArgs {
     /// Address and port to listen on [default: the variable STEPWELL_LISTEN, else `[server] listen`, else
@@ -84,7 +88,8 @@ impl From<AccessChoice> for AccessWord {
 }
 
 /// How the server listens: options first, then variables, then the file.
-fn listens(args: &ServeArgs, section: &ServerSection) -> Result<ServerSettings> {
+fn listens(args: &ServeArgs, settings: &Settings) -> Result<ServerSettings> {
+    let section: &ServerSection = &settings.server;
     let set = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
     let listen = match (args.listen, set(LISTEN)) {
         (Some(listen), _) => Some(listen),
@@ -112,12 +117,21 @@ fn listens(args: &ServeArgs, section: &ServerSection) -> Result<ServerSettings> 
     };
     let access = section.access(word.map(AccessWord::from));
     let listen = listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], PORT)));
+    let telemetry = settings.telemetry.settings(set);
+    let telemetry = match telemetry {
+        Ok(telemetry) => telemetry,
+        Err(message) => return usage(message),
+    };
+    let plans = settings.metrics.plans.map(usize::from);
+    let default = ServerSettings::default();
     let settings = ServerSettings {
         listen,
+        telemetry,
+        metric_plans: plans.unwrap_or(default.metric_plans),
         rate: section.rates(&access),
         access,
         tls: section.tls.clone(),
-        ..ServerSettings::default()
+        ..default
     };
     if settings.is_exposed() {
         return usage(format!(
@@ -167,7 +181,8 @@ pub(crate) fn until_stopped(
     })
     .context("signals cannot be handled")?;
     let mut settings = Settings::open(args.config.path())?;
-    let listens = listens(args, &settings.server)?;
+    log::format_of(&settings);
+    let listens = listens(args, &settings)?;
     secured(&mut settings, &listens, whose);
     let scheme = match listens.tls {
         Some(_) => "https",

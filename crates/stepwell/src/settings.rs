@@ -11,6 +11,7 @@ use stepwell_server::RetentionTimes;
 use stepwell_worker::Security;
 
 use crate::server_settings::ServerSection;
+use crate::telemetry_settings::TelemetrySection;
 
 /// The environment variable with the path of the file.
 const VARIABLE: &str = "STEPWELL_CONFIG";
@@ -43,6 +44,42 @@ pub struct Settings {
     /// Where a server listens, and who may use it.
     #[serde(default)]
     pub server: ServerSection,
+    /// Where a server sends traces.
+    #[serde(default)]
+    pub telemetry: TelemetrySection,
+    /// What a server counts.
+    #[serde(default)]
+    pub metrics: MetricSettings,
+    /// How log lines are written.
+    #[serde(default)]
+    pub log: LogSettings,
+}
+
+/// The section `[metrics]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricSettings {
+    /// How many plans have labels of their own; absent: 50.
+    pub plans: Option<u16>,
+}
+
+/// The section `[log]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSettings {
+    /// The form of log lines; absent: text.
+    pub format: Option<LogFormat>,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// A line for people.
+    #[default]
+    Text,
+    /// A JSON object on each line.
+    Json,
 }
 
 /// The section `[retention]`: how long a server keeps ended runs and rows of the audit log. What has no time is kept.

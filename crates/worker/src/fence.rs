@@ -118,6 +118,17 @@ impl TaskContext {
     }
 }
 
+impl TaskContext {
+    /// The place in a distributed trace, under the names of the standard: in requests and, in capitals, in the
+    /// environment of programs.
+    pub(crate) fn trace_headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let trace = self.trace.as_ref();
+        let parent = trace.map(|it| ("traceparent", it.traceparent.as_str()));
+        let state = trace.and_then(|it| it.tracestate.as_deref());
+        parent.into_iter().chain(state.map(|it| ("tracestate", it)))
+    }
+}
+
 /// The key of a task: that of its step or undo, the place and name of the task, and the visit if a jump has led to
 /// the task again.
 pub(crate) fn task_key(step: &str, task: &str, (at, visit): (usize, u32)) -> String {

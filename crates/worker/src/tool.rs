@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json};
 use stepwell_kernel::codes;
 use stepwell_kernel::plan::ErrorClass;
+use stepwell_kernel::trace::TraceContext;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -145,6 +146,8 @@ pub struct TaskContext {
     /// The fencing token: it rises with every claim of the run. A system outside that remembers the highest number can
     /// refuse an execution that was replaced.
     pub fence: u64,
+    /// What the work is a part of in a distributed trace.
+    pub trace: Option<TraceContext>,
     /// Limits for sizes and times.
     pub limits: TaskLimits,
     /// The task must end before this time.

@@ -5,17 +5,30 @@ use serde_json::Value as Json;
 use stepwell_kernel::codes;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::RunOutcome;
-use stepwell_kernel::event::{Parent, Rollback, StepError, WaitKind};
+use stepwell_kernel::event::{Parent, Rollback, RunContext, StepError, WaitKind};
 use stepwell_kernel::plan::{ErrorClass, StepRef, Work};
 use stepwell_kernel::rejection::Rejection;
 use stepwell_kernel::run_output;
 use stepwell_kernel::state::Phase;
 use stepwell_kernel::time::Time;
+use stepwell_kernel::trace::wait_span;
 
 use super::{Coordinator, HotRun, Message, MissingChildren, Notice};
 use crate::error::Error;
 use crate::start::{MAX_CHILD_DEPTH, StartRequest, run_id_for};
 use crate::store::{MessageNo, NewMessage, RunNo, StoredMessage};
+
+/// A child is of the tenant and of the trace of its parent; the wait for the child is what causes it.
+fn context_of_child(hot: &HotRun, step: StepRef) -> RunContext {
+    let mut context = hot.state().context().clone();
+    if let Some(trace) = &mut context.trace {
+        let waits = hot.state().run(step);
+        let execution = waits.map_or(0, |it| it.execution());
+        let name = hot.plan().step_id(step);
+        *trace = trace.below(&wait_span(hot.run_id(), &name, execution));
+    }
+    context
+}
 
 impl Coordinator {
     /// Starts the child that a step waits for, once: its id follows from its key.
@@ -45,7 +58,7 @@ impl Coordinator {
         let request = StartRequest {
             run_id: run_id_for(&request_key),
             params: input.clone(),
-            context: hot.state().context().clone(),
+            context: context_of_child(hot, step),
             parent: Some(Parent {
                 run_id: hot.run_id().to_string(),
                 step_id: plan.step_id(step),

@@ -203,8 +203,8 @@ impl Coordinator {
             }
         }
         if let Some(chunk) = &append.chunk {
-            let seq = chunk.last;
-            self.notices.push(Notice::Changed { run, seq });
+            let (first, seq) = (chunk.first, chunk.last);
+            self.notices.push(Notice::Changed { run, first, seq });
         }
         self.conclude(run, append, flight, now);
     }

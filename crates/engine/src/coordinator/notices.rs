@@ -6,14 +6,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
-use stepwell_kernel::command::{Claimed, Reply};
+use stepwell_kernel::command::{Claim, Claimed, Reply};
 use stepwell_kernel::effect::{RunOutcome, Target};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::time::Time;
+use stepwell_kernel::trace::{TraceContext, execution_span};
 
 use super::HotRun;
 use crate::error::Error;
+use crate::rows::target_name;
 use crate::store::{MessageNo, NewAlert, RunNo, TaskRow};
 
 /// Names the answer that a sender waits for.
@@ -30,9 +32,23 @@ pub struct Assignment {
     pub tenancy: Tenancy,
     pub plan: Arc<Plan>,
     pub claimed: Claimed,
+    /// What the work is a part of in a distributed trace.
+    pub trace: Option<TraceContext>,
 }
 
 impl Assignment {
+    /// The place in a trace of the work that a run has claimed; `of_run` is that of the run.
+    pub(super) fn trace(
+        of_run: Option<&TraceContext>,
+        run_id: &str,
+        plan: &Plan,
+        claim: &Claim,
+    ) -> Option<TraceContext> {
+        let target = || target_name(plan, claim.target);
+        let span = || execution_span(run_id, &target(), claim.execution);
+        of_run.map(|trace| trace.below(&span()))
+    }
+
     /// Work of a run.
     pub(super) fn of(hot: &HotRun, claimed: Claimed) -> Assignment {
         let parent = hot.state().parent();
@@ -42,6 +58,12 @@ impl Assignment {
             parent: parent.map(|it| it.run_id.as_str().into()),
             tenancy: Tenancy::of(hot.state().context()),
             plan: Arc::clone(hot.plan()),
+            trace: Assignment::trace(
+                hot.state().context().trace.as_ref(),
+                hot.run_id(),
+                hot.plan(),
+                &claimed.claim,
+            ),
             claimed,
         }
     }
@@ -124,11 +146,24 @@ pub enum Notice {
     /// Events of the run were committed.
     Changed {
         run: RunNo,
+        /// The first of these events; behind `seq` if the driver is only told of a run that it did not know.
+        first: u64,
         /// The last sequence number of the run.
         seq: u64,
     },
+    /// An execution of a step or of an undo failed, and another follows.
+    Retried {
+        run: RunNo,
+        /// The execution was lost with its worker, and did not fail by itself.
+        lost: bool,
+    },
     /// The run has ended.
-    Ended(RunNo, Arc<str>, RunOutcome),
+    Ended {
+        run: RunNo,
+        run_id: Arc<str>,
+        plan: Arc<Plan>,
+        outcome: RunOutcome,
+    },
     /// Another shard of this engine must handle this.
     Elsewhere(Handoff),
 }
@@ -192,6 +227,7 @@ mod tests {
         notices.answer(Ticket(1), Ok(Reply::Done));
         notices.extend([Notice::Changed {
             run: RunNo(4),
+            first: 8,
             seq: 9,
         }]);
         let told: Vec<Notice> = notices.drain().collect();
@@ -203,6 +239,7 @@ mod tests {
             told[1],
             Notice::Changed {
                 run: RunNo(4),
+                first: 8,
                 seq: 9
             }
         ));

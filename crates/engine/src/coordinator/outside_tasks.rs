@@ -7,6 +7,7 @@ use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
+use stepwell_kernel::trace::TraceContext;
 
 use super::{Assignment, Coordinator, Tenancy};
 use crate::error::Error;
@@ -20,6 +21,8 @@ pub(crate) struct OutsideClaim {
     parent: Option<Arc<str>>,
     tenancy: Tenancy,
     plan: Arc<Plan>,
+    /// The place of the run in a distributed trace.
+    trace: Option<TraceContext>,
     /// Must hold when the claim is committed.
     pub(crate) guard: Option<Guard>,
 }
@@ -30,6 +33,12 @@ impl OutsideClaim {
         match reply {
             Reply::Claimed(claimed) => Ok(Assignment {
                 run: self.run,
+                trace: Assignment::trace(
+                    self.trace.as_ref(),
+                    &self.run_id,
+                    &self.plan,
+                    &claimed.claim,
+                ),
                 run_id: self.run_id,
                 parent: self.parent,
                 tenancy: self.tenancy,
@@ -79,6 +88,7 @@ impl Coordinator {
             parent,
             tenancy: Tenancy::of(hot.state().context()),
             plan: Arc::clone(hot.plan()),
+            trace: hot.state().context().trace.clone(),
             guard,
         };
         let claim = Command::ClaimStep {

@@ -1,7 +1,6 @@
-//! The commit pipeline: the actors that take batches to the store, and the count of what they took. Nothing here
-//! knows what a batch means.
+//! The commit pipeline: the actors that take batches to the store. Nothing here knows what a batch means.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -15,30 +14,6 @@ use crate::store::{Batch, Store};
 const MAX_SHARED: usize = Shard::MAX;
 /// A transaction with this many appends takes no further batch.
 const MAX_SHARED_APPENDS: usize = 1_024;
-
-/// What an engine has committed so far, and what it is doing.
-#[derive(Debug, Default)]
-pub struct Stats {
-    /// Commits that were answered.
-    pub commits: AtomicU64,
-    /// Appends in these commits.
-    pub appends: AtomicU64,
-    /// Bytes of log in these commits: bodies and digests.
-    pub bytes: AtomicU64,
-    /// Work of this process that is in flight now.
-    pub in_flight: AtomicUsize,
-}
-
-impl Stats {
-    pub(super) fn count(&self, batch: &Batch) {
-        let chunks = batch.appends.iter().filter_map(|it| it.chunk.as_ref());
-        let bytes: usize = chunks.map(|it| it.body.len() + it.digests.len()).sum();
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        self.appends
-            .fetch_add(batch.appends.len() as u64, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
 
 /// The way of the batches of all shards to the store. Where the store takes one commit at a time, batches that wait
 /// share a transaction.

@@ -145,7 +145,7 @@ impl<W: Worker> ServiceLoop<W> {
         for tries in 1.. {
             match self.coordinator.store().commit(batch) {
                 Ok(results) => {
-                    self.stats.count(batch);
+                    self.stats.count(batch, now);
                     self.coordinator.committed(batch, results, now);
                     break;
                 }

@@ -48,7 +48,8 @@ impl<W: Worker> ServiceLoop<W> {
                 | Notice::Person { .. }
                 | Notice::MissingChild { .. }
                 | Notice::Published(..)
-                | Notice::Ended(..) => {}
+                | Notice::Retried { .. }
+                | Notice::Ended { .. } => {}
             }
             self.tell(&notice);
         }
@@ -74,7 +75,8 @@ impl<W: Worker> ServiceLoop<W> {
             | Notice::Offer { .. }
             | Notice::Published(..)
             | Notice::Alert(..)
-            | Notice::Ended(..)
+            | Notice::Retried { .. }
+            | Notice::Ended { .. }
             | Notice::Elsewhere(_) => return true,
         };
         let hot = self.coordinator.hot(run);
@@ -85,7 +87,8 @@ impl<W: Worker> ServiceLoop<W> {
     pub(super) fn introduce(&mut self, run: RunNo) {
         if let Some(hot) = self.coordinator.hot(run) {
             let seq = hot.state().seq();
-            self.tell(&Notice::Changed { run, seq });
+            let first = seq + 1;
+            self.tell(&Notice::Changed { run, first, seq });
         }
     }
 
@@ -98,6 +101,15 @@ impl<W: Worker> ServiceLoop<W> {
         }
         let claim = &assignment.claimed.claim;
         let (run, target, execution) = (assignment.run, claim.target, claim.execution);
+        // The lease began when the claim was decided.
+        if let Some(until) = claim.lease_until {
+            let waited = self
+                .clock
+                .now()
+                .plus(assignment.plan.lease_ms())
+                .since(until);
+            self.stats.claim_ms.observe(waited);
+        }
         self.worker.start(assignment, &self.reporter);
         if self.stopping.as_ref().is_some_and(|it| it.told) {
             self.worker.stop(run, target, execution);

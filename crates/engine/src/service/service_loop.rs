@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use stepwell_kernel::time::Time;
 
-use super::committer::{CommitPipeline, Committer, Stats};
+use super::committer::{CommitPipeline, Committer};
 use super::delivery::DeliveryQueue;
 use super::renewing::session_length;
+use super::stats::Stats;
 use super::{
     Handle, Idle, Input, Observer, OnAnswer, OnClaimed, OnDelivered, OnRest, Reporter, Setup,
     Worker,
@@ -343,7 +344,7 @@ impl<W: Worker> ServiceLoop<W> {
                 match answer {
                     Ok(results) => {
                         self.backoff = BACKOFF.0;
-                        self.stats.count(&batch);
+                        self.stats.count(&batch, now);
                         self.coordinator.committed(&batch, results, now);
                     }
                     Err(error) => self.failed(batch, &error, now),

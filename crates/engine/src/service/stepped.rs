@@ -9,9 +9,10 @@ use std::time::Duration;
 use stepwell_kernel::command::{Command, Reply};
 
 use super::actor::{Actor, Answer, Step};
-use super::committer::{CommitPipeline, Stats};
+use super::committer::CommitPipeline;
 use super::service_loop::{ShardSetup, Turn};
 use super::shared::SharedWorker;
+use super::stats::Stats;
 use super::{Handle, Input, ServiceLoop, Setup, Worker, share_out};
 use crate::coordinator::Coordinator;
 use crate::error::Error;

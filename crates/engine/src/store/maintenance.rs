@@ -28,6 +28,11 @@ pub trait Maintenance {
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the size of then.
     fn bytes(&self) -> Result<u64>;
 
+    /// How much waits or is under way, for those who watch the store.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the numbers as they are then.
+    fn waiting(&self, now: Time) -> Result<WaitingCounts>;
+
     /// Fails if what was written is not where it was written to: the files of the store were deleted or
     /// replaced. Asked before the end of a run is reported.
     ///
@@ -152,4 +157,23 @@ pub struct Health {
     pub open: u64,
     /// What is wrong, in words; empty if nothing is.
     pub problems: Vec<String>,
+}
+
+/// How much waits or is under way in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitingCounts {
+    /// Runs that wait for a slot.
+    pub queued: u64,
+    /// Tasks that workers outside can take, now or later.
+    pub offered: u64,
+    /// Tasks that workers outside have.
+    pub leased: u64,
+    /// Deliveries to sinks that have not arrived.
+    pub outbox: u64,
+    /// Since when the oldest of these deliveries waits.
+    pub outbox_since: Option<Time>,
+    /// Deliveries that were given up.
+    pub dead_letters: u64,
+    /// Servers that have renewed their session in time.
+    pub sessions: u64,
 }

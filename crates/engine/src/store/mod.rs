@@ -145,7 +145,7 @@ pub use inbox::{
     tenant_and_name,
 };
 pub use mailbox::{Mailbox, MessageState, StoredMessage};
-pub use maintenance::{DerivedRows, Health, KeptRows, Maintenance, RunColumns};
+pub use maintenance::{DerivedRows, Health, KeptRows, Maintenance, RunColumns, WaitingCounts};
 pub use memory::MemoryStore;
 pub use outbox::{Marker, MarkerState, Outbox, SinkRow, SinkStart};
 pub use patience::{Asks, LogWaits, Patience, WaitListener};

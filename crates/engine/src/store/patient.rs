@@ -16,7 +16,8 @@ use super::{
     MessageState, NewAlert, NewDocument, NewProjection, Outbox, OutsideEvent, PlanNo, PlanRow,
     Plans, Projections, Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
     Sessions, SinkRow, SinkStart, Slots, Store, StoreError, StoreErrorKind, StoredAuditRow,
-    StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
+    StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks, WaitingCounts,
+    WakeQueue,
 };
 
 /// A store with someone who waits for it.
@@ -256,6 +257,7 @@ impl Maintenance for PatientStore {
         fn secret() -> [u8; 32];
         fn check() -> Health;
         fn bytes() -> u64;
+        fn waiting(now: Time) -> WaitingCounts;
         fn still_there() -> ();
         fn quarantined() -> Vec<(RunNo, String)>;
         fn scrubbed() -> Option<RunNo>;

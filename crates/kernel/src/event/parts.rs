@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 
 use crate::plan::{EdgeNo, ErrorClass, StepRef};
 use crate::time::Time;
+use crate::trace::TraceContext;
 
 /// The tenant, project and environment that a run belongs to, and who started the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +37,9 @@ pub struct RunContext {
     /// What lists of runs are searched by: names and values that the start request gave.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The place of the run in a distributed trace; absent if nobody traces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
 }
 
 #[allow(

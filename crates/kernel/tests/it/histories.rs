@@ -16,6 +16,7 @@ use stepwell_kernel::plan::{
 };
 use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
+use stepwell_kernel::trace::TraceContext;
 
 use crate::support::{START, Sim, constant, net, retried, retry, task, undoable, waits};
 
@@ -234,6 +235,11 @@ pub(crate) fn one_of_each() -> Vec<Body> {
         trigger_source: Some("carrier pigeon".into()),
         priority: -7,
         labels: std::collections::BTreeMap::from([("team".into(), "payments".into())]),
+        trace: Some(TraceContext {
+            traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
+            tracestate: Some("shop=1".into()),
+            recorded: true,
+        }),
     };
     let child = WaitKind::Child {
         request_key: "k".into(),

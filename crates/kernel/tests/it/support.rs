@@ -195,6 +195,7 @@ impl Sim {
                 trigger_source: Some("manual".into()),
                 priority: 0,
                 labels: std::collections::BTreeMap::new(),
+                trace: None,
             },
             params: Json::Null,
             checked: true,

@@ -117,6 +117,9 @@ pub(crate) async fn guard(
         (Some(Need::Right(_) | Need::Nothing) | None, _) => None,
     };
     let lost = Lost::default();
+    if let Some(tenant) = &admitted.caller.tenant {
+        tracing::Span::current().record("tenant", tenant);
+    }
     let extensions = request.extensions_mut();
     extensions.insert(admitted.caller);
     if asked.is_change() {

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
@@ -17,6 +17,7 @@ use stepwell_engine::service::ExternalEvent;
 use stepwell_engine::store::{Delivered, TRIGGER_KEY};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::keys;
+use stepwell_kernel::trace::TraceContext;
 use stepwell_worker::large_params;
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
@@ -28,6 +29,7 @@ use crate::app::App;
 use crate::codes;
 use crate::definitions::Registry;
 use crate::problem::ApiProblem;
+use crate::telemetry::CallerTrace;
 use crate::triggers::{params_with, start_once};
 use crate::webhooks::{
     EventTarget, Refusal, Signature, StartTarget, Target, Verified, WebhookDocument, Webhooks,
@@ -67,6 +69,7 @@ struct AcceptedDelivery {
 async fn hook(
     State(app): State<Arc<App>>,
     PathOf((tenant, name)): PathOf<(String, String)>,
+    trace: Option<Extension<CallerTrace>>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiProblem> {
@@ -94,7 +97,8 @@ async fn hook(
                 "headers": handed_on,
                 "trigger": { "webhook": name, "id": delivery },
             });
-            started(&app, &tenant, &webhook, start, &delivery, cause).await?
+            let trace = trace.map(|it| it.0.0);
+            started(&app, &tenant, &webhook, start, &delivery, (cause, trace)).await?
         }
         Target::Event(event) => {
             let mut payload = payload;
@@ -216,9 +220,10 @@ async fn started(
     webhook: &WebhookDocument,
     target: &StartTarget,
     delivery: &str,
-    cause: Value,
+    (cause, trace): (Value, Option<TraceContext>),
 ) -> Result<AcceptedDelivery, ApiProblem> {
     let context = RunContext {
+        trace,
         tenant_id: tenant.to_owned(),
         project_id: webhook.project.clone(),
         environment_id: webhook.environment.clone(),

@@ -16,6 +16,7 @@ use utoipa_axum::routes;
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
+use crate::metrics::Sample;
 use crate::problem::ApiProblem;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -124,6 +125,13 @@ async fn document(Extension(document): Extension<Arc<Document>>) -> Response {
         (status = 403, body = ApiProblem)))]
 async fn metrics(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, ApiProblem> {
     super::operations::whole_installation(&caller)?;
+    if app.metrics.needs_sample() {
+        let now = app.now();
+        // A store that is away is a number too.
+        let counts = app.ask(move |store| store.waiting(now)).await.ok();
+        let workers = app.workers.registry.workers(None, now).len();
+        app.metrics.sampled(Sample::new(counts, workers, now));
+    }
     let text = app.metrics.text();
     let text = text.map_err(|error| ApiProblem::internal(&error))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

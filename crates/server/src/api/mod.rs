@@ -37,6 +37,7 @@ use tower_http::CompressionLevel;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
+use tracing::Instrument as _;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{self, RefOr};
@@ -46,6 +47,7 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::access::{Rights, SCHEME, guard};
 use crate::app::App;
 use crate::codes;
+use crate::metrics::known_method;
 use crate::problem::ApiProblem;
 
 const JSON: &str = "application/json";
@@ -183,13 +185,28 @@ async fn limited(request: Request, next: Next, timeout: std::time::Duration) -> 
     }
 }
 
-/// Counts requests and how long they take.
-async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+/// Counts requests and how long they take, and says where in a trace they are.
+async fn counted(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let response = next.run(request).await;
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let span = match is_worth_a_span(route) {
+        true => {
+            let (trace, span) = app.telemetry.begin(request.headers());
+            if let Some(trace) = trace {
+                request.extensions_mut().insert(trace);
+            }
+            span
+        }
+        false => None,
+    };
+    let response = next.run(request).await;
+    if let Some(span) = span {
+        let method = known_method(method.as_str());
+        let status = response.status().as_u16();
+        app.telemetry.end(span, method, route, status);
+    }
     app.metrics.answered(
         method.as_str(),
         route,
@@ -197,6 +214,12 @@ async fn counted(State(app): State<Arc<App>>, request: Request, next: Next) -> R
         began.elapsed(),
     );
     response
+}
+
+/// Questions that machines ask all the time are no part of a trace.
+fn is_worth_a_span(route: &str) -> bool {
+    let is_poll = route.starts_with("/api/v1/worker/");
+    !is_poll && !["/healthz", "/readyz", "/metrics"].contains(&route)
 }
 
 /// Gives every answer the id of its request, and headers that keep browsers from guessing.
@@ -213,10 +236,16 @@ async fn with_request_id(mut request: Request, next: Next) -> Response {
     });
     request.headers_mut().insert(REQUEST_ID, id.clone());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let mut response = next.run(request).await;
+    // Every line that is logged for the request names it; the guard adds the tenant.
+    let span = tracing::error_span!(
+        "request",
+        request = id.to_str().unwrap_or_default(),
+        tenant = tracing::field::Empty
+    );
+    let mut response = next.run(request).instrument(span.clone()).await;
     if response.status().is_server_error() {
-        let (id, status) = (id.to_str().unwrap_or_default(), response.status().as_u16());
-        tracing::warn!(request = id, status, "{method} {path} was not done");
+        let status = response.status().as_u16();
+        span.in_scope(|| tracing::warn!(status, "{method} {path} was not done"));
     }
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_dialects::plan::reference::PlanRef;
@@ -30,6 +30,7 @@ use crate::app::App;
 use crate::changes::NextLook;
 use crate::definitions::{Permits, Registry, serves, with_findings};
 use crate::problem::ApiProblem;
+use crate::telemetry::CallerTrace;
 
 /// The longest wait for the end of a run that is started.
 const MAX_WAIT_SECONDS: u64 = 50;
@@ -108,11 +109,7 @@ fn permits<'a>(app: &'a App, context: &'a RunContext) -> Permits<'a> {
 
 impl DefinitionOfRun {
     /// The plan of a text that was compiled before: nothing blocks.
-    fn known_plan(
-        &self,
-        app: &App,
-        context: &RunContext,
-    ) -> Result<Option<Arc<Plan>>, ApiProblem> {
+    fn known_plan(&self, app: &App, context: &RunContext) -> Result<Option<Arc<Plan>>, ApiProblem> {
         let (Some(text), None, None, None) =
             (&self.text, &self.name, &self.reference, self.revision)
         else {
@@ -188,6 +185,7 @@ async fn start(
     State(app): State<Arc<App>>,
     caller: Caller,
     lost: Lost,
+    trace: Option<Extension<CallerTrace>>,
     headers: HeaderMap,
     Body(mut body): Body<StartRun>,
 ) -> Result<Response, ApiProblem> {
@@ -196,7 +194,8 @@ async fn start(
         let key = key.to_str().unwrap_or_default();
         body.request_id = Some(key.to_owned());
     }
-    let context = context(&caller, &body)?;
+    let mut context = context(&caller, &body)?;
+    context.trace = trace.map(|it| it.0.0);
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
     let (definition, whose) = (body.definition, context.clone());
     let (plan, changed) = match definition.known_plan(&app, &context)? {

@@ -264,9 +264,14 @@ impl Runner {
         let schedule = document.schedule()?;
         let now = app.now();
         let is_open = self.is_last_open(&document)?;
+        let missed_before = document.missed_total;
         if decide(&mut document, &schedule, is_open, now) {
             match schedules.put(tenant, &document, Some(version), now)? {
-                Some(new) => version = new,
+                Some(new) => {
+                    version = new;
+                    let missed = document.missed_total.saturating_sub(missed_before);
+                    app.metrics.missed(missed);
+                }
                 // Another server was faster: what it has decided is read the next time.
                 None => return Ok(schedules.find(tenant, name)?.map(|it| known(&it.0, it.1))),
             }

@@ -37,7 +37,10 @@ pub(crate) fn start_once(
     let request = StartRequest {
         run_id: run_id.clone(),
         params,
-        context,
+        context: RunContext {
+            trace: context.trace.or_else(|| app.telemetry.root(&run_id)),
+            ..context
+        },
         ..StartRequest::default()
     };
     match app.engine.start(plan, request) {

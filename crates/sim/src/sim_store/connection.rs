@@ -12,7 +12,7 @@ use stepwell_engine::store::{
     MessageState, NewAlert, NewDocument, NewProjection, Outbox, OutsideEvent, PlanNo, PlanRow,
     Plans, Projections, Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
     Sessions, SinkRow, SinkStart, Slots, Store, StoredAuditRow, StoredChunk, StoredDocument,
-    StoredMessage, StoredRun, TaskRow, Tasks, WakeQueue,
+    StoredMessage, StoredRun, TaskRow, Tasks, WaitingCounts, WakeQueue,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -161,6 +161,10 @@ impl Maintenance for StoreConnection {
 
     fn bytes(&self) -> Result<u64> {
         self.store()?.bytes()
+    }
+
+    fn waiting(&self, now: Time) -> Result<WaitingCounts> {
+        self.store()?.waiting(now)
     }
 
     fn quarantine(&self, run: RunNo, why: &str, now: Time) -> Result<()> {

@@ -159,7 +159,7 @@ impl Worker for NoopWorker {
     }
 
     fn notice(&mut self, notice: &Notice, reporter: &Reporter) {
-        if let Notice::Ended(_, run_id, _) = notice {
+        if let Notice::Ended { run_id, .. } = notice {
             self.load.ended(run_id, reporter.handle());
         }
     }

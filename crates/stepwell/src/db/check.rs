@@ -1,6 +1,7 @@
 //! `stepwell db check`: looks for damage in the whole store, and repairs what follows from the logs.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -9,8 +10,8 @@ use stepwell_engine::audit::{Audited, RunDamage, audit};
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::{RunFilter, RunNo, Store, StoreError, StoreErrorKind};
-use stepwell_stores::Address;
 use stepwell_stores::sqlite::{accept_loss, backup};
+use stepwell_stores::{Address, OpenMode};
 
 use super::CheckArgs;
 use crate::exit::Exit;
@@ -98,6 +99,40 @@ pub(super) fn check(args: &CheckArgs) -> Result<Exit> {
         term::print(&text(&report, shown))?;
     }
     Ok(if good { Exit::Ok } else { Exit::Problems })
+}
+
+/// What a whole store has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contents {
+    pub(super) schema: i64,
+    pub(super) runs: u64,
+    pub(super) open: u64,
+}
+
+/// Looks for damage in a file that nobody owns; says what was found, or what the store has.
+pub(super) fn verify(file: &Path) -> Result<Contents> {
+    let store = Address::Sqlite(file.to_owned()).open(OpenMode::ReadOnly)?;
+    let mut report = Report::default();
+    let health = store.check()?;
+    report.problems = health.problems;
+    each_run(&*store, health.runs, false, &mut report)?;
+    if report.problems.is_empty() {
+        open_runs(&store, &mut report)?;
+    }
+    if !report.is_good() {
+        let shown = (
+            file.display().to_string(),
+            health.schema,
+            health.runs,
+            health.open,
+        );
+        anyhow::bail!("the copy is damaged:\n{}", text(&report, shown).trim_end());
+    }
+    Ok(Contents {
+        schema: health.schema,
+        runs: health.runs,
+        open: health.open,
+    })
 }
 
 /// Audits every run, and repairs those that can be repaired.

@@ -303,7 +303,7 @@ mod tests {
 
     impl Observer for Record {
         fn notice(&mut self, notice: &Notice) {
-            if let Notice::Changed { run, seq } = notice {
+            if let Notice::Changed { run, seq, .. } = notice {
                 self.0.lock().unwrap().push((*run, *seq));
             }
         }

@@ -195,7 +195,7 @@ struct SendUpdates(Sender<Update>);
 
 impl Observer for SendUpdates {
     fn notice(&mut self, notice: &Notice) {
-        if let Notice::Changed { run, seq } = notice {
+        if let Notice::Changed { run, seq, .. } = notice {
             let _ = self.0.send(Update::Changed(*run, *seq));
         }
     }

@@ -14,6 +14,7 @@ use stepwell_kernel::codes;
 use stepwell_kernel::command::{Claimed, Command, WaitFor};
 use stepwell_kernel::event::Patch;
 use stepwell_kernel::plan::{Net, Plan};
+use stepwell_kernel::trace::TraceContext;
 use stepwell_worker::Crew;
 use stepwell_worker::logs::LogEntry;
 use tokio::sync::{broadcast, oneshot};
@@ -183,8 +184,10 @@ async fn assignment(
     };
     let claimed: Claimed = serde_json::from_value(task.claimed.unwrap_or_default())
         .map_err(|error| format!("the claim cannot be read: {error}"))?;
+    let traceparent = task.traceparent.as_deref();
     Ok(Assignment {
         run,
+        trace: traceparent.and_then(|it| TraceContext::read(it, task.tracestate.as_deref())),
         run_id: task.run_id.into(),
         parent: task.parent_run_id.map(Into::into),
         tenancy: Tenancy::new(&task.tenant_id, &task.project_id),

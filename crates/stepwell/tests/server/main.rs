@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod access;
+mod backup;
+mod collector;
 mod confined;
 mod definitions;
 mod hardening;
@@ -10,6 +12,8 @@ mod harness;
 mod issuer;
 mod listening;
 mod load;
+mod log_lines;
+mod monitoring;
 mod oidc;
 mod operations;
 mod runs;
@@ -17,6 +21,7 @@ mod schedules;
 mod sessions;
 mod several;
 mod stores;
+mod telemetry;
 mod tenants;
 mod webhooks;
 mod worker_process;

@@ -292,7 +292,7 @@ fn metrics_count_requests_commits_and_ended_runs() {
     let text = server.get("/metrics").send().unwrap().text().unwrap();
     for wanted in [
         r#"stepwell_http_requests_total{method="POST",route="/api/v1/runs",status="201"} 1"#,
-        r#"stepwell_runs_ended_total{outcome="Cancelled"} 1"#,
+        r#"stepwell_runs_ended_total{plan="order",outcome="Cancelled"} 1"#,
         "stepwell_commits_total",
         "stepwell_projector_lag_seconds",
     ] {

@@ -4,7 +4,7 @@
 use stepwell_engine::random;
 use stepwell_engine::store::{
     DerivedRows, Health, KeptRows, Maintenance, Result, RunColumns, RunNo, StoreError,
-    StoreErrorKind, UniqueKey,
+    StoreErrorKind, UniqueKey, WaitingCounts,
 };
 use stepwell_kernel::time::Time;
 
@@ -15,6 +15,15 @@ use super::{PostgresStore, broken, limit, migrate, reads, unsigned};
 
 const COUNTS: &str = "
 SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM heads WHERE ended_at IS NULL)";
+
+/// `now` is given by the caller, or by the store if it has the time.
+const WAITING: &str = "
+SELECT (SELECT count(*) FROM heads WHERE queued AND session_no IS NULL),
+       (SELECT count(*) FROM tasks WHERE NOT leased AND NOT stopping),
+       (SELECT count(*) FROM tasks WHERE leased),
+       (SELECT count(*) FROM outbox), (SELECT min(since) FROM outbox),
+       (SELECT count(*) FROM dead_letters),
+       (SELECT count(*) FROM sessions WHERE NOT dead AND ends_at >= clock($1))";
 
 /// At most this many of each kind are named.
 const GAPS: &str = "
@@ -190,6 +199,21 @@ impl Maintenance for PostgresStore {
         let bytes: Option<i64> = rows.first().and_then(|row| row.get(0));
         // A schema without tables has no size.
         Ok(bytes.map_or(0, unsigned))
+    }
+
+    fn waiting(&self, now: Time) -> Result<WaitingCounts> {
+        let rows = self.connections.read(WAITING, &[&self.given(now)])?;
+        let row = reads::first(&rows)?;
+        let count = |at: usize| unsigned(row.get::<_, i64>(at));
+        Ok(WaitingCounts {
+            queued: count(0),
+            offered: count(1),
+            leased: count(2),
+            outbox: count(3),
+            outbox_since: row.get::<_, Option<i64>>(4).map(Time),
+            dead_letters: count(5),
+            sessions: count(6),
+        })
     }
 
     fn quarantine(&self, run: RunNo, why: &str, now: Time) -> Result<()> {

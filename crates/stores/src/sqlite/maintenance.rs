@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
-    DerivedRows, Health, KeptRows, Maintenance, Result, RunColumns, RunNo, UniqueKey,
+    DerivedRows, Health, KeptRows, Maintenance, Result, RunColumns, RunNo, UniqueKey, WaitingCounts,
 };
 use stepwell_kernel::time::Time;
 
@@ -28,6 +28,30 @@ impl Maintenance for SqliteStore {
         let pages = "SELECT (page_count - freelist_count) * page_size
              FROM pragma_page_count, pragma_freelist_count, pragma_page_size";
         self.read(|conn| conn.query_row(pages, [], |row| row.get(0)))
+    }
+
+    fn waiting(&self, now: Time) -> Result<WaitingCounts> {
+        self.read(|conn| {
+            conn.prepare_cached(
+                "SELECT (SELECT count(*) FROM heads WHERE queued = 1),
+                        (SELECT count(*) FROM tasks WHERE leased = 0 AND stopping = 0),
+                        (SELECT count(*) FROM tasks WHERE leased = 1),
+                        (SELECT count(*) FROM outbox), (SELECT min(since) FROM outbox),
+                        (SELECT count(*) FROM dead_letters),
+                        (SELECT count(*) FROM sessions WHERE dead = 0 AND until >= ?1)",
+            )?
+            .query_row([now.0], |row| {
+                Ok(WaitingCounts {
+                    queued: row.get(0)?,
+                    offered: row.get(1)?,
+                    leased: row.get(2)?,
+                    outbox: row.get(3)?,
+                    outbox_since: row.get::<_, Option<i64>>(4)?.map(Time),
+                    dead_letters: row.get(5)?,
+                    sessions: row.get(6)?,
+                })
+            })
+        })
     }
 
     fn still_there(&self) -> Result<()> {

@@ -14,6 +14,7 @@ mod lock;
 mod log;
 mod mailbox;
 mod maintenance;
+mod online_copy;
 mod open;
 mod outbox;
 mod private;
@@ -41,6 +42,7 @@ use stepwell_engine::store::{Capabilities, Result, Store, StoreError, StoreError
 pub use backup::backup;
 use checkpoint::Checkpoints;
 use errors::{said, said_at_commit};
+pub use online_copy::UnnamedCopy;
 pub use private::{exposed, protect};
 pub use wal_witness::accept_loss;
 

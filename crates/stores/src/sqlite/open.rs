@@ -225,13 +225,13 @@ fn keep_templates(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 /// What the header says.
-struct Version {
+pub(super) struct Version {
     application: i32,
     schema: i64,
     tables: i64,
 }
 
-fn version(conn: &Connection) -> rusqlite::Result<Version> {
+pub(super) fn version(conn: &Connection) -> rusqlite::Result<Version> {
     let number = |what: &str| conn.query_row(what, [], |row| row.get(0));
     Ok(Version {
         application: conn.query_row("PRAGMA application_id", [], |row| row.get(0))?,
@@ -241,7 +241,7 @@ fn version(conn: &Connection) -> rusqlite::Result<Version> {
 }
 
 impl Version {
-    fn may_be_migrated(&self, path: &Path) -> Result<()> {
+    pub(super) fn may_be_migrated(&self, path: &Path) -> Result<()> {
         let empty = self.application == 0 && self.tables == 0;
         if self.application != APPLICATION && !empty {
             let what = format!(
@@ -356,7 +356,7 @@ fn has_log(path: &Path) -> bool {
     std::fs::metadata(PathBuf::from(name)).is_ok_and(|it| it.len() > 0)
 }
 
-fn must_exist(path: &Path) -> Result<()> {
+pub(super) fn must_exist(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(_) => Ok(()),
         Err(error) => Err(unusable(path, &error)),

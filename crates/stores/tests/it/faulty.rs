@@ -208,6 +208,7 @@ impl Maintenance for Torn {
         fn secret() -> Result<[u8; 32]>;
         fn check() -> Result<Health>;
         fn bytes() -> Result<u64>;
+        fn waiting(now: Time) -> Result<WaitingCounts>;
         fn quarantine(run: RunNo, why: &str, now: Time) -> Result<()>;
         fn quarantined() -> Result<Vec<(RunNo, String)>>;
         fn release(run: RunNo) -> Result<()>;

@@ -50,6 +50,7 @@ impl CrewShared {
             attempt: claimed.attempt,
             execution: claim.execution,
             fence: claimed.fence,
+            trace: job.trace.clone(),
             limits: self.resources.limits,
             deadline: Instant::now() + self.resources.limits.timeout,
             cancelled,

@@ -119,6 +119,7 @@ fn bare(run_id: &str, plan: &Arc<Plan>, claim: &Claim) -> Assignment {
             ctx: Arc::default(),
             outputs: Vec::new(),
         },
+        trace: None,
     }
 }
 
@@ -136,6 +137,7 @@ impl CrewShared {
             attempt: claimed.attempt,
             execution: claimed.claim.execution,
             fence: claimed.fence,
+            trace: job.trace.clone(),
             limits,
             deadline: Instant::now() + limits.timeout,
             cancelled: CancellationToken::new(),

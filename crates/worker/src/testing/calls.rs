@@ -45,6 +45,7 @@ pub(crate) fn cx_for(time: Duration) -> TaskContext {
         attempt: 1,
         execution: 3,
         fence: 41,
+        trace: None,
         limits: TaskLimits::default(),
         deadline: tokio::time::Instant::now() + time,
         cancelled: CancellationToken::new(),

@@ -38,6 +38,7 @@ pub(crate) fn cx() -> TaskContext {
         attempt: 2,
         execution: 3,
         fence: 41,
+        trace: None,
         limits: TaskLimits {
             grace: Duration::from_millis(100),
             log_bytes: 1 << 20,

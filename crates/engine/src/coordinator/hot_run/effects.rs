@@ -2,6 +2,8 @@
 //! What concerns another run is a message; only the end of a run needs its parent first, which is in
 //! `children`.
 
+use std::sync::Arc;
+
 use stepwell_kernel::command::{Actor, Command, Role};
 use stepwell_kernel::effect::{Effect, Target};
 use stepwell_kernel::plan::StepRef;
@@ -79,7 +81,12 @@ impl HotRun {
             }
             Effect::RunEnded(outcome) => {
                 self.end();
-                let ended = Notice::Ended(run, self.run_id.clone(), outcome);
+                let ended = Notice::Ended {
+                    run,
+                    run_id: Arc::clone(&self.run_id),
+                    plan: Arc::clone(&self.plan),
+                    outcome,
+                };
                 self.draft().tell(ended);
             }
             // Timers are read off the state.

@@ -24,7 +24,7 @@ use stepwell_kernel::command::{Command, Env, Reply};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::{decide, next_wake};
 use stepwell_kernel::effect::{Effect, RunOutcome, Target};
-use stepwell_kernel::event::{Event, WaitKind};
+use stepwell_kernel::event::{Body, Event, WaitKind};
 use stepwell_kernel::evolve::{IllegalEvent, evolve};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::plan::Plan;
@@ -33,6 +33,7 @@ use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
 use super::capacity::RunWork;
+use super::notices::Notice;
 use super::request::{Decided, Request};
 use super::schedule::TimerEntry;
 use crate::number_map::NumberMap;
@@ -265,10 +266,17 @@ impl HotRun {
 
     /// Puts events into the draft, with what they mean for the other rows.
     pub(crate) fn absorb(&mut self, events: Vec<Event>) {
+        let run = self.run;
         let (plan, rows, draft) = self.rows_and_draft();
         let mut paused = false;
         for event in &events {
             paused |= rows.apply(plan, event, draft.append());
+            if let Body::StepExecutionFailed { loss, .. } | Body::UndoExecutionFailed { loss, .. } =
+                &event.body
+            {
+                let lost = loss.is_some();
+                draft.tell(Notice::Retried { run, lost });
+            }
         }
         draft.add_events(events);
         if paused {

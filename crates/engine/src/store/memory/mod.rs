@@ -26,7 +26,7 @@ use super::{
     DerivedRows, Head, Health, KeptRows, Maintenance, MarkerState, MessageNo, NewAlert, NewRun,
     OutsideEvent, PlanNo, PlanRow, Plans, Result, RunColumns, RunFilter, RunNo, RunReader,
     RunSummary, SessionNo, SinkRow, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk,
-    StoredDocument, StoredMessage, StoredRun, TaskRow, UniqueKey, ViewRow,
+    StoredDocument, StoredMessage, StoredRun, TaskRow, UniqueKey, ViewRow, WaitingCounts,
 };
 
 /// A store that lives in this process.
@@ -377,6 +377,24 @@ impl Maintenance for MemoryStore {
 
     fn bytes(&self) -> Result<u64> {
         Ok(0)
+    }
+
+    fn waiting(&self, now: Time) -> Result<WaitingCounts> {
+        let tables = self.tables();
+        let count = |wanted: &dyn Fn(&TaskRow) -> bool| {
+            let tasks = tables.runs.values().flat_map(|run| run.tasks.values());
+            tasks.filter(|task| wanted(task)).count() as u64
+        };
+        let sessions = tables.sessions.values();
+        Ok(WaitingCounts {
+            queued: tables.runs.values().filter(|run| run.head.queued).count() as u64,
+            offered: count(&|task| !task.leased && !task.stopping),
+            leased: count(&|task| task.leased),
+            outbox: tables.outbox.len() as u64,
+            outbox_since: tables.outbox.values().map(|it| it.since).min(),
+            dead_letters: tables.letters.len() as u64,
+            sessions: sessions.filter(|it| !it.dead && it.until >= now).count() as u64,
+        })
     }
 
     fn quarantine(&self, run: RunNo, why: &str, _: Time) -> Result<()> {

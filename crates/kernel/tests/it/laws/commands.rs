@@ -76,6 +76,7 @@ pub(super) fn create(run_id: &str) -> Command {
             trigger_source: None,
             priority: 0,
             labels: std::collections::BTreeMap::new(),
+            trace: None,
         },
         parent: None,
         original_run_id: None,

@@ -140,6 +140,12 @@ pub(super) struct WorkTask {
     pub(super) tenant_id: String,
     /// The project of the run.
     pub(super) project_id: String,
+    /// The place of the work in a distributed trace (W3C), if the run is traced: hand it on with calls to others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) traceparent: Option<String>,
+    /// The state of the trace that its caller sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tracestate: Option<String>,
     /// All of the claim in the form of the engine, only for the built-in tools (queue `stepwell`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]

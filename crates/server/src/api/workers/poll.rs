@@ -181,7 +181,7 @@ impl<'a> Visit<'a> {
     /// Claims one reserved task, and says what the worker gets; nothing if another was faster.
     async fn claim(&self, task: TaskRow) -> Option<WorkTask> {
         let (answer, answered) = oneshot::channel();
-        let remote = &self.app.workers.remote;
+        let (remote, began) = (&self.app.workers.remote, Instant::now());
         let sent = remote.claim(task, self.wanted.lease_ms, move |claimed| {
             // The worker may be gone; then its lease ends by itself.
             let _ = answer.send(claimed);
@@ -194,6 +194,7 @@ impl<'a> Visit<'a> {
             }
             (Ok(()), Err(_)) => return None,
         };
+        self.app.metrics.claimed(began.elapsed());
         task::describe(self.app, self.caller, &claimed).await
     }
 }

@@ -103,6 +103,8 @@ fn described(app: &App, caller: &Caller, job: &Assignment, remote: &RemoteClaim)
         parent_run_id: job.parent.as_ref().map(ToString::to_string),
         tenant_id: job.tenancy.tenant().to_owned(),
         project_id: job.tenancy.project().to_owned(),
+        traceparent: job.trace.as_ref().map(|it| it.traceparent.clone()),
+        tracestate: job.trace.as_ref().and_then(|it| it.tracestate.clone()),
         claimed: None,
     }
 }

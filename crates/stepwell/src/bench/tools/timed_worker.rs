@@ -111,7 +111,7 @@ impl Worker for TimedWorker {
     }
 
     fn notice(&mut self, notice: &Notice, reporter: &Reporter) {
-        if let Notice::Ended(run, run_id, _) = notice {
+        if let Notice::Ended { run, run_id, .. } = notice {
             let last = self.handed.remove(run);
             self.over(last);
             self.load.ended(run_id, reporter.handle());

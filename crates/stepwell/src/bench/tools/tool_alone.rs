@@ -69,6 +69,7 @@ async fn again(tool: Arc<dyn Tool>, call: ToolCall, enough: Arc<AtomicBool>) -> 
             attempt: 1,
             execution: 3,
             fence: 41,
+            trace: None,
             limits,
             deadline: tokio::time::Instant::now() + limits.timeout,
             cancelled: Default::default(),

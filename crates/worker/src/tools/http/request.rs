@@ -53,6 +53,11 @@ pub(super) fn prepare(
             }
         }
     }
+    for (name, value) in cx.trace_headers() {
+        if !headers.contains_key(name) {
+            headers.insert(HeaderName::from_static(name), header_value(name, value)?);
+        }
+    }
     // The client turns a name and a password in the address into a header, which ours replaces.
     let request = client.request(method, url);
     let request = match body {

@@ -62,6 +62,7 @@ impl Bench {
             attempt: 1,
             execution: 3,
             fence: 41,
+            trace: None,
             limits: TaskLimits {
                 result_bytes: 1 << 20,
                 ..TaskLimits::default()

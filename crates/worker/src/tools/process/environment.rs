@@ -36,8 +36,10 @@ const LONGEST: usize = 128 * 1024 - 256;
 
 /// The variables that tell a program which execution started it.
 pub(crate) fn who_calls(cx: &TaskContext) -> impl Iterator<Item = (String, String)> {
-    cx.facts()
-        .map(|(fact, value)| (fact.variable.to_owned(), value))
+    let facts = cx.facts();
+    let facts = facts.map(|(fact, value)| (fact.variable.to_owned(), value));
+    let trace = cx.trace_headers();
+    facts.chain(trace.map(|(name, value)| (name.to_uppercase(), value.to_owned())))
 }
 
 /// Every variable that a call's program sees.

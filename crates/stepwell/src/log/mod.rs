@@ -1,9 +1,13 @@
-//! Log lines of the engine and the stores on standard error, at the level of `STEPWELL_LOG`. Standard
-//! output contains only the output of the command.
+//! Log lines of the engine and the stores on standard error, at the level of `STEPWELL_LOG`, as text or as JSON
+//! (`json`). Standard output contains only the output of the command.
+
+mod json;
 
 use std::io::{self, IsTerminal as _, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use stepwell::settings::{LogFormat, Settings};
 use stepwell_engine::store::Patience;
 use tracing::Level;
 use tracing_subscriber::filter::{FilterExt as _, LevelFilter, Targets, dynamic_filter_fn};
@@ -16,6 +20,25 @@ use crate::term;
 
 /// The environment variable with the level: off, error, warn, info, debug or trace.
 const VARIABLE: &str = "STEPWELL_LOG";
+
+/// The environment variable with the form of log lines: text or json.
+pub(crate) const FORMAT: &str = "STEPWELL_LOG_FORMAT";
+
+/// Whether lines are JSON.
+static AS_JSON: AtomicBool = AtomicBool::new(false);
+/// Whether an option or a variable has said so, which come before the configuration.
+static IS_SAID: AtomicBool = AtomicBool::new(false);
+
+fn is_json() -> bool {
+    AS_JSON.load(Ordering::Relaxed)
+}
+
+/// The configuration says how lines are written, unless an option or a variable has.
+pub(crate) fn format_of(settings: &Settings) {
+    if let (false, Some(format)) = (IS_SAID.load(Ordering::Relaxed), settings.log.format) {
+        AS_JSON.store(format == LogFormat::Json, Ordering::Relaxed);
+    }
+}
 
 /// Lines that are held back while the live tree is drawn on the terminal.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
@@ -35,7 +58,11 @@ fn is_waiting() -> bool {
 
 /// A line for people on standard error, held back while the live tree is drawn.
 pub(crate) fn line(text: &str) {
-    let line = format!("{}\n", term::one_line(text));
+    let text = term::one_line(text);
+    let line = match is_json() {
+        true => format!("{}\n", json::message(&text)),
+        false => format!("{text}\n"),
+    };
     match &mut *held() {
         Some(lines) => lines.push(line),
         // If standard error is closed, the line cannot be shown anywhere.
@@ -49,7 +76,9 @@ fn held() -> MutexGuard<'static, Option<Vec<String>>> {
 }
 
 /// Installs the global log subscriber, and has messages of panics written without secrets too.
-pub(crate) fn install() {
+pub(crate) fn install(format: Option<LogFormat>) {
+    AS_JSON.store(format == Some(LogFormat::Json), Ordering::Relaxed);
+    IS_SAID.store(format.is_some(), Ordering::Relaxed);
     std::panic::set_hook(Box::new(|panic| {
         let trace = std::backtrace::Backtrace::capture();
         let text = match trace.status() == std::backtrace::BacktraceStatus::Captured {
@@ -57,6 +86,10 @@ pub(crate) fn install() {
             false => panic.to_string(),
         };
         let clean = Redactor::of_process().text(&text);
+        let clean = match is_json() {
+            true => json::message(&clean),
+            false => clean.into_owned(),
+        };
         // If standard error is closed, the message cannot be shown anywhere.
         let _ = writeln!(io::stderr(), "{clean}");
     }));
@@ -80,9 +113,20 @@ pub(crate) fn install() {
         .compact()
         .with_ansi(false)
         .with_writer(StderrWriter)
-        .with_filter(targets.and(told));
+        .with_filter(
+            targets
+                .clone()
+                .and(told.clone())
+                .and(dynamic_filter_fn(|_, _| !is_json())),
+        );
+    let objects = json::JsonLines {
+        write: |line| put(line),
+    };
+    let objects = objects.with_filter(targets.and(told).and(dynamic_filter_fn(|_, _| is_json())));
     // The only call that installs a subscriber in this process, so it cannot fail.
-    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines));
+    let _ = tracing::subscriber::set_global_default(
+        tracing_subscriber::registry().with(vec![lines.boxed(), objects.boxed()]),
+    );
     if let Some(Err(_)) = read {
         tracing::warn!(
             "the value of {VARIABLE} is invalid; allowed: off, error, warn, info, debug, trace; using warn"
@@ -117,6 +161,17 @@ impl Drop for LogHold {
     }
 }
 
+/// Writes a log line without secrets, or holds it back.
+fn put(text: &str) {
+    let text = Redactor::of_process().text(text);
+    let line = format!("{}\n", term::one_line(&text));
+    match &mut *held() {
+        Some(lines) => lines.push(line),
+        // If standard error is closed, the line cannot be shown anywhere.
+        None => drop(io::stderr().write_all(line.as_bytes())),
+    }
+}
+
 /// Writes log lines to standard error, or holds them back.
 #[derive(Clone, Copy, Debug)]
 struct StderrWriter;
@@ -132,13 +187,7 @@ impl<'a> MakeWriter<'a> for StderrWriter {
 impl Write for StderrWriter {
     /// One call is one event.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(bytes);
-        let text = Redactor::of_process().text(&text);
-        let line = format!("{}\n", term::one_line(text.trim_end()));
-        match &mut *held() {
-            Some(lines) => lines.push(line),
-            None => io::stderr().write_all(line.as_bytes())?,
-        }
+        put(String::from_utf8_lossy(bytes).trim_end());
         Ok(bytes.len())
     }
 
