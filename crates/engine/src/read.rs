@@ -13,7 +13,7 @@ use stepwell_kernel::state::State;
 use crate::chain_check::ChainCheck;
 use crate::chunk::{DIGESTS, UnknownPart};
 use crate::error::Error;
-use crate::store::{Head, PlanNo, RunNo, Store};
+use crate::store::{Head, PlanNo, RunNo, RunSummary, Store};
 
 /// A run that is read from its log, as far as it was read.
 #[derive(Debug)]
@@ -45,13 +45,7 @@ impl LoggedRun {
     pub fn numbered(store: &dyn Store, run: RunNo) -> Result<LoggedRun, Error> {
         let stored = store.load(run)?;
         let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
-        let damaged = store.quarantined()?.into_iter().find(|it| it.0 == run);
-        if let Some((_, why)) = damaged {
-            return Err(Error::Quarantined {
-                run_id: stored.run_id,
-                why,
-            });
-        }
+        is_served(store, run, &stored.run_id)?;
         let plan = plan(store, stored.plan, &stored.run_id)?;
         Ok(LoggedRun {
             run,
@@ -135,11 +129,24 @@ impl LoggedRun {
     }
 }
 
+/// Refuses a run that is in quarantine.
+fn is_served(store: &dyn Store, run: RunNo, run_id: &str) -> Result<(), Error> {
+    let damaged = store.quarantined()?.into_iter().find(|it| it.0 == run);
+    match damaged {
+        Some((_, why)) => Err(Error::Quarantined {
+            run_id: run_id.to_owned(),
+            why,
+        }),
+        None => Ok(()),
+    }
+}
+
 /// The log of a run as it is stored, record by record: also what this version does not know.
 #[derive(Debug)]
 pub struct LogRecords {
     run: RunNo,
-    plan: Arc<Plan>,
+    /// The version of the run's plan.
+    version: String,
     chain: ChainCheck,
 }
 
@@ -149,9 +156,23 @@ impl LogRecords {
     pub fn of(logged: &LoggedRun) -> LogRecords {
         LogRecords {
             run: logged.run,
-            plan: logged.plan.clone(),
+            version: logged.plan.net().plan_version.clone(),
             chain: ChainCheck::new(logged.state.run_id()),
         }
+    }
+
+    /// The log of a run after one of its events, or after its last one. Nothing before is read: the hash chain is
+    /// verified from there on.
+    pub fn after(store: &dyn Store, run: &RunSummary, seq: u64) -> Result<LogRecords, Error> {
+        is_served(store, run.run, &run.run_id)?;
+        let from = seq.min(run.last_seq);
+        let chain = ChainCheck::from_store(store, run.run, &run.run_id, from)?;
+        Ok(LogRecords {
+            run: run.run,
+            version: run.plan_version.clone(),
+            chain: chain
+                .ok_or_else(|| ChainCheck::at(&run.run_id, from, String::new()).missing())?,
+        })
     }
 
     /// The records of so many commits at most that were not read yet, with their hash chain verified.
@@ -159,8 +180,7 @@ impl LogRecords {
         let mut records = Vec::new();
         for chunk in store.chunks(self.run, self.chain.seq(), most)? {
             let (known, mut prev_hash) = (self.chain.seq(), self.chain.hash().to_owned());
-            let version = &self.plan.net().plan_version;
-            let parts = self.chain.verify_parts(version, &chunk)?;
+            let parts = self.chain.verify_parts(&self.version, &chunk)?;
             let hashes = chunk
                 .digests
                 .chunks_exact(DIGESTS)

@@ -31,6 +31,17 @@ impl Changes {
         Changes(broadcast::channel(BEHIND).0)
     }
 
+    /// How many listen.
+    pub(crate) fn listeners(&self) -> usize {
+        self.0.receiver_count()
+    }
+
+    /// A run has new events, up to this one.
+    pub(crate) fn tell(&self, run: RunNo, seq: u64) {
+        // Nobody may be listening.
+        let _ = self.0.send(Change { run, seq });
+    }
+
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change> {
         self.0.subscribe()
     }
@@ -55,8 +66,7 @@ impl Observer for TellChanges {
             let (run, seq) = (*run, *seq);
             self.projector.changed(run, seq);
             self.bell.ring();
-            // Nobody may be listening.
-            let _ = self.changes.0.send(Change { run, seq });
+            self.changes.tell(run, seq);
         }
         if let Notice::Ended(_, _, outcome) = notice {
             self.metrics.ended(outcome);
