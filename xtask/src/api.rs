@@ -3,13 +3,11 @@
 
 use crate::programs;
 use crate::repo::Repo;
+use crate::served::Served;
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::process::Command;
 
 pub(crate) const HELP: &str = "\
 Send generated requests to a real server, and compare its answers with its OpenAPI document.
@@ -49,7 +47,8 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 }
 
 fn fuzz(program: &Path, repo: &Repo, folder: &Path, examples: &str) -> Result<()> {
-    let server = Started::serve(repo, folder)?;
+    let program_of_server = repo.root.join("target/debug/stepwell");
+    let server = Served::start(&program_of_server, folder, &[])?;
     let document = format!("{}/api/openapi.json", server.url);
     let status = Command::new(program)
         .args(["run", &document, "--phases", "coverage,fuzzing"])
@@ -67,47 +66,5 @@ fn fuzz(program: &Path, repo: &Repo, folder: &Path, examples: &str) -> Result<()
     match status.success() {
         true => Ok(()),
         false => bail!("answers of the server differ from its OpenAPI document, see above"),
-    }
-}
-
-/// A server that ends with its value.
-struct Started {
-    child: Child,
-    url: String,
-}
-
-impl Started {
-    fn serve(repo: &Repo, folder: &Path) -> Result<Started> {
-        let mut child = Command::new(repo.root.join("target/debug/stepwell"))
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .current_dir(folder)
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("cannot start stepwell serve")?;
-        let err = child.stderr.take().context("no standard error")?;
-        let (tell, told) = mpsc::channel();
-        // Read to the end, so that the server never waits for its log to be read.
-        std::thread::spawn(move || {
-            for line in BufReader::new(err).lines().map_while(Result::ok) {
-                match line.split_once("serving on ") {
-                    Some((_, url)) => drop(tell.send(url.trim().to_owned())),
-                    None => eprintln!("server: {line}"),
-                }
-            }
-        });
-        match told.recv_timeout(Duration::from_secs(30)) {
-            Ok(url) => Ok(Started { child, url }),
-            Err(_) => {
-                let _ = child.kill();
-                bail!("stepwell serve did not start")
-            }
-        }
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

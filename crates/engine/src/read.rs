@@ -141,6 +141,9 @@ fn is_served(store: &dyn Store, run: RunNo, run_id: &str) -> Result<(), Error> {
     }
 }
 
+/// The types of the events that end a run.
+const ENDS: [&str; 3] = ["RunCompleted", "RunFailed", "RunCancelled"];
+
 /// The log of a run as it is stored, record by record: also what this version does not know.
 #[derive(Debug)]
 pub struct LogRecords {
@@ -148,6 +151,8 @@ pub struct LogRecords {
     /// The version of the run's plan.
     version: String,
     chain: ChainCheck,
+    /// The event that ends the run must be read yet: its head says that it has ended.
+    awaits_end: bool,
 }
 
 impl LogRecords {
@@ -158,6 +163,8 @@ impl LogRecords {
             run: logged.run,
             version: logged.plan.net().plan_version.clone(),
             chain: ChainCheck::new(logged.state.run_id()),
+            // Who has read the run has looked for its end.
+            awaits_end: false,
         }
     }
 
@@ -172,6 +179,8 @@ impl LogRecords {
             version: run.plan_version.clone(),
             chain: chain
                 .ok_or_else(|| ChainCheck::at(&run.run_id, from, String::new()).missing())?,
+            // A reader that begins later may begin after the end.
+            awaits_end: from == 0 && run.head.ended_at.is_some(),
         })
     }
 
@@ -188,6 +197,8 @@ impl LogRecords {
             for (seq, ((contract, ext), hash)) in (chunk.first..).zip(parts.into_iter().zip(hashes))
             {
                 if seq > known {
+                    let event_type = contract["eventType"].as_str();
+                    self.awaits_end &= !event_type.is_some_and(|it| ENDS.contains(&it));
                     records.push(Record {
                         contract,
                         ext,
@@ -197,7 +208,11 @@ impl LogRecords {
                 }
             }
         }
-        Ok(records)
+        // A run has a first event, and one that has ended has a last one.
+        match records.is_empty() && (self.chain.seq() == 0 || self.awaits_end) {
+            true => Err(self.chain.missing()),
+            false => Ok(records),
+        }
     }
 }
 

@@ -292,8 +292,8 @@ async fn ended(app: &Arc<App>, run: &str, wait: Duration) -> Result<(), ApiProbl
     };
     let Some(no) = no else { return Ok(()) };
     loop {
-        let head = app.ask(move |store| store.load(no)).await?;
-        if head.is_none_or(|it| it.head.ended_at.is_some()) {
+        let row = app.ask(move |store| store.summary(no)).await?;
+        if row.is_none_or(|it| it.head.ended_at.is_some()) {
             return Ok(());
         }
         // A change of this run, or a look now and then: another server may end it.

@@ -16,7 +16,7 @@ use stepwell_engine::store::{DocumentFilter, NewDocument, Store, StoredDocument}
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 
-pub(crate) use catalog::{PlanCache, RegistryCatalog};
+pub(crate) use catalog::{PlanCache, RegistryCatalog, registered};
 pub(crate) use diff::unified;
 pub(crate) use text::{Checked, check_file, compile, serves, with_findings};
 

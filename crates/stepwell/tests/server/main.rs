@@ -3,12 +3,23 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod access;
+mod crowd;
 mod definitions;
 mod harness;
 mod issuer;
 mod listening;
 mod oidc;
 mod operations;
+mod outages;
+#[path = "../e2e/preload.rs"]
+#[allow(dead_code, reason = "the disk of the other tests is not needed here")]
+mod preload;
+mod projection;
+#[path = "../../../sim/src/proxy.rs"]
+#[allow(dead_code, reason = "a part of the faults is used")]
+mod proxy;
+mod reads;
+mod run_feed;
 mod runs;
 mod schedules;
 mod sessions;
