@@ -84,7 +84,8 @@ fn rows(store: &dyn Store, runs: &[RunNo]) -> Result<Vec<FeedRow>, Error> {
         is_damaged: damaged.iter().any(|(it, _)| *it == run.run),
         run,
     };
-    Ok(store.summaries(runs)?.into_iter().map(row).collect())
+    // Oldest first, as they came.
+    Ok(store.summaries(runs)?.into_iter().rev().map(row).collect())
 }
 
 /// Tells the changes of all runs until the server stops.

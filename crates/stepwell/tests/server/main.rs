@@ -12,11 +12,15 @@ mod oidc;
 mod operations;
 mod outages;
 #[path = "../e2e/preload.rs"]
-#[allow(dead_code, reason = "the disk of the other tests is not needed here")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the disk of the other tests is not needed here"
+)]
 mod preload;
 mod projection;
 #[path = "../../../sim/src/proxy.rs"]
-#[allow(dead_code, reason = "a part of the faults is used")]
+#[allow(dead_code, unreachable_pub, reason = "a part of the faults is used")]
 mod proxy;
 mod reads;
 mod run_feed;

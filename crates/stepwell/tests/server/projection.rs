@@ -6,8 +6,8 @@ use serde_json::{Value as Json, json};
 use crate::harness::{TestServer, asked, stream, until};
 
 const SLOW: &str = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: slow, path: slow}\nworkflow:\n\
-                    - {step: start, tool: {kind: sleep, seconds: 0}, next: [{step: middle}]}\n\
-                    - {step: middle, tool: {kind: sleep, seconds: 0}, next: [{step: last}]}\n\
+                    - {step: start, tool: {kind: sleep, seconds: 0.3}, next: [{step: middle}]}\n\
+                    - {step: middle, tool: {kind: sleep, seconds: 0.3}, next: [{step: last}]}\n\
                     - {step: last, tool: {kind: sleep, seconds: 3600}}\n";
 
 /// A chunk of the log as it is stored.
@@ -15,6 +15,11 @@ type Chunk = (i64, i64, i64, i64, i64, i64, String, Vec<u8>);
 
 /// Takes the second chunk of the only log away.
 fn cut(db: &Connection) -> Chunk {
+    let count = db.query_row("SELECT count(*) FROM log", [], |row| row.get::<_, i64>(0));
+    assert!(
+        count.unwrap() > 2,
+        "there are chunks before and after the hole"
+    );
     let columns = "run_no, first_seq, last_seq, session, number, codec, body, digests";
     let chunk = db
         .query_row(

@@ -48,7 +48,7 @@ SELECT $2, clock($4), $6, $7, $8 FROM gone";
 const DEAD_LETTERS: &str = "
 SELECT d.sink, d.run_no, r.run_id, d.first_seq, d.attempts, d.letter_no, d.why, d.at
 FROM dead_letters d JOIN runs r ON r.run_no = d.run_no
-WHERE d.letter_no > COALESCE($2, -1) AND ($3::text IS NULL OR d.sink = $3)
+WHERE d.letter_no > COALESCE($2::bigint, -1) AND ($3::text IS NULL OR d.sink = $3)
   AND ($4::text IS NULL OR r.tenant = $4) AND ($5::text IS NULL OR r.project = $5)
   AND ($6::text IS NULL OR r.run_id = $6)
 ORDER BY d.letter_no LIMIT $1";
@@ -72,7 +72,7 @@ INSERT INTO alerts (run_no, at, priority, code, message) VALUES ($1, clock($2), 
 const ALERTS: &str = "
 SELECT a.alert_no, r.run_id, a.code, a.priority, a.message, a.at, a.run_no
 FROM alerts a LEFT JOIN runs r ON r.run_no = a.run_no
-WHERE a.alert_no < COALESCE($2, 9223372036854775807) AND ($3::text IS NULL OR a.code = $3)
+WHERE a.alert_no < COALESCE($2::bigint, 9223372036854775807) AND ($3::text IS NULL OR a.code = $3)
   AND CASE WHEN a.run_no IS NULL THEN $7
       ELSE ($4::text IS NULL OR r.tenant = $4) AND ($5::text IS NULL OR r.project = $5)
         AND ($6::text IS NULL OR r.run_id = $6) END
