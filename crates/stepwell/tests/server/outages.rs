@@ -163,8 +163,12 @@ fn a_server_that_is_killed_under_load_is_replaced_within_seconds() {
     let (runs, took) = std::thread::scope(|scope| {
         let loaded = scope.spawn(|| load(&[&first, &second], &stop));
         std::thread::sleep(Duration::from_secs(3));
-        // What the first server has begun now is for the other one to finish.
-        let body = json!({ "definition": { "text": WORK } });
+        // What the first server has begun now is for the other one to finish: a program runs in its process.
+        let text = WORK.replace(
+            "{kind: sleep, seconds: 0.3}, next: [{step: middle}]",
+            "{kind: shell, cmds: ['sleep 2']}, next: [{step: middle}]",
+        );
+        let body = json!({ "definition": { "text": text } });
         let begun: Vec<String> = (0..10)
             .filter_map(|_| {
                 asked(first.post("/api/v1/runs", &body)).1["runId"]
