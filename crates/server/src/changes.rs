@@ -31,7 +31,7 @@ impl Changes {
         Changes(broadcast::channel(BEHIND).0)
     }
 
-    /// How many listen.
+    /// The number of listeners, which is the number of open streams and of tasks that follow runs.
     pub(crate) fn listeners(&self) -> usize {
         self.0.receiver_count()
     }

@@ -97,13 +97,13 @@ impl Watched {
     }
 }
 
-/// All samples.
+/// All samples that were taken, oldest first.
 #[derive(Default)]
 pub(super) struct Samples(Vec<Sample>);
 
 pub(super) struct Verdict {
     pub(super) table: String,
-    /// What rises.
+    /// The names of the quantities that rise.
     pub(super) rising: Vec<String>,
 }
 

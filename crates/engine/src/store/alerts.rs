@@ -50,7 +50,7 @@ pub struct NoticeFilter {
 }
 
 impl NoticeFilter {
-    /// So many, whomever they are about.
+    /// So many, about any run or about the store.
     #[must_use]
     pub fn all(limit: usize) -> NoticeFilter {
         NoticeFilter {

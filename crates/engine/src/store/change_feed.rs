@@ -1,4 +1,4 @@
-//! Which runs have changed, in an order that all servers of a store share. Whoever keeps a list of runs up to date has a
+//! Which runs have changed, in an order that all servers of a store share. A reader that keeps a list of runs up to date has a
 //! mark, and goes on from there: at another server, or after a restart, too.
 
 use std::fmt;

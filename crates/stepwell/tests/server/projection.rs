@@ -55,7 +55,7 @@ fn a_hole_in_a_log_is_told_as_stale_with_alerts_and_is_bridged() {
         "{whole}"
     );
     assert!(whole["lagMs"].is_u64(), "{whole}");
-    // A kill between two commits cannot make a hole; somebody does it by hand.
+    // A kill between two commits cannot make a hole; the test makes it by hand.
     let folder = server.kill();
     let db = Connection::open(folder.path().join(".stepwell/stepwell.db")).unwrap();
     let hole = cut(&db);

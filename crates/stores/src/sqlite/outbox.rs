@@ -346,7 +346,7 @@ fn asked(filter: &NoticeFilter) -> Asked<'_> {
     )
 }
 
-/// Alerts, newest first.
+/// Alerts that fit a filter, newest first.
 pub(super) fn alerts(conn: &Connection, filter: &NoticeFilter) -> rusqlite::Result<Vec<AlertRow>> {
     let (limit, past, word, tenant, project, run_id) = asked(filter);
     conn.prepare_cached(

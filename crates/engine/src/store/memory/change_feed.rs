@@ -10,7 +10,7 @@ use crate::store::{ChangeFeed, Changed, Mark, Result, RunNo};
 /// How many changes are kept.
 const KEPT: usize = 10_000;
 
-/// The last changes.
+/// The last changes, in the order of their commits.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     last: VecDeque<RunNo>,
