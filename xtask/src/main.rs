@@ -19,6 +19,7 @@ mod repo;
 mod schemas;
 mod served;
 mod sim;
+mod soak;
 mod source;
 mod tidy;
 mod upgrade;
@@ -47,6 +48,7 @@ Tasks:
   kills        kill real processes on both databases, 10,000 times, and check what is left
   db-faults    let a PostgreSQL fail under real processes, 1,000 times, and check what is left
   growth       run long plans and long loops at two sizes: time is linear, memory bounded
+  soak         keep a server under load for 30 minutes: memory, handles, threads and store stay flat
   mutants      plant faults in a copy of the checkout, one at a time: the kit or a test notices each
   upgrade      replace servers of an earlier revision one by one under load: `cargo xtask upgrade REV`
   corrupt      damage copies of a store, 1,000 times, and check that each damage is noticed or harmless
@@ -89,6 +91,7 @@ fn run(args: &[String]) -> Result<()> {
         "corrupt" => (faults::CORRUPT_HELP, faults::corrupt),
         "db-faults" => (faults::DATABASE_HELP, faults::database),
         "growth" => (growth::HELP, growth::run),
+        "soak" => (soak::HELP, soak::run),
         "mutants" => (mutants::HELP, mutants::run),
         "upgrade" => (upgrade::HELP, upgrade::run),
         "help" | "--help" | "-h" => {

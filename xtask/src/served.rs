@@ -54,6 +54,11 @@ impl Served {
         }
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Stops the server as an operator does, and waits until it has ended.
     pub(crate) fn stop(mut self) -> Result<()> {
         let pid = self.child.id().to_string();

@@ -23,6 +23,7 @@ pub mod actions;
 pub mod advice;
 pub mod backoff;
 mod build;
+pub mod children;
 mod codes;
 mod cron;
 pub mod dag;

@@ -13,7 +13,7 @@ use stepwell_kernel::state::State;
 use crate::chain_check::ChainCheck;
 use crate::chunk::{DIGESTS, UnknownPart};
 use crate::error::Error;
-use crate::store::{Head, PlanNo, RunNo, Store};
+use crate::store::{Head, PlanNo, RunNo, RunSummary, Store};
 
 /// A run that is read from its log, as far as it was read.
 #[derive(Debug)]
@@ -45,13 +45,7 @@ impl LoggedRun {
     pub fn numbered(store: &dyn Store, run: RunNo) -> Result<LoggedRun, Error> {
         let stored = store.load(run)?;
         let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
-        let damaged = store.quarantined()?.into_iter().find(|it| it.0 == run);
-        if let Some((_, why)) = damaged {
-            return Err(Error::Quarantined {
-                run_id: stored.run_id,
-                why,
-            });
-        }
+        is_served(store, run, &stored.run_id)?;
         let plan = plan(store, stored.plan, &stored.run_id)?;
         Ok(LoggedRun {
             run,
@@ -135,12 +129,30 @@ impl LoggedRun {
     }
 }
 
+/// Refuses a run that is in quarantine.
+fn is_served(store: &dyn Store, run: RunNo, run_id: &str) -> Result<(), Error> {
+    let damaged = store.quarantined()?.into_iter().find(|it| it.0 == run);
+    match damaged {
+        Some((_, why)) => Err(Error::Quarantined {
+            run_id: run_id.to_owned(),
+            why,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The types of the events that end a run.
+const ENDS: [&str; 3] = ["RunCompleted", "RunFailed", "RunCancelled"];
+
 /// The log of a run as it is stored, record by record: also what this version does not know.
 #[derive(Debug)]
 pub struct LogRecords {
     run: RunNo,
-    plan: Arc<Plan>,
+    /// The version of the run's plan.
+    version: String,
     chain: ChainCheck,
+    /// The event that ends the run must be read yet: its head says that it has ended.
+    awaits_end: bool,
 }
 
 impl LogRecords {
@@ -149,9 +161,27 @@ impl LogRecords {
     pub fn of(logged: &LoggedRun) -> LogRecords {
         LogRecords {
             run: logged.run,
-            plan: logged.plan.clone(),
+            version: logged.plan.net().plan_version.clone(),
             chain: ChainCheck::new(logged.state.run_id()),
+            // Who has read the run has looked for its end.
+            awaits_end: false,
         }
+    }
+
+    /// The log of a run after one of its events, or after its last one. Nothing before is read: the hash chain is
+    /// verified from there on.
+    pub fn after(store: &dyn Store, run: &RunSummary, seq: u64) -> Result<LogRecords, Error> {
+        is_served(store, run.run, &run.run_id)?;
+        let from = seq.min(run.last_seq);
+        let chain = ChainCheck::from_store(store, run.run, &run.run_id, from)?;
+        Ok(LogRecords {
+            run: run.run,
+            version: run.plan_version.clone(),
+            chain: chain
+                .ok_or_else(|| ChainCheck::at(&run.run_id, from, String::new()).missing())?,
+            // A reader that begins later may begin after the end.
+            awaits_end: from == 0 && run.head.ended_at.is_some(),
+        })
     }
 
     /// The records of so many commits at most that were not read yet, with their hash chain verified.
@@ -159,8 +189,7 @@ impl LogRecords {
         let mut records = Vec::new();
         for chunk in store.chunks(self.run, self.chain.seq(), most)? {
             let (known, mut prev_hash) = (self.chain.seq(), self.chain.hash().to_owned());
-            let version = &self.plan.net().plan_version;
-            let parts = self.chain.verify_parts(version, &chunk)?;
+            let parts = self.chain.verify_parts(&self.version, &chunk)?;
             let hashes = chunk
                 .digests
                 .chunks_exact(DIGESTS)
@@ -168,6 +197,8 @@ impl LogRecords {
             for (seq, ((contract, ext), hash)) in (chunk.first..).zip(parts.into_iter().zip(hashes))
             {
                 if seq > known {
+                    let event_type = contract["eventType"].as_str();
+                    self.awaits_end &= !event_type.is_some_and(|it| ENDS.contains(&it));
                     records.push(Record {
                         contract,
                         ext,
@@ -177,7 +208,11 @@ impl LogRecords {
                 }
             }
         }
-        Ok(records)
+        // A run has a first event, and one that has ended has a last one.
+        match records.is_empty() && (self.chain.seq() == 0 || self.awaits_end) {
+            true => Err(self.chain.missing()),
+            false => Ok(records),
+        }
     }
 }
 

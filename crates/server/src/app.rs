@@ -7,7 +7,7 @@ use std::time::Duration;
 use stepwell_engine::port::Clock;
 use stepwell_engine::projector;
 use stepwell_engine::service::Handle;
-use stepwell_engine::store::{RunNo, Store};
+use stepwell_engine::store::{RunNo, RunSummary, Store};
 use stepwell_engine::{Error, Limits, StartRequest};
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::plan::Plan;
@@ -22,12 +22,14 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{Caller, Gate};
 use crate::changes::Changes;
 use crate::definitions::PlanCache;
+use crate::feed::Feed;
 use crate::metrics::Metrics;
 use crate::problem::{ApiProblem, unanswered};
 use crate::schedules::Waker;
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
 use crate::telemetry::Telemetry;
+use crate::watermark::Watermarks;
 use crate::workers::Workers;
 
 /// How many calls of the store there may be at a time: more only wait for each other's locks.
@@ -46,6 +48,10 @@ pub(crate) struct App {
     pub(crate) artifacts: Artifacts,
     pub(crate) logs: Logs,
     pub(crate) changes: Changes,
+    /// The changes of all runs.
+    pub(crate) feed: Feed,
+    /// Watermarks of the list of runs.
+    pub(crate) watermarks: Watermarks,
     pub(crate) projector: projector::Handle,
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
@@ -82,6 +88,7 @@ pub(crate) struct AppParts {
     pub(crate) artifacts: Artifacts,
     pub(crate) logs: Logs,
     pub(crate) changes: Changes,
+    pub(crate) watermarks: Watermarks,
     pub(crate) projector: projector::Handle,
     pub(crate) settings: ServerSettings,
     pub(crate) fetch: Arc<dyn FetchPlan>,
@@ -108,6 +115,8 @@ impl App {
             artifacts: parts.artifacts,
             logs: parts.logs,
             changes: parts.changes,
+            feed: Feed::new(),
+            watermarks: parts.watermarks,
             projector: parts.projector,
             settings: parts.settings,
             fetch: parts.fetch,
@@ -179,6 +188,12 @@ impl App {
             }
         })
         .await
+    }
+
+    /// A run that the caller may see, as a list shows it. Its log is not read.
+    pub(crate) async fn row(&self, caller: &Caller, run: &str) -> Result<RunSummary, ApiProblem> {
+        let (caller, run) = (caller.clone(), run.to_owned());
+        self.ask(move |store| caller.row(store, &run)).await
     }
 
     /// The number of a run that the caller may see. Its log is not read.

@@ -45,6 +45,25 @@ impl Changes {
         }))
     }
 
+    /// The number of listeners: open streams, and tasks that follow runs.
+    pub(crate) fn listeners(&self) -> usize {
+        let of_runs = self
+            .runs()
+            .values()
+            .map(watch::Sender::receiver_count)
+            .sum::<usize>();
+        self.0.all.receiver_count() + of_runs
+    }
+
+    /// A run has new events, up to this one.
+    pub(crate) fn tell(&self, run: RunNo, seq: u64) {
+        if let Some(listened) = self.runs().get(&run) {
+            listened.send_replace(seq);
+        }
+        // Nobody may be listening.
+        let _ = self.0.all.send(Change { run, seq });
+    }
+
     /// The changes of all runs.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change> {
         self.0.all.subscribe()
@@ -63,14 +82,6 @@ impl Changes {
 
     fn runs(&self) -> MutexGuard<'_, HashMap<RunNo, watch::Sender<u64>>> {
         self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tell(&self, change: Change) {
-        if let Some(listened) = self.runs().get(&change.run) {
-            listened.send_replace(change.seq);
-        }
-        // Nobody may be listening.
-        let _ = self.0.all.send(change);
     }
 }
 
@@ -153,7 +164,7 @@ impl Observer for TellChanges {
             self.telemetry.changed(run, first, seq);
             self.projector.changed(run, seq);
             self.bell.ring();
-            self.changes.tell(Change { run, seq });
+            self.changes.tell(run, seq);
         }
         if let Notice::Retried { lost, .. } = notice {
             self.metrics.retried(*lost);
@@ -176,14 +187,8 @@ mod tests {
     async fn a_listener_of_a_run_hears_of_that_run_only() {
         let changes = Changes::new();
         let (mut first, mut second) = (changes.of_run(RunNo(1)), changes.of_run(RunNo(2)));
-        changes.tell(Change {
-            run: RunNo(1),
-            seq: 4,
-        });
-        changes.tell(Change {
-            run: RunNo(1),
-            seq: 5,
-        });
+        changes.tell(RunNo(1), 4);
+        changes.tell(RunNo(1), 5);
         first.changed().await;
         let quiet = Duration::from_millis(20);
         assert!(tokio::time::timeout(quiet, second.changed()).await.is_err());

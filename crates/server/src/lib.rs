@@ -15,7 +15,7 @@
 //! - `definitions`: definitions by name, their revisions, and the definitions of child runs.
 //! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
 //! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
-//! - `changes`: which runs have changed, for streams; `deliveries`: the publishers of sinks.
+//! - `changes`: which runs have changed, for streams; `feed`: the same over all servers, with `watermark`s; `deliveries`: the publishers of sinks.
 //! - `workers`: workers in other processes, and the tokens of their tasks.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
@@ -29,6 +29,7 @@ mod changes;
 mod codes;
 mod definitions;
 mod deliveries;
+mod feed;
 mod listener;
 mod metrics;
 mod problem;
@@ -39,6 +40,7 @@ mod settings;
 mod telemetry;
 mod tls;
 pub mod triggers;
+mod watermark;
 mod webhooks;
 mod workers;
 

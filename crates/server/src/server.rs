@@ -35,8 +35,9 @@ use crate::schedules::{Runner, Waker};
 use crate::settings::ServerSettings;
 use crate::telemetry::{Sending, Telemetry};
 use crate::tls::Tls;
+use crate::watermark::Watermarks;
 use crate::workers::Workers;
-use crate::{api, listener};
+use crate::{api, feed, listener};
 
 /// How long a server may not renew its session before others take over its runs.
 const SESSION_MS: u64 = 5_000;
@@ -163,6 +164,7 @@ impl Server {
         let store: Arc<dyn Store> = parts.store.clone();
         let secret = store.secret()?;
         let projector = projector::spawn(store.clone(), projects())?;
+        let watermarks = Watermarks::new(&secret).map_err(io::Error::other)?;
         let changes = Changes::new();
         let bell = Bell::default();
         let metrics = Arc::new(Metrics::new(parts.settings.metric_plans));
@@ -240,6 +242,7 @@ impl Server {
             artifacts: parts.artifacts,
             logs: parts.logs,
             changes,
+            watermarks,
             projector: projector.handle(),
             settings: parts.settings,
             fetch: parts.fetch,
@@ -253,6 +256,7 @@ impl Server {
             gate,
             workers,
         }));
+        runtime.spawn(feed::follow(Arc::clone(&app)));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings, tls)?,
             acting: Runner::start(Arc::clone(&app), woken)?,

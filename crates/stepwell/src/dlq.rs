@@ -1,11 +1,11 @@
 //! `stepwell dlq` and `stepwell alerts`: dead letters (failed deliveries) and alerts.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
-use stepwell_engine::store::{AlertRow, DeadLetter, RunFilter, Store};
+use stepwell_engine::store::NoticeFilter;
 use stepwell_kernel::command::Actor;
 
 use crate::actor::{self, ActorArgs};
@@ -88,53 +88,11 @@ struct ListArgs {
     actor: ActorArgs,
 }
 
-/// The runs of the actor's tenant.
-struct Visible {
-    /// Absent if the actor has no tenant and sees all runs.
-    runs: Option<HashSet<String>>,
-}
-
-impl Visible {
-    fn of(store: &dyn Store, who: &Actor) -> Result<Visible> {
-        if who.tenant.is_none() {
-            return Ok(Visible { runs: None });
-        }
-        let filter = RunFilter {
-            tenant: who.tenant.clone(),
-            limit: ALL,
-            ..RunFilter::default()
-        };
-        let runs = store.list(&filter)?.into_iter().map(|run| run.run_id);
-        Ok(Visible {
-            runs: Some(runs.collect()),
-        })
-    }
-
-    fn has(&self, run_id: &str) -> bool {
-        self.runs.as_ref().is_none_or(|runs| runs.contains(run_id))
-    }
-
-    /// How many rows of the store must be read to show so many.
-    fn to_read(&self, limit: usize) -> usize {
-        match self.runs {
-            None => limit,
-            Some(_) => ALL,
-        }
-    }
-
-    fn letters(&self, store: &dyn Store, limit: usize) -> Result<Vec<DeadLetter>> {
-        let mut letters = store.dead_letters(self.to_read(limit))?;
-        letters.retain(|it| self.has(&it.marker.run_id));
-        letters.truncate(limit);
-        Ok(letters)
-    }
-
-    /// Alerts of these runs, and those about the store itself.
-    fn alerts(&self, store: &dyn Store, limit: usize) -> Result<Vec<AlertRow>> {
-        let mut alerts = store.alerts(self.to_read(limit))?;
-        alerts.retain(|it| it.run_id.as_deref().is_none_or(|run_id| self.has(run_id)));
-        alerts.truncate(limit);
-        Ok(alerts)
+/// What the actor may see: the runs of the actor's tenant, and alerts about the store itself.
+fn visible(who: &Actor, limit: usize) -> NoticeFilter {
+    NoticeFilter {
+        tenant: who.tenant.clone(),
+        ..NoticeFilter::all(limit)
     }
 }
 
@@ -161,8 +119,7 @@ pub(crate) fn run(args: &DlqArgs) -> Result<Exit> {
 
 fn list(args: &ListArgs) -> Result<Exit> {
     let store = args.store.read()?;
-    let visible = Visible::of(&*store, &args.actor.actor(None)?)?;
-    let letters = visible.letters(&*store, args.limit)?;
+    let letters = store.list_dead_letters(&visible(&args.actor.actor(None)?, args.limit))?;
     if args.output == OutputFormat::Json {
         let all: Vec<Json> = letters
             .iter()
@@ -197,7 +154,10 @@ fn list(args: &ListArgs) -> Result<Exit> {
 
 fn redrive(id: i64, output: OutputFormat, place: &StoreArgs, who: &Actor) -> Result<Exit> {
     let store = place.own_existing()?.patient();
-    let letters = Visible::of(&*store, who)?.letters(&*store, ALL)?;
+    let letters = store.list_dead_letters(&NoticeFilter {
+        past: Some(id.saturating_sub(1)),
+        ..visible(who, 1)
+    })?;
     let letter = letters.iter().find(|letter| letter.no == id);
     let sinks: BTreeSet<String> = letter
         .map(|it| it.marker.sink.clone())
@@ -218,7 +178,7 @@ fn redrive_all(output: OutputFormat, place: &StoreArgs, who: &Actor) -> Result<E
     let store = place.own_existing()?.patient();
     let mut done = Vec::new();
     let mut sinks = BTreeSet::new();
-    for letter in Visible::of(&*store, who)?.letters(&*store, ALL)? {
+    for letter in store.list_dead_letters(&visible(who, ALL))? {
         store.redrive(letter.no)?;
         done.push(letter.no);
         sinks.insert(letter.marker.sink);
@@ -241,8 +201,7 @@ fn flush(sinks: &BTreeSet<String>, place: &StoreArgs) -> String {
 pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {
     let AlertsCommand::List(args) = &args.command;
     let store = args.store.read()?;
-    let visible = Visible::of(&*store, &args.actor.actor(None)?)?;
-    let alerts = visible.alerts(&*store, args.limit)?;
+    let alerts = store.list_alerts(&visible(&args.actor.actor(None)?, args.limit))?;
     if args.output == OutputFormat::Json {
         let all: Vec<Json> = alerts
             .iter()

@@ -17,10 +17,48 @@ pub trait Alerts {
     /// Twice: two alerts.
     fn alert(&self, run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()>;
 
-    /// Alerts, newest first.
+    /// Alerts that fit a filter, newest first.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the alerts as they are then.
-    fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>>;
+    fn list_alerts(&self, filter: &NoticeFilter) -> Result<Vec<AlertRow>>;
+
+    /// The newest alerts of the whole store.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the alerts as they are then.
+    fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
+        self.list_alerts(&NoticeFilter::all(limit))
+    }
+}
+
+/// Which alerts or dead letters to list: those for which everything that is asked for holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoticeFilter {
+    /// Only those about runs of this tenant.
+    pub tenant: Option<String>,
+    /// Only those about runs of this project.
+    pub project: Option<String>,
+    /// Only those about the run with this id.
+    pub run_id: Option<String>,
+    /// Only alerts with this code, or dead letters of this sink.
+    pub word: Option<String>,
+    /// Also alerts that are about no run, whatever tenant, project and run are asked for.
+    pub about_store: bool,
+    /// Only those after the one with this number, in the order of the list: the next page.
+    pub past: Option<i64>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+impl NoticeFilter {
+    /// So many, about any run or about the store.
+    #[must_use]
+    pub fn all(limit: usize) -> NoticeFilter {
+        NoticeFilter {
+            about_store: true,
+            limit,
+            ..NoticeFilter::default()
+        }
+    }
 }
 
 /// An alert to be raised.

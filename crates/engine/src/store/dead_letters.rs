@@ -2,7 +2,7 @@
 
 use stepwell_kernel::time::Time;
 
-use super::{Marker, NewAlert, Result};
+use super::{Marker, NewAlert, NoticeFilter, Result};
 
 /// Keeps deliveries that were given up.
 pub trait DeadLetters {
@@ -16,10 +16,17 @@ pub trait DeadLetters {
     /// Twice: the second call finds no marker and changes nothing.
     fn bury(&self, marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()>;
 
-    /// Dead letters, oldest first.
+    /// Dead letters that fit a filter, oldest first.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the letters as they are then.
-    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>>;
+    fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>>;
+
+    /// The oldest dead letters of the whole store.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the letters as they are then.
+    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>> {
+        self.list_dead_letters(&NoticeFilter::all(limit))
+    }
 
     /// Puts a dead letter back into the outbox, with no attempts, due since it was given up. Returns
     /// whether there was one.

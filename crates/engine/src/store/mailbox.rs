@@ -40,7 +40,7 @@ pub trait Mailbox {
     /// Twice: `Taken` after an answer was read.
     fn take_answer(&self, mail: MessageNo) -> Result<MessageState>;
 
-    /// A number that changes when another process may have posted something; cheap to ask for. It says
+    /// A number that changes when another process may have posted something, delivered an event or changed a document; cheap to ask for. It says
     /// when to look, never what is there: a server also looks from time to time without a change.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the same until a message is posted.

@@ -104,6 +104,7 @@
 mod alerts;
 mod audit_log;
 mod batch;
+mod change_feed;
 mod commits;
 mod dead_letters;
 mod documents;
@@ -128,12 +129,13 @@ mod wake_queue;
 
 use std::fmt;
 
-pub use alerts::{AlertRow, Alerts, NewAlert};
+pub use alerts::{AlertRow, Alerts, NewAlert, NoticeFilter};
 pub use audit_log::{AuditFilter, AuditLog, AuditRow, StoredAuditRow};
 pub use batch::{
     Append, Batch, Chunk, Guard, Head, KeyChange, NewMessage, NewRun, SlotChange, StateSnapshot,
     TaskChange, UniqueKey, ViewRow, WaitChange,
 };
+pub use change_feed::{ChangeFeed, Changed, Mark, NoMark};
 pub use commits::{AppendResult, Commits};
 pub use dead_letters::{DeadLetter, DeadLetters};
 pub use documents::{DocumentFilter, Documents, NewDocument, StoredDocument};
@@ -153,7 +155,7 @@ pub use patient::PatientStore;
 pub use plans::{PlanRow, Plans};
 pub use projections::{NewProjection, Projections};
 pub use retention::{DeleteFilter, DeletedRun, Retention};
-pub use run_reader::{RunFilter, RunReader, RunSummary, StoredChunk, StoredRun};
+pub use run_reader::{RunFilter, RunReader, RunSummary, SEARCHED, StoredChunk, StoredRun};
 pub use sessions::Sessions;
 pub use slots::Slots;
 pub use tasks::{TaskRow, Tasks};
@@ -201,6 +203,7 @@ pub trait Store:
     Commits
     + Plans
     + RunReader
+    + ChangeFeed
     + Sessions
     + WakeQueue
     + Slots

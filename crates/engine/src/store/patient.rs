@@ -10,14 +10,14 @@ use stepwell_kernel::time::Time;
 
 use super::patience::{Asks, Patience};
 use super::{
-    AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
-    DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered, DerivedRows, DocumentFilter,
-    Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo,
-    MessageState, NewAlert, NewDocument, NewProjection, Outbox, OutsideEvent, PlanNo, PlanRow,
-    Plans, Projections, Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
-    Sessions, SinkRow, SinkStart, Slots, Store, StoreError, StoreErrorKind, StoredAuditRow,
-    StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks, WaitingCounts,
-    WakeQueue,
+    AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities,
+    ChangeFeed, Changed, Commits, DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered,
+    DerivedRows, DocumentFilter, Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox,
+    Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument, NewProjection,
+    NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, Retention,
+    RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
+    StoreError, StoreErrorKind, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage,
+    StoredRun, TaskRow, Tasks, WaitingCounts, WakeQueue,
 };
 
 /// A store with someone who waits for it.
@@ -113,9 +113,19 @@ impl RunReader for PatientStore {
         fn load_all(runs: &[RunNo]) -> Vec<StoredRun>;
         fn chunks(run: RunNo, after: u64, limit: usize) -> Vec<StoredChunk>;
         fn list(filter: &RunFilter) -> Vec<RunSummary>;
+        fn summaries(runs: &[RunNo]) -> Vec<RunSummary>;
+        fn searched_to(filter: &RunFilter) -> Option<String>;
         fn count_runs(filter: &RunFilter) -> Vec<(String, u64)>;
         fn asleep(limit: usize) -> Vec<String>;
     }
+}
+
+impl ChangeFeed for PatientStore {
+    asks! { ChangeFeed, EngineReads:
+        fn mark() -> Mark;
+        fn changed_since(mark: &Mark, limit: usize) -> Changed;
+    }
+    asks! { ChangeFeed, EngineWrites: fn forget_changes(before: Time) -> (); }
 }
 
 impl Sessions for PatientStore {
@@ -210,14 +220,14 @@ impl DeadLetters for PatientStore {
         fn bury(marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> ();
         fn redrive(letter: i64) -> bool;
     }
-    asks! { DeadLetters, EngineReads: fn dead_letters(limit: usize) -> Vec<DeadLetter>; }
+    asks! { DeadLetters, EngineReads: fn list_dead_letters(filter: &NoticeFilter) -> Vec<DeadLetter>; }
 }
 
 impl Alerts for PatientStore {
     asks! { Alerts, EngineWrites:
         fn alert(run: Option<RunNo>, alert: &NewAlert, now: Time) -> ();
     }
-    asks! { Alerts, EngineReads: fn alerts(limit: usize) -> Vec<AlertRow>; }
+    asks! { Alerts, EngineReads: fn list_alerts(filter: &NoticeFilter) -> Vec<AlertRow>; }
 }
 
 impl Projections for PatientStore {

@@ -41,6 +41,37 @@ pub trait RunReader {
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>>;
 
+    /// The id of the last run that a list looked at for a text, if there are runs after it: the next page begins there.
+    /// None for a filter without a text.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the run as it is then.
+    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>>;
+
+    /// One run as a list shows it.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the run as it is then.
+    fn summary(&self, run: RunNo) -> Result<Option<RunSummary>> {
+        // The newest run before the next number is the run itself.
+        let found = self.list(&RunFilter {
+            before: Some(RunNo(run.0.saturating_add(1))),
+            limit: 1,
+            ..RunFilter::default()
+        })?;
+        Ok(found.into_iter().find(|it| it.run == run))
+    }
+
+    /// Several runs, each as a list shows it, newest first; runs that are not there are left out.
+    ///
+    /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
+    fn summaries(&self, runs: &[RunNo]) -> Result<Vec<RunSummary>> {
+        let mut found = Vec::with_capacity(runs.len());
+        for run in runs {
+            found.extend(self.summary(*run)?);
+        }
+        found.sort_by_key(|it| std::cmp::Reverse(it.run));
+        Ok(found)
+    }
+
     /// How many runs a list would have for each status, by status. `before` and `limit` of the filter do not count.
     ///
     /// Durable on return: reads only. Crash: nothing to recover. Twice: the runs as they are then.
@@ -96,6 +127,9 @@ pub struct StoredChunk {
     pub digests: Vec<u8>,
 }
 
+/// In how many runs a text is looked for at a time: no index finds a part of a text.
+pub const SEARCHED: usize = 5_000;
+
 /// Which runs to list: those for which everything that is asked for holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunFilter {
@@ -116,7 +150,8 @@ pub struct RunFilter {
     /// Only runs with all of these labels: name and value.
     pub labels: Vec<(String, String)>,
     /// Only runs with this text in their id, the id of their plan, their unique key or the value of a label. The case of
-    /// the letters A to Z does not matter.
+    /// the letters A to Z does not matter. The text is looked for in the first `SEARCHED` runs that the rest of the
+    /// filter leaves.
     pub text: Option<String>,
     /// Only runs that were created at this time or later.
     pub created_from: Option<Time>,

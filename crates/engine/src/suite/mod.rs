@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chance;
+mod change_feed;
 mod concurrency;
 mod differential;
 mod fixture;
@@ -68,6 +69,7 @@ pub fn cases() -> Vec<Case> {
         outbox::CASES,
         reading::CASES,
         run_list::CASES,
+        change_feed::CASES,
         installation::CASES,
         retention::CASES,
         values::CASES,

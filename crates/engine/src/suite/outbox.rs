@@ -1,7 +1,9 @@
 //! The outbox in order for each run, dead letters, and alerts.
 
 use super::fixture::{Fixture, alert, at, next, rows};
-use crate::store::{Append, AppendResult, Marker, RunNo, SinkRow, SinkStart};
+use crate::store::{
+    AlertRow, Append, AppendResult, Marker, NoticeFilter, RunNo, SinkRow, SinkStart,
+};
 
 super::table![
     a_chunk_has_one_marker_for_each_sink,
@@ -19,6 +21,7 @@ super::table![
     a_letter_goes_back_in_its_place,
     the_backlog_is_counted_from_the_oldest,
     alerts_are_read_newest_first,
+    alerts_and_dead_letters_are_filtered_and_paged,
 ];
 
 fn told(run: RunNo, after: u64, sinks: &[&str]) -> Append {
@@ -288,4 +291,74 @@ fn alerts_are_read_newest_first(w: &Fixture) {
     assert_eq!(alerts[0].priority, alert("4").priority);
     assert_eq!(alerts[0].message, "look");
     assert_eq!(w.store.alerts(2).unwrap(), alerts[..2]);
+}
+
+fn alerts_and_dead_letters_are_filtered_and_paged(w: &Fixture) {
+    for (run, tenant, project) in [("a", "t", "p"), ("b", "t", "q"), ("c", "u", "p")] {
+        w.run_with(run, |append| {
+            let new = append.create.as_mut().unwrap();
+            (new.tenant, new.project) = (tenant.into(), project.into());
+            append.sinks = vec!["hook".into()];
+            append.alerts = vec![alert("A"), alert("B")];
+        });
+    }
+    w.store.alert(None, &alert("A"), at(1)).unwrap();
+    for marker in take(w, 10, 20) {
+        w.store.bury(&marker, at(11), "no", &alert("D")).unwrap();
+    }
+    let alerts = |change: &dyn Fn(&mut NoticeFilter)| -> Vec<String> {
+        let mut filter = NoticeFilter {
+            limit: 99,
+            ..NoticeFilter::default()
+        };
+        change(&mut filter);
+        let found = w.store.list_alerts(&filter).unwrap();
+        let line = |it: AlertRow| format!("{}{}", it.run_id.unwrap_or_default(), it.code);
+        found.into_iter().map(line).collect()
+    };
+    let of_t = alerts(&|it| it.tenant = Some("t".into()));
+    assert_eq!(of_t, ["bD", "aD", "bB", "bA", "aB", "aA"]);
+    let more = alerts(&|it| (it.tenant, it.about_store) = (Some("t".into()), true));
+    assert_eq!(more, ["bD", "aD", "A", "bB", "bA", "aB", "aA"]);
+    let of_q = alerts(&|it| (it.tenant, it.project) = (Some("t".into()), Some("q".into())));
+    assert_eq!(of_q, ["bD", "bB", "bA"]);
+    assert_eq!(
+        alerts(&|it| it.run_id = Some("c".into())),
+        ["cD", "cB", "cA"]
+    );
+    assert_eq!(alerts(&|it| it.word = Some("A".into())), ["cA", "bA", "aA"]);
+    assert_eq!(alerts(&|it| it.tenant = Some("none".into())), [""; 0]);
+    let mut filter = NoticeFilter {
+        tenant: Some("t".into()),
+        limit: 2,
+        ..NoticeFilter::default()
+    };
+    let mut pages = Vec::new();
+    loop {
+        let page = w.store.list_alerts(&filter).unwrap();
+        let Some(last) = page.last() else { break };
+        filter.past = Some(last.no);
+        pages.extend(page.into_iter().map(|it| it.code));
+    }
+    assert_eq!(pages, ["D", "D", "B", "A", "B", "A"]);
+    let letters = |change: &dyn Fn(&mut NoticeFilter)| -> Vec<(i64, String)> {
+        let mut filter = NoticeFilter::all(99);
+        change(&mut filter);
+        let found = w.store.list_dead_letters(&filter).unwrap();
+        found
+            .into_iter()
+            .map(|it| (it.no, it.marker.run_id))
+            .collect()
+    };
+    let ids = |found: Vec<(i64, String)>| found.into_iter().map(|it| it.1).collect::<Vec<_>>();
+    let all = letters(&|_| {});
+    assert_eq!(ids(all.clone()), ["a", "b", "c"]);
+    assert_eq!(ids(letters(&|it| it.past = Some(all[0].0))), ["b", "c"]);
+    assert_eq!(ids(letters(&|it| it.tenant = Some("u".into()))), ["c"]);
+    assert_eq!(
+        ids(letters(&|it| it.project = Some("p".into()))),
+        ["a", "c"]
+    );
+    assert_eq!(ids(letters(&|it| it.run_id = Some("b".into()))), ["b"]);
+    assert_eq!(ids(letters(&|it| it.word = Some("bus".into()))), [""; 0]);
 }

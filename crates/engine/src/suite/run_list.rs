@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fixture::{Fixture, at, plan};
-use crate::store::{Append, Head, NewRun, RunFilter, RunNo};
+use crate::store::{Append, Head, NewRun, RunFilter, RunNo, SEARCHED};
 
 super::table![
     a_list_says_what_a_run_is,
@@ -13,6 +13,7 @@ super::table![
     lists_are_filtered_by_all_labels,
     lists_are_filtered_by_times,
     lists_are_searched_for_text,
+    a_text_is_looked_for_in_so_many_runs_at_a_time,
     a_unique_key_finds_runs_that_have_ended,
     filters_are_combined,
     lists_of_several_versions_of_a_plan_have_one_order,
@@ -420,4 +421,42 @@ fn runs_are_counted_by_status(w: &Fixture) {
         counted(|it| it.text = Some("B".into())),
         [count("FAILED", 1)]
     );
+}
+
+fn a_text_is_looked_for_in_so_many_runs_at_a_time(w: &Fixture) {
+    let oldest = run(w, "needle", has("RUNNING", None), |new| {
+        new.tenant = "t".into()
+    });
+    let mut appends = Vec::new();
+    for place in 0..SEARCHED {
+        let mut append = w.new_run(w.number(), &format!("hay-{place}"));
+        append.create.as_mut().unwrap().tenant = "t".into();
+        append.head = Some(has("RUNNING", None));
+        appends.push(append);
+    }
+    for part in appends.chunks(500) {
+        w.send(at(0), part.to_vec());
+    }
+    let mut filter = RunFilter {
+        text: Some("NEEDLE".into()),
+        limit: 10,
+        ..RunFilter::default()
+    };
+    for tenant in [None, Some("t".to_owned())] {
+        (filter.tenant, filter.before) = (tenant, None);
+        assert_eq!(w.store.list(&filter).unwrap(), []);
+        assert_eq!(w.store.count_runs(&filter).unwrap(), []);
+        let last = w.store.searched_to(&filter).unwrap().unwrap();
+        assert_eq!(last, "hay-0");
+        filter.before = w.store.find(&last).unwrap();
+        let found = w.store.list(&filter).unwrap();
+        assert_eq!(found.iter().map(|it| it.run).collect::<Vec<_>>(), [oldest]);
+        assert_eq!(w.store.searched_to(&filter).unwrap(), None);
+    }
+    filter.text = None;
+    assert_eq!(w.store.searched_to(&filter).unwrap(), None);
+    let runs = [oldest, RunNo(i64::MAX)];
+    let rows = w.store.summaries(&runs).unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(w.store.summary(oldest).unwrap().as_ref(), rows.first());
 }

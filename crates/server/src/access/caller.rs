@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use stepwell_engine::Error;
-use stepwell_engine::store::{RunFilter, RunNo, Store};
+use stepwell_engine::store::{RunNo, RunSummary, Store};
 use stepwell_kernel::command::{Actor, Role};
 use stepwell_kernel::event::RunContext;
 
@@ -47,26 +47,31 @@ impl Caller {
 
     /// Whether a run is there for this caller.
     pub(crate) fn may_see(&self, context: &RunContext) -> bool {
+        self.is_of(&context.tenant_id, &context.project_id)
+    }
+
+    /// Whether a run of this tenant and project is there for this caller.
+    fn is_of(&self, tenant: &str, project: &str) -> bool {
         let of = |own: &Option<String>, theirs: &str| own.as_ref().is_none_or(|it| it == theirs);
-        of(&self.tenant, &context.tenant_id) && of(&self.project, &context.project_id)
+        of(&self.tenant, tenant) && of(&self.project, project)
+    }
+
+    /// Whether a run of a list is there for this caller.
+    pub(crate) fn may_see_row(&self, row: &RunSummary) -> bool {
+        self.is_of(&row.tenant, &row.project)
+    }
+
+    /// A run as a list shows it, if it is there for this caller. Its log is not read.
+    pub(crate) fn row(&self, store: &dyn Store, run: &str) -> Result<RunSummary, Error> {
+        // A run that is not there is looked for in the same way as one of another tenant: the time tells nothing.
+        let no = store.find(run)?.unwrap_or(RunNo(0));
+        let row = store.summary(no)?.filter(|row| self.may_see_row(row));
+        row.ok_or_else(|| Error::UnknownRun(run.to_owned()))
     }
 
     /// The number of a run, if it is there for this caller. Its log is not read.
     pub(crate) fn find(&self, store: &dyn Store, run: &str) -> Result<RunNo, Error> {
-        // A run that is not there is looked for in the same way as one of another tenant: the time tells nothing.
-        let no = store.find(run)?.unwrap_or(RunNo(0));
-        // The newest run before the next number is the run itself, if it is the caller's.
-        let rows = store.list(&RunFilter {
-            tenant: self.tenant.clone(),
-            project: self.project.clone(),
-            before: Some(RunNo(no.0 + 1)),
-            limit: 1,
-            ..RunFilter::default()
-        })?;
-        match rows.first().is_some_and(|row| row.run == no) {
-            true => Ok(no),
-            false => Err(Error::UnknownRun(run.to_owned())),
-        }
+        Ok(self.row(store, run)?.run)
     }
 
     /// The context of runs that the caller starts.

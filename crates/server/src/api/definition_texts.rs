@@ -18,7 +18,9 @@ use super::definitions::{RevisionRow, tenant_to_read};
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
-use crate::definitions::{Checked, Head, Permits, Registry, Revision, check_file, unified};
+use crate::definitions::{
+    Checked, Head, Permits, Registry, Revision, check_file, registered, unified,
+};
 use crate::problem::ApiProblem;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -270,7 +272,8 @@ struct CheckedText {
     inputs: BTreeMap<String, Value>,
 }
 
-/// Check a text without keeping it: all problems with line, column and help, and advice.
+/// Check a text without keeping it: all problems with line, column and help, and advice. Child definitions that the
+/// tenant has not registered are warnings.
 #[utoipa::path(post, path = "/api/v1/check", tag = "definitions", security(("token" = ["view"])),
     request_body = CheckText,
     responses((status = 200, body = CheckedText), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
@@ -281,15 +284,17 @@ async fn check(
     Body(body): Body<CheckText>,
 ) -> Result<Json<CheckedText>, ApiProblem> {
     check_file(body.file.as_deref())?;
-    let settings = app.settings.clone();
-    let answer = app.block(move || {
-        let context = caller.context();
+    let (settings, plans) = (app.settings.clone(), app.plans.clone());
+    let answer = app.ask(move |store| {
+        let tenant = caller.context().tenant_id;
         let permits = Permits {
             tools: &settings.tools,
-            tenant: &context.tenant_id,
+            tenant: &tenant,
             project: caller.project.as_deref(),
         };
-        let checked = Checked::of(permits, body.file.as_deref(), &body.text);
+        let is_known =
+            |plan: &Plan, path: &str| registered(store, &plans, &tenant, plan, path).is_some();
+        let checked = Checked::with_children(permits, body.file.as_deref(), &body.text, &is_known);
         let plan = checked.loaded.plan.as_ref();
         let net = plan.map(Plan::net);
         let declared = plan.map(inputs);

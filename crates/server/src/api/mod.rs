@@ -14,6 +14,7 @@ mod inbox;
 mod logs;
 mod meta;
 mod operations;
+mod run_feed;
 mod run_filter;
 mod run_reads;
 mod runs;
@@ -78,6 +79,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(hooks::routes())
         .merge(events::routes())
         .merge(stream::routes())
+        .merge(run_feed::routes())
         .merge(watch::routes())
         .merge(logs::routes())
         .merge(inbox::routes())

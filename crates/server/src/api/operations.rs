@@ -1,6 +1,5 @@
 //! The installation: alerts, sinks, pending deliveries, dead letters and the queue of runs.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use stepwell_bus::{is_sink_name, open_sink};
 use stepwell_engine::Error;
-use stepwell_engine::store::{RunFilter, RunNo, SinkRow, SinkStart, Store};
+use stepwell_engine::store::{DeadLetter, NoticeFilter, RunFilter, SinkRow, SinkStart};
 use stepwell_kernel::codes::HOST_DENIED;
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
@@ -47,14 +46,55 @@ struct RowsQuery {
 
 impl RowsQuery {
     fn limit(&self) -> Result<usize, ApiProblem> {
-        let limit = self.limit.unwrap_or(ROWS);
-        match (1..=MAX_ROWS).contains(&limit) {
-            true => Ok(limit),
-            false => Err(ApiProblem::bad_request(format!(
-                "limit: a number from 1 to {MAX_ROWS} is needed"
-            ))),
-        }
+        limit_of(self.limit)
     }
+}
+
+fn limit_of(asked: Option<usize>) -> Result<usize, ApiProblem> {
+    let limit = asked.unwrap_or(ROWS);
+    match (1..=MAX_ROWS).contains(&limit) {
+        true => Ok(limit),
+        false => Err(ApiProblem::bad_request(format!(
+            "limit: a number from 1 to {MAX_ROWS} is needed"
+        ))),
+    }
+}
+
+/// Which alerts or dead letters the caller may see.
+fn own(caller: Caller) -> NoticeFilter {
+    NoticeFilter {
+        // What is about the whole installation is not of a tenant.
+        about_store: caller.tenant.is_none(),
+        tenant: caller.tenant,
+        project: caller.project,
+        ..NoticeFilter::default()
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct AlertQuery {
+    /// Only alerts with this code.
+    code: Option<String>,
+    /// Only alerts about the run with this id.
+    run: Option<String>,
+    /// Only alerts before the one with this number: the last `no` of the page before.
+    before: Option<i64>,
+    /// At most this many rows; 100 if absent, 1000 at most.
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct LetterQuery {
+    /// Only deliveries to this sink.
+    sink: Option<String>,
+    /// Only deliveries of the run with this id.
+    run: Option<String>,
+    /// Only dead letters after the one with this number: the last `no` of the page before.
+    after: Option<i64>,
+    /// At most this many rows; 100 if absent, 1000 at most.
+    limit: Option<usize>,
 }
 
 /// Something that a person must be told.
@@ -74,27 +114,24 @@ struct AlertOfRun {
 
 /// List alerts, newest first.
 #[utoipa::path(get, path = "/api/v1/alerts", tag = "operations", security(("token" = ["view"])),
-    params(RowsQuery),
+    params(AlertQuery),
     responses((status = 200, body = Vec<AlertOfRun>), (status = 400, body = ApiProblem),
         (status = 403, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn alerts(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Params(query): Params<RowsQuery>,
+    Params(query): Params<AlertQuery>,
 ) -> Result<Json<Vec<AlertOfRun>>, ApiProblem> {
-    let limit = query.limit()?;
-    let rows = app
-        .ask(move |store| {
-            let mut of_tenant = OwnRuns::new(&caller);
-            let mut rows = store.alerts(usize::MAX)?;
-            rows.retain(|row| match &row.run_id {
-                Some(run) => of_tenant.has_id(store, run),
-                None => caller.tenant.is_none(),
-            });
-            rows.truncate(limit);
-            Ok::<_, Error>(rows)
-        })
-        .await?;
+    let own = own(caller);
+    let filter = NoticeFilter {
+        about_store: own.about_store && query.run.is_none(),
+        run_id: query.run,
+        word: query.code,
+        past: query.before,
+        limit: limit_of(query.limit)?,
+        ..own
+    };
+    let rows = app.ask(move |store| store.list_alerts(&filter)).await?;
     let row = |row: stepwell_engine::store::AlertRow| AlertOfRun {
         no: row.no,
         run_id: row.run_id,
@@ -108,37 +145,6 @@ async fn alerts(
         at: row.at.to_rfc3339(),
     };
     Ok(Json(rows.into_iter().map(row).collect()))
-}
-
-/// The runs that a caller may see, remembered while one answer is made.
-struct OwnRuns {
-    caller: Caller,
-    known: HashMap<String, bool>,
-}
-
-impl OwnRuns {
-    fn new(caller: &Caller) -> OwnRuns {
-        OwnRuns {
-            caller: caller.clone(),
-            known: HashMap::new(),
-        }
-    }
-
-    fn has_id(&mut self, store: &dyn Store, run: &str) -> bool {
-        if self.caller.tenant.is_none() && self.caller.project.is_none() {
-            return true;
-        }
-        let caller = &self.caller;
-        *self.known.entry(run.to_owned()).or_insert_with(|| {
-            let view = stepwell_views::RunView::read(store, run);
-            view.is_ok_and(|view| caller.may_see(view.state.context()))
-        })
-    }
-
-    fn has(&mut self, store: &dyn Store, run: RunNo) -> bool {
-        let id = store.load(run).ok().flatten().map(|it| it.run_id);
-        id.is_some_and(|id| self.has_id(store, &id))
-    }
 }
 
 /// A sink that gets every event of every run.
@@ -311,38 +317,31 @@ struct DeadLetterOfRun {
 
 /// List dead letters: deliveries that were given up.
 #[utoipa::path(get, path = "/api/v1/dead-letters", tag = "operations", security(("token" = ["operate"])),
-    params(RowsQuery),
+    params(LetterQuery),
     responses((status = 200, body = Vec<DeadLetterOfRun>), (status = 400, body = ApiProblem),
         (status = 403, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn dead_letters(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Params(query): Params<RowsQuery>,
+    Params(query): Params<LetterQuery>,
 ) -> Result<Json<Vec<DeadLetterOfRun>>, ApiProblem> {
-    let limit = query.limit()?;
-    let rows = app
-        .ask(move |store| {
-            let mut own = OwnRuns::new(&caller);
-            let mut rows = Vec::new();
-            for letter in store.dead_letters(usize::MAX)? {
-                if rows.len() == limit {
-                    break;
-                }
-                if own.has(store, letter.marker.run) {
-                    rows.push(DeadLetterOfRun {
-                        no: letter.no,
-                        run_id: store.load(letter.marker.run)?.map(|it| it.run_id),
-                        sink: letter.marker.sink,
-                        first_seq: letter.marker.first,
-                        reason: letter.why,
-                        at: letter.at.to_rfc3339(),
-                    });
-                }
-            }
-            Ok::<_, Error>(rows)
-        })
-        .await?;
-    Ok(Json(rows))
+    let filter = NoticeFilter {
+        run_id: query.run,
+        word: query.sink,
+        past: query.after,
+        limit: limit_of(query.limit)?,
+        ..own(caller)
+    };
+    let rows = app.ask(move |store| store.list_dead_letters(&filter));
+    let row = |letter: DeadLetter| DeadLetterOfRun {
+        no: letter.no,
+        run_id: Some(letter.marker.run_id).filter(|it| !it.is_empty()),
+        sink: letter.marker.sink,
+        first_seq: letter.marker.first,
+        reason: letter.why,
+        at: letter.at.to_rfc3339(),
+    };
+    Ok(Json(rows.await?.into_iter().map(row).collect()))
 }
 
 /// Put a dead letter back into the outbox: its delivery is tried again.
@@ -361,12 +360,15 @@ async fn redrive(
         .map_err(|_| ApiProblem::bad_request("no: a whole number is needed"))?;
     let done = app
         .ask(move |store| {
-            let letters = store.dead_letters(usize::MAX)?;
-            let letter = letters.into_iter().find(|it| it.no == no);
-            let mut own = OwnRuns::new(&caller);
-            match letter.filter(|it| own.has(store, it.marker.run)) {
-                Some(_) => store.redrive(no).map_err(Error::from),
-                None => Ok(false),
+            let filter = NoticeFilter {
+                past: Some(no.saturating_sub(1)),
+                limit: 1,
+                ..own(caller)
+            };
+            let letters = store.list_dead_letters(&filter)?;
+            match letters.first().is_some_and(|it| it.no == no) {
+                true => store.redrive(no).map_err(Error::from),
+                false => Ok(false),
             }
         })
         .await?;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use stepwell_dialects::actions::evidence::{evidence, verify};
 use stepwell_engine::Error;
 use stepwell_engine::read::LogRecords;
+use stepwell_engine::store::{RunSummary, Store};
 use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::snapshot::{ContractEvent, project};
 use stepwell_kernel::time::Time;
@@ -29,6 +30,8 @@ use crate::problem::ApiProblem;
 /// The most events of a page.
 const MAX_EVENTS: usize = 1_000;
 const EVENTS: usize = 200;
+/// How many commits are read at a time.
+const COMMITS: usize = 64;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
@@ -145,17 +148,31 @@ async fn events(
             "limit: a number from 1 to {MAX_EVENTS} is needed"
         )));
     }
-    let view = app.run_view(&caller, &run).await?;
-    let last_seq = view.state.seq();
-    let events = app
-        .ask(move |store| {
-            let records = LogRecords::of(&view).unread(store, usize::MAX)?;
-            let skipped = usize::try_from(query.after).unwrap_or(usize::MAX);
-            let page = records.into_iter().skip(skipped).take(limit);
-            Ok::<_, Error>(page.map(views::event).collect())
-        })
-        .await?;
-    Ok(Json(EventPage { events, last_seq }))
+    let row = app.row(&caller, &run).await?;
+    let page = app.ask(move |store| page(store, &row, query.after, limit));
+    Ok(Json(page.await?))
+}
+
+/// Reads the commits that the page has, and no others.
+fn page(store: &dyn Store, row: &RunSummary, after: u64, limit: usize) -> Result<EventPage, Error> {
+    let mut log = LogRecords::after(store, row, after)?;
+    let mut last_seq = row.last_seq;
+    let mut events = Vec::new();
+    while events.len() < limit {
+        let records = log.unread(store, COMMITS)?;
+        if records.is_empty() {
+            break;
+        }
+        for record in records {
+            let seq = record.contract["runSeq"].as_u64().unwrap_or_default();
+            last_seq = last_seq.max(seq);
+            if seq > after {
+                events.push(views::event(record));
+            }
+        }
+    }
+    events.truncate(limit);
+    Ok(EventPage { events, last_seq })
 }
 
 /// What an open run waits for.

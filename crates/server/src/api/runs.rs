@@ -11,7 +11,7 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_dialects::plan::reference::PlanRef;
-use stepwell_engine::store::{RunFilter, RunSummary};
+use stepwell_engine::store::{Mark, RunFilter, RunSummary};
 use stepwell_engine::{Error, StartRequest, run_id_of_request};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
@@ -332,8 +332,8 @@ async fn ended(app: &Arc<App>, run: &str, wait: Duration, lost: &Lost) -> Result
     let mut changes = app.changes.of_run(no);
     let mut look = NextLook::new(app.store.is_shared());
     loop {
-        let head = app.ask(move |store| store.load(no)).await?;
-        if head.is_none_or(|it| it.head.ended_at.is_some()) {
+        let row = app.ask(move |store| store.summary(no)).await?;
+        if row.is_none_or(|it| it.head.ended_at.is_some()) {
             return Ok(());
         }
         // A change of this run, or a look now and then: another server may end it.
@@ -350,11 +350,16 @@ async fn ended(app: &Arc<App>, run: &str, wait: Duration, lost: &Lost) -> Result
     }
 }
 
+/// The header with the watermark of a list.
+const WATERMARK: &str = "stepwell-watermark";
+type WithWatermark = ([(&'static str, String); 1], Json<RunPage>);
+
 /// A page of runs.
 #[derive(Debug, Serialize, ToSchema)]
 struct RunPage {
     runs: Vec<RunRow>,
-    /// The `before` of the next page; absent on the last page.
+    /// The `before` of the next page; absent on the last page. With `text` a page may have fewer runs than asked for, or
+    /// none, and be followed by others: the text is looked for in 5,000 runs at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -417,15 +422,19 @@ impl RunRow {
 }
 
 /// List runs, newest first.
+///
+/// The header `stepwell-watermark` of the answer is a watermark: `GET /api/v1/stream` with it as `Last-Event-ID` tells what
+/// has changed since the list was read.
 #[utoipa::path(get, path = "/api/v1/runs", tag = "runs", security(("token" = ["view"])),
     params(RunQuery),
-    responses((status = 200, body = RunPage), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+    responses((status = 200, body = RunPage, headers(
+            ("stepwell-watermark" = String, description = "Where the stream of all runs goes on from."))), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
     Params(query): Params<RunQuery>,
-) -> Result<Json<RunPage>, ApiProblem> {
+) -> Result<WithWatermark, ApiProblem> {
     let limit = query.limit.unwrap_or(PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(ApiProblem::bad_request(format!(
@@ -434,12 +443,14 @@ async fn list(
     }
     let before = query.before.clone();
     let Some(filter) = query.filter(&caller)? else {
-        return Ok(Json(RunPage {
+        let mark = app.ask(|store| store.mark()).await?;
+        let none = RunPage {
             runs: Vec::new(),
             next: None,
-        }));
+        };
+        return Ok(([(WATERMARK, sealed(&app, &mark)?)], Json(none)));
     };
-    let (mut runs, damaged) = app
+    let (mark, mut runs, damaged, searched_to) = app
         .ask(move |store| {
             let before = before.map(|run| caller.find(store, &run)).transpose()?;
             let filter = RunFilter {
@@ -448,20 +459,34 @@ async fn list(
                 limit: limit + 1,
                 ..filter
             };
-            Ok::<_, Error>((store.list(&filter)?, store.quarantined()?))
+            // Before the list is read: what changes meanwhile is told once more.
+            let mark = store.mark()?;
+            let runs = store.list(&filter)?;
+            let searched_to = match runs.len() > limit {
+                true => None,
+                false => store.searched_to(&filter)?,
+            };
+            Ok::<_, Error>((mark, runs, store.quarantined()?, searched_to))
         })
         .await?;
     let more = runs.len() > limit;
     runs.truncate(limit);
-    let next = runs.last().filter(|_| more).map(|it| it.run_id.clone());
+    let last = runs.last().filter(|_| more).map(|it| it.run_id.clone());
+    let next = last.or(searched_to);
     let row = |run: RunSummary| {
         let is_damaged = damaged.iter().any(|(it, _)| *it == run.run);
         RunRow::new(run, is_damaged)
     };
-    Ok(Json(RunPage {
+    let page = RunPage {
         runs: runs.into_iter().map(row).collect(),
         next,
-    }))
+    };
+    Ok(([(WATERMARK, sealed(&app, &mark)?)], Json(page)))
+}
+
+fn sealed(app: &App, mark: &Mark) -> Result<String, ApiProblem> {
+    let sealed = app.watermarks.seal(mark);
+    sealed.map_err(|error| ApiProblem::internal(&error))
 }
 
 /// How many runs have each status.

@@ -14,7 +14,7 @@ use futures_util::stream::{self, Stream};
 use serde::Deserialize;
 use serde_json::json;
 use stepwell_engine::Error;
-use stepwell_engine::read::{LogRecords, LoggedRun};
+use stepwell_engine::read::LogRecords;
 use stepwell_engine::store::RunNo;
 use stepwell_views::snapshot::event as line;
 use utoipa::IntoParams;
@@ -28,11 +28,29 @@ use crate::changes::{NextLook, RunChanges};
 use crate::metrics::OpenStream;
 use crate::problem::ApiProblem;
 
+/// How often a stream looks at the store without a word of a change: all changes are told, those of other servers too.
+pub(super) const LOOK: Duration = Duration::from_secs(10);
 /// How many commits are read at a time.
 const CHUNKS: usize = 64;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new().routes(routes!(run_stream))
+}
+
+/// A stream as an answer.
+pub(super) fn sse<S>(stream: S) -> Response
+where
+    S: Stream<Item = Result<Event, Infallible>> + Send + 'static,
+{
+    let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
+    let stream = Sse::new(stream).keep_alive(keep_alive);
+    ([("x-accel-buffering", "no")], stream).into_response()
+}
+
+/// What keeps a stream from going on.
+pub(super) fn problem(problem: &ApiProblem) -> Event {
+    let event = Event::default().event("problem");
+    event.data(json!(problem).to_string())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -65,14 +83,16 @@ async fn run_stream(
         }
         None => query.after,
     };
-    let view = app.run_view(&caller, &run).await?;
-    // Heard from before the log is read to be told, so that no change in between is missed.
-    let changes = app.changes.of_run(view.run);
+    let row = app.row(&caller, &run).await?;
+    let no = row.run;
+    // Heard from before the log is read, so that no change in between is missed.
+    let changes = app.changes.of_run(no);
+    let records = app.ask(move |store| LogRecords::after(store, &row, after));
     let follower = Follower {
-        run: view.run,
-        records: Some(LogRecords::of(&view)),
+        run: no,
+        records: Some(records.await?),
         after,
-        read: 0,
+        read: after,
         waiting: VecDeque::new(),
         changes,
         look: NextLook::new(app.store.is_shared()),
@@ -80,9 +100,7 @@ async fn run_stream(
         _open: app.metrics.stream(),
         app,
     };
-    let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
-    let stream = Sse::new(follower.stream()).keep_alive(keep_alive);
-    Ok(([("x-accel-buffering", "no")], stream).into_response())
+    Ok(sse(follower.stream()))
 }
 
 /// Follows the log of one run. Nothing is read before the reader has taken what was read before, so a slow reader costs
@@ -122,13 +140,9 @@ impl Follower {
             match self.read_more().await {
                 Ok(true) => {}
                 Ok(false) => self.wait().await?,
-                Err(problem) => {
+                Err(why) => {
                     self.ended = true;
-                    return Some(
-                        Event::default()
-                            .event("problem")
-                            .data(json!(problem).to_string()),
-                    );
+                    return Some(problem(&why));
                 }
             }
         }
@@ -140,13 +154,15 @@ impl Follower {
             return Err(ApiProblem::internal(&"a log is read twice at a time"));
         };
         let run = self.run;
-        let (records, read, has_ended) = self
+        let (records, read, end) = self
             .app
             .ask(move |store| {
                 // Asked before the log is read: an end that is seen here is in what is read.
-                let head = LoggedRun::numbered(store, run)?.head;
+                let row = store.summary(run)?;
+                let row = row.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
                 let read = records.unread(store, CHUNKS)?;
-                Ok::<_, Error>((records, read, head.ended_at.is_some()))
+                let end = row.head.ended_at.map(|_| row.last_seq);
+                Ok::<_, Error>((records, read, end))
             })
             .await?;
         self.records = Some(records);
@@ -161,10 +177,10 @@ impl Follower {
                 self.waiting.push_back(event.data(line.to_string()));
             }
         }
-        if is_all && has_ended {
+        if let Some(last) = end.filter(|_| is_all) {
             let end = Event::default().event("end");
             self.waiting
-                .push_back(end.data(json!({ "lastSeq": self.read }).to_string()));
+                .push_back(end.data(json!({ "lastSeq": last }).to_string()));
             self.ended = true;
         }
         Ok(!is_all || self.ended)

@@ -122,35 +122,39 @@ impl Catalog for RegistryCatalog {
     }
 
     fn find_for(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
-        let registered = self.registered(tenant, from, path);
+        let registered = registered(&*self.store, &self.plans, tenant, from, path);
         registered.or_else(|| self.files.find_for(tenant, from, path))
     }
 }
 
-impl RegistryCatalog {
-    /// By its name, or by the path of its file as seen from the file of the parent.
-    fn registered(&self, tenant: &str, from: &Plan, path: &str) -> Option<Arc<Plan>> {
-        let registry = Registry::new(&*self.store);
-        let plan = |name: &str| {
-            let plan = registry.plan_of_new_run(&self.plans, tenant, name, None);
-            plan.inspect_err(|problem| {
-                if problem.status != 404 {
-                    tracing::warn!(tenant, name, why = %problem.detail, "a child definition cannot be used");
-                }
-            })
-            .ok()
-        };
-        if let Some(plan) = plan(path) {
-            return Some(plan);
-        }
-        let file = beside(&from.net().source.uri, path)?;
-        ENDINGS.iter().find_map(|ending| {
-            let name = registry
-                .of_file(tenant, &format!("{file}{ending}"))
-                .ok()??;
-            plan(&name)
+/// A registered definition by its name, or by the path of its file as seen from the file of the parent.
+pub(crate) fn registered(
+    store: &dyn Store,
+    plans: &PlanCache,
+    tenant: &str,
+    from: &Plan,
+    path: &str,
+) -> Option<Arc<Plan>> {
+    let registry = Registry::new(store);
+    let plan = |name: &str| {
+        let plan = registry.plan_of_new_run(plans, tenant, name, None);
+        plan.inspect_err(|problem| {
+            if problem.status != 404 {
+                tracing::warn!(tenant, name, why = %problem.detail, "a child definition cannot be used");
+            }
         })
+        .ok()
+    };
+    if let Some(plan) = plan(path) {
+        return Some(plan);
     }
+    let file = beside(&from.net().source.uri, path)?;
+    ENDINGS.iter().find_map(|ending| {
+        let name = registry
+            .of_file(tenant, &format!("{file}{ending}"))
+            .ok()??;
+        plan(&name)
+    })
 }
 
 /// The path of a file as seen from the file of the parent; none if it leaves the folder of all files.

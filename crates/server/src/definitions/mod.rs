@@ -17,7 +17,7 @@ use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
 use stepwell_worker::ToolRules;
 
-pub(crate) use catalog::{PlanCache, RegistryCatalog};
+pub(crate) use catalog::{PlanCache, RegistryCatalog, registered};
 pub(crate) use diff::unified;
 pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, serves, with_findings};
 

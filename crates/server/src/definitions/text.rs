@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
+use stepwell_dialects::children;
 use stepwell_dialects::plan::check_engine;
 use stepwell_dialects::tools::used;
 use stepwell_dialects::{Loaded, Problem as Finding, Severity, Source, advice, load};
@@ -46,6 +47,16 @@ pub(crate) struct Checked {
 impl Checked {
     /// Looks at a text as `stepwell check` does, for whoever is to run it.
     pub(crate) fn of(permits: Permits<'_>, file: Option<&str>, text: &str) -> Checked {
+        Checked::with_children(permits, file, text, &|_, _| true)
+    }
+
+    /// The same, and warns of calls of definitions that are not known: they can be registered before a run needs them.
+    pub(crate) fn with_children(
+        permits: Permits<'_>,
+        file: Option<&str>,
+        text: &str,
+        is_known: &dyn Fn(&Plan, &str) -> bool,
+    ) -> Checked {
         let source = match Source::from_bytes(file.unwrap_or(UNNAMED), text.as_bytes()) {
             Ok(source) => source,
             Err(problem) => {
@@ -71,6 +82,12 @@ impl Checked {
             if right.is_some() {
                 found.extend(check_engine(plan, "native"));
             }
+            let unknown = children::unknown(&source, plan, &|path| is_known(plan, path));
+            found.extend(unknown.into_iter().map(|mut it| {
+                it.severity = Severity::Warning;
+                it.help("register the definition, or write the name or the path of one that is registered");
+                it
+            }));
             loaded.problems.extend(found);
         }
         let errors = errors(&loaded.problems);

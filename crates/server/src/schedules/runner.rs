@@ -28,8 +28,10 @@ use crate::triggers::{EventWatches, params_with, start_once};
 const NAP: Duration = Duration::from_millis(250);
 /// How long the thread sleeps at the least.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often all schedules and definitions are read again: other servers change them too.
+/// How often all schedules and definitions are read again at most, while the store tells of changes by others.
 const REFRESH: Duration = Duration::from_secs(2);
+/// How often schedules, definitions and events are read without a word of a change.
+const FALLBACK: Duration = Duration::from_secs(10);
 /// How many documents are read at a time.
 const PAGE: usize = 500;
 /// How many missed due times of a definition's own trigger are made good.
@@ -95,22 +97,37 @@ impl Runner {
 
     fn run(mut self, woken: &Receiver<()>) {
         let mut refreshed: Option<Instant> = None;
+        let mut looked: Option<Instant> = None;
+        let (mut news, mut is_stale, mut is_woken) = (None, true, true);
+        let is_over = |since: Option<Instant>, pace| since.is_none_or(|it| it.elapsed() >= pace);
         while !self.app.stopping.is_cancelled() {
-            if refreshed.is_none_or(|it| it.elapsed() >= REFRESH) {
-                refreshed = Some(Instant::now());
+            // Other processes have written something. Cheap to ask for, so the store itself is left alone.
+            let heard = self.app.store.news().ok();
+            let is_news = heard.is_some() && heard != news;
+            news = heard.or(news);
+            is_stale |= is_news;
+            if is_over(refreshed, if is_stale { REFRESH } else { FALLBACK }) {
+                (refreshed, looked, is_stale) = (Some(Instant::now()), None, false);
                 if let Err(problem) = self.refresh() {
                     tracing::warn!(why = %problem.detail, "schedules cannot be read now");
+                    is_stale = true;
                 }
             }
             self.act();
-            self.watches.look(&self.app);
+            let waits = self.watches.has_put_off();
+            if is_news || is_woken || waits || is_over(looked, FALLBACK) {
+                looked = Some(Instant::now());
+                if !self.watches.look(&self.app) {
+                    looked = None;
+                }
+            }
             let now = self.app.now();
             let next = self.known.values().filter_map(|it| it.next).min();
             let nap = next.map_or(NAP, |it| Duration::from_millis(it.since(now)).min(NAP));
             // Many words in a short time are heard as one.
             std::thread::sleep(PAUSE);
             // The server has the other end as long as this thread runs.
-            let _ = woken.recv_timeout(nap.saturating_sub(PAUSE));
+            is_woken = woken.recv_timeout(nap.saturating_sub(PAUSE)).is_ok();
             if self.app.due.is_stale.swap(false, Ordering::SeqCst) {
                 refreshed = None;
             }

@@ -53,17 +53,25 @@ impl EventWatches {
         }
     }
 
-    /// Starts runs for the events that have come.
-    pub(crate) fn look(&mut self, app: &App) {
+    /// Whether events wait for a slot: they are tried again by themselves.
+    pub(crate) fn has_put_off(&self) -> bool {
+        self.0.values().any(|it| it.put_off.next().is_some())
+    }
+
+    /// Starts runs for the events that have come. Says whether all of them could be read.
+    pub(crate) fn look(&mut self, app: &App) -> bool {
         let now = app.now();
+        let mut is_done = true;
         for ((tenant, name), watch) in &mut self.0 {
             if app.stopping.is_cancelled() {
-                return;
+                return is_done;
             }
             if let Err(error) = watch.look(app, tenant, name, now) {
                 tracing::warn!(%error, tenant, name, "the events of a trigger cannot be read now");
+                is_done = false;
             }
         }
+        is_done
     }
 }
 

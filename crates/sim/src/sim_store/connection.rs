@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stepwell_engine::store::{
-    AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities, Commits,
-    DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered, DerivedRows, DocumentFilter,
-    Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox, Maintenance, Marker, MessageNo,
-    MessageState, NewAlert, NewDocument, NewProjection, Outbox, OutsideEvent, PlanNo, PlanRow,
-    Plans, Projections, Result, Retention, RunFilter, RunNo, RunReader, RunSummary, SessionNo,
-    Sessions, SinkRow, SinkStart, Slots, Store, StoredAuditRow, StoredChunk, StoredDocument,
-    StoredMessage, StoredRun, TaskRow, Tasks, WaitingCounts, WakeQueue,
+    AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities,
+    ChangeFeed, Changed, Commits, DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered,
+    DerivedRows, DocumentFilter, Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox,
+    Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument, NewProjection,
+    NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, Retention,
+    RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
+    StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks,
+    WaitingCounts, WakeQueue,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -139,6 +140,10 @@ impl RunReader for StoreConnection {
 
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
         self.store()?.list(filter)
+    }
+
+    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
+        self.store()?.searched_to(filter)
     }
 
     fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
@@ -439,8 +444,8 @@ impl DeadLetters for StoreConnection {
         self.writing()?.bury(marker, now, why, alert)
     }
 
-    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>> {
-        self.store()?.dead_letters(limit)
+    fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>> {
+        self.store()?.list_dead_letters(filter)
     }
 
     fn redrive(&self, letter: i64) -> Result<bool> {
@@ -453,8 +458,22 @@ impl Alerts for StoreConnection {
         self.writing()?.alert(run, alert, now)
     }
 
-    fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
-        self.store()?.alerts(limit)
+    fn list_alerts(&self, filter: &NoticeFilter) -> Result<Vec<AlertRow>> {
+        self.store()?.list_alerts(filter)
+    }
+}
+
+impl ChangeFeed for StoreConnection {
+    fn mark(&self) -> Result<Mark> {
+        self.store()?.mark()
+    }
+
+    fn changed_since(&self, mark: &Mark, limit: usize) -> Result<Changed> {
+        self.store()?.changed_since(mark, limit)
+    }
+
+    fn forget_changes(&self, before: Time) -> Result<()> {
+        self.writing()?.forget_changes(before)
     }
 }
 

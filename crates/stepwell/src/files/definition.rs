@@ -6,10 +6,13 @@ use std::fmt;
 
 use serde_json::Value as Json;
 use stepwell_dialects::plan::check_engine;
-use stepwell_dialects::{Loaded, Problem, Severity, Source, advice, inputs, load, problem};
+use stepwell_dialects::{
+    Loaded, Problem, Severity, Source, advice, children, inputs, load, problem,
+};
+use stepwell_engine::port::Catalog as _;
 use stepwell_kernel::plan::Plan;
 
-use super::{children, read};
+use super::{Files, read};
 
 /// A definition and the result of loading it.
 #[derive(Debug)]
@@ -66,7 +69,9 @@ impl Definition {
         let right = self.loaded.plan.as_ref().filter(|_| is_right);
         if let Some(plan) = right.or(self.loaded.unusable.as_ref()) {
             let mut found = advice::advice(&self.source, plan);
-            found.extend(children::check(&self.source, plan));
+            let files = Files::default();
+            let is_known = |path: &str| files.find(plan, path).is_some();
+            found.extend(children::unknown(&self.source, plan, &is_known));
             self.loaded.problems.extend(found);
         }
     }

@@ -1,7 +1,6 @@
 //! Definitions as files and by reference: reads them safely, and finds the definitions of child runs.
 
 mod catalog;
-mod children;
 mod definition;
 mod reference;
 

@@ -157,3 +157,61 @@ pub(crate) fn asked(request: RequestBuilder) -> (u16, Json) {
     let json = serde_json::from_str(&text).unwrap_or(Json::String(text));
     (status, json)
 }
+
+/// An event of a stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) event: String,
+    pub(crate) id: Option<String>,
+    pub(crate) data: Json,
+}
+
+/// The events of a stream, until the server or the reader ends it.
+pub(crate) fn stream(request: RequestBuilder) -> impl Iterator<Item = Told> {
+    let response = request.send().unwrap();
+    assert_eq!(response.status(), 200);
+    let mut lines = BufReader::new(response).lines();
+    std::iter::from_fn(move || {
+        let mut told = Told::default();
+        for line in lines.by_ref().map_while(Result::ok) {
+            match line.split_once(": ") {
+                Some(("event", name)) => told.event = name.to_owned(),
+                Some(("id", id)) => told.id = Some(id.to_owned()),
+                Some(("data", data)) => told.data = serde_json::from_str(data).unwrap(),
+                // An empty line ends an event; comments keep the connection open.
+                _ if line.is_empty() && !told.event.is_empty() => return Some(told),
+                _ => {}
+            }
+        }
+        None
+    })
+}
+
+/// A schema of its own on the PostgreSQL that `cargo xtask test` starts.
+pub(crate) fn postgres(name: &str) -> String {
+    let url = std::env::var("STEPWELL_TEST_POSTGRES").unwrap_or_else(|_| {
+        panic!(
+            "STEPWELL_TEST_POSTGRES is not set: run `cargo xtask test`, which starts a PostgreSQL"
+        )
+    });
+    let sign = if url.contains('?') { '&' } else { '?' };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let now = now.as_millis() % 1_000_000_000;
+    format!(
+        "{url}{sign}schema=server_{name}_{now}_{}",
+        std::process::id()
+    )
+}
+
+/// Asks again until the answer is as wanted.
+pub(crate) fn until<T: std::fmt::Debug>(ask: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let seen = ask();
+        if wanted(&seen) {
+            return seen;
+        }
+        assert!(Instant::now() < until, "{seen:#?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -6,6 +6,7 @@ mod access;
 mod backup;
 mod collector;
 mod confined;
+mod crowd;
 mod definitions;
 mod hardening;
 mod harness;
@@ -16,6 +17,20 @@ mod log_lines;
 mod monitoring;
 mod oidc;
 mod operations;
+mod outages;
+#[path = "../e2e/preload.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the disk of the other tests is not needed here"
+)]
+mod preload;
+mod projection;
+#[path = "../../../sim/src/proxy.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a part of the faults is used")]
+mod proxy;
+mod reads;
+mod run_feed;
 mod runs;
 mod schedules;
 mod sessions;

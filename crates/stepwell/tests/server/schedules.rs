@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value as Json, json};
 
-use crate::harness::{PATIENCE, TestServer, asked};
+use crate::harness::{PATIENCE, TestServer, asked, postgres};
 
 fn playbook(name: &str, cmd: &str) -> String {
     format!(
@@ -55,17 +55,7 @@ fn runs(server: &TestServer) -> Vec<Json> {
 
 #[test]
 fn two_servers_start_one_run_for_each_second_also_if_one_of_them_is_killed() {
-    let url = std::env::var("STEPWELL_TEST_POSTGRES").expect(
-        "STEPWELL_TEST_POSTGRES is not set: run `cargo xtask postgres -- cargo test -p stepwell --test server`",
-    );
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let sign = if url.contains('?') { '&' } else { '?' };
-    let schema = format!(
-        "srv_{}_{}",
-        now.as_millis() % 1_000_000_000,
-        std::process::id()
-    );
-    let store = format!("{url}{sign}schema={schema}");
+    let store = postgres("ticks");
     let servers = [(); 2].map(|()| TestServer::with(&["--store", &store]));
     let [first, second] = servers;
     register(&first, &playbook("tick", "true"));
@@ -300,4 +290,40 @@ fn triggers_of_registered_definitions_act_in_the_server() {
     send(&server, "e4", 99);
     std::thread::sleep(Duration::from_millis(600));
     assert_eq!(runs(&server).len(), 2);
+}
+
+#[test]
+fn the_next_ten_times_keep_to_the_days_on_which_clocks_are_set() {
+    let server = TestServer::start();
+    register(&server, &playbook("nightly", "true"));
+    let next = |name: &str, cron: &str| -> Vec<String> {
+        let body = json!({ "definition": "nightly", "cron": cron, "timezone": "Europe/Berlin" });
+        let (status, made) = put(&server, name, &body);
+        assert_eq!(status, 201, "{made}");
+        let next: Vec<String> = serde_json::from_value(made["next"].clone()).unwrap();
+        assert_eq!(next.len(), 10, "{made}");
+        next
+    };
+    // Clocks are set on the last Sunday of the month: 02:30 in winter is 01:30 UTC, in summer 00:30 UTC.
+    let spring = next("spring", "30 2 25-31 3 *");
+    let at =
+        |times: &[String], time: &str| times.iter().filter(|it| it[10..].starts_with(time)).count();
+    assert!(
+        at(&spring, "T01:00:00") >= 1,
+        "02:30 does not exist, 03:00 is due: {spring:?}"
+    );
+    let known = ["T01:00:00", "T01:30:00", "T00:30:00"].map(|time| at(&spring, time));
+    assert_eq!(known.iter().sum::<usize>(), 10, "{spring:?}");
+    let autumn = next("autumn", "30 2 25-31 10 *");
+    let days: BTreeSet<&str> = autumn.iter().map(|it| &it[..10]).collect();
+    assert_eq!(
+        days.len(),
+        10,
+        "a time that happens twice is due once: {autumn:?}"
+    );
+    let known = ["T00:30:00", "T01:30:00"].map(|time| at(&autumn, time));
+    assert_eq!(known.iter().sum::<usize>(), 10, "{autumn:?}");
+    // A line that repeats within the hour goes on through both hours: the same number of minutes each day but one.
+    let every = next("every", "0 */6 * * *");
+    assert!(every.is_sorted(), "{every:?}");
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::harness::{PATIENCE, TestServer, asked};
+use crate::harness::{PATIENCE, TestServer, asked, postgres};
 
 /// Three steps that each take a moment, and say so in a file.
 fn slow(witness: &str) -> String {
@@ -18,17 +18,6 @@ fn slow(witness: &str) -> String {
         step("middle", "  next: [{step: last}]\n"),
         step("last", ""),
     )
-}
-
-/// A schema of its own on the PostgreSQL that `cargo xtask test` starts.
-fn postgres(name: &str) -> String {
-    let url = std::env::var("STEPWELL_TEST_POSTGRES").unwrap_or_else(|_| {
-        panic!(
-            "STEPWELL_TEST_POSTGRES is not set: run `cargo xtask test`, which starts a PostgreSQL"
-        )
-    });
-    let sign = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{sign}schema=server_{name}_{}", std::process::id())
 }
 
 #[test]

@@ -22,16 +22,20 @@ WHERE kind = $1 AND ($2::text IS NULL OR tenant = $2) AND starts_with(key, $3)
   AND ($4::text IS NULL OR (tenant, key) > ($4, $5::text))
 ORDER BY tenant, key LIMIT $6";
 
+/// Servers that act on documents are told, as they are of messages.
 const CREATE_DOCUMENT: &str = "
 INSERT INTO documents (kind, tenant, key, version, body, changed_at)
-VALUES ($1, $2, $3, 1, $4, clock($5)) ON CONFLICT DO NOTHING RETURNING version";
+VALUES ($1, $2, $3, 1, $4, clock($5)) ON CONFLICT DO NOTHING
+RETURNING version, pg_notify('stepwell/' || current_schema(), '')::text";
 
 const CHANGE_DOCUMENT: &str = "
 UPDATE documents SET version = version + 1, body = $4, changed_at = clock($5)
-WHERE kind = $1 AND tenant = $2 AND key = $3 AND version = $6 RETURNING version";
+WHERE kind = $1 AND tenant = $2 AND key = $3 AND version = $6
+RETURNING version, pg_notify('stepwell/' || current_schema(), '')::text";
 
 const DELETE_DOCUMENT: &str = "
-DELETE FROM documents WHERE kind = $1 AND tenant = $2 AND key = $3 AND version = $4 RETURNING version";
+DELETE FROM documents WHERE kind = $1 AND tenant = $2 AND key = $3 AND version = $4
+RETURNING version, pg_notify('stepwell/' || current_schema(), '')::text";
 
 const RECORD: &str = "
 INSERT INTO audit_log (at, tenant, actor, token, source, action, target, accepted, code, reason)

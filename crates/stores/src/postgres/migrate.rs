@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0010_ranges.sql"),
     include_str!("../../migrations/postgres/0011_documents_and_audit_log.sql"),
     include_str!("../../migrations/postgres/0012_run_list.sql"),
+    include_str!("../../migrations/postgres/0013_changes.sql"),
 ];
 
 /// The version that this program reads and writes.

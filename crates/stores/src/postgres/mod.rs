@@ -11,6 +11,7 @@
 
 mod access;
 mod append_checks;
+mod change_feed;
 mod columns;
 mod commit;
 mod connection;

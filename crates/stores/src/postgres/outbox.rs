@@ -1,8 +1,8 @@
 //! The outbox with its dead letters, alerts and projections.
 
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, Outbox,
-    Projections, Result, RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, NoticeFilter,
+    Outbox, Projections, Result, RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
@@ -47,7 +47,11 @@ SELECT $2, clock($4), $6, $7, $8 FROM gone";
 
 const DEAD_LETTERS: &str = "
 SELECT d.sink, d.run_no, r.run_id, d.first_seq, d.attempts, d.letter_no, d.why, d.at
-FROM dead_letters d JOIN runs r ON r.run_no = d.run_no ORDER BY d.letter_no LIMIT $1";
+FROM dead_letters d JOIN runs r ON r.run_no = d.run_no
+WHERE d.letter_no > COALESCE($2::bigint, -1) AND ($3::text IS NULL OR d.sink = $3)
+  AND ($4::text IS NULL OR r.tenant = $4) AND ($5::text IS NULL OR r.project = $5)
+  AND ($6::text IS NULL OR r.run_id = $6)
+ORDER BY d.letter_no LIMIT $1";
 
 /// A new beginning: all attempts again, and due since it was given up.
 const REDRIVE: &str = "
@@ -67,7 +71,12 @@ INSERT INTO alerts (run_no, at, priority, code, message) VALUES ($1, clock($2), 
 
 const ALERTS: &str = "
 SELECT a.alert_no, r.run_id, a.code, a.priority, a.message, a.at, a.run_no
-FROM alerts a LEFT JOIN runs r ON r.run_no = a.run_no ORDER BY a.alert_no DESC LIMIT $1";
+FROM alerts a LEFT JOIN runs r ON r.run_no = a.run_no
+WHERE a.alert_no < COALESCE($2::bigint, 9223372036854775807) AND ($3::text IS NULL OR a.code = $3)
+  AND CASE WHEN a.run_no IS NULL THEN $7
+      ELSE ($4::text IS NULL OR r.tenant = $4) AND ($5::text IS NULL OR r.project = $5)
+        AND ($6::text IS NULL OR r.run_id = $6) END
+ORDER BY a.alert_no DESC LIMIT $1";
 
 const PUT_PROJECTIONS: &str = "
 INSERT INTO projections AS p (run_no, at, seq, snapshot)
@@ -211,8 +220,21 @@ impl DeadLetters for PostgresStore {
         Ok(())
     }
 
-    fn dead_letters(&self, most: usize) -> Result<Vec<DeadLetter>> {
-        let rows = self.connections.read(DEAD_LETTERS, &[&limit(most)])?;
+    fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>> {
+        if has_nul(filter) {
+            return Ok(Vec::new());
+        }
+        let most = limit(filter.limit);
+        let (past, word) = (&filter.past, &filter.word);
+        let values: super::Values<'_> = &[
+            &most,
+            past,
+            word,
+            &filter.tenant,
+            &filter.project,
+            &filter.run_id,
+        ];
+        let rows = self.connections.read(DEAD_LETTERS, values)?;
         let letter = |row: &Row| DeadLetter {
             no: row.get(5),
             marker: marker(row),
@@ -242,8 +264,22 @@ impl Alerts for PostgresStore {
         Ok(())
     }
 
-    fn alerts(&self, most: usize) -> Result<Vec<AlertRow>> {
-        let rows = self.connections.read(ALERTS, &[&limit(most)])?;
+    fn list_alerts(&self, filter: &NoticeFilter) -> Result<Vec<AlertRow>> {
+        if has_nul(filter) {
+            return Ok(Vec::new());
+        }
+        let most = limit(filter.limit);
+        let (past, word) = (&filter.past, &filter.word);
+        let values: super::Values<'_> = &[
+            &most,
+            past,
+            word,
+            &filter.tenant,
+            &filter.project,
+            &filter.run_id,
+            &filter.about_store,
+        ];
+        let rows = self.connections.read(ALERTS, values)?;
         Ok(rows.iter().map(alert).collect())
     }
 }
@@ -264,6 +300,17 @@ impl Projections for PostgresStore {
             .first()
             .map(|row| (unsigned(row.get::<_, i32>(0)), row.get(1))))
     }
+}
+
+/// No text of the database has a NUL, so nothing is found by one.
+fn has_nul(filter: &NoticeFilter) -> bool {
+    let texts = [
+        &filter.word,
+        &filter.tenant,
+        &filter.project,
+        &filter.run_id,
+    ];
+    texts.into_iter().flatten().any(|it| it.contains('\0'))
 }
 
 /// Text for people that may come from anywhere: what no text of the database can hold is left out,

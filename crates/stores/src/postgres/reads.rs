@@ -183,6 +183,14 @@ impl RunReader for PostgresStore {
         self.list_runs(filter)
     }
 
+    fn summaries(&self, runs: &[RunNo]) -> Result<Vec<RunSummary>> {
+        self.read_summaries(runs)
+    }
+
+    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
+        self.last_searched(filter)
+    }
+
     fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
         self.count_listed(filter)
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stepwell_engine::store::{Result, RunFilter, RunNo, RunSummary};
+use stepwell_engine::store::{Result, RunFilter, RunNo, RunSummary, SEARCHED};
 use stepwell_kernel::time::Time;
 use tokio_postgres::Row;
 
@@ -39,29 +39,15 @@ impl Driver {
             Driver::Runs
         } else if !filter.statuses.is_empty() || filter.open {
             Driver::Heads
-        } else if filter.plan_id.is_some()
-            || filter.tenant.is_some()
-            || filter.created_from.is_some()
-            || filter.created_until.is_some()
-        {
+        } else if filter.plan_id.is_some() {
+            Driver::Runs
+        } else if filter.tenant.is_some() {
+            Driver::Heads
+        } else if filter.created_from.is_some() || filter.created_until.is_some() {
             Driver::Runs
         } else {
             Driver::Heads
         }
-    }
-
-    /// Statuses are counted in the heads, which also have the tenant.
-    fn counting(filter: &RunFilter) -> Driver {
-        let only_tenant = filter.unique_key.is_none()
-            && filter.parent.is_none()
-            && filter.plan_id.is_none()
-            && filter.created_from.is_none()
-            && filter.created_until.is_none();
-        let driver = Driver::of(filter);
-        if driver == Driver::Runs && only_tenant {
-            return Driver::Heads;
-        }
-        driver
     }
 
     fn name(self) -> &'static str {
@@ -184,7 +170,6 @@ impl Search {
         if let Some(language) = filter.language.clone() {
             self.of_plans("plan_dialect(p.net) =", language);
         }
-        self.ask_for_text(filter);
     }
 
     fn of_plans(&mut self, condition: &str, value: String) {
@@ -196,25 +181,38 @@ impl Search {
     }
 
     /// With the collation "C" only the letters A to Z have a case.
-    fn ask_for_text(&mut self, filter: &RunFilter) {
-        let Some(text) = filter.text.as_ref().filter(|it| !it.is_empty()) else {
-            return;
-        };
+    fn with_text(&mut self, text: &str, most: &str) -> String {
         let place = self.value(text.to_ascii_lowercase());
-        self.needs_runs = true;
-        self.wanted.push_str(&format!(
-            " AND (strpos(lower(r.run_id), {place}) > 0 OR strpos(lower(r.event_key), {place}) > 0
-               OR r.plan_no = ANY(ARRAY(SELECT p.plan_no FROM plans p WHERE strpos(lower(p.plan_id), {place}) > 0))
-               OR EXISTS (SELECT FROM run_labels x
-                          WHERE x.run_no = r.run_no AND strpos(lower(x.value), {place}) > 0))"
-        ));
+        format!(
+            ", found AS MATERIALIZED (
+                SELECT r.run_no FROM looked_at l JOIN runs r ON r.run_no = l.run_no
+                WHERE strpos(lower(r.run_id), {place}) > 0 OR strpos(lower(r.event_key), {place}) > 0
+                  OR r.plan_no = ANY(ARRAY(SELECT p.plan_no FROM plans p WHERE strpos(lower(p.plan_id), {place}) > 0))
+                  OR EXISTS (SELECT FROM run_labels x
+                             WHERE x.run_no = r.run_no AND strpos(lower(x.value), {place}) > 0)
+                ORDER BY r.run_no DESC LIMIT {most}
+            )"
+        )
     }
 
-    fn list(mut self, filter: &RunFilter) -> (String, Vec<Box<dyn Param>>) {
+    /// The runs `found` that a list has; with a text those of `looked_at` that have it.
+    fn found(&mut self, filter: &RunFilter) -> String {
+        let most = self.value(limit(filter.limit));
+        match text_of(filter) {
+            Some(text) => {
+                let searched = self.value(limit(SEARCHED));
+                let looked_at = self.candidates(filter, "looked_at", &searched);
+                format!("{looked_at}{}", self.with_text(text, &most))
+            }
+            None => self.candidates(filter, "found", &most),
+        }
+    }
+
+    /// The runs that all of a filter but its text leaves.
+    fn candidates(&mut self, filter: &RunFilter, name: &str, most: &str) -> String {
         self.ask(filter);
         let first = self.driver.name();
         let before = self.value(filter.before.map_or(i64::MAX, |it| it.0));
-        let most = self.value(limit(filter.limit));
         // Each status and each version of a plan by itself: the index has the runs of one in their order.
         let mut one_of = String::new();
         if !filter.statuses.is_empty() {
@@ -222,6 +220,13 @@ impl Search {
             let place = self.value(statuses.into_iter().collect::<Vec<_>>());
             self.needs_heads = true;
             one_of = format!("unnest({place}::text[]) AS s (status) CROSS JOIN LATERAL ");
+            self.wanted.push_str(" AND h.status = s.status");
+        } else if let Some(tenant) = filter.tenant.clone()
+            && self.driver == Driver::Heads
+            && !filter.open
+        {
+            let place = self.value(tenant);
+            one_of = format!("({}) AS s CROSS JOIN LATERAL ", statuses_of(&place));
             self.wanted.push_str(" AND h.status = s.status");
         }
         match filter.plan_id.clone() {
@@ -235,20 +240,53 @@ impl Search {
             Some(plan_id) => self.of_plans("p.plan_id =", plan_id),
             None => {}
         }
-        let sql = format!(
-            "WITH found AS MATERIALIZED (
+        format!(
+            "{name} AS MATERIALIZED (
                 SELECT x.run_no FROM {one_of}(
                     SELECT {first}.run_no FROM {} WHERE {first}.run_no < {before}{}
                     ORDER BY {first}.run_no DESC LIMIT {most}) AS x
                 ORDER BY x.run_no DESC LIMIT {most}
-            ){DETAILS}",
+            )",
             self.tables(),
             self.wanted,
+        )
+    }
+
+    fn list(mut self, filter: &RunFilter) -> Statement {
+        let found = self.found(filter);
+        (format!("WITH {found}{DETAILS}"), self.values)
+    }
+
+    /// The last run that is looked at for a text, if there are more.
+    fn searched_to(mut self, filter: &RunFilter) -> Statement {
+        let (last, more) = (
+            self.value(limit(SEARCHED - 1)),
+            self.value(limit(SEARCHED + 1)),
+        );
+        let looked_at = self.candidates(filter, "looked_at", &more);
+        let sql = format!(
+            "WITH {looked_at}, last AS (
+                SELECT l.run_no FROM looked_at l ORDER BY l.run_no DESC OFFSET {last} LIMIT 1)
+             SELECT r.run_id FROM last JOIN runs r ON r.run_no = last.run_no
+             WHERE EXISTS (SELECT FROM looked_at l WHERE l.run_no < last.run_no)"
         );
         (sql, self.values)
     }
 
-    fn count(mut self, filter: &RunFilter) -> (String, Vec<Box<dyn Param>>) {
+    fn count(mut self, filter: &RunFilter) -> Statement {
+        if text_of(filter).is_some() {
+            let newest = RunFilter {
+                before: None,
+                limit: SEARCHED,
+                ..filter.clone()
+            };
+            let found = self.found(&newest);
+            let sql = format!(
+                "WITH {found} SELECT h.status, count(*) FROM found f JOIN heads h ON h.run_no = f.run_no
+                 GROUP BY h.status ORDER BY h.status"
+            );
+            return (sql, self.values);
+        }
         self.needs_heads = true;
         self.ask(filter);
         if !filter.statuses.is_empty() {
@@ -266,6 +304,24 @@ impl Search {
         );
         (sql, self.values)
     }
+}
+
+/// A statement, and the values in its places.
+type Statement = (String, Vec<Box<dyn Param>>);
+
+fn text_of(filter: &RunFilter) -> Option<&String> {
+    filter.text.as_ref().filter(|it| !it.is_empty())
+}
+
+/// The statuses that runs of a tenant have: few, and each is the next one in the index.
+fn statuses_of(tenant: &str) -> String {
+    format!(
+        "WITH RECURSIVE its (status) AS (
+            SELECT min(h.status) FROM heads h WHERE h.tenant = {tenant}
+            UNION ALL SELECT (SELECT min(h.status) FROM heads h WHERE h.tenant = {tenant} AND h.status > its.status)
+            FROM its WHERE its.status IS NOT NULL)
+         SELECT its.status FROM its WHERE its.status IS NOT NULL"
+    )
 }
 
 /// No text of the database has a NUL, so no run is found by one.
@@ -286,7 +342,7 @@ fn has_nul(filter: &RunFilter) -> bool {
 }
 
 impl PostgresStore {
-    fn ask_for_runs(&self, (sql, values): (String, Vec<Box<dyn Param>>)) -> Result<Vec<Row>> {
+    fn ask_for_runs(&self, (sql, values): Statement) -> Result<Vec<Row>> {
         let values: Vec<&dyn Param> = values.iter().map(|it| &**it).collect();
         self.connections.read(&sql, &values)
     }
@@ -299,11 +355,27 @@ impl PostgresStore {
         rows.iter().map(summary).collect()
     }
 
+    pub(super) fn read_summaries(&self, runs: &[RunNo]) -> Result<Vec<RunSummary>> {
+        let runs: Vec<i64> = runs.iter().map(|it| it.0).collect();
+        let sql =
+            format!("WITH found AS MATERIALIZED (SELECT unnest($1::bigint[]) AS run_no){DETAILS}");
+        let rows = self.connections.read(&sql, &[&runs])?;
+        rows.iter().map(summary).collect()
+    }
+
+    pub(super) fn last_searched(&self, filter: &RunFilter) -> Result<Option<String>> {
+        if has_nul(filter) || text_of(filter).is_none() {
+            return Ok(None);
+        }
+        let rows = self.ask_for_runs(Search::new(Driver::of(filter)).searched_to(filter))?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
     pub(super) fn count_listed(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
         if has_nul(filter) {
             return Ok(Vec::new());
         }
-        let rows = self.ask_for_runs(Search::new(Driver::counting(filter)).count(filter))?;
+        let rows = self.ask_for_runs(Search::new(Driver::of(filter)).count(filter))?;
         let counted = |row: &Row| (row.get(0), unsigned(row.get::<_, i64>(1)));
         Ok(rows.iter().map(counted).collect())
     }

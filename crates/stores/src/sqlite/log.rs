@@ -225,6 +225,10 @@ impl RunReader for SqliteStore {
         self.list_runs(filter)
     }
 
+    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
+        self.last_searched(filter)
+    }
+
     fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
         self.count_listed(filter)
     }

@@ -5,6 +5,7 @@
 //! Commits go into the write-ahead log, which a second thread copies into the database (`checkpoint`).
 
 mod backup;
+mod change_feed;
 mod check;
 mod checkpoint;
 mod commit;

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, Outbox,
-    Projections, Result, RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetter, DeadLetters, Marker, NewAlert, NewProjection, NoticeFilter,
+    Outbox, Projections, Result, RunNo, SinkRow, SinkStart,
 };
 use stepwell_kernel::effect::Priority;
 use stepwell_kernel::time::Time;
@@ -249,8 +249,8 @@ impl DeadLetters for SqliteStore {
         })
     }
 
-    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>> {
-        self.read(|conn| letters(conn, limit))
+    fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>> {
+        self.read(|conn| letters(conn, filter))
     }
 
     fn redrive(&self, letter: i64) -> Result<bool> {
@@ -275,8 +275,8 @@ impl Alerts for SqliteStore {
         self.send(|conn| raise(conn, run, alert, now))
     }
 
-    fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
-        self.read(|conn| alerts(conn, limit))
+    fn list_alerts(&self, filter: &NoticeFilter) -> Result<Vec<AlertRow>> {
+        self.read(|conn| alerts(conn, filter))
     }
 }
 
@@ -305,12 +305,18 @@ impl Projections for SqliteStore {
 }
 
 /// Dead letters, oldest first.
-pub(super) fn letters(conn: &Connection, limit: usize) -> rusqlite::Result<Vec<DeadLetter>> {
+pub(super) fn letters(
+    conn: &Connection,
+    filter: &NoticeFilter,
+) -> rusqlite::Result<Vec<DeadLetter>> {
     conn.prepare_cached(
         "SELECT letter_no, why, at, sink, run_no, coalesce(run_id, ''), first_seq, attempts
-         FROM dead_letters LEFT JOIN runs USING (run_no) ORDER BY letter_no LIMIT ?1",
+         FROM dead_letters LEFT JOIN runs USING (run_no)
+         WHERE letter_no > coalesce(?2, -1) AND (?3 IS NULL OR sink = ?3) AND (?4 IS NULL OR tenant = ?4)
+           AND (?5 IS NULL OR project = ?5) AND (?6 IS NULL OR run_id = ?6)
+         ORDER BY letter_no LIMIT ?1",
     )?
-    .query_map([limit_of(limit)], |row| {
+    .query_map(asked(filter), |row| {
         Ok(DeadLetter {
             no: row.get(0)?,
             why: row.get(1)?,
@@ -321,26 +327,64 @@ pub(super) fn letters(conn: &Connection, limit: usize) -> rusqlite::Result<Vec<D
     .collect()
 }
 
-/// The last `limit` alerts, newest first.
-pub(super) fn alerts(conn: &Connection, limit: usize) -> rusqlite::Result<Vec<AlertRow>> {
+/// The places ?1 to ?6 of both lists.
+type Asked<'a> = (
+    i64,
+    Option<i64>,
+    Option<&'a str>,
+    Option<&'a str>,
+    Option<&'a str>,
+    Option<&'a str>,
+);
+
+fn asked(filter: &NoticeFilter) -> Asked<'_> {
+    (
+        limit_of(filter.limit),
+        filter.past,
+        filter.word.as_deref(),
+        filter.tenant.as_deref(),
+        filter.project.as_deref(),
+        filter.run_id.as_deref(),
+    )
+}
+
+/// Alerts that fit a filter, newest first.
+pub(super) fn alerts(conn: &Connection, filter: &NoticeFilter) -> rusqlite::Result<Vec<AlertRow>> {
+    let (limit, past, word, tenant, project, run_id) = asked(filter);
     conn.prepare_cached(
         "SELECT alert_no, CASE WHEN alerts.run_no IS NOT NULL THEN coalesce(run_id, '') END, code,
            alerts.priority, message, at
-         FROM alerts LEFT JOIN runs USING (run_no) ORDER BY alert_no DESC LIMIT ?1",
+         FROM alerts LEFT JOIN runs USING (run_no)
+         WHERE alert_no < coalesce(?2, 9223372036854775807) AND (?3 IS NULL OR code = ?3)
+           AND CASE WHEN alerts.run_no IS NULL THEN ?7
+                    ELSE (?4 IS NULL OR tenant = ?4) AND (?5 IS NULL OR project = ?5)
+                      AND (?6 IS NULL OR run_id = ?6) END
+         ORDER BY alert_no DESC LIMIT ?1",
     )?
-    .query_map([limit_of(limit)], |row| {
-        Ok(AlertRow {
-            no: row.get(0)?,
-            run_id: row.get(1)?,
-            code: row.get(2)?,
-            priority: match row.get::<_, i64>(3)? {
-                1 => Priority::P1,
-                2 => Priority::P2,
-                _ => Priority::P3,
-            },
-            message: row.get(4)?,
-            at: Time(row.get(5)?),
-        })
-    })?
+    .query_map(
+        params![
+            limit,
+            past,
+            word,
+            tenant,
+            project,
+            run_id,
+            filter.about_store
+        ],
+        |row| {
+            Ok(AlertRow {
+                no: row.get(0)?,
+                run_id: row.get(1)?,
+                code: row.get(2)?,
+                priority: match row.get::<_, i64>(3)? {
+                    1 => Priority::P1,
+                    2 => Priority::P2,
+                    _ => Priority::P3,
+                },
+                message: row.get(4)?,
+                at: Time(row.get(5)?),
+            })
+        },
+    )?
     .collect()
 }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
-use stepwell_engine::store::{Result, RunFilter, RunNo, RunSummary};
+use stepwell_engine::store::{Result, RunFilter, RunNo, RunSummary, SEARCHED};
 use stepwell_kernel::time::Time;
 
 use super::SqliteStore;
 use super::log::{HEAD, head};
 use super::tasks::limit_of;
 
-/// How long a list may hold its view of the database: a text that is in few runs is looked for in all of them.
+/// How long a list may hold its view of the database: some conditions have no index, and few runs may fit them.
 const LONGEST_LIST: Duration = Duration::from_secs(10);
 
 /// The language of a plan; a net that is damaged has none.
@@ -23,6 +23,25 @@ const LANGUAGE: &str = "CASE WHEN json_valid(net) THEN net ->> '$.dialect' END";
 impl SqliteStore {
     pub(super) fn list_runs(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
         self.look_long(|conn| list(conn, filter))
+    }
+
+    pub(super) fn last_searched(&self, filter: &RunFilter) -> Result<Option<String>> {
+        if text_of(filter).is_none() {
+            return Ok(None);
+        }
+        self.look_long(|conn| {
+            let numbers = numbers(conn, filter, SEARCHED + 1)?;
+            match numbers
+                .get(SEARCHED - 1)
+                .filter(|_| numbers.len() > SEARCHED)
+            {
+                Some(last) => conn
+                    .prepare_cached("SELECT run_id FROM runs WHERE run_no = ?1")?
+                    .query_row([last], |row| row.get(0))
+                    .optional(),
+                None => Ok(None),
+            }
+        })
     }
 
     pub(super) fn count_listed(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
@@ -172,11 +191,17 @@ fn searches(
         vec![Search::new(Driver::Heads("INDEXED BY heads_open"))]
     } else if let Some(plan_id) = &filter.plan_id {
         return by_plan(conn, filter, plan_id);
-    } else if filter.tenant.is_some() {
-        vec![Search::new(match purpose {
-            Purpose::List => Driver::Runs("INDEXED BY runs_by_tenant"),
-            Purpose::Count => Driver::Heads("INDEXED BY heads_by_tenant"),
-        })]
+    } else if let Some(tenant) = &filter.tenant {
+        match purpose {
+            Purpose::List => {
+                let of_each = RunFilter {
+                    statuses: statuses_of(conn, tenant)?,
+                    ..filter.clone()
+                };
+                return Ok(by_status(&of_each, "INDEXED BY heads_by_tenant"));
+            }
+            Purpose::Count => vec![Search::new(Driver::Heads("INDEXED BY heads_by_tenant"))],
+        }
     } else if filter.created_from.is_some() || filter.created_until.is_some() {
         vec![Search::new(Driver::Runs("INDEXED BY runs_by_creation"))]
     } else if filter.ended_from.is_some() || filter.ended_until.is_some() {
@@ -192,6 +217,20 @@ fn searches(
         search
     };
     Ok(found.into_iter().map(asked).collect())
+}
+
+/// The statuses that runs of a tenant have: few, and each is the next one in the index.
+fn statuses_of(conn: &Connection, tenant: &str) -> rusqlite::Result<Vec<String>> {
+    conn.prepare_cached(
+        "WITH RECURSIVE its (status) AS (
+           SELECT min(status) FROM heads INDEXED BY heads_by_tenant WHERE tenant = ?1
+           UNION ALL SELECT (SELECT min(heads.status) FROM heads INDEXED BY heads_by_tenant
+                             WHERE tenant = ?1 AND heads.status > its.status)
+           FROM its WHERE its.status IS NOT NULL)
+         SELECT status FROM its WHERE status IS NOT NULL",
+    )?
+    .query_map([tenant], |row| row.get(0))?
+    .collect()
 }
 
 /// One statement for each status: the index has the runs of one status in their order.
@@ -291,7 +330,6 @@ fn ask(search: &mut Search, filter: &RunFilter) {
         }
     }
     ask_for_labels(search, filter);
-    ask_for_text(search, filter);
 }
 
 fn ask_for_labels(search: &mut Search, filter: &RunFilter) {
@@ -305,28 +343,43 @@ fn ask_for_labels(search: &mut Search, filter: &RunFilter) {
     }
 }
 
-/// SQLite's `lower` knows the letters A to Z.
-fn ask_for_text(search: &mut Search, filter: &RunFilter) {
-    let Some(text) = filter.text.as_ref().filter(|it| !it.is_empty()) else {
-        return;
-    };
-    let place = search.value(text.to_ascii_lowercase());
-    search.needs_runs = true;
-    search.wanted.push_str(&format!(
-        " AND (instr(lower(runs.run_id), {place}) OR instr(lower(runs.event_key), {place})
-           OR runs.plan_no IN (SELECT plan_no FROM plans WHERE instr(lower(plan_id), {place}))
-           OR EXISTS (SELECT 1 FROM run_labels
-                      WHERE run_labels.run_no = runs.run_no AND instr(lower(value), {place})))"
-    ));
+fn text_of(filter: &RunFilter) -> Option<&String> {
+    filter.text.as_ref().filter(|it| !it.is_empty())
 }
 
-fn list(conn: &Connection, filter: &RunFilter) -> rusqlite::Result<Vec<RunSummary>> {
+/// Those of some runs that have a text, in their order. SQLite's `lower` knows the letters A to Z.
+fn with_text(conn: &Connection, runs: &[i64], text: &str) -> rusqlite::Result<Vec<i64>> {
+    let runs: Vec<String> = runs.iter().map(ToString::to_string).collect();
+    let runs = format!("[{}]", runs.join(","));
+    conn.prepare_cached(
+        "SELECT runs.run_no FROM json_each(?1) AS looked CROSS JOIN runs ON runs.run_no = looked.value
+         WHERE instr(lower(run_id), ?2) OR instr(lower(event_key), ?2)
+           OR plan_no IN (SELECT plan_no FROM plans WHERE instr(lower(plan_id), ?2))
+           OR EXISTS (SELECT 1 FROM run_labels
+                      WHERE run_labels.run_no = runs.run_no AND instr(lower(value), ?2))
+         ORDER BY runs.run_no DESC",
+    )?
+    .query_map([runs, text.to_ascii_lowercase()], |row| row.get(0))?
+    .collect()
+}
+
+/// The runs that all of a filter but its text leaves, newest first.
+fn numbers(conn: &Connection, filter: &RunFilter, limit: usize) -> rusqlite::Result<Vec<i64>> {
     let before = filter.before.unwrap_or(RunNo(i64::MAX));
     let mut numbers = Vec::new();
     for search in searches(conn, filter, Purpose::List)? {
-        numbers.extend(search.numbers(conn, before, limit_of(filter.limit))?);
+        numbers.extend(search.numbers(conn, before, limit_of(limit))?);
     }
     numbers.sort_unstable_by(|a, b| b.cmp(a));
+    numbers.truncate(limit);
+    Ok(numbers)
+}
+
+fn list(conn: &Connection, filter: &RunFilter) -> rusqlite::Result<Vec<RunSummary>> {
+    let mut numbers = match text_of(filter) {
+        Some(text) => with_text(conn, &numbers(conn, filter, SEARCHED)?, text)?,
+        None => numbers(conn, filter, filter.limit)?,
+    };
     numbers.truncate(filter.limit);
     let mut plans = Plans::default();
     let rows = numbers.into_iter().map(|no| plans.summary(conn, no));
@@ -335,6 +388,20 @@ fn list(conn: &Connection, filter: &RunFilter) -> rusqlite::Result<Vec<RunSummar
 
 fn count(conn: &Connection, filter: &RunFilter) -> rusqlite::Result<Vec<(String, u64)>> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    if let Some(text) = text_of(filter) {
+        let newest = RunFilter {
+            before: None,
+            ..filter.clone()
+        };
+        for run in with_text(conn, &numbers(conn, &newest, SEARCHED)?, text)? {
+            let status: Option<String> = conn
+                .prepare_cached("SELECT status FROM heads WHERE run_no = ?1")?
+                .query_row([run], |row| row.get(0))
+                .optional()?;
+            *counts.entry(status.unwrap_or_default()).or_default() += 1;
+        }
+        return Ok(counts.into_iter().collect());
+    }
     for search in searches(conn, filter, Purpose::Count)? {
         for (status, count) in search.counts(conn)? {
             *counts.entry(status).or_default() += count;

@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use stepwell_engine::store::{
-    AuditFilter, DumpRows, MarkerState, NewRun, OutsideEvent, Result, RunNo, StateSnapshot,
-    StoreDump, tenant_and_name,
+    AuditFilter, DumpRows, MarkerState, NewRun, NoticeFilter, OutsideEvent, Result, RunNo,
+    StateSnapshot, StoreDump, tenant_and_name,
 };
 use stepwell_kernel::time::Time;
 
@@ -38,10 +38,10 @@ fn rows(conn: &Connection) -> rusqlite::Result<StoreDump> {
         }
     }
     of_all(conn, &mut dump)?;
-    for letter in outbox::letters(conn, all)? {
+    for letter in outbox::letters(conn, &NoticeFilter::all(all))? {
         dump.letter(&letter);
     }
-    for alert in outbox::alerts(conn, all)?.iter().rev() {
+    for alert in outbox::alerts(conn, &NoticeFilter::all(all))?.iter().rev() {
         dump.alert(alert);
     }
     for document in installation::all_documents(conn)? {

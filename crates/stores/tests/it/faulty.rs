@@ -73,6 +73,7 @@ impl RunReader for Torn {
     as_it_is! { RunReader:
         fn find(run_id: &str) -> Result<Option<RunNo>>;
         fn list(filter: &RunFilter) -> Result<Vec<RunSummary>>;
+        fn searched_to(filter: &RunFilter) -> Result<Option<String>>;
         fn count_runs(filter: &RunFilter) -> Result<Vec<(String, u64)>>;
         fn asleep(limit: usize) -> Result<Vec<String>>;
     }
@@ -161,7 +162,7 @@ impl Outbox for Torn {
 impl DeadLetters for Torn {
     as_it_is! { DeadLetters:
         fn bury(marker: &Marker, now: Time, why: &str, alert: &NewAlert) -> Result<()>;
-        fn dead_letters(limit: usize) -> Result<Vec<DeadLetter>>;
+        fn list_dead_letters(filter: &NoticeFilter) -> Result<Vec<DeadLetter>>;
         fn redrive(letter: i64) -> Result<bool>;
     }
 }
@@ -169,7 +170,15 @@ impl DeadLetters for Torn {
 impl Alerts for Torn {
     as_it_is! { Alerts:
         fn alert(run: Option<RunNo>, alert: &NewAlert, now: Time) -> Result<()>;
-        fn alerts(limit: usize) -> Result<Vec<AlertRow>>;
+        fn list_alerts(filter: &NoticeFilter) -> Result<Vec<AlertRow>>;
+    }
+}
+
+impl ChangeFeed for Torn {
+    as_it_is! { ChangeFeed:
+        fn mark() -> Result<Mark>;
+        fn changed_since(mark: &Mark, limit: usize) -> Result<Changed>;
+        fn forget_changes(before: Time) -> Result<()>;
     }
 }
 

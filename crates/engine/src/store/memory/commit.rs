@@ -191,6 +191,9 @@ impl Tables {
             return;
         };
         run.take_chunk(batch, append);
+        if append.chunk.is_some() {
+            self.changes.note(append.run);
+        }
         run.take_head(batch, append);
         for change in &append.tasks {
             run.change_task(append.run, change);

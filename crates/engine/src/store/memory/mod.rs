@@ -1,6 +1,7 @@
 //! The memory store: every promise of the port but durability. It is the oracle that the durable
 //! stores are compared with, so it is written to be obviously right, not to be fast.
 
+mod change_feed;
 mod commit;
 #[cfg(feature = "suite")]
 mod dump;
@@ -97,6 +98,7 @@ struct Tables {
     scrubbed: Option<RunNo>,
     /// By kind, tenant and key.
     documents: BTreeMap<(String, String, String), StoredDocument>,
+    changes: change_feed::Changes,
     last_audit: i64,
     audit: BTreeMap<i64, AuditRow>,
 }
@@ -324,18 +326,21 @@ impl RunReader for MemoryStore {
 
     fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
         let tables = self.tables();
-        let all = tables
-            .runs
-            .range(..filter.before.unwrap_or(RunNo(i64::MAX)));
-        let found = all.rev().filter(|(_, run)| tables.fits(run, filter));
-        let found = found.map(|(no, run)| tables.summary(*no, run));
+        let before = filter.before.unwrap_or(RunNo(i64::MAX));
+        let found = tables.listed(filter, before);
+        let found = found.map(|(no, run)| tables.summary(no, run));
         Ok(found.take(filter.limit).collect())
+    }
+
+    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
+        let before = filter.before.unwrap_or(RunNo(i64::MAX));
+        Ok(self.tables().searched_to(filter, before))
     }
 
     fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
         let tables = self.tables();
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        for run in tables.runs.values().filter(|run| tables.fits(run, filter)) {
+        for (_, run) in tables.listed(filter, RunNo(i64::MAX)) {
             *counts.entry(run.head.status.clone()).or_default() += 1;
         }
         Ok(counts.into_iter().collect())

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashSet};
 
 use stepwell_kernel::time::Time;
 
-use super::{DeadLetter, MarkerState, MemoryStore, Run, Tables};
+use super::{DeadLetter, MarkerState, MemoryStore, NewRun, Run, Tables};
 use crate::store::{
-    AlertRow, Alerts, DeadLetters, Marker, NewAlert, NewProjection, Outbox, Projections, Result,
-    RunNo, SinkRow, SinkStart,
+    AlertRow, Alerts, DeadLetters, Marker, NewAlert, NewProjection, NoticeFilter, Outbox,
+    Projections, Result, RunNo, SinkRow, SinkStart,
 };
 
 impl Tables {
@@ -140,9 +140,17 @@ impl DeadLetters for MemoryStore {
         Ok(())
     }
 
-    fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>> {
+    fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>> {
         let tables = self.tables();
-        Ok(tables.letters.values().take(limit).cloned().collect())
+        let found = tables.letters.values().filter(|it| {
+            filter.past.is_none_or(|past| it.no > past)
+                && filter
+                    .word
+                    .as_ref()
+                    .is_none_or(|sink| *sink == it.marker.sink)
+                && tables.is_about(filter, &it.marker.run_id)
+        });
+        Ok(found.take(filter.limit).cloned().collect())
     }
 
     fn redrive(&self, letter: i64) -> Result<bool> {
@@ -170,9 +178,32 @@ impl Alerts for MemoryStore {
         Ok(())
     }
 
-    fn alerts(&self, limit: usize) -> Result<Vec<AlertRow>> {
+    fn list_alerts(&self, filter: &NoticeFilter) -> Result<Vec<AlertRow>> {
         let tables = self.tables();
-        Ok(tables.alerts.iter().rev().take(limit).cloned().collect())
+        let found = tables.alerts.iter().rev().filter(|it| {
+            filter.past.is_none_or(|past| it.no < past)
+                && filter.word.as_ref().is_none_or(|code| *code == it.code)
+                && match &it.run_id {
+                    Some(run_id) => tables.is_about(filter, run_id),
+                    None => filter.about_store,
+                }
+        });
+        Ok(found.take(filter.limit).cloned().collect())
+    }
+}
+
+impl Tables {
+    /// Whether a run is one that the filter asks for.
+    fn is_about(&self, filter: &NoticeFilter, run_id: &str) -> bool {
+        let run = self.ids.get(run_id).and_then(|no| self.runs.get(no));
+        let of = |wanted: &Option<String>, own: fn(&NewRun) -> &String| {
+            wanted
+                .as_ref()
+                .is_none_or(|it| run.is_some_and(|run| own(&run.row) == it))
+        };
+        of(&filter.tenant, |row| &row.tenant)
+            && of(&filter.project, |row| &row.project)
+            && of(&filter.run_id, |row| &row.run_id)
     }
 }
 

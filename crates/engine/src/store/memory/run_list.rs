@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::{PlanNo, Run, Tables};
-use crate::store::{RunFilter, RunNo, RunSummary};
+use crate::store::{RunFilter, RunNo, RunSummary, SEARCHED};
 
 impl Tables {
     fn language(&self, plan: PlanNo) -> &str {
@@ -12,8 +12,41 @@ impl Tables {
         language.map_or("", String::as_str)
     }
 
-    /// Whether a list with this filter has the run; `before` and `limit` are not looked at.
-    pub(super) fn fits(&self, run: &Run, filter: &RunFilter) -> bool {
+    /// The runs of a list before this number, newest first.
+    pub(super) fn listed<'a>(
+        &'a self,
+        filter: &'a RunFilter,
+        before: RunNo,
+    ) -> impl Iterator<Item = (RunNo, &'a Run)> {
+        let most = filter.text.as_ref().map_or(usize::MAX, |_| SEARCHED);
+        let looked_at = self.candidates(filter, before).take(most);
+        looked_at.filter(|(_, run)| {
+            let plan_id = self.plan(run.plan).map_or("", |it| it.plan_id.as_str());
+            let text = filter.text.as_deref();
+            text.is_none_or(|text| has_text(run, plan_id, text))
+        })
+    }
+
+    /// The last run that is looked at for a text, if there are more.
+    pub(super) fn searched_to(&self, filter: &RunFilter, before: RunNo) -> Option<String> {
+        filter.text.as_ref()?;
+        let mut rest = self.candidates(filter, before).skip(SEARCHED - 1);
+        let last = rest.next()?;
+        rest.next().map(|_| last.1.row.run_id.clone())
+    }
+
+    /// The runs that a list with this filter has, or looks at for a text.
+    fn candidates<'a>(
+        &'a self,
+        filter: &'a RunFilter,
+        before: RunNo,
+    ) -> impl Iterator<Item = (RunNo, &'a Run)> {
+        let all = self.runs.range(..before).rev().map(|(no, run)| (*no, run));
+        all.filter(|(_, run)| self.fits(run, filter))
+    }
+
+    /// Whether all of a filter but its text fits a run; `before` and `limit` are not looked at.
+    fn fits(&self, run: &Run, filter: &RunFilter) -> bool {
         let (row, head) = (&run.row, &run.head);
         let says = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|it| it == is);
         let plan_id = self.plan(run.plan).map_or("", |it| it.plan_id.as_str());
@@ -35,10 +68,6 @@ impl Tables {
                 .ended_until
                 .is_none_or(|it| ended.is_some_and(|ended| ended < it))
             && (!filter.open || ended.is_none())
-            && filter
-                .text
-                .as_deref()
-                .is_none_or(|text| has_text(run, plan_id, text))
     }
 
     pub(super) fn summary(&self, no: RunNo, run: &Run) -> RunSummary {

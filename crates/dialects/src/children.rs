@@ -3,23 +3,20 @@
 use std::path::Path;
 
 use serde_json::Value as Json;
-use stepwell_dialects::{Node, Problem, Severity, Source, Span, Value, tree};
-use stepwell_engine::port::Catalog;
 use stepwell_kernel::expr::has_template;
 use stepwell_kernel::plan::{Plan, Work};
 
-use super::Files;
+use crate::{Node, Problem, Severity, Source, Span, Value, tree};
 
 const CODE: &str = "CHILD_UNKNOWN";
 
 /// A problem for each call whose definition is not found: an error if the call names a file and the definition is strict
 /// about names, else a warning, because the definition may be known where the run is executed.
-pub(super) fn check(source: &Source, plan: &Plan) -> Vec<Problem> {
+pub fn unknown(source: &Source, plan: &Plan, is_known: &dyn Fn(&str) -> bool) -> Vec<Problem> {
     let mut paths = called(plan);
     paths.sort_unstable();
     paths.dedup();
-    let files = Files::default();
-    paths.retain(|path| files.find(plan, path).is_none());
+    paths.retain(|path| !is_known(path));
     if paths.is_empty() {
         return Vec::new();
     }
