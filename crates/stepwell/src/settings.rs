@@ -10,6 +10,7 @@ use stepwell_engine::{Limits, WhenFull};
 use stepwell_server::RetentionTimes;
 use stepwell_worker::Security;
 
+use crate::profiles::Profiles;
 use crate::server_settings::ServerSection;
 
 /// The environment variable with the path of the file.
@@ -40,6 +41,9 @@ pub struct Settings {
     /// Where a server listens, and who may use it.
     #[serde(default)]
     pub server: ServerSection,
+    /// Servers that commands can work on.
+    #[serde(default)]
+    pub profiles: Profiles,
 }
 
 /// The section `[retention]`: how long a server keeps ended runs and rows of the audit log. What has no time is kept.

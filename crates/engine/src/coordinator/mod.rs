@@ -47,7 +47,7 @@ mod config;
 mod creation;
 mod decisions;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod hot_run;
 mod inbox;
 mod invariants;

@@ -128,6 +128,8 @@ mod wake_queue;
 
 use std::fmt;
 
+use crate::read::RunSource;
+
 pub use alerts::{AlertRow, Alerts, NewAlert};
 pub use audit_log::{AuditFilter, AuditLog, AuditRow, StoredAuditRow};
 pub use batch::{
@@ -215,6 +217,7 @@ pub trait Store:
     + AuditLog
     + Retention
     + Maintenance
+    + RunSource
     + Send
     + Sync
     + fmt::Debug

@@ -23,11 +23,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
+use super::operations::whole_installation;
 use super::run_filter::RunQuery;
 use super::run_reads;
 use crate::access::Caller;
 use crate::app::App;
-use crate::definitions::{Registry, compile, serves, with_findings};
+use crate::definitions::{Registry, check_file, compile, serves, with_findings};
 use crate::problem::ApiProblem;
 
 /// The longest wait for the end of a run that is started.
@@ -56,6 +57,10 @@ struct StartRun {
     /// `Idempotency-Key` does the same.
     #[serde(default)]
     request_id: Option<String>,
+    /// The id of the run: `run_` and 1 to 200 letters, digits, `-` or `_`. Ids are of the whole installation, so only
+    /// callers that may act for all tenants can choose one.
+    #[serde(default)]
+    run_id: Option<String>,
     /// The tenant of the run, for callers that may act for all tenants.
     #[serde(default)]
     tenant: Option<String>,
@@ -84,6 +89,9 @@ struct DefinitionOfRun {
     /// The text of the definition, in YAML or JSON.
     #[serde(default)]
     text: Option<String>,
+    /// What the file of the text is called, as `flows/order.yaml`: definitions of child runs are searched beside it.
+    #[serde(default)]
+    file: Option<String>,
     /// The name of a definition that was registered.
     #[serde(default)]
     name: Option<String>,
@@ -99,9 +107,13 @@ struct DefinitionOfRun {
 impl DefinitionOfRun {
     /// The plan of a new run, as the definition is now. May block.
     fn plan(self, app: &App, tenant: &str) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
+        check_file(self.file.as_deref())?;
+        if self.file.is_some() && self.text.is_none() {
+            return Err(ApiProblem::bad_request("file: only a text has one"));
+        }
         let plan = match (self.text, self.name, self.reference) {
             (Some(text), None, None) if self.revision.is_none() => {
-                (Arc::new(compile(None, &text)?), None)
+                (Arc::new(compile(self.file.as_deref(), &text)?), None)
             }
             (None, Some(name), None) => {
                 let registry = Registry::new(&*app.store);
@@ -166,12 +178,16 @@ async fn start(
     let (definition, tenant) = (body.definition, context.tenant_id.clone());
     let asked = Arc::clone(&app);
     let (plan, changed) = app.block(move || definition.plan(&asked, &tenant)).await?;
-    let run_id = match &body.request_id {
-        Some(id) => {
+    let run_id = match (&body.run_id, &body.request_id) {
+        (Some(id), _) => {
+            whole_installation(&caller)?;
+            id.clone()
+        }
+        (None, Some(id)) => {
             check_request_id(id)?;
             run_id_of_request(&plan, &context, id)
         }
-        None => format!("run_{}", uuid::Uuid::now_v7()),
+        (None, None) => format!("run_{}", uuid::Uuid::now_v7()),
     };
     let known = run_id.clone();
     let is_known =
@@ -344,6 +360,9 @@ pub(super) struct RunRow {
     created_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<String>,
+    /// When the run goes on by itself, if it waits for a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_at: Option<String>,
     /// How many events the log of the run has.
     events: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -371,6 +390,7 @@ impl RunRow {
             substatus: run.head.substatus.filter(|_| !damaged),
             created_at: run.created_at.to_rfc3339(),
             ended_at: run.head.ended_at.map(Time::to_rfc3339),
+            wake_at: run.head.wake_at.map(Time::to_rfc3339),
             events: run.last_seq,
             labels: run.labels,
         }

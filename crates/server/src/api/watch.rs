@@ -44,6 +44,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(watch))
         .routes(routes!(resync))
+        .routes(routes!(projected))
         .routes(routes!(all_runs))
 }
 
@@ -193,6 +194,22 @@ async fn resync(
     let run = app.find(&caller, &run).await?;
     let projector = app.projector.clone();
     let seen = app.block(move || projector.resync(run, mode)).await?;
+    Ok(Json(Line::of(&seen).json()))
+}
+
+/// The snapshot of a run as an event of `watch` has it: with its watermark, the highest event that was seen, and the lag.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/snapshot", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn projected(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<Value>, ApiProblem> {
+    let run = app.find(&caller, &run).await?;
+    let projector = app.projector.clone();
+    let seen = app.block(move || projector.refresh(run)).await?;
     Ok(Json(Line::of(&seen).json()))
 }
 

@@ -9,7 +9,7 @@ use stepwell_engine::read::LogRecords;
 
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
-use crate::store::StoreArgs;
+use crate::place::PlaceArgs;
 use stepwell_views::RunView;
 use stepwell_views::snapshot;
 
@@ -43,7 +43,7 @@ pub(super) struct EventsArgs {
     #[command(flatten)]
     actor: ActorArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
     /// Events are always JSON; accepted because all commands have this option
     #[arg(short, long, value_enum, hide = true)]
     output: Option<crate::output_format::OutputFormat>,
@@ -51,7 +51,7 @@ pub(super) struct EventsArgs {
 
 pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
     let _ = args.output;
-    let store = args.store.read()?;
+    let store = args.store.runs(&args.actor)?;
     let mut view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
     let mut log = LogRecords::of(&view);
     let mut told = 0;
