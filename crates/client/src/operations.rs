@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use crate::connection::{Connection, answer, escaped, good};
 use crate::error::ClientError;
+use crate::runs::query;
 
 /// What waits for a sink.
 #[derive(Clone, Debug, Deserialize)]
@@ -74,12 +75,9 @@ impl Connection {
 
     /// Ends a token.
     pub async fn revoke_token(&self, id: &str, reason: Option<&str>) -> Result<Json, ClientError> {
-        let path = format!("/api/v1/tokens/{}", escaped(id));
-        let mut request = self.request(Method::DELETE, &path);
-        if let Some(reason) = reason {
-            request = request.json(&json!({ "reason": reason }));
-        }
-        answer(request).await
+        let query = query(&[("reason", reason.map(str::to_owned))]);
+        let path = format!("/api/v1/tokens/{}{query}", escaped(id));
+        answer(self.request(Method::DELETE, &path)).await
     }
 
     /// Gives a token a new secret.

@@ -178,7 +178,7 @@ impl PlaceArgs {
 /// The option `--server` of commands that work on a store only: says what to do instead.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NoServerArgs {
-    #[arg(long, value_name = "URL", hide = true, global = true)]
+    #[arg(long, value_name = "URL", hide = true)]
     server: Option<String>,
 }
 

@@ -180,7 +180,10 @@ async fn start(
     let (plan, changed) = app.block(move || definition.plan(&asked, &tenant)).await?;
     let run_id = match (&body.run_id, &body.request_id) {
         (Some(id), _) => {
-            whole_installation(&caller)?;
+            // A server that trusts everyone has no tenants to keep apart.
+            if caller.token.is_some() {
+                whole_installation(&caller)?;
+            }
             id.clone()
         }
         (None, Some(id)) => {

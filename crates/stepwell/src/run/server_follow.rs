@@ -29,6 +29,8 @@ use crate::runs::send_to_server;
 const NAP: Duration = Duration::from_millis(50);
 /// How often the log is read if the stream says nothing: the stream is only of the run itself, not of those below it.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long a run may be in the queue before the user is told why.
+const QUEUED: Duration = Duration::from_secs(1);
 /// How often the lines of steps under way are read.
 const LOOK_AT_LINES: Duration = Duration::from_millis(500);
 /// How long a stream that broke stays away before it is opened again.
@@ -91,7 +93,8 @@ impl<'a> Following<'a> {
     fn show_all(&mut self) -> Result<End> {
         self.look()?;
         self.approve()?;
-        let (mut looked, mut read, mut told) = (Instant::now(), Instant::now(), false);
+        let begin = Instant::now();
+        let (mut looked, mut read, mut told) = (begin, begin, false);
         while !self.follower.root()?.state.phase().is_ended() {
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(End::Interrupted);
@@ -102,10 +105,13 @@ impl<'a> Following<'a> {
             if changed || looked.elapsed() > LOOK {
                 self.look()?;
                 looked = Instant::now();
-                if !told {
-                    told = true;
-                    tell_queued(self.follower.root()?, SystemClock.now());
-                }
+            }
+            // A run that starts at once is in the queue for a moment.
+            let root = self.follower.root()?;
+            let later = root.state.start_after().is_some_and(|at| at > SystemClock.now());
+            if !told && (later || begin.elapsed() > QUEUED) {
+                told = true;
+                tell_queued(root, SystemClock.now());
             }
             if read.elapsed() > LOOK_AT_LINES {
                 let open = self.follower.all().filter(|it| !it.state.phase().is_ended());

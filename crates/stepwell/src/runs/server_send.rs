@@ -35,7 +35,15 @@ pub(crate) fn send(server: &Remote, run: &str, command: &Command) -> Result<Sent
             event_type,
             payload,
         } => return deliver_to(server, run, (event_id, event_type, payload)),
-        other => anyhow::bail!("a server does not take the command {other:?}"),
+        Command::CreateRun { .. }
+        | Command::EnqueueRun
+        | Command::StartRun { .. }
+        | Command::ClaimStep { .. }
+        | Command::CompleteStep { .. }
+        | Command::FailStep { .. }
+        | Command::WaitStep { .. }
+        | Command::ConfirmKill { .. } => anyhow::bail!("only an engine gives this command"),
+        other => anyhow::bail!("a server does not take the command {other:?} from here"),
     };
     let body = &body;
     let answer = server.tell(|it| async move { it.command(run, name, body).await });
