@@ -88,7 +88,9 @@ impl Connection {
             return Err(wrong(&"it must begin with http:// or https://"));
         }
         if !base.username().is_empty() || base.password().is_some() {
-            return Err(wrong(&"it must not contain a name or a password; use a token"));
+            return Err(wrong(
+                &"it must not contain a name or a password; use a token",
+            ));
         }
         let is_exposed = base.scheme() == "http" && !is_loopback(&base);
         if options.token.is_some() && is_exposed && !options.allow_plain {
@@ -141,7 +143,11 @@ impl Connection {
         answer(self.request(Method::GET, path)).await
     }
 
-    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &Json) -> Result<T, ClientError> {
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Json,
+    ) -> Result<T, ClientError> {
         answer(self.request(Method::POST, path).json(body)).await
     }
 
@@ -326,7 +332,12 @@ mod tests {
             };
             Connection::open(url, options)
         };
-        for good in ["https://a.example", "http://[::1]:1", "http://LOCALHOST", "http://127.1.2.3"] {
+        for good in [
+            "https://a.example",
+            "http://[::1]:1",
+            "http://LOCALHOST",
+            "http://127.1.2.3",
+        ] {
             assert!(open(good, false).is_ok(), "{good}");
         }
         let refused = open("http://a.example", false).unwrap_err();

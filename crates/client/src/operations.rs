@@ -25,7 +25,8 @@ impl Connection {
 
     /// Dead letters, oldest first.
     pub async fn dead_letters(&self, limit: usize) -> Result<Json, ClientError> {
-        self.get(&format!("/api/v1/dead-letters?limit={limit}")).await
+        self.get(&format!("/api/v1/dead-letters?limit={limit}"))
+            .await
     }
 
     /// Puts a dead letter back into the outbox.
@@ -83,6 +84,7 @@ impl Connection {
     /// Gives a token a new secret.
     pub async fn rotate_token(&self, id: &str, overlap_seconds: u64) -> Result<Json, ClientError> {
         let path = format!("/api/v1/tokens/{}/rotate", escaped(id));
-        self.post(&path, &json!({ "overlapSeconds": overlap_seconds })).await
+        self.post(&path, &json!({ "overlapSeconds": overlap_seconds }))
+            .await
     }
 }

@@ -174,7 +174,8 @@ impl Connection {
 
     /// Makes the snapshot of a run again: `full` or `from_snapshot`.
     pub async fn resync(&self, run_id: &str, mode: &str) -> Result<Json, ClientError> {
-        self.post(&of_run(run_id, &format!("/resync?mode={mode}")), &json!({})).await
+        self.post(&of_run(run_id, &format!("/resync?mode={mode}")), &json!({}))
+            .await
     }
 
     /// The logs of the steps of a run.
@@ -216,7 +217,8 @@ impl Connection {
         command: &str,
         body: &Json,
     ) -> Result<CommandAnswer, ClientError> {
-        self.post(&of_run(run_id, &format!("/{command}")), body).await
+        self.post(&of_run(run_id, &format!("/{command}")), body)
+            .await
     }
 
     /// Answers a step that waits for a person.

@@ -14,7 +14,7 @@ use stepwell_kernel::time::Time;
 use crate::kit::{Column, StoreKind};
 use crate::plant::{self, Templates};
 use crate::process::Process;
-use crate::scenario::{Ability, Blow, CommandLine, Scenario};
+use crate::scenario::{Ability, Blow, CommandLine, Scenario, Verb};
 use crate::sql;
 use crate::witness::Witness;
 use crate::words::{self, Variables};
@@ -38,6 +38,7 @@ pub(crate) struct World {
     pub(crate) processes: BTreeMap<String, Process>,
     pub(crate) witnesses: BTreeMap<String, Witness>,
     has_server: bool,
+    server_env: Vec<(String, String)>,
     /// The server that the commands go to, and its address.
     server: Option<(Process, String)>,
     /// Threads that keep the program from writing its database.
@@ -92,6 +93,7 @@ impl World {
             processes: BTreeMap::new(),
             witnesses: BTreeMap::new(),
             has_server: column.has_server,
+            server_env: Vec::new(),
             server: None,
             holds: Vec::new(),
             started: 0,
@@ -115,15 +117,35 @@ impl World {
             world.write(path, &text, false)?;
         }
         if column.has_server {
+            world.server_env = world.env_of_steps(scenario);
             world.serve()?;
         }
         Ok(world)
+    }
+
+    /// The variables that the commands of a scenario have and that its steps see: those of the server, which has the
+    /// engine. What is captured only later is not there.
+    fn env_of_steps(&self, scenario: &Scenario) -> Vec<(String, String)> {
+        let lines = scenario.steps.iter().filter_map(|step| match &step.verb {
+            Verb::Call { command, .. } | Verb::Start { command, .. } => Some(command),
+            _ => None,
+        });
+        let seen =
+            |name: &str| !name.starts_with("STEPWELL_") || name.starts_with("STEPWELL_SECRET");
+        let all = lines.flat_map(|line| &line.env);
+        let all = all.filter(|(name, _)| seen(name));
+        all.filter_map(|(name, value)| {
+            let value = words::fill(value, &self.variables).ok()?;
+            Some((name.clone(), value))
+        })
+        .collect()
     }
 
     /// Starts the server that the commands go to, in the folder of the scenario.
     fn serve(&mut self) -> Result<(), String> {
         let mut command = self.command(&self.binary);
         command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.envs(self.server_env.iter().cloned());
         let notes = self.folder.join("notes");
         self.started += 1;
         let name = format!("{:03}-server", self.started);

@@ -86,7 +86,9 @@ impl ChainCheck {
             return Ok(Some(ChainCheck::new(run_id)));
         };
         let chunks = store.chunks(run, before, 1)?;
-        Ok(chunks.first().and_then(|it| ChainCheck::inside(run_id, it, seq)))
+        Ok(chunks
+            .first()
+            .and_then(|it| ChainCheck::inside(run_id, it, seq)))
     }
 
     /// The chain after an event of a chunk that was verified before. None if the chunk does not hold the event.

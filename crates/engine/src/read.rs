@@ -215,7 +215,10 @@ impl LogRecords {
         };
         let chunks = source.log_chunks(logged.run, before, 1)?;
         let chain = |it| ChainCheck::inside(logged.state.run_id(), it, seq);
-        Ok(chunks.first().and_then(chain).map(|chain| LogRecords { chain, ..all }))
+        Ok(chunks
+            .first()
+            .and_then(chain)
+            .map(|chain| LogRecords { chain, ..all }))
     }
 
     /// The records of so many commits at most that were not read yet, with their hash chain verified.

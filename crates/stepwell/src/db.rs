@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::NoServerArgs;
 use crate::progress::Progress;
 use crate::runs::say;
-use crate::place::NoServerArgs;
 use crate::store::StoreArgs;
 use stepwell_stores::{Address, OpenMode};
 

@@ -12,9 +12,9 @@ use stepwell_kernel::command::Actor;
 use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::runs::say;
 use crate::place::{Place, PlaceArgs};
 use crate::remote::Remote;
+use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
 use crate::{outbox, text_table, usage};
@@ -298,7 +298,9 @@ fn tell_redriven(wanted: Option<i64>, redriven: &Redriven, output: OutputFormat)
     };
     let text = match wanted {
         Some(id) if done.is_empty() => {
-            anyhow::bail!("dead letter {id} was not found; `stepwell dlq list` shows all dead letters")
+            anyhow::bail!(
+                "dead letter {id} was not found; `stepwell dlq list` shows all dead letters"
+            )
         }
         Some(id) => format!("dead letter {id} is in the outbox again{flush}"),
         None => {

@@ -8,14 +8,14 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 use stepwell_engine::store::Store;
 
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
+use crate::remote::Remote;
 use crate::run::interrupts;
 use crate::runs::say;
 use crate::sink::{SinkArgs, flag};
-use crate::actor::ActorArgs;
-use crate::place::{Place, PlaceArgs};
-use crate::remote::Remote;
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
 use crate::{text_table, usage};

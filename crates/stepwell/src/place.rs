@@ -40,7 +40,12 @@ pub(crate) struct ServerArgs {
     server: Option<String>,
     /// Work on the server of `[profiles.NAME]` in ~/.config/stepwell/config.toml or stepwell.toml [default: the variable
     /// STEPWELL_PROFILE]
-    #[arg(long, value_name = "NAME", conflicts_with = "store", help_heading = "Server")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "store",
+        help_heading = "Server"
+    )]
     profile: Option<String>,
     /// File with the API token for the server [default: the variables STEPWELL_TOKEN and STEPWELL_TOKEN_FILE, else the
     /// token of the profile]
@@ -185,7 +190,9 @@ pub(crate) struct NoServerArgs {
 impl NoServerArgs {
     /// Refuses the option; and a variable that chooses a server, if nothing names a store.
     pub(crate) fn check(&self, store: &StoreArgs, what: &str) -> Result<()> {
-        let named = [SERVER, PROFILE].into_iter().find(|it| variable(it).is_some());
+        let named = [SERVER, PROFILE]
+            .into_iter()
+            .find(|it| variable(it).is_some());
         let named = named.filter(|_| !store.is_chosen());
         let named = match (&self.server, named) {
             (Some(_), _) => "--server names a server".to_owned(),

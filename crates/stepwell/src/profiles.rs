@@ -51,7 +51,8 @@ impl TryFrom<TokenTable> for TokenPlace {
     type Error = String;
 
     fn try_from(table: TokenTable) -> Result<TokenPlace, String> {
-        let help = "write where the token is: token = {env = \"NAME\"} or token = {file = \"/path\"}";
+        let help =
+            "write where the token is: token = {env = \"NAME\"} or token = {file = \"/path\"}";
         match table {
             TokenTable::Place {
                 env: Some(env),
@@ -146,7 +147,8 @@ mod tests {
 
     fn read(text: &str) -> Result<Profiles, String> {
         let file = toml::from_str::<UserFile>(text);
-        file.map(|it| it.profiles).map_err(|error| error.to_string())
+        file.map(|it| it.profiles)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -173,7 +175,12 @@ mod tests {
 
     #[test]
     fn a_token_that_cannot_be_read_is_said_with_its_place() {
-        let error = TokenPlace::Env("STEPWELL_NO_SUCH_TOKEN".into()).read().unwrap_err();
-        assert!(error.to_string().contains("STEPWELL_NO_SUCH_TOKEN"), "{error}");
+        let error = TokenPlace::Env("STEPWELL_NO_SUCH_TOKEN".into())
+            .read()
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("STEPWELL_NO_SUCH_TOKEN"),
+            "{error}"
+        );
     }
 }

@@ -210,7 +210,9 @@ impl Remote {
 
     fn id_of(&self, run: RunNo) -> Result<String, Error> {
         let known = self.known();
-        let id = usize::try_from(run.0).ok().and_then(|at| known.runs.get(at));
+        let id = usize::try_from(run.0)
+            .ok()
+            .and_then(|at| known.runs.get(at));
         id.cloned()
             .ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))
     }
@@ -383,7 +385,10 @@ impl Waiting<'_> {
     /// The server has answered.
     fn over(&mut self) {
         if let Some(since) = self.since.take() {
-            log::line(&format!("the server answers again after {}", said(since.elapsed())));
+            log::line(&format!(
+                "the server answers again after {}",
+                said(since.elapsed())
+            ));
         }
         self.next = FIRST_WAIT;
     }

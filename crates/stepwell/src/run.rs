@@ -127,7 +127,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if args.resume {
         let found = match &args.run_id {
             Some(run_id) => RunView::read(&*place.store, run_id)?,
-            None => resume::latest(&*place.store, &plan, args.go.store.store(), who.tenant.clone())?,
+            None => resume::latest(
+                &*place.store,
+                &plan,
+                args.go.store.store(),
+                who.tenant.clone(),
+            )?,
         };
         return go_on(&args.go, &who, kind, &place, found);
     }
@@ -473,7 +478,10 @@ fn show_end(
 /// The end of the log of the step that made a run fail.
 fn tail(args: &GoArgs, top: Live<'_>, below: &[Live<'_>]) -> Option<Vec<String>> {
     let failing = report::failing(top, below)?;
-    logs::tail(&*logs::open(&args.store, &args.actor, &args.data).ok()?, &failing)
+    logs::tail(
+        &*logs::open(&args.store, &args.actor, &args.data).ok()?,
+        &failing,
+    )
 }
 
 /// Who acts, if not only to read.

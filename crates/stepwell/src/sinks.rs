@@ -8,12 +8,12 @@ use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::SinkStart;
 
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
 use crate::runs::{Refused, say};
 use crate::sink;
-use crate::actor::ActorArgs;
-use crate::place::{Place, PlaceArgs};
 use crate::term::{self, Tone, one_line};
 use crate::text_table;
 

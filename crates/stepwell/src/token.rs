@@ -11,13 +11,13 @@ use stepwell_engine::store::{AuditRow, Store};
 use stepwell_kernel::time::Time;
 use stepwell_server::{FreshToken, NewToken, TokenBook, TokenError, TokenRecord};
 
+use crate::actor::ActorArgs;
 use crate::actor::login_name;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::runs::{Refused, say};
-use crate::actor::ActorArgs;
 use crate::place::{Place, PlaceArgs};
 use crate::remote::Remote;
+use crate::runs::{Refused, say};
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
 use crate::{log, text_table, usage};
@@ -169,7 +169,10 @@ fn create(new: NewToken, now: Time, on: &CommonArgs) -> Result<Exit> {
             let body = json!({ "name": new.name, "roles": new.roles, "tenant": new.tenant, "project": new.project,
                 "expiresAt": new.expires_at.map(Time::to_rfc3339) });
             let body = &body;
-            show(server.tell(|it| async move { it.create_token(body).await })?, on)
+            show(
+                server.tell(|it| async move { it.create_token(body).await })?,
+                on,
+            )
         }
     }
 }
@@ -191,7 +194,10 @@ fn rotate(id: &str, overlap: u64, on: &CommonArgs) -> Result<Exit> {
         Place::Store(store) => rotate_in(store, id, overlap, on),
         Place::Server(server) => {
             let seconds = overlap.div_ceil(1_000);
-            show(server.tell(|it| async move { it.rotate_token(id, seconds).await })?, on)
+            show(
+                server.tell(|it| async move { it.rotate_token(id, seconds).await })?,
+                on,
+            )
         }
     }
 }
@@ -269,7 +275,11 @@ fn show(fresh: Json, on: &CommonArgs) -> Result<Exit> {
 }
 
 fn words(list: &Json, between: &str) -> String {
-    let words = list.as_array().into_iter().flatten().filter_map(Json::as_str);
+    let words = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str);
     words.collect::<Vec<_>>().join(between)
 }
 

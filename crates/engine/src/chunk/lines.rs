@@ -62,7 +62,9 @@ fn entry(mut line: Map<String, Json>) -> Result<Json, ChunkFault> {
     let at = at.and_then(Json::as_str).and_then(Time::from_rfc3339);
     let at = at.ok_or_else(|| fault("a line has no emittedAt"))?;
     let known = ext.get("type").and_then(Json::as_str);
-    let template = known.and_then(EventType::from_name).map_or(ENVELOPE, fields);
+    let template = known
+        .and_then(EventType::from_name)
+        .map_or(ENVELOPE, fields);
     for name in BESIDE {
         line.remove(name);
     }
@@ -98,11 +100,14 @@ mod tests {
         let chunk = store.chunks(runs[0], 0, 1).unwrap().remove(0);
         let parts = hashed_parts(&run_id, &version, &chunk).unwrap();
         let digests = chunk.digests.chunks_exact(DIGESTS);
-        let lines = parts.into_iter().zip(digests).map(|((mut line, ext), digests)| {
-            line["ext"] = ext;
-            line["hash"] = stepwell_kernel::keys::hex(&digests[48..]).into();
-            line
-        });
+        let lines = parts
+            .into_iter()
+            .zip(digests)
+            .map(|((mut line, ext), digests)| {
+                line["ext"] = ext;
+                line["hash"] = stepwell_kernel::keys::hex(&digests[48..]).into();
+                line
+            });
         let made = from_lines(lines.collect()).unwrap();
         assert_eq!((made.first, made.last), (chunk.first, chunk.last));
         assert_eq!(made.digests, chunk.digests);

@@ -308,9 +308,9 @@ async fn complete(
         },
     };
     let view = app.run_view(&caller, &run).await?;
-    let result = given
-        .came_to(&view, first)?
-        .map_err(|Contradiction(why)| ApiProblem::new(StatusCode::CONFLICT, ANSWER_CONTRADICTED, why))?;
+    let result = given.came_to(&view, first)?.map_err(|Contradiction(why)| {
+        ApiProblem::new(StatusCode::CONFLICT, ANSWER_CONTRADICTED, why)
+    })?;
     let mut answer = Answer::of(&run, &Reply::Done)?;
     if result.is_repeated {
         answer.answer = "BEFORE";

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::{Extension, Json};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stepwell_kernel::rejection::Code;
@@ -16,7 +16,9 @@ use utoipa_axum::routes;
 
 use super::body::{Body, Params};
 use super::runs::read_time;
-use crate::access::{Caller, FreshToken, NewToken, TokenBook, TokenError, TokenRecord, GivenReason};
+use crate::access::{
+    Caller, FreshToken, GivenReason, NewToken, TokenBook, TokenError, TokenRecord,
+};
 use crate::app::App;
 use crate::codes;
 use crate::problem::ApiProblem;

@@ -8,8 +8,8 @@ use clap::Args;
 use crate::actor::ActorArgs;
 use crate::output_format::OutputFormat;
 use crate::patience::WriteBudget;
-use crate::sink::SinkArgs;
 use crate::place::PlaceArgs;
+use crate::sink::SinkArgs;
 use crate::store::word;
 use crate::work::{ConfigArgs, DataArgs};
 

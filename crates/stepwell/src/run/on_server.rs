@@ -33,7 +33,9 @@ pub(super) fn run(args: &RunArgs, server: &Arc<Remote>) -> Result<Exit> {
     check_usage(&args.go)?;
     must_fit(&args.go)?;
     if args.virtual_time {
-        return usage("--virtual-time is not for a server, which has the real time; leave out --virtual-time or --server");
+        return usage(
+            "--virtual-time is not for a server, which has the real time; leave out --virtual-time or --server",
+        );
     }
     if args.idle.idle {
         return usage(
@@ -88,9 +90,21 @@ pub(super) fn resume(args: &ResumeArgs, server: &Arc<Remote>) -> Result<Exit> {
 fn must_fit(args: &GoArgs) -> Result<()> {
     let instead = "it is the server that executes the run";
     let wrong = [
-        ("--engine mock", args.engine != "native", "simulate the run without --server"),
-        ("--sink", !args.sinks.is_empty(), "`stepwell sinks add` registers a sink with the server"),
-        ("--max-runs and --when-full", args.limits.are_given(), "the section [limits] of the server's stepwell.toml counts"),
+        (
+            "--engine mock",
+            args.engine != "native",
+            "simulate the run without --server",
+        ),
+        (
+            "--sink",
+            !args.sinks.is_empty(),
+            "`stepwell sinks add` registers a sink with the server",
+        ),
+        (
+            "--max-runs and --when-full",
+            args.limits.are_given(),
+            "the section [limits] of the server's stepwell.toml counts",
+        ),
         ("--write-budget", args.write_budget.is_some(), instead),
         ("--artifacts", args.data.is_given(), instead),
     ];
@@ -116,7 +130,9 @@ impl SentDefinition {
         };
         let text = text.with_context(|| format!("the reference {file} cannot be read"))?;
         let Ok(reference) = serde_json::from_str::<Json>(&text) else {
-            return usage(format!("{file} is not a JSON object with uri, sha256, schemaVersion, planId and planVersion"));
+            return usage(format!(
+                "{file} is not a JSON object with uri, sha256, schemaVersion, planId and planVersion"
+            ));
         };
         Ok(SentDefinition {
             json: json!({ "reference": reference }),
@@ -191,8 +207,13 @@ fn register_children(server: &Remote, plan: &Arc<Plan>) -> Result<()> {
                     let (text, called) = (&text, &file_name(file));
                     server
                         .ask(|it| async move { it.register(text, called.as_deref()).await })
-                        .with_context(|| format!("the child definition {name} cannot be registered"))?;
-                    log::line(&format!("registered the child definition {} ({file})", word(&name)));
+                        .with_context(|| {
+                            format!("the child definition {name} cannot be registered")
+                        })?;
+                    log::line(&format!(
+                        "registered the child definition {} ({file})",
+                        word(&name)
+                    ));
                 }
                 Some(known) if known == source.sha256 => {}
                 Some(_) => log::line(&format!(
@@ -216,7 +237,8 @@ fn start(
     tenant: Option<&str>,
 ) -> Result<stepwell_client::StartedRun> {
     let start_at = args.start.start_at(SystemClock.now())?;
-    let mut body = json!({ "definition": definition, "params": params, "priority": args.start.priority });
+    let mut body =
+        json!({ "definition": definition, "params": params, "priority": args.start.priority });
     let mut set = |name: &str, value: Option<Json>| {
         if let Some(value) = value {
             body[name] = value;
@@ -281,7 +303,10 @@ fn latest(server: &Arc<Remote>, plan: &Plan, tenant: Option<String>) -> Result<S
 /// Follows a run that is under way, or shows how it ended.
 fn go_on(args: &GoArgs, server: &Arc<Remote>, run: &str) -> Result<Exit> {
     let found = RunView::read(&**server, run)?;
-    may_see(&args.actor.actor(args.config.path())?, found.state.context())?;
+    may_see(
+        &args.actor.actor(args.config.path())?,
+        found.state.context(),
+    )?;
     if found.state.phase().is_ended() {
         show_end(args, &**server, Some(server.flag()), &found)?;
         return Ok(report::exit(&found.state, &End::Over));
@@ -299,7 +324,9 @@ fn follow(args: &GoArgs, server: &Arc<Remote>, run: &str, known: Watermarks) -> 
             args.resume_command(run)
         )
     })?;
-    following.view.finish(&following.follower, SystemClock.now())?;
+    following
+        .view
+        .finish(&following.follower, SystemClock.now())?;
     let mut notes = Vec::new();
     if end == End::Interrupted {
         notes.push(format!(

@@ -108,13 +108,19 @@ impl<'a> Following<'a> {
             }
             // A run that starts at once is in the queue for a moment.
             let root = self.follower.root()?;
-            let later = root.state.start_after().is_some_and(|at| at > SystemClock.now());
+            let later = root
+                .state
+                .start_after()
+                .is_some_and(|at| at > SystemClock.now());
             if !told && (later || begin.elapsed() > QUEUED) {
                 told = true;
                 tell_queued(root, SystemClock.now());
             }
             if read.elapsed() > LOOK_AT_LINES {
-                let open = self.follower.all().filter(|it| !it.state.phase().is_ended());
+                let open = self
+                    .follower
+                    .all()
+                    .filter(|it| !it.state.phase().is_ended());
                 let open: Vec<String> = open.map(|it| it.state.run_id().to_owned()).collect();
                 for run in open {
                     self.lines.read(&run, &mut self.view)?;

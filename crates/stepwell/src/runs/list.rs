@@ -154,7 +154,11 @@ fn of_store(args: &ListArgs, store: &StoreArgs) -> Result<RunList> {
             plan_id: run.plan_id,
             plan_version: run.plan_version,
             tenant_id: run.tenant,
-            status: if is_damaged { "DAMAGED".to_owned() } else { head.status },
+            status: if is_damaged {
+                "DAMAGED".to_owned()
+            } else {
+                head.status
+            },
             substatus: head.substatus.filter(|_| !is_damaged),
             created_at: run.created_at.to_rfc3339(),
             ended_at: head.ended_at.map(Time::to_rfc3339),
@@ -176,7 +180,10 @@ fn of_server(args: &ListArgs, server: &Remote) -> Result<RunList> {
         next: args.before.clone(),
     };
     loop {
-        let most = args.limit.saturating_sub(list.runs.len()).clamp(1, SERVER_PAGE);
+        let most = args
+            .limit
+            .saturating_sub(list.runs.len())
+            .clamp(1, SERVER_PAGE);
         let filters = [
             ("status", args.status.as_ref().map(|it| it.to_uppercase())),
             ("plan", args.plan.clone()),

@@ -22,9 +22,9 @@ use super::Refused;
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::run::report::Failing;
 use crate::place::{Place, PlaceArgs};
 use crate::remote::Remote;
+use crate::run::report::Failing;
 use crate::store::word;
 use crate::term;
 use crate::work::DataArgs;
@@ -66,7 +66,11 @@ pub(crate) trait LogReader {
 }
 
 /// Opens the logs that belong to a store, or to the runs of a server.
-pub(crate) fn open(place: &PlaceArgs, who: &ActorArgs, data: &DataArgs) -> Result<Box<dyn LogReader>> {
+pub(crate) fn open(
+    place: &PlaceArgs,
+    who: &ActorArgs,
+    data: &DataArgs,
+) -> Result<Box<dyn LogReader>> {
     let store = match place.place(who)? {
         Place::Store(store) => store,
         Place::Server(server) => return Ok(Box::new(ServerLogs(server))),
@@ -81,7 +85,9 @@ pub(crate) struct ServerLogs(pub(crate) Arc<Remote>);
 
 impl LogReader for ServerLogs {
     fn list(&self, run_id: &str) -> Result<Vec<ExecutionLog>> {
-        let logs = self.0.ask(|server| async move { server.logs(run_id).await })?;
+        let logs = self
+            .0
+            .ask(|server| async move { server.logs(run_id).await })?;
         let kept = |log: stepwell_client::ExecutionLog| ExecutionLog {
             step_id: log.step_id,
             execution: log.execution,

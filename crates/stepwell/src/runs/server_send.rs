@@ -81,9 +81,8 @@ pub(super) fn deliver(
     let payload: Json = serde_json::from_str(&event.payload)?;
     let key = Some(event.key.as_str()).filter(|it| *it != TRIGGER_KEY);
     let payload = &payload;
-    let answer = server.ask(|it| async move {
-        it.event(&event.id, &event.event_type, key, payload).await
-    })?;
+    let answer = server
+        .ask(|it| async move { it.event(&event.id, &event.event_type, key, payload).await })?;
     let delivered = match answer.delivered.as_str() {
         // Numbers of runs stay in the server.
         "TO_RUN" => Delivered::ToRun(RunNo(0)),

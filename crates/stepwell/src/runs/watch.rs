@@ -106,7 +106,8 @@ fn of_store(args: &WatchArgs, place: &StoreArgs) -> Result<Exit> {
     }
     let told = |seen: &Projected| -> Result<()> {
         let all = lines(seen);
-        all.iter().try_for_each(|line| print(&line.json(), args.output))
+        all.iter()
+            .try_for_each(|line| print(&line.json(), args.output))
     };
     told(&seen)?;
     while !is_over(&seen) {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod access;
+mod command;
 mod definitions;
 mod harness;
 mod issuer;
