@@ -5,23 +5,27 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use serde::Deserialize as _;
 use serde_json::{Value as Json, json};
-use stepwell::files::{Definition, Files};
+use stepwell::files::{Definition, Files, PlanRef};
 use stepwell_client::ClientError;
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::{Catalog as _, Clock as _};
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Code;
+use stepwell_kernel::time::Time;
 use stepwell_views::stuck::End;
 use stepwell_views::{ChildRuns, RunView, may_see};
 
 use super::args::{GoArgs, ResumeArgs, RunArgs};
 use super::resume::{self, Watermarks};
 use super::server_follow::Following;
+use super::supervise::starts_later;
 use super::{check_usage, input, report, show_end, show_result, view, who};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::remote::Remote;
+use crate::runs::Refused;
 use crate::store::word;
 use crate::{definition, log, term, usage};
 use report::Ending;
@@ -65,7 +69,16 @@ pub(super) fn run(args: &RunArgs, server: &Arc<Remote>) -> Result<Exit> {
         super::idle::note_trigger(args, plan);
         register_children(server, plan)?;
     }
-    let started = start(args, server, &sent.json, &params, who.tenant.as_deref())?;
+    let asked = SystemClock.now();
+    let start_at = args.start.start_at(asked)?;
+    let started = start(
+        args,
+        server,
+        &sent.json,
+        &params,
+        who.tenant.as_deref(),
+        start_at,
+    )?;
     if !started.created
         && let Some(request_id) = &args.start.request_id
     {
@@ -76,7 +89,12 @@ pub(super) fn run(args: &RunArgs, server: &Arc<Remote>) -> Result<Exit> {
         ));
         return go_on(&args.go, server, &started.run_id);
     }
-    follow(&args.go, server, &started.run_id, Watermarks::new())
+    let later = start_at.filter(|at| started.created && *at > asked);
+    if let Some(at) = later {
+        log::line(&starts_later(at));
+    }
+    let told = later.is_some();
+    follow(&args.go, server, &started.run_id, Watermarks::new(), told)
 }
 
 pub(super) fn resume(args: &ResumeArgs, server: &Arc<Remote>) -> Result<Exit> {
@@ -129,11 +147,12 @@ impl SentDefinition {
             file => std::fs::read_to_string(file),
         };
         let text = text.with_context(|| format!("the reference {file} cannot be read"))?;
-        let Ok(reference) = serde_json::from_str::<Json>(&text) else {
-            return usage(format!(
-                "{file} is not a JSON object with uri, sha256, schemaVersion, planId and planVersion"
-            ));
-        };
+        let read = serde_json::from_str::<Json>(&text);
+        let reference = read.and_then(|it| PlanRef::deserialize(&it).map(|_| it));
+        let reference = reference.map_err(|why| {
+            let why = format!("this is not a reference to a definition: {why}");
+            Refused(format!("PLAN_REF_MISMATCH: {why}"))
+        })?;
         Ok(SentDefinition {
             json: json!({ "reference": reference }),
             plan: None,
@@ -235,8 +254,8 @@ fn start(
     definition: &Json,
     params: &Json,
     tenant: Option<&str>,
+    start_at: Option<Time>,
 ) -> Result<stepwell_client::StartedRun> {
-    let start_at = args.start.start_at(SystemClock.now())?;
     let mut body =
         json!({ "definition": definition, "params": params, "priority": args.start.priority });
     let mut set = |name: &str, value: Option<Json>| {
@@ -313,11 +332,19 @@ fn go_on(args: &GoArgs, server: &Arc<Remote>, run: &str) -> Result<Exit> {
     }
     let below = ChildRuns::read(&**server, &found)?;
     let known = resume::watermarks(&found, &below);
-    follow(args, server, run, known)
+    follow(args, server, run, known, false)
 }
 
-fn follow(args: &GoArgs, server: &Arc<Remote>, run: &str, known: Watermarks) -> Result<Exit> {
+/// Follows a run to its end. `told`: the user knows that it starts later.
+fn follow(
+    args: &GoArgs,
+    server: &Arc<Remote>,
+    run: &str,
+    known: Watermarks,
+    told: bool,
+) -> Result<Exit> {
     let mut following = Following::begin(args, server, run, view(args, run, known))?;
+    following.told_queued = told;
     let end = following.until_end().with_context(|| {
         format!(
             "the run goes on in the server; follow it with `{}`",

@@ -48,6 +48,8 @@ pub(super) struct Following<'a> {
     approves: bool,
     patch: Patch,
     max_events: u64,
+    /// The user knows why the run has not started.
+    pub(super) told_queued: bool,
 }
 
 impl<'a> Following<'a> {
@@ -78,6 +80,7 @@ impl<'a> Following<'a> {
             approves: args.approve,
             patch,
             max_events: args.max_events.unwrap_or(u64::MAX),
+            told_queued: false,
         })
     }
 
@@ -94,7 +97,7 @@ impl<'a> Following<'a> {
         self.look()?;
         self.approve()?;
         let begin = Instant::now();
-        let (mut looked, mut read, mut told) = (begin, begin, false);
+        let (mut looked, mut read) = (begin, begin);
         while !self.follower.root()?.state.phase().is_ended() {
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(End::Interrupted);
@@ -112,8 +115,8 @@ impl<'a> Following<'a> {
                 .state
                 .start_after()
                 .is_some_and(|at| at > SystemClock.now());
-            if !told && (later || begin.elapsed() > QUEUED) {
-                told = true;
+            if !self.told_queued && (later || begin.elapsed() > QUEUED) {
+                self.told_queued = true;
                 tell_queued(root, SystemClock.now());
             }
             if read.elapsed() > LOOK_AT_LINES {

@@ -266,9 +266,14 @@ pub(super) fn tell_queued(root: &Followed, now: Time) {
     }
     let later = root.state.start_after().filter(|at| *at > now);
     log::line(&match later {
-        Some(at) => format!("queued: the run starts at {} or later", at.to_rfc3339()),
+        Some(at) => starts_later(at),
         None => "queued: no slot is free; the run starts when another run ends".to_owned(),
     });
+}
+
+/// Says that a run waits for its time.
+pub(super) fn starts_later(at: Time) -> String {
+    format!("queued: the run starts at {} or later", at.to_rfc3339())
 }
 
 fn moves_by_itself(run: &Followed) -> bool {

@@ -42,14 +42,18 @@ pub(crate) fn send(server: &Remote, run: &str, command: &Command) -> Result<Sent
         | Command::CompleteStep { .. }
         | Command::FailStep { .. }
         | Command::WaitStep { .. }
-        | Command::ConfirmKill { .. } => anyhow::bail!("only an engine gives this command"),
-        other => anyhow::bail!("a server does not take the command {other:?} from here"),
+        | Command::ConfirmKill { .. }
+        | Command::ExpireLease { .. }
+        | Command::FireTimer(_)
+        | Command::CompleteManually { .. }
+        | Command::ChildEnded { .. }
+        | Command::Proceed => anyhow::bail!("this is no command of a person to a run"),
     };
     let body = &body;
     let answer = server.tell(|it| async move { it.command(run, name, body).await });
-    let known = match command {
-        Command::Signal { .. } => EarlierResult::SignalAccepted,
-        _ => EarlierResult::Succeeded,
+    let known = match matches!(command, Command::Signal { .. }) {
+        true => EarlierResult::SignalAccepted,
+        false => EarlierResult::Succeeded,
     };
     answered(answer.map(|it| it.answer), known)
 }

@@ -76,20 +76,18 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
 
 /// A text without what differs from call to call: times and numbers.
 fn timeless(text: &str) -> String {
-    let mut out = String::new();
-    let mut words = text.split_inclusive(|c: char| c.is_whitespace() || c == '(' || c == ')');
+    let mut kept = Vec::new();
     let mut was_number = false;
-    for word in &mut words {
+    for word in text.split(|c: char| c.is_whitespace() || c == '(' || c == ')') {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
         let is_number = bare.starts_with(|c: char| c.is_ascii_digit());
         let is_unit = was_number && matches!(bare, "ms" | "s");
-        if !is_number && !is_unit {
-            out.push_str(word.trim_end_matches(' '));
-            out.push(if word.ends_with('\n') { ' ' } else { '·' });
+        if !word.is_empty() && !is_number && !is_unit {
+            kept.push(word);
         }
         was_number = is_number;
     }
-    out
+    kept.join(" ")
 }
 
 #[test]
