@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
 
 use stepwell_kernel::command::{Command, Reply};
 use stepwell_kernel::event::Event;
@@ -16,7 +15,7 @@ use crate::coordinator::{Assignment, Config, Coordinator, HotRun, Notice};
 pub use crate::error::Error;
 use crate::port::Clock;
 use crate::read;
-use crate::service::{Reporter, ServiceLoop, Setup, Worker};
+use crate::service::{Answered, Reporter, ServiceLoop, Setup, Worker};
 use crate::start::StartRequest;
 use crate::store::{NewAlert, Store, StoreError};
 
@@ -104,7 +103,7 @@ impl<W: Worker> Engine<W> {
 
     /// Decides a command, commits the result, and does what follows.
     pub fn submit(&mut self, run_id: &str, command: Command) -> Result<Reply, Error> {
-        let (answer, answered) = mpsc::channel();
+        let (answer, answered) = oneshot::channel();
         let handle = self.service.reporter().handle();
         handle.submit_with(run_id, command, move |reply| drop(answer.send(reply)))?;
         self.answer(&answered)
@@ -182,7 +181,7 @@ impl<W: Worker> Engine<W> {
         read::events(&**self.store(), run_id, after)
     }
 
-    fn answer<T>(&mut self, answered: &Receiver<Result<T, Error>>) -> Result<T, Error> {
+    fn answer<T>(&mut self, answered: &Answered<T>) -> Result<T, Error> {
         self.service.settle()?;
         // Another server may have the run; it answers when it has looked.
         answered.try_recv().unwrap_or(Err(Error::Stopping))

@@ -46,7 +46,7 @@ mod worker;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -163,12 +163,17 @@ pub(crate) enum Input {
     Look,
     /// Another shard of this engine found this.
     Handoff(Handoff),
-    Recover(String, Sender<Result<(), Error>>),
+    Recover(String, oneshot::Sender<Result<(), Error>>),
     CatchUp(String),
     Flush(OnRest),
     Advance(Time),
     Stop(Duration, Sender<Result<(), StoreError>>),
 }
+
+/// The answer of the engine that will come: to be awaited, or to be waited for by a thread.
+pub type Answered<T> = oneshot::Receiver<Result<T, Error>>;
+/// Why an answer cannot be taken now.
+pub use oneshot::TryRecvError as NoAnswer;
 
 /// Talks to a running engine, from any thread.
 #[derive(Clone, Debug)]
@@ -181,7 +186,7 @@ pub struct Handle {
 
 impl Handle {
     /// A handle for so many shards, with what each of them receives.
-    pub(crate) fn new(shards: usize) -> (Handle, Vec<Receiver<Input>>) {
+    pub(crate) fn new(shards: usize) -> (Handle, Vec<mpsc::Receiver<Input>>) {
         let (inboxes, inputs): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::channel()).unzip();
         let handle = Handle {
             inboxes: inboxes.into(),
@@ -237,7 +242,7 @@ impl Handle {
 
     /// Sends a command and waits for the answer, which comes after the commit.
     pub fn submit(&self, run_id: &str, command: Command) -> Result<Reply, Error> {
-        let (answer, answered) = mpsc::channel();
+        let (answer, answered) = oneshot::channel();
         self.submit_with(run_id, command, move |reply| drop(answer.send(reply)))?;
         answered.recv().unwrap_or(Err(Error::Stopping))
     }
@@ -293,7 +298,7 @@ impl Handle {
         &self,
         plan: &Arc<Plan>,
         request: StartRequest,
-    ) -> Result<Receiver<Result<String, Error>>, Error> {
+    ) -> Result<Answered<String>, Error> {
         self.create_later(plan, request, true)
     }
 
@@ -303,8 +308,8 @@ impl Handle {
         plan: &Arc<Plan>,
         request: StartRequest,
         enqueue: bool,
-    ) -> Result<Receiver<Result<String, Error>>, Error> {
-        let (answer, answered) = mpsc::channel();
+    ) -> Result<Answered<String>, Error> {
+        let (answer, answered) = oneshot::channel();
         let run_id = request.run_id.clone();
         let new_run = run_id.clone();
         let on_answer = move |started: Result<Reply, Error>| {
@@ -330,7 +335,7 @@ impl Handle {
     /// key gets the event, or the store keeps the event until a step waits for it. The same id counts
     /// once. Events that arrive while others are on their way to the disk share the next transaction.
     pub fn deliver(&self, event: ExternalEvent) -> Result<Delivered, Error> {
-        let (answer, answered) = mpsc::channel();
+        let (answer, answered) = oneshot::channel();
         self.deliver_with(event, move |delivered| drop(answer.send(delivered)))?;
         answered.recv().unwrap_or(Err(Error::Stopping))
     }
@@ -357,7 +362,7 @@ impl Handle {
     /// Reads a run that is in the store and sees to everything that it needs, unless this engine has the
     /// run already. An engine that works on some runs only works on this one too from now on.
     pub fn recover(&self, run_id: &str) -> Result<(), Error> {
-        let (answer, answered) = mpsc::channel();
+        let (answer, answered) = oneshot::channel();
         self.send_to_id(run_id, Input::Recover(run_id.to_owned(), answer))?;
         answered.recv().unwrap_or(Err(Error::Stopping))
     }
@@ -372,14 +377,14 @@ impl Handle {
     /// Waits until the engine is at rest: everything that follows from earlier commands is committed.
     /// Returns `false` if the engine is not at rest after `patience`, as when the store is down.
     pub fn flush(&self, patience: Duration) -> Result<bool, Error> {
-        let (answer, answered) = mpsc::channel();
+        let (answer, answered) = oneshot::channel();
         self.flush_with(move || {
             let _ = answer.send(());
         })?;
         match answered.recv_timeout(patience) {
             Ok(()) => Ok(true),
-            Err(RecvTimeoutError::Timeout) => Ok(false),
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Stopping),
+            Err(oneshot::RecvTimeoutError::Timeout) => Ok(false),
+            Err(oneshot::RecvTimeoutError::Disconnected) => Err(Error::Stopping),
         }
     }
 

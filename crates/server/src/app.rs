@@ -195,12 +195,11 @@ impl App {
     ) -> Result<String, ApiProblem> {
         let run = request.run_id.clone();
         let started = self.engine.start_later(plan, request)?;
-        // The engine answers on a channel of threads; a start takes milliseconds.
-        let waited = self.block(move || match started.recv_timeout(ANSWER) {
-            Ok(answer) => answer.map_err(ApiProblem::from),
+        match tokio::time::timeout(ANSWER, started).await {
+            Ok(Ok(answer)) => Ok(answer?),
+            Ok(Err(_)) => Err(Error::Stopping.into()),
             Err(_) => Err(unanswered(&run)),
-        });
-        waited.await
+        }
     }
 
     /// Waits for the answer to a command.

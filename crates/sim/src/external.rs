@@ -1,11 +1,9 @@
 //! Everyone outside: who starts runs and sends signals, people, workers of other processes, events and
 //! the sinks that events go to.
 
-use std::sync::mpsc::TryRecvError;
-
 use serde_json::{Value as Json, json};
 use stepwell_engine::rows::parse_target;
-use stepwell_engine::service::ExternalEvent;
+use stepwell_engine::service::{ExternalEvent, NoAnswer};
 use stepwell_engine::store::{Guard, Outbox as _, RunNo, Tasks as _};
 use stepwell_engine::{Error, StartRequest};
 use stepwell_kernel::command::{Actor, Claim, Claimed, Command, ManualOutcome, Reply, Role};
@@ -412,8 +410,8 @@ impl Simulation {
             if let PendingRequest::Start(request, started) = asked {
                 match started.try_recv() {
                     Ok(answer) => answers.push((*ticket, *request, answer)),
-                    Err(TryRecvError::Empty) => {}
-                    Err(TryRecvError::Disconnected) => {
+                    Err(NoAnswer::Empty) => {}
+                    Err(NoAnswer::Disconnected) => {
                         return Err(format!(
                             "s{no} dropped the start {ticket} without an answer"
                         ));

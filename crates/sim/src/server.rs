@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stepwell_engine::Error;
 use stepwell_engine::coordinator::{Assignment, Config};
 use stepwell_engine::port::Clock;
-use stepwell_engine::service::{Observer, Reporter, Setup, SteppedService, Worker};
+use stepwell_engine::service::{Answered, Observer, Reporter, Setup, SteppedService, Worker};
 use stepwell_engine::store::{Delivered, RunNo, SessionNo, StoreError};
 use stepwell_kernel::command::Reply;
 use stepwell_kernel::effect::Target;
@@ -34,7 +33,7 @@ pub(crate) struct LocalTask {
 #[derive(Debug)]
 pub(crate) enum PendingRequest {
     /// A start, with the number of the request; once it is answered the run is there.
-    Start(u64, Receiver<Result<String, Error>>),
+    Start(u64, Answered<String>),
     /// A signal; once it is accepted it is in the run's log.
     Signal { run_id: String, id: String },
     /// A worker outside wants work.
