@@ -1,71 +1,85 @@
 //! The requests: one method for each.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
+use crate::error::{ClientError, NO_STEPWELL};
 use crate::protocol::{
     Heartbeats, PROTOCOL, PollBody, Polled, ResultsAnswer, TaskLine, TaskResult,
 };
 
 /// How much longer than a poll waits its answer may take.
 const SLACK: Duration = Duration::from_secs(30);
+/// How long nothing may come of an answer. Streams say something every 15 seconds.
+const READ: Duration = Duration::from_secs(90);
 
-/// Why a request was not done.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error("the address {0} cannot be used: {1}")]
-    Address(String, String),
-    #[error("the server cannot be reached: {0}")]
-    Unreachable(#[from] reqwest::Error),
-    /// The server refused the request.
-    #[error("{code}: {detail}")]
-    Refused {
-        status: u16,
-        code: String,
-        detail: String,
-    },
+/// How a server is reached.
+#[derive(Clone, Default)]
+pub struct ConnectionOptions {
+    /// An API token, if the server needs one.
+    pub token: Option<String>,
+    /// A file with certificates (PEM) that are trusted beside those of the system.
+    pub ca: Option<PathBuf>,
+    /// Send the token also without TLS to another machine.
+    pub allow_plain: bool,
+    /// Who acts, for a server without access control: name, roles and tenant.
+    pub acts_as: ActsAs,
 }
 
-impl ClientError {
-    /// Whether the same request may succeed later.
-    #[must_use]
-    pub fn is_passing(&self) -> bool {
-        match self {
-            ClientError::Address(..) => false,
-            ClientError::Unreachable(_) => true,
-            ClientError::Refused { status, .. } => *status == 429 || *status >= 500,
-        }
+impl std::fmt::Debug for ConnectionOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectionOptions")
+            .field("ca", &self.ca)
+            .field("acts_as", &self.acts_as)
+            .finish_non_exhaustive()
     }
 }
 
-/// A run that was started.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StartedRun {
-    pub run_id: String,
-    /// False: a request with the same id had started the run before.
-    #[serde(default)]
-    pub created: bool,
-    /// The run, if it was waited for.
-    #[serde(default)]
-    pub run: Option<Json>,
+/// Who acts. A server with access control reads it from the token, and not from here.
+#[derive(Clone, Debug, Default)]
+pub struct ActsAs {
+    pub name: Option<String>,
+    /// Absent: every right.
+    pub role: Option<String>,
+    /// Absent: every tenant.
+    pub tenant: Option<String>,
 }
 
 /// A connection to a server. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Connection {
     client: Client,
     base: Url,
     token: Option<String>,
 }
 
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("base", &self.base.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Connection {
     /// To the server at `http://HOST:PORT`, with an API token if the server needs one.
     pub fn new(url: &str, token: Option<String>) -> Result<Connection, ClientError> {
+        let options = ConnectionOptions {
+            token,
+            allow_plain: true,
+            ..ConnectionOptions::default()
+        };
+        Connection::open(url, options)
+    }
+
+    /// To the server at `http://HOST:PORT` or `https://HOST`.
+    pub fn open(url: &str, options: ConnectionOptions) -> Result<Connection, ClientError> {
         // Who said it first wins.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let wrong = |why: &dyn ToString| ClientError::Address(url.to_owned(), why.to_string());
@@ -73,30 +87,69 @@ impl Connection {
         if !matches!(base.scheme(), "http" | "https") {
             return Err(wrong(&"it must begin with http:// or https://"));
         }
-        let client = Client::builder()
+        if !base.username().is_empty() || base.password().is_some() {
+            return Err(wrong(
+                &"it must not contain a name or a password; use a token",
+            ));
+        }
+        let is_exposed = base.scheme() == "http" && !is_loopback(&base);
+        if options.token.is_some() && is_exposed && !options.allow_plain {
+            return Err(ClientError::PlainToken(url.to_owned()));
+        }
+        let mut client = Client::builder()
             .connect_timeout(Duration::from_secs(10))
-            .timeout(Duration::from_secs(60))
+            .read_timeout(READ)
+            .default_headers(headers(&options.acts_as, options.token.is_some())?)
             .tcp_nodelay(true)
             // Answers are small, and workers have better things to do with their processor.
-            .no_gzip()
-            .build()?;
+            .no_gzip();
+        if let Some(file) = &options.ca {
+            let wrong = |why: String| ClientError::Certificates(file.clone(), why);
+            let pem = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+            let all = reqwest::Certificate::from_pem_bundle(&pem);
+            let all = all.map_err(|error| wrong(error.to_string()))?;
+            if all.is_empty() {
+                return Err(wrong("it has no certificate".to_owned()));
+            }
+            client = client.tls_certs_merge(all);
+        }
         Ok(Connection {
-            client,
+            client: client.build()?,
             base,
-            token,
+            token: options.token,
         })
     }
 
+    /// The address of the server.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// A request. Its answer must come within a minute, unless it is given another time.
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let base = self.base.as_str().trim_end_matches('/');
-        let request = self.client.request(method, format!("{base}{path}"));
+        let request = self.unlimited(method, path);
+        request.timeout(Duration::from_secs(60))
+    }
+
+    /// A request whose answer never ends.
+    pub(crate) fn unlimited(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.url()));
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
         }
     }
 
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: &Json) -> Result<T, ClientError> {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        answer(self.request(Method::GET, path)).await
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Json,
+    ) -> Result<T, ClientError> {
         answer(self.request(Method::POST, path).json(body)).await
     }
 
@@ -166,66 +219,20 @@ impl Connection {
         let response = good(self.request(Method::GET, &path).send().await?).await?;
         Ok(response.bytes().await?.to_vec())
     }
-
-    /// Starts a run. `body` has `definition`, `params`, `requestId`, `waitSeconds` and more, as the API describes it.
-    pub async fn start(&self, body: &Json) -> Result<StartedRun, ClientError> {
-        self.post("/api/v1/runs", body).await
-    }
-
-    /// Waits until a run has ended, and returns it.
-    pub async fn wait(&self, run_id: &str) -> Result<Json, ClientError> {
-        let path = format!("/api/v1/runs/{}", escaped(run_id));
-        loop {
-            let run: Json = answer(self.request(Method::GET, &path)).await?;
-            let status = run["status"].as_str().unwrap_or_default();
-            if matches!(status, "COMPLETED" | "FAILED" | "CANCELLED") {
-                return Ok(run);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    /// Sends a signal of the contract, such as `PAUSE`.
-    pub async fn signal(
-        &self,
-        run_id: &str,
-        signal: &str,
-        payload: &Json,
-        reason: Option<&str>,
-    ) -> Result<Json, ClientError> {
-        let mut body = json!({ "signalType": signal, "payload": payload });
-        if let Some(reason) = reason {
-            body["reason"] = json!(reason);
-        }
-        let path = format!("/api/v1/runs/{}/signals", escaped(run_id));
-        self.post(&path, &body).await
-    }
-
-    /// Delivers an event. The same id counts once.
-    pub async fn event(
-        &self,
-        id: &str,
-        event_type: &str,
-        key: Option<&str>,
-        payload: &Json,
-    ) -> Result<Json, ClientError> {
-        let mut body = json!({ "id": id, "type": event_type, "payload": payload });
-        if let Some(key) = key {
-            body["key"] = json!(key);
-        }
-        self.post("/api/v1/events", &body).await
-    }
 }
 
-async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, ClientError> {
+pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, ClientError> {
     Ok(good(request.send().await?).await?.json().await?)
 }
 
 /// What a problem of the server says.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Problem {
     code: String,
     detail: String,
+    #[serde(default)]
+    retry_after: Option<u64>,
 }
 
 pub(crate) async fn good(response: Response) -> Result<Response, ClientError> {
@@ -235,15 +242,54 @@ pub(crate) async fn good(response: Response) -> Result<Response, ClientError> {
     }
     let text = response.text().await.unwrap_or_default();
     let problem: Option<Problem> = serde_json::from_str(&text).ok();
-    let (code, detail) = match problem {
-        Some(problem) => (problem.code, problem.detail),
-        None => (format!("HTTP_{}", status.as_u16()), text),
+    let (code, detail, retry_after) = match problem {
+        Some(problem) => (problem.code, problem.detail, problem.retry_after),
+        // Not this server, but something before it: a proxy, or another program at this address.
+        None => (
+            NO_STEPWELL.to_owned(),
+            format!(
+                "the answer of status {} is not one of a Stepwell server: {}",
+                status.as_u16(),
+                text.chars().take(200).collect::<String>().trim()
+            ),
+            None,
+        ),
     };
     Err(ClientError::Refused {
         status: status.as_u16(),
         code,
         detail,
+        retry_after: retry_after.map(Duration::from_secs),
     })
+}
+
+/// Whether an address is on this machine.
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let address: Option<std::net::IpAddr> = bare.parse().ok();
+    host.eq_ignore_ascii_case("localhost") || address.is_some_and(|it| it.is_loopback())
+}
+
+/// The headers with which callers of an open server say who they are.
+fn headers(acts_as: &ActsAs, has_token: bool) -> Result<HeaderMap, ClientError> {
+    let mut headers = HeaderMap::new();
+    if has_token {
+        return Ok(headers);
+    }
+    let all = [
+        ("stepwell-actor", &acts_as.name),
+        ("stepwell-role", &acts_as.role),
+        ("stepwell-tenant", &acts_as.tenant),
+    ];
+    for (name, value) in all {
+        if let Some(value) = value {
+            let value = HeaderValue::from_str(value);
+            let value = value.map_err(|_| ClientError::Name(name.to_owned()))?;
+            headers.insert(name, value);
+        }
+    }
+    Ok(headers)
 }
 
 /// A text as a part of an address.
@@ -275,5 +321,30 @@ mod tests {
         assert!(Connection::new("http://127.0.0.1:7117/", None).is_ok());
         assert!(Connection::new("ftp://127.0.0.1", None).is_err());
         assert!(Connection::new("nowhere", None).is_err());
+        assert!(Connection::new("http://me:secret@127.0.0.1", None).is_err());
+    }
+
+    #[test]
+    fn a_token_is_not_sent_to_another_machine_without_tls() {
+        let open = |url: &str, allow_plain| {
+            let options = ConnectionOptions {
+                token: Some("swt_1_2".to_owned()),
+                allow_plain,
+                ..ConnectionOptions::default()
+            };
+            Connection::open(url, options)
+        };
+        for good in [
+            "https://a.example",
+            "http://[::1]:1",
+            "http://LOCALHOST",
+            "http://127.1.2.3",
+        ] {
+            assert!(open(good, false).is_ok(), "{good}");
+        }
+        let refused = open("http://a.example", false).unwrap_err();
+        assert!(matches!(refused, ClientError::PlainToken(_)), "{refused}");
+        assert!(open("http://a.example", true).is_ok());
+        assert!(!format!("{:?}", open("https://a.example", false)).contains("swt_"));
     }
 }

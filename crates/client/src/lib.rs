@@ -3,7 +3,9 @@
 //!
 //! - [`WorkerClient`]: handlers for queues and operations; asks for work, keeps its leases, reports results in batches.
 //! - [`WorkLoop`]: the same without handlers, for those who execute tasks in their own way.
-//! - [`Connection`]: one method for each request, and start, wait, follow, signal, event.
+//! - [`Connection`]: one method for each request: runs, their logs and streams, commands, sinks, tokens, and those of
+//!   workers.
+//! - [`EventStream`]: the log or the snapshots of a run as they come.
 //! - [`protocol`]: the values of the requests and answers.
 //!
 //! ```no_run
@@ -24,13 +26,21 @@
 //! ```
 
 mod connection;
+mod error;
+mod operations;
 pub mod protocol;
-mod run_stream;
+mod runs;
+mod stream;
 mod work_loop;
 mod worker;
 
-pub use connection::{ClientError, Connection, StartedRun};
+pub use connection::{ActsAs, Connection, ConnectionOptions};
+pub use error::ClientError;
+pub use operations::PendingDeliveries;
 pub use protocol::{Outcome, Task, TaskError, TaskResult, Wait};
-pub use run_stream::{RunStream, StreamEvent};
+pub use runs::{
+    CommandAnswer, DeliveredEvent, EventPage, ExecutionLog, LogLine, LogPage, StartedRun,
+};
+pub use stream::{EventStream, StreamEvent};
 pub use work_loop::{Execute, Executing, WorkLoop, WorkOptions};
 pub use worker::WorkerClient;

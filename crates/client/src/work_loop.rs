@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{ClientError, Connection};
+use crate::connection::Connection;
+use crate::error::ClientError;
 use crate::protocol::{
     Outcome, PROTOCOL, PollBody, ResultAnswer, ServedPair, Task, TaskLease, TaskResult,
 };

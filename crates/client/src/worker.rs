@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{ClientError, Connection};
+use crate::connection::Connection;
+use crate::error::ClientError;
 use crate::protocol::{Outcome, ServedPair, Task};
 use crate::work_loop::{Execute, Executing, WorkLoop, WorkOptions};
 

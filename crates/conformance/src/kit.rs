@@ -36,6 +36,8 @@ pub struct Column {
     pub(crate) name: String,
     pub(crate) store: StoreKind,
     pub(crate) engine: String,
+    /// Whether the commands go to a server over HTTP, which has the store.
+    pub(crate) has_server: bool,
 }
 
 impl Column {
@@ -63,7 +65,19 @@ impl Column {
             name: name.to_owned(),
             store,
             engine: "native".to_owned(),
+            has_server: false,
         })
+    }
+
+    /// The column of a server: each scenario has a server of its own on SQLite, and all commands go there over HTTP.
+    #[must_use]
+    pub fn of_server() -> Column {
+        Column {
+            name: "server".to_owned(),
+            store: StoreKind::Sqlite,
+            engine: "native".to_owned(),
+            has_server: true,
+        }
     }
 
     /// The column of an engine that is not the native one. Its runs are kept in SQLite.
@@ -73,11 +87,14 @@ impl Column {
             name: name.to_owned(),
             store: StoreKind::Sqlite,
             engine: name.to_owned(),
+            has_server: false,
         }
     }
 
     fn can(&self, ability: Ability) -> bool {
         match (ability, &self.store) {
+            // The server owns the store: a program cannot have it too, and nobody waits for it.
+            (Ability::Program | Ability::Owned | Ability::Clock, _) if self.has_server => false,
             // Runs with a virtual clock are always in memory, also those of an engine that is not native.
             // The kit knows whether it has a program; every store can be used by one.
             (Ability::Program, _) => true,
@@ -375,6 +392,9 @@ mod tests {
         assert!(memory.can(Ability::Clock) && !memory.can(Ability::Kept));
         assert!(postgres.can(Ability::Shared) && !postgres.can(Ability::Owned));
         assert!(mock.can(Ability::Clock) && mock.can(Ability::Kept));
+        let server = Column::of_server();
+        assert!(server.can(Ability::Kept) && server.can(Ability::Sql));
+        assert!(!server.can(Ability::Clock) && !server.can(Ability::Program));
         assert!(Column::of_store("nowhere").is_err());
     }
 

@@ -48,7 +48,7 @@ fn one(step: &ScenarioStep, world: &mut World) -> Result<(), String> {
             world.processes.insert(name.clone(), process);
             Ok(())
         }
-        Verb::Signal { process, signal } => named(world, process)?.strike(*signal),
+        Verb::Signal { process, signal } => world.strike(process, *signal),
         Verb::Finish {
             process,
             limit,

@@ -19,6 +19,8 @@ pub(crate) struct Process {
     out: PathBuf,
     err: PathBuf,
     exit: Option<i64>,
+    /// Whether it works on a run.
+    pub(crate) is_work: bool,
 }
 
 impl Process {
@@ -52,6 +54,7 @@ impl Process {
             out,
             err,
             exit: None,
+            is_work: false,
         })
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value as Json;
 use stepwell_kernel::time::Time;
@@ -14,13 +14,16 @@ use stepwell_kernel::time::Time;
 use crate::kit::{Column, StoreKind};
 use crate::plant::{self, Templates};
 use crate::process::Process;
-use crate::scenario::{Ability, CommandLine, Scenario};
+use crate::scenario::{Ability, Blow, CommandLine, Scenario, Verb};
 use crate::sql;
 use crate::witness::Witness;
 use crate::words::{self, Variables};
 
 /// The user that every command sees.
 const USER: &str = "kit";
+
+/// How long a server may take to start.
+const SERVER_START: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -34,6 +37,10 @@ pub(crate) struct World {
     pub(crate) variables: Variables,
     pub(crate) processes: BTreeMap<String, Process>,
     pub(crate) witnesses: BTreeMap<String, Witness>,
+    has_server: bool,
+    server_env: Vec<(String, String)>,
+    /// The server that the commands go to, and its address.
+    server: Option<(Process, String)>,
     /// Threads that keep the program from writing its database.
     holds: Vec<JoinHandle<()>>,
     started: u32,
@@ -85,6 +92,9 @@ impl World {
             variables: Variables::new(),
             processes: BTreeMap::new(),
             witnesses: BTreeMap::new(),
+            has_server: column.has_server,
+            server_env: Vec::new(),
+            server: None,
             holds: Vec::new(),
             started: 0,
         };
@@ -106,7 +116,73 @@ impl World {
             let text = words::fill(text, &world.variables)?;
             world.write(path, &text, false)?;
         }
+        if column.has_server {
+            world.server_env = world.env_of_steps(scenario);
+            world.serve()?;
+        }
         Ok(world)
+    }
+
+    /// The variables that the commands of a scenario have and that its steps see: those of the server, which has the
+    /// engine. What is captured only later is not there.
+    fn env_of_steps(&self, scenario: &Scenario) -> Vec<(String, String)> {
+        let lines = scenario.steps.iter().filter_map(|step| match &step.verb {
+            Verb::Call { command, .. } | Verb::Start { command, .. } => Some(command),
+            _ => None,
+        });
+        let seen =
+            |name: &str| !name.starts_with("STEPWELL_") || name.starts_with("STEPWELL_SECRET");
+        let all = lines.flat_map(|line| &line.env);
+        let all = all.filter(|(name, _)| seen(name));
+        all.filter_map(|(name, value)| {
+            let value = words::fill(value, &self.variables).ok()?;
+            Some((name.clone(), value))
+        })
+        .collect()
+    }
+
+    /// Starts the server that the commands go to, in the folder of the scenario.
+    fn serve(&mut self) -> Result<(), String> {
+        let mut command = self.command(&self.binary);
+        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.envs(self.server_env.iter().cloned());
+        let notes = self.folder.join("notes");
+        self.started += 1;
+        let name = format!("{:03}-server", self.started);
+        let mut server = Process::start(command, "", &notes, &name)?;
+        let begin = Instant::now();
+        loop {
+            let said = server.err();
+            let mut lines = said.lines().filter_map(|it| it.split_once("serving on "));
+            if let Some((_, url)) = lines.next().filter(|_| said.ends_with('\n')) {
+                let url = url.trim().to_owned();
+                self.server = Some((server, url));
+                return Ok(());
+            }
+            if server.exit().is_some() || begin.elapsed() > SERVER_START {
+                return Err(format!("the server does not start: {}", said.trim_end()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A command in the folder of the scenario, as the user of the kit, on the store of this column.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.work());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("STEPWELL_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("STEPWELL_STORE", self.address())
+            .env("USER", USER)
+            .env("LOGNAME", USER)
+            .env("HOME", self.folder.join("home"))
+            .env_remove("XDG_CONFIG_HOME")
+            .env("NO_COLOR", "1");
+        command
     }
 
     fn set(&mut self, name: &str, value: String) {
@@ -153,6 +229,18 @@ impl World {
         Some(text.lines().map(Json::from).collect())
     }
 
+    /// Sends a signal to a process. Where a server has the engine, the crash of a process that works on a run is that of
+    /// the server; the next command finds a new one.
+    pub(crate) fn strike(&mut self, name: &str, blow: Blow) -> Result<(), String> {
+        let unknown = || format!("there is no process {name:?}");
+        let process = self.processes.get_mut(name).ok_or_else(unknown)?;
+        process.strike(blow)?;
+        if blow == Blow::Kill && process.is_work {
+            self.server = None;
+        }
+        Ok(())
+    }
+
     /// Starts a command of the binary, or the program that embeds the engine, on the store and the engine of this column.
     pub(crate) fn start(&mut self, line: &CommandLine) -> Result<Process, String> {
         let fill = |text: &String| words::fill(text, &self.variables);
@@ -166,26 +254,24 @@ impl World {
         if is_work && !line.is_program {
             words.insert(1, format!("--engine={}", self.engine));
         }
-        let mut command = Command::new(program);
-        command.args(&words).current_dir(self.work());
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("STEPWELL_") {
-                command.env_remove(name);
-            }
+        let program = program.clone();
+        let mut command = self.command(&program);
+        command.args(&words);
+        if self.has_server && self.server.is_none() {
+            self.serve()?;
         }
-        command
-            .env("STEPWELL_STORE", self.address())
-            .env("USER", USER)
-            .env("LOGNAME", USER)
-            .env("HOME", self.folder.join("home"))
-            .env("NO_COLOR", "1");
+        if let Some((_, url)) = &self.server {
+            command.env("STEPWELL_SERVER", url);
+        }
         for (name, value) in &line.env {
             command.env(name, words::fill(value, &self.variables)?);
         }
         let stdin = words::fill(&line.stdin, &self.variables)?;
         self.started += 1;
         let name = format!("{:03}", self.started);
-        Process::start(command, &stdin, &self.folder.join("notes"), &name)
+        let mut process = Process::start(command, &stdin, &self.folder.join("notes"), &name)?;
+        process.is_work = is_work;
+        Ok(process)
     }
 
     pub(crate) fn rows(&self, sql: &str) -> Result<Vec<Json>, String> {
@@ -253,6 +339,7 @@ impl Drop for World {
     fn drop(&mut self) {
         // Processes first: they use the rest.
         self.processes.clear();
+        self.server = None;
         self.witnesses.clear();
         for hold in self.holds.drain(..) {
             let _ = hold.join();

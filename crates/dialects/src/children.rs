@@ -49,7 +49,8 @@ fn names_a_file(path: &str) -> bool {
 }
 
 /// The definitions that steps and their tasks call by a path that is written out.
-fn called(plan: &Plan) -> Vec<&str> {
+#[must_use]
+pub fn called(plan: &Plan) -> Vec<&str> {
     let net = plan.net();
     let mut paths = Vec::new();
     let mut lists: Vec<&Json> = net

@@ -85,15 +85,21 @@ impl ChainCheck {
         let Some(before) = seq.checked_sub(1) else {
             return Ok(Some(ChainCheck::new(run_id)));
         };
-        let holds = |it: &StoredChunk| (it.first..=it.last).contains(&seq);
         let chunks = store.chunks(run, before, 1)?;
-        let Some(chunk) = chunks.first().filter(|it| holds(it)) else {
-            return Ok(None);
-        };
+        Ok(chunks
+            .first()
+            .and_then(|it| ChainCheck::inside(run_id, it, seq)))
+    }
+
+    /// The chain after an event of a chunk that was verified before. None if the chunk does not hold the event.
+    pub(crate) fn inside(run_id: &str, chunk: &StoredChunk, seq: u64) -> Option<ChainCheck> {
+        if !(chunk.first..=chunk.last).contains(&seq) {
+            return None;
+        }
         let place = (seq - chunk.first) as usize * DIGESTS;
         let digests = chunk.digests.get(place..place + DIGESTS);
         let hash = digests.map(stored_hash).unwrap_or_default();
-        Ok(Some(ChainCheck::at(run_id, seq, hash)))
+        Some(ChainCheck::at(run_id, seq, hash))
     }
 
     /// The last event that was verified.

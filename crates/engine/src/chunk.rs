@@ -8,6 +8,7 @@
 //! with `eventId`, `idempotencyKey`, `runSeq` and `eventType`, which are kept as `digests`, numbers and
 //! in `ext`. Templates never change under a codec's number.
 
+mod lines;
 mod opaque;
 mod read;
 mod restamp;
@@ -24,6 +25,7 @@ use stepwell_kernel::time::Time;
 use crate::store::Chunk;
 use template::{Part, fields};
 
+pub use lines::from_lines;
 pub use opaque::UnknownPart;
 pub(crate) use opaque::unknown_parts;
 pub use read::hashed_parts;

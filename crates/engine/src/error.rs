@@ -81,6 +81,9 @@ pub enum Error {
         /// The engine that was to continue the run.
         asked: String,
     },
+    /// The run is on a server, and this is what the server said, or why it was not reached.
+    #[error("{code}: {why}")]
+    Server { code: String, why: String },
     /// The engine stops; the command was not taken.
     #[error("ENGINE_STOPS: the engine is shutting down")]
     Stopping,
@@ -106,6 +109,7 @@ impl Error {
             | Error::Refused { .. }
             | Error::Busy { .. }
             | Error::OtherEngine { .. }
+            | Error::Server { .. }
             | Error::Stopping => false,
         }
     }
@@ -113,7 +117,7 @@ impl Error {
     /// The code, for programs and for `stepwell explain`; none where something is broken that no
     /// caller can fix.
     #[must_use]
-    pub fn code(&self) -> Option<&'static str> {
+    pub fn code(&self) -> Option<&str> {
         match self {
             Error::Rejected(rejection) => Some(rejection.code.name()),
             Error::Store(error) => Some(error.kind.code()),
@@ -128,6 +132,7 @@ impl Error {
             Error::Refused { .. } => Some(codes::VALUE_REFUSED),
             Error::Busy { .. } => Some(codes::CONCURRENCY_LIMIT),
             Error::OtherEngine { .. } => Some(codes::ENGINE_DIFFERS),
+            Error::Server { code, .. } => Some(code),
             Error::Stopping => Some(codes::ENGINE_STOPS),
             Error::Schema { .. } => None,
         }

@@ -1,6 +1,7 @@
 //! Reading a run out of a store: its events, its plan, and the state that follows from them. This is the
 //! one way to fold a run for those who only look at it; nobody need be running.
 
+use std::fmt;
 use std::sync::Arc;
 
 use stepwell_kernel::contract::Record;
@@ -13,7 +14,54 @@ use stepwell_kernel::state::State;
 use crate::chain_check::ChainCheck;
 use crate::chunk::{DIGESTS, UnknownPart};
 use crate::error::Error;
-use crate::store::{Head, PlanNo, RunNo, RunSummary, Store};
+use crate::store::{Head, PlanNo, PlanRow, Plans, RunNo, RunSummary, Store, StoredChunk};
+
+/// Where logs of runs are read: a store, or a server that has one. Everything that shows a run is made from these four
+/// answers, so a run looks the same wherever it is.
+pub trait RunSource: fmt::Debug + Send + Sync {
+    /// The number of a run. Numbers of two sources have nothing to do with each other.
+    fn find_run(&self, run_id: &str) -> Result<Option<RunNo>, Error>;
+
+    /// What is known of a run before its log is read.
+    fn run_header(&self, run: RunNo) -> Result<Option<RunHeader>, Error>;
+
+    /// Chunks of the log of a run that hold events after `after`, in order, at most `limit`.
+    fn log_chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>, Error>;
+}
+
+/// What is known of a run before its log is read.
+#[derive(Clone, Debug)]
+pub struct RunHeader {
+    pub run_id: String,
+    pub head: Head,
+    /// The plan of the run as it is kept; absent if it is missing.
+    pub plan: Option<PlanRow>,
+    /// Why the run is in quarantine, if it is.
+    pub damage: Option<String>,
+}
+
+impl<S: Store> RunSource for S {
+    fn find_run(&self, run_id: &str) -> Result<Option<RunNo>, Error> {
+        Ok(self.find(run_id)?)
+    }
+
+    fn run_header(&self, run: RunNo) -> Result<Option<RunHeader>, Error> {
+        let Some(stored) = self.load(run)? else {
+            return Ok(None);
+        };
+        let damaged = self.quarantined()?.into_iter().find(|it| it.0 == run);
+        Ok(Some(RunHeader {
+            plan: self.plan(stored.plan)?,
+            run_id: stored.run_id,
+            head: stored.head,
+            damage: damaged.map(|(_, why)| why),
+        }))
+    }
+
+    fn log_chunks(&self, run: RunNo, after: u64, limit: usize) -> Result<Vec<StoredChunk>, Error> {
+        Ok(self.chunks(run, after, limit)?)
+    }
+}
 
 /// A run that is read from its log, as far as it was read.
 #[derive(Debug)]
@@ -36,23 +84,26 @@ pub struct LoggedRun {
 
 impl LoggedRun {
     /// Finds a run; none of its events is read yet.
-    pub fn open(store: &dyn Store, run_id: &str) -> Result<LoggedRun, Error> {
+    pub fn open(source: &dyn RunSource, run_id: &str) -> Result<LoggedRun, Error> {
         let unknown = || Error::UnknownRun(run_id.to_owned());
-        LoggedRun::numbered(store, store.find(run_id)?.ok_or_else(unknown)?)
+        LoggedRun::numbered(source, source.find_run(run_id)?.ok_or_else(unknown)?)
     }
 
     /// Finds a run by its number; none of its events is read yet.
-    pub fn numbered(store: &dyn Store, run: RunNo) -> Result<LoggedRun, Error> {
-        let stored = store.load(run)?;
-        let stored = stored.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
-        is_served(store, run, &stored.run_id)?;
-        let plan = plan(store, stored.plan, &stored.run_id)?;
+    pub fn numbered(source: &dyn RunSource, run: RunNo) -> Result<LoggedRun, Error> {
+        let found = source.run_header(run)?;
+        let found = found.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
+        let run_id = found.run_id;
+        if let Some(why) = found.damage {
+            return Err(Error::Quarantined { run_id, why });
+        }
+        let plan = compiled(found.plan, &run_id)?;
         Ok(LoggedRun {
             run,
-            state: State::new(&stored.run_id, &plan),
-            chain: ChainCheck::new(&stored.run_id),
+            state: State::new(&run_id, &plan),
+            chain: ChainCheck::new(&run_id),
             plan,
-            head: stored.head,
+            head: found.head,
             has_end: false,
             lost_track: None,
         })
@@ -60,14 +111,18 @@ impl LoggedRun {
 
     /// The events of the run that were committed since the last call, with their hash chain verified. They
     /// are not folded: see `fold`.
-    pub fn unread(&mut self, store: &dyn Store) -> Result<Vec<Event>, Error> {
-        self.unread_chunks(store, usize::MAX)
+    pub fn unread(&mut self, source: &dyn RunSource) -> Result<Vec<Event>, Error> {
+        self.unread_chunks(source, usize::MAX)
     }
 
     /// The same for this many commits at most, so that a reader who is far behind need not have all of it in memory.
     /// Nothing is left to read if the answer is empty.
-    pub fn unread_chunks(&mut self, store: &dyn Store, most: usize) -> Result<Vec<Event>, Error> {
-        let events = verified(store, self.run, &self.plan, &mut self.chain, most)?;
+    pub fn unread_chunks(
+        &mut self,
+        source: &dyn RunSource,
+        most: usize,
+    ) -> Result<Vec<Event>, Error> {
+        let events = verified(source, self.run, &self.plan, &mut self.chain, most)?;
         let is_end = |it: &Event| {
             matches!(
                 it.body,
@@ -120,8 +175,8 @@ impl LoggedRun {
     }
 
     /// Reads and folds the events that were committed since the run was last read, and returns them.
-    pub fn catch_up(&mut self, store: &dyn Store) -> Result<Vec<Event>, Error> {
-        let unread = self.unread(store)?;
+    pub fn catch_up(&mut self, source: &dyn RunSource) -> Result<Vec<Event>, Error> {
+        let unread = self.unread(source)?;
         for event in &unread {
             self.fold(event)?;
         }
@@ -185,9 +240,9 @@ impl LogRecords {
     }
 
     /// The records of so many commits at most that were not read yet, with their hash chain verified.
-    pub fn unread(&mut self, store: &dyn Store, most: usize) -> Result<Vec<Record>, Error> {
+    pub fn unread(&mut self, source: &dyn RunSource, most: usize) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
-        for chunk in store.chunks(self.run, self.chain.seq(), most)? {
+        for chunk in source.log_chunks(self.run, self.chain.seq(), most)? {
             let (known, mut prev_hash) = (self.chain.seq(), self.chain.hash().to_owned());
             let parts = self.chain.verify_parts(&self.version, &chunk)?;
             let hashes = chunk
@@ -218,36 +273,40 @@ impl LogRecords {
 
 /// The events of a run after the sequence number `after`. The hash chain is verified from the first event
 /// on.
-pub fn events(store: &dyn Store, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
-    let mut logged = LoggedRun::open(store, run_id)?;
-    let mut events = logged.unread(store)?;
+pub fn events(source: &dyn RunSource, run_id: &str, after: u64) -> Result<Vec<Event>, Error> {
+    let mut logged = LoggedRun::open(source, run_id)?;
+    let mut events = logged.unread(source)?;
     events.retain(|event| event.seq > after);
     Ok(events)
 }
 
 /// The events of a run after those that were verified.
 fn verified(
-    store: &dyn Store,
+    source: &dyn RunSource,
     run: RunNo,
     plan: &Plan,
     chain: &mut ChainCheck,
     most: usize,
 ) -> Result<Vec<Event>, Error> {
     let mut events = Vec::new();
-    for chunk in store.chunks(run, chain.seq(), most)? {
+    for chunk in source.log_chunks(run, chain.seq(), most)? {
         events.extend(chain.read(plan, &chunk)?);
     }
     Ok(events)
 }
 
 /// A plan that is kept in a store; the run is named in errors.
-pub fn plan(store: &dyn Store, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
+pub fn plan(store: &dyn Plans, no: PlanNo, run_id: &str) -> Result<Arc<Plan>, Error> {
+    compiled(store.plan(no)?, run_id)
+}
+
+/// The plan of a row that was kept; the run is named in errors.
+fn compiled(row: Option<PlanRow>, run_id: &str) -> Result<Arc<Plan>, Error> {
     let fault = |why: String| Error::Plan {
         run_id: run_id.to_owned(),
         why,
     };
-    let row = store.plan(no)?;
-    let row = row.ok_or_else(|| fault(format!("there is no plan number {}", no.0)))?;
+    let row = row.ok_or_else(|| fault("it is not kept".to_owned()))?;
     let net = serde_json::from_str(&row.net).map_err(|error| fault(error.to_string()))?;
     let plan = Plan::new(net).map_err(|error| fault(error.to_string()))?;
     if plan.hash() != row.hash {

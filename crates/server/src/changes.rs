@@ -19,20 +19,14 @@ use crate::telemetry::Telemetry;
 /// How many changes a listener may be behind before it misses some.
 const BEHIND: usize = 4_096;
 
-/// A run has new events, up to this one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
-    pub(crate) run: RunNo,
-    pub(crate) seq: u64,
-}
-
 /// Where changes are told and heard.
 #[derive(Clone, Debug)]
 pub(crate) struct Changes(Arc<ChangesShared>);
 
 #[derive(Debug)]
 struct ChangesShared {
-    all: broadcast::Sender<Change>,
+    /// Told whenever any run has changed.
+    all: broadcast::Sender<()>,
     /// The runs that someone listens to, with their last events.
     runs: Mutex<HashMap<RunNo, watch::Sender<u64>>>,
 }
@@ -40,6 +34,7 @@ struct ChangesShared {
 impl Changes {
     pub(crate) fn new() -> Changes {
         Changes(Arc::new(ChangesShared {
+            /// Told whenever any run has changed.
             all: broadcast::channel(BEHIND).0,
             runs: Mutex::default(),
         }))
@@ -61,11 +56,11 @@ impl Changes {
             listened.send_replace(seq);
         }
         // Nobody may be listening.
-        let _ = self.0.all.send(Change { run, seq });
+        let _ = self.0.all.send(());
     }
 
-    /// The changes of all runs.
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Change> {
+    /// Hears whenever any run has changed.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<()> {
         self.0.all.subscribe()
     }
 

@@ -32,6 +32,3 @@ pub(crate) const WEBHOOK_INVALID: &str = "WEBHOOK_INVALID";
 pub(crate) const WEBHOOK_LATE: &str = "WEBHOOK_LATE";
 pub(crate) const WEBHOOK_UNKNOWN: &str = "WEBHOOK_UNKNOWN";
 pub(crate) const TASK_TOKEN_UNKNOWN: &str = "TASK_TOKEN_UNKNOWN";
-
-/// Also said by the command: a person has answered otherwise before.
-pub(crate) const ANSWER_CONTRADICTED: &str = "ANSWER_CONTRADICTED";

@@ -12,7 +12,6 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::app::App;
-use crate::changes::Change;
 use crate::problem::ApiProblem;
 
 /// How often a store that other servers share is asked for what they have committed.
@@ -107,7 +106,7 @@ pub(crate) async fn follow(app: Arc<App>) {
 
 struct Follower {
     app: Arc<App>,
-    changes: broadcast::Receiver<Change>,
+    changes: broadcast::Receiver<()>,
     is_shared: bool,
     /// Up to where changes were told; none while nobody listens.
     mark: Option<Mark>,

@@ -182,8 +182,8 @@ impl From<StoreError> for ApiProblem {
 
 impl From<Error> for ApiProblem {
     fn from(error: Error) -> ApiProblem {
-        let code = error.code().unwrap_or(codes::SERVER_FAULT);
-        let of = |status, detail: String| ApiProblem::new(status, code, detail);
+        let code = error.code().unwrap_or(codes::SERVER_FAULT).to_owned();
+        let of = |status, detail: String| ApiProblem::new(status, &code, detail);
         match error {
             Error::Rejected(rejection) => rejection.into(),
             Error::Store(error) => error.into(),
@@ -216,7 +216,7 @@ impl From<Error> for ApiProblem {
             | Error::Quarantined { .. }
             | Error::Newer { .. }
             | Error::Plan { .. }) => of(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-            error @ Error::Schema { .. } => ApiProblem::internal(&error),
+            error @ (Error::Schema { .. } | Error::Server { .. }) => ApiProblem::internal(&error),
         }
     }
 }

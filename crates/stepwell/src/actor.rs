@@ -109,6 +109,28 @@ impl ActorArgs {
         })
     }
 
+    /// Refuses a name and a role: the token of a server says who acts.
+    pub(crate) fn must_be_of_token(&self) -> Result<()> {
+        match self.name.is_some() || !self.roles.is_empty() {
+            true => usage(
+                "--as and --role are not for a server with tokens: the token says who acts; use the token of that person",
+            ),
+            false => Ok(()),
+        }
+    }
+
+    /// The roles of a server that have the rights of a role here: who may operate may also answer for steps.
+    pub(crate) fn server_roles(&self, role: Role) -> Option<String> {
+        let words = match role {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator,approver",
+            Role::Engineer => "engineer,approver",
+            // Without a role a server that trusts everyone gives every right.
+            Role::Admin | Role::System => return None,
+        };
+        Some(words.to_owned())
+    }
+
     /// The options for commands that are shown to the user.
     pub(crate) fn flags(&self) -> String {
         let mut text = String::new();

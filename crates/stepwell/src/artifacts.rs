@@ -5,24 +5,25 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stepwell_engine::MAX_CHILD_DEPTH;
 use stepwell_engine::store::Store;
 use stepwell_kernel::command::Actor;
-use stepwell_kernel::event::ArtifactRef;
 use stepwell_kernel::time::Time;
-use stepwell_worker::artifacts::Pruned;
+use stepwell_worker::artifacts::{Pruned, Stored};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
 use crate::progress::Progress;
 use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{bytes, count};
 use crate::work::{Data, DataArgs};
-use stepwell_views::RunView;
+use stepwell_views::{RunView, artifact_ref};
 
 /// List, print and delete artifacts (large results of steps)
 #[derive(Debug, Args)]
@@ -59,7 +60,7 @@ struct CommonArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
     #[command(flatten)]
     data: DataArgs,
     #[command(flatten)]
@@ -130,77 +131,73 @@ fn runtime() -> Result<Runtime> {
 }
 
 impl CommonArgs {
-    fn data(&self) -> Result<Data> {
-        self.data.open(&self.store.address()?)
+    fn data(&self, store: &StoreArgs) -> Result<Data> {
+        self.data.open(&store.address()?)
     }
+}
+
+/// An artifact in the list.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactRow {
+    uri: String,
+    size_bytes: u64,
+    modified: String,
 }
 
 fn list(args: &RunArgs) -> Result<Exit> {
-    let store = args.on.store.read()?;
-    RunView::read_as(&*store, &args.run, &args.on.actor.actor(None)?)?;
-    let found = runtime()?.block_on(args.on.data()?.artifacts.list(&args.run))?;
-    let mut text = String::new();
-    let mut rows = Vec::new();
-    for artifact in &found {
-        text.push_str(&format!(
-            "{:>10}  {}\n",
-            bytes(artifact.bytes),
-            artifact.uri
-        ));
-        let at = artifact.modified.duration_since(SystemTime::UNIX_EPOCH);
-        let at = i64::try_from(at.unwrap_or_default().as_millis()).unwrap_or(i64::MAX);
-        rows.push(json!({
-            "uri": artifact.uri,
-            "sizeBytes": artifact.bytes,
-            "modified": Time(at).to_rfc3339(),
-        }));
-    }
-    if found.is_empty() {
-        text = "the run has no artifacts".to_owned();
-    }
-    say(args.on.output, text.trim_end(), &json!(rows))?;
+    let (run, on) = (&args.run, &args.on);
+    let rows = match on.store.place(&on.actor)? {
+        Place::Store(store) => {
+            RunView::read_as(&*store.read()?, run, &on.actor.actor(None)?)?;
+            let found = runtime()?.block_on(on.data(store)?.artifacts.list(run))?;
+            found.into_iter().map(row).collect()
+        }
+        Place::Server(server) => {
+            let found = server.ask(|it| async move { it.artifacts(run).await })?;
+            serde_json::from_value::<Vec<ArtifactRow>>(found)?
+        }
+    };
+    let line = |row: &ArtifactRow| format!("{:>10}  {}\n", bytes(row.size_bytes), row.uri);
+    let text = match rows.is_empty() {
+        true => "the run has no artifacts".to_owned(),
+        false => rows.iter().map(line).collect(),
+    };
+    say(on.output, text.trim_end(), &json!(rows))?;
     Ok(Exit::Ok)
 }
 
-/// The last reference to an artifact in the event log of a run.
-fn reference(view: &RunView, uri: &str) -> Option<ArtifactRef> {
-    let events = view.events.iter();
-    let texts = events.filter_map(|event| serde_json::to_value(event).ok());
-    let mut found = None;
-    for json in texts {
-        find(&json, uri, &mut found);
-    }
-    found
-}
-
-/// Searches a JSON value and everything inside it for a reference to the artifact.
-fn find(json: &serde_json::Value, uri: &str, found: &mut Option<ArtifactRef>) {
-    if json.get("uri").and_then(|it| it.as_str()) == Some(uri)
-        && let Ok(reference) = serde_json::from_value::<ArtifactRef>(json.clone())
-    {
-        *found = Some(reference);
-    }
-    match json {
-        serde_json::Value::Array(items) => items.iter().for_each(|it| find(it, uri, found)),
-        serde_json::Value::Object(map) => map.values().for_each(|it| find(it, uri, found)),
-        serde_json::Value::Null
-        | serde_json::Value::Bool(_)
-        | serde_json::Value::Number(_)
-        | serde_json::Value::String(_) => {}
+fn row(artifact: Stored) -> ArtifactRow {
+    let at = artifact.modified.duration_since(SystemTime::UNIX_EPOCH);
+    let at = i64::try_from(at.unwrap_or_default().as_millis()).unwrap_or(i64::MAX);
+    ArtifactRow {
+        uri: artifact.uri,
+        size_bytes: artifact.bytes,
+        modified: Time(at).to_rfc3339(),
     }
 }
 
 fn get(args: &GetArgs) -> Result<Exit> {
-    let store = args.on.store.read()?;
-    let view = RunView::read_as(&*store, &args.run, &args.on.actor.actor(None)?)?;
-    let reference = reference(&view, &args.uri).ok_or_else(|| {
+    let (run, uri, on) = (&args.run, &args.uri, &args.on);
+    let missing = || {
         anyhow!(
-            "run {} has no artifact {}; `stepwell artifacts list` shows the artifacts of a run",
-            args.run,
-            args.uri
+            "run {run} has no artifact {uri}; `stepwell artifacts list` shows the artifacts of a run"
         )
-    })?;
-    let bytes = runtime()?.block_on(args.on.data()?.artifacts.get(&reference))?;
+    };
+    let bytes = match on.store.place(&on.actor)? {
+        Place::Store(store) => {
+            let view = RunView::read_as(&*store.read()?, run, &on.actor.actor(None)?)?;
+            let reference = artifact_ref(&view, uri).ok_or_else(missing)?;
+            runtime()?.block_on(on.data(store)?.artifacts.get(&reference))?
+        }
+        Place::Server(server) => {
+            let found = server.ask(|it| async move { it.artifact(run, uri).await });
+            match found {
+                Err(error) if error.code() == "ARTIFACT_UNKNOWN" => return Err(missing()),
+                found => found?.into(),
+            }
+        }
+    };
     io::stdout()
         .write_all(&bytes)
         .context("the artifact cannot be written to standard output")?;
@@ -210,8 +207,13 @@ fn get(args: &GetArgs) -> Result<Exit> {
 fn prune(args: &PruneArgs) -> Result<Exit> {
     let who = args.on.actor.actor(None)?;
     actor::may_act(&who, "deleting artifacts")?;
-    let store = args.on.store.read()?;
-    let data = args.on.data()?;
+    let place = args.on.store.only_store(
+        "`artifacts prune`",
+        "a server deletes the runs that ended long ago by itself, with their artifacts: see [retention] in its \
+         stepwell.toml",
+    )?;
+    let store = place.read()?;
+    let data = args.on.data(place)?;
     let until = SystemTime::now()
         .checked_sub(args.older_than)
         .unwrap_or(SystemTime::UNIX_EPOCH);

@@ -17,6 +17,7 @@ Examples:
   stepwell conformance A24                                the scenarios of one statement
   stepwell conformance playbook/                          a part of a path, or a pattern with *
   stepwell conformance --store postgres:postgresql://me@db/scratch --engine native
+  stepwell conformance --server                           through a server: every command goes over HTTP
   stepwell conformance --dir conformance --jobs 8         the files of a folder, not those built in
   stepwell conformance --json result.json --keep
 
@@ -39,6 +40,9 @@ pub(crate) struct ConformanceArgs {
     /// [default: native, and mock if no --store is given]
     #[arg(long, value_name = "ENGINE")]
     engine: Vec<String>,
+    /// Play through a server: each scenario has a server of its own on SQLite, and its commands go there over HTTP
+    #[arg(long)]
+    server: bool,
     /// Write the results as JSON to this file; `-` is standard output, without the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -118,6 +122,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> Result<Exit> {
 
 fn columns(args: &ConformanceArgs) -> Result<Vec<Column>> {
     let engines: Vec<&str> = match (&args.engine[..], &args.store[..]) {
+        ([], []) if args.server => return Ok(vec![Column::of_server()]),
         ([], []) => vec!["native", "mock"],
         ([], _) => vec!["native"],
         (engines, _) => engines.iter().map(String::as_str).collect(),
@@ -143,6 +148,9 @@ fn columns(args: &ConformanceArgs) -> Result<Vec<Column>> {
                 ));
             }
         }
+    }
+    if args.server {
+        columns.push(Column::of_server());
     }
     Ok(columns)
 }

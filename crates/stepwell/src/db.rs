@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::NoServerArgs;
 use crate::progress::Progress;
 use crate::runs::say;
 use crate::store::StoreArgs;
@@ -72,9 +73,16 @@ struct CommonArgs {
     output: OutputFormat,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    no_server: NoServerArgs,
 }
 
 pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
+    let on = match &args.command {
+        DbCommand::Migrate(on) | DbCommand::Protect(on) => on,
+        DbCommand::Check(args) => &args.common,
+    };
+    on.no_server.check(&on.store, "`stepwell db`")?;
     match &args.command {
         DbCommand::Migrate(on) => migrate(on),
         DbCommand::Protect(on) => protect(on),

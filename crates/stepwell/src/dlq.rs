@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
-use stepwell_engine::store::NoticeFilter;
+use stepwell_engine::store::{AlertRow, DeadLetter, NoticeFilter};
 use stepwell_kernel::command::Actor;
 
 use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
+use crate::remote::Remote;
 use crate::runs::say;
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
@@ -18,6 +21,8 @@ use crate::{outbox, text_table, usage};
 
 /// No limit, for databases whose numbers have a sign.
 const ALL: usize = usize::MAX >> 1;
+/// The most rows of an answer of a server.
+const SERVER_ROWS: usize = 1_000;
 
 /// List and redrive dead letters (deliveries that failed for good)
 #[derive(Debug, Args)]
@@ -49,7 +54,7 @@ enum DlqCommand {
         #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
         output: OutputFormat,
         #[command(flatten)]
-        store: StoreArgs,
+        store: PlaceArgs,
         #[command(flatten)]
         actor: ActorArgs,
     },
@@ -83,7 +88,7 @@ struct ListArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
     #[command(flatten)]
     actor: ActorArgs,
 }
@@ -108,25 +113,63 @@ pub(crate) fn run(args: &DlqArgs) -> Result<Exit> {
         } => {
             let who = actor.actor(None)?;
             actor::may_act(&who, "redriving dead letters")?;
-            match (id, all) {
-                (Some(id), false) => redrive(*id, *output, store, &who),
-                (None, true) => redrive_all(*output, store, &who),
-                _ => usage("give the id of a dead letter, or --all"),
-            }
+            let wanted = match (id, all) {
+                (Some(id), false) => Some(*id),
+                (None, true) => None,
+                _ => return usage("give the id of a dead letter, or --all"),
+            };
+            let done = match store.place(actor)? {
+                Place::Store(store) => redrive_in(store, &who, wanted)?,
+                Place::Server(server) => redrive_on(&server, wanted)?,
+            };
+            tell_redriven(wanted, &done, *output)
+        }
+    }
+}
+
+/// A dead letter in the list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LetterRow {
+    no: i64,
+    sink: String,
+    run_id: String,
+    first_seq: u64,
+    attempts: u32,
+    reason: String,
+    at: String,
+}
+
+impl From<DeadLetter> for LetterRow {
+    fn from(letter: DeadLetter) -> LetterRow {
+        LetterRow {
+            no: letter.no,
+            sink: letter.marker.sink,
+            run_id: letter.marker.run_id,
+            first_seq: letter.marker.first,
+            attempts: letter.marker.attempts,
+            reason: letter.why,
+            at: letter.at.to_rfc3339(),
         }
     }
 }
 
 fn list(args: &ListArgs) -> Result<Exit> {
-    let store = args.store.read()?;
-    let letters = store.list_dead_letters(&visible(&args.actor.actor(None)?, args.limit))?;
+    let letters: Vec<LetterRow> = match args.store.place(&args.actor)? {
+        Place::Store(store) => {
+            let filter = visible(&args.actor.actor(None)?, args.limit);
+            let letters = store.read()?.list_dead_letters(&filter)?;
+            letters.into_iter().map(LetterRow::from).collect()
+        }
+        Place::Server(server) => letters_of(&server, args.limit)?,
+    };
     if args.output == OutputFormat::Json {
         let all: Vec<Json> = letters
             .iter()
             .map(|letter| {
-                json!({ "id": letter.no, "sink": letter.marker.sink, "runId": letter.marker.run_id,
-                    "firstSeq": letter.marker.first, "attempts": letter.marker.attempts,
-                    "why": letter.why, "at": letter.at.to_rfc3339() })
+                json!({ "id": letter.no, "sink": letter.sink, "runId": letter.run_id,
+                    "firstSeq": letter.first_seq, "attempts": letter.attempts,
+                    "why": letter.reason, "at": letter.at })
             })
             .collect();
         say(args.output, "", &json!({ "letters": all }))?;
@@ -140,11 +183,11 @@ fn list(args: &ListArgs) -> Result<Exit> {
     let rows = letters.iter().map(|letter| {
         let cells = [
             letter.no.to_string(),
-            one_line(&letter.marker.sink),
-            one_line(&letter.marker.run_id),
-            letter.marker.first.to_string(),
-            letter.marker.attempts.to_string(),
-            one_line(&letter.why),
+            one_line(&letter.sink),
+            one_line(&letter.run_id),
+            letter.first_seq.to_string(),
+            letter.attempts.to_string(),
+            one_line(&letter.reason),
         ];
         (cells, Tone::Plain)
     });
@@ -152,63 +195,132 @@ fn list(args: &ListArgs) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn redrive(id: i64, output: OutputFormat, place: &StoreArgs, who: &Actor) -> Result<Exit> {
-    let store = place.own_existing()?.patient();
-    let letters = store.list_dead_letters(&NoticeFilter {
-        past: Some(id.saturating_sub(1)),
-        ..visible(who, 1)
-    })?;
-    let letter = letters.iter().find(|letter| letter.no == id);
-    let sinks: BTreeSet<String> = letter
-        .map(|it| it.marker.sink.clone())
-        .into_iter()
-        .collect();
-    if letter.is_none() || !store.redrive(id)? {
-        anyhow::bail!("dead letter {id} was not found; `stepwell dlq list` shows all dead letters");
-    }
-    let text = format!(
-        "dead letter {id} is in the outbox again{}",
-        flush(&sinks, place)
-    );
-    say(output, &text, &json!({ "redriven": [id] }))?;
-    Ok(Exit::Ok)
+fn letters_of(server: &Remote, limit: usize) -> Result<Vec<LetterRow>> {
+    let limit = limit.clamp(1, SERVER_ROWS);
+    let letters = server.ask(|it| async move { it.dead_letters(limit).await })?;
+    Ok(serde_json::from_value(letters)?)
 }
 
-fn redrive_all(output: OutputFormat, place: &StoreArgs, who: &Actor) -> Result<Exit> {
+/// What was put back into the outbox, and the commands that deliver it.
+#[derive(Default)]
+struct Redriven {
+    done: Vec<i64>,
+    commands: Vec<String>,
+}
+
+/// One dead letter, or all of them. `dlq` itself delivers nothing.
+fn redrive_in(place: &StoreArgs, who: &Actor, wanted: Option<i64>) -> Result<Redriven> {
     let store = place.own_existing()?.patient();
-    let mut done = Vec::new();
+    let filter = match wanted {
+        Some(id) => NoticeFilter {
+            past: Some(id.saturating_sub(1)),
+            ..visible(who, 1)
+        },
+        None => visible(who, ALL),
+    };
+    let mut letters = store.list_dead_letters(&filter)?;
+    letters.retain(|letter| wanted.is_none_or(|id| letter.no == id));
     let mut sinks = BTreeSet::new();
-    for letter in store.list_dead_letters(&visible(who, ALL))? {
-        store.redrive(letter.no)?;
-        done.push(letter.no);
-        sinks.insert(letter.marker.sink);
+    let mut done = Vec::new();
+    for letter in letters {
+        if store.redrive(letter.no)? {
+            done.push(letter.no);
+            sinks.insert(letter.marker.sink);
+        }
     }
-    let letters = term::count(done.len(), "dead letter");
-    let text = format!("{letters} put back into the outbox{}", flush(&sinks, place));
+    let commands = sinks.iter().map(|sink| outbox::how(sink, place));
+    Ok(Redriven {
+        done,
+        commands: commands.collect(),
+    })
+}
+
+/// The server delivers by itself what was put back.
+fn redrive_on(server: &Remote, wanted: Option<i64>) -> Result<Redriven> {
+    let ids: Vec<i64> = match wanted {
+        Some(id) => vec![id],
+        None => letters_of(server, ALL)?.iter().map(|it| it.no).collect(),
+    };
+    let mut redriven = Redriven::default();
+    for id in ids {
+        match server.tell(|it| async move { it.redrive(id).await }) {
+            Err(error) if error.status() == Some(404) => {}
+            done => {
+                done?;
+                redriven.done.push(id);
+            }
+        }
+    }
+    Ok(redriven)
+}
+
+fn tell_redriven(wanted: Option<i64>, redriven: &Redriven, output: OutputFormat) -> Result<Exit> {
+    let done = &redriven.done;
+    let flush = match redriven.commands.is_empty() {
+        true => String::new(),
+        false => format!("; deliver with {}", redriven.commands.join(" and ")),
+    };
+    let text = match wanted {
+        Some(id) if done.is_empty() => {
+            anyhow::bail!(
+                "dead letter {id} was not found; `stepwell dlq list` shows all dead letters"
+            )
+        }
+        Some(id) => format!("dead letter {id} is in the outbox again{flush}"),
+        None => {
+            let letters = term::count(done.len(), "dead letter");
+            format!("{letters} put back into the outbox{flush}")
+        }
+    };
     say(output, &text, &json!({ "redriven": done }))?;
     Ok(Exit::Ok)
 }
 
-/// The commands that deliver the outbox. `dlq` itself delivers nothing.
-fn flush(sinks: &BTreeSet<String>, place: &StoreArgs) -> String {
-    let commands: Vec<String> = sinks.iter().map(|sink| outbox::how(sink, place)).collect();
-    match commands.is_empty() {
-        true => String::new(),
-        false => format!("; deliver with {}", commands.join(" and ")),
+/// An alert in the list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AlertLine {
+    no: i64,
+    run_id: Option<String>,
+    code: String,
+    priority: String,
+    message: String,
+    at: String,
+}
+
+impl From<AlertRow> for AlertLine {
+    fn from(alert: AlertRow) -> AlertLine {
+        AlertLine {
+            no: alert.no,
+            run_id: alert.run_id,
+            code: alert.code,
+            priority: format!("{:?}", alert.priority),
+            message: alert.message,
+            at: alert.at.to_rfc3339(),
+        }
     }
 }
 
 pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {
     let AlertsCommand::List(args) = &args.command;
-    let store = args.store.read()?;
-    let alerts = store.list_alerts(&visible(&args.actor.actor(None)?, args.limit))?;
+    let alerts: Vec<AlertLine> = match args.store.place(&args.actor)? {
+        Place::Store(store) => {
+            let filter = visible(&args.actor.actor(None)?, args.limit);
+            let alerts = store.read()?.list_alerts(&filter)?;
+            alerts.into_iter().map(AlertLine::from).collect()
+        }
+        Place::Server(server) => {
+            let limit = args.limit.clamp(1, SERVER_ROWS);
+            let alerts = server.ask(|it| async move { it.alerts(limit).await })?;
+            serde_json::from_value(alerts)?
+        }
+    };
     if args.output == OutputFormat::Json {
         let all: Vec<Json> = alerts
             .iter()
             .map(|alert| {
                 json!({ "id": alert.no, "runId": alert.run_id, "code": alert.code,
-                    "priority": format!("{:?}", alert.priority), "message": alert.message,
-                    "at": alert.at.to_rfc3339() })
+                    "priority": alert.priority, "message": alert.message, "at": alert.at })
             })
             .collect();
         say(args.output, "", &json!({ "alerts": all }))?;
@@ -221,8 +333,8 @@ pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {
     let head = ["AT", "PRIORITY", "CODE", "RUN", "MESSAGE"];
     let rows = alerts.iter().map(|alert| {
         let cells = [
-            alert.at.to_rfc3339(),
-            format!("{:?}", alert.priority),
+            alert.at.clone(),
+            alert.priority.clone(),
             one_line(&alert.code),
             one_line(alert.run_id.as_deref().unwrap_or("-")),
             one_line(&alert.message),

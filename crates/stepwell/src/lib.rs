@@ -50,6 +50,7 @@ pub struct EffectsPage;
 pub mod data;
 mod embedded;
 pub mod files;
+pub mod profiles;
 pub mod server_settings;
 pub mod settings;
 pub mod telemetry_settings;

@@ -21,8 +21,10 @@ mod log;
 mod outbox;
 mod output_format;
 mod patience;
+mod place;
 mod plan;
 mod progress;
+mod remote;
 mod run;
 mod runs;
 mod schema;
@@ -42,6 +44,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use stepwell::settings::LogFormat;
+use stepwell_client::ClientError;
 use stepwell_engine::store::StoreError;
 
 use crate::exit::Exit;
@@ -278,7 +281,9 @@ fn code_of(error: &anyhow::Error) -> Option<String> {
         let engine = || Some(engine?.code()?.to_owned());
         let refused = cause.downcast_ref::<runs::Refused>();
         let refused = || Some(refused?.0.split_once(": ")?.0.to_owned());
-        store.or_else(engine).or_else(refused)
+        let client = cause.downcast_ref::<ClientError>();
+        let client = || Some(client?.code().to_owned());
+        store.or_else(engine).or_else(refused).or_else(client)
     };
     error.chain().find_map(known)
 }

@@ -1,20 +1,27 @@
 //! `stepwell outbox`: lists pending deliveries, and delivers them without running a workflow.
 
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 use stepwell_engine::store::Store;
 
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
+use crate::remote::Remote;
 use crate::run::interrupts;
 use crate::runs::say;
 use crate::sink::{SinkArgs, flag};
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
 use crate::{text_table, usage};
+
+/// How often a server is asked what is pending.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// List and deliver pending deliveries
 #[derive(Debug, Args)]
@@ -43,7 +50,7 @@ enum OutboxCommand {
         #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
         output: OutputFormat,
         #[command(flatten)]
-        store: StoreArgs,
+        store: PlaceArgs,
     },
     /// Deliver the pending deliveries of the given sinks, or of all registered sinks, now
     Flush(FlushArgs),
@@ -60,7 +67,7 @@ struct FlushArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 pub(crate) fn run(args: &OutboxArgs) -> Result<Exit> {
@@ -70,12 +77,20 @@ pub(crate) fn run(args: &OutboxArgs) -> Result<Exit> {
     }
 }
 
-fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
-    let store = place.read()?;
+fn list(output: OutputFormat, place: &PlaceArgs) -> Result<Exit> {
     let mut waiting = Vec::new();
-    for sink in store.waiting_sinks()? {
-        let (count, since) = store.backlog(&sink)?;
-        waiting.push((sink, count, since.map(|it| it.to_rfc3339())));
+    match place.place(&ActorArgs::default())? {
+        Place::Store(store) => {
+            let store = store.read()?;
+            for sink in store.waiting_sinks()? {
+                let (count, since) = store.backlog(&sink)?;
+                waiting.push((sink, count, since.map(|it| it.to_rfc3339())));
+            }
+        }
+        Place::Server(server) => {
+            let rows = server.ask(|it| async move { it.outbox().await })?;
+            waiting.extend(rows.into_iter().map(|it| (it.sink, it.waiting, it.since)));
+        }
     }
     if output == OutputFormat::Json {
         let all: Vec<Json> = waiting
@@ -99,9 +114,44 @@ fn list(output: OutputFormat, place: &StoreArgs) -> Result<Exit> {
 }
 
 fn flush(args: &FlushArgs) -> Result<Exit> {
+    match args.store.place(&ActorArgs::default())? {
+        Place::Store(store) => flush_store(args, store),
+        Place::Server(server) => wait_for_server(args, &server),
+    }
+}
+
+/// A server delivers by itself: this waits until it has.
+fn wait_for_server(args: &FlushArgs, server: &Remote) -> Result<Exit> {
+    if !args.sinks.is_empty() {
+        return usage(
+            "--sink is not for a server, which delivers to its registered sinks: `stepwell sinks add` registers one",
+        );
+    }
+    let dead = || -> Result<usize> {
+        let letters = server.ask(|it| async move { it.dead_letters(1_000).await })?;
+        Ok(letters.as_array().map_or(0, Vec::len))
+    };
+    let pending = || -> Result<Vec<(String, u64)>> {
+        let rows = server.ask(|it| async move { it.outbox().await })?;
+        Ok(rows.into_iter().map(|it| (it.sink, it.waiting)).collect())
+    };
+    let (before, first) = (dead()?, pending()?);
+    let stop = interrupts(None)?.stop;
+    let until = Instant::now() + Duration::from_secs(args.timeout);
+    let mut left = first.clone();
+    while !left.is_empty() && Instant::now() < until && !stop.load(Ordering::SeqCst) {
+        std::thread::sleep(LOOK);
+        left = pending()?;
+    }
+    let waited = first.iter().map(|(_, count)| count).sum();
+    let given_up = dead()?.saturating_sub(before) as u64;
+    tell_flushed(args.output, waited, given_up, &left)
+}
+
+fn flush_store(args: &FlushArgs, place: &StoreArgs) -> Result<Exit> {
     let mut names = args.sinks.names()?;
     args.sinks.check()?;
-    let store = args.store.own_existing()?.patient();
+    let store = place.own_existing()?.patient();
     if names.is_empty() {
         names = store.sinks()?.into_iter().map(|it| it.name).collect();
     }
@@ -119,6 +169,16 @@ fn flush(args: &FlushArgs) -> Result<Exit> {
     let stop = interrupts(None)?.stop;
     let left = outlet.empty(Duration::from_secs(args.timeout), &stop)?;
     let given_up = self::dead(&*store, &names)?.saturating_sub(dead);
+    tell_flushed(args.output, waited, given_up, &left)
+}
+
+/// What came of the deliveries that waited.
+fn tell_flushed(
+    output: OutputFormat,
+    waited: u64,
+    given_up: u64,
+    left: &[(String, u64)],
+) -> Result<Exit> {
     let rest: u64 = left.iter().map(|(_, count)| count).sum();
     let sent = waited.saturating_sub(rest + given_up);
     let mut text = match waited {
@@ -130,7 +190,7 @@ fn flush(args: &FlushArgs) -> Result<Exit> {
             ", {given_up} failed for good (`stepwell dlq list`)"
         ));
     }
-    for (sink, count) in &left {
+    for (sink, count) in left {
         text.push_str(&format!(", {count} still pending for {sink}"));
     }
     let by_sink: Vec<Json> = left
@@ -138,7 +198,7 @@ fn flush(args: &FlushArgs) -> Result<Exit> {
         .map(|(sink, count)| json!({ "sink": sink, "waiting": count }))
         .collect();
     let json = json!({ "delivered": sent, "givenUp": given_up, "left": by_sink });
-    say(args.output, &text, &json)?;
+    say(output, &text, &json)?;
     Ok(match rest + given_up {
         0 => Exit::Ok,
         _ => Exit::Problems,

@@ -42,6 +42,11 @@ impl FromStr for StorePatience {
 }
 
 impl StorePatience {
+    /// The longest wait; absent: forever.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        self.0
+    }
+
     /// The patience of one command, which says on standard error that it waits.
     pub(crate) fn start(self) -> Arc<Patience> {
         let patience = Arc::new(Patience::new(self.0, SayWaits));

@@ -9,9 +9,11 @@ mod idle;
 pub(crate) mod input;
 mod lines;
 mod local_engine;
+mod on_server;
 pub(crate) mod report;
 mod resume;
 mod rules;
+mod server_follow;
 mod start_options;
 mod supervise;
 pub(crate) mod tree;
@@ -24,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use stepwell_engine::read::RunSource;
 use stepwell_engine::store::{MemoryStore, Patience, Store, StoreError};
 use stepwell_engine::{Error, StartRequest, run_id_of_request};
 use stepwell_kernel::command::{Actor, Command};
@@ -36,6 +39,7 @@ use crate::actor;
 use crate::definition::{self, Definition};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::Place;
 use crate::runs::logs;
 use crate::sink::SinkPublishers;
 use crate::store::{OpenStore, StoreArgs, word};
@@ -80,6 +84,9 @@ struct RunStore {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
+    if let Place::Server(server) = args.go.store.place(&args.go.actor)? {
+        return on_server::run(args, &server);
+    }
     let kind = check_usage(&args.go)?;
     let who = who(&args.go, "starting a run")?;
     args.start.check()?;
@@ -113,14 +120,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if args.idle.idle {
         idle::check(args, &plan, &params, address != Address::Memory)?;
     }
-    let place = open(&args.go.store, &address, args.virtual_time)?;
+    let place = open(args.go.store.store(), &address, args.virtual_time)?;
     if args.idle.idle {
         return idle::wait(args, &who, kind, &plan, params, &place);
     }
     if args.resume {
         let found = match &args.run_id {
             Some(run_id) => RunView::read(&*place.store, run_id)?,
-            None => resume::latest(&*place.store, &plan, &args.go.store, who.tenant.clone())?,
+            None => resume::latest(
+                &*place.store,
+                &plan,
+                args.go.store.store(),
+                who.tenant.clone(),
+            )?,
         };
         return go_on(&args.go, &who, kind, &place, found);
     }
@@ -206,9 +218,13 @@ fn again(
 }
 
 pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
+    if let Place::Server(server) = args.go.store.place(&args.go.actor)? {
+        return on_server::resume(args, &server);
+    }
     let kind = check_usage(&args.go)?;
     let who = who(&args.go, "continuing a run")?;
-    let place = RunStore::new(args.go.store.own_existing()?, args.go.store.address()?);
+    let store = args.go.store.store();
+    let place = RunStore::new(store.own_existing()?, store.address()?);
     let found = RunView::read(&*place.store, &args.run)?;
     let how = || format!("stepwell resume {}", word(&args.run));
     engine_kind::may_run(&args.go.engine, &found.plan)?;
@@ -227,7 +243,8 @@ fn go_on(
     may_see(who, found.state.context())?;
     let (plan, run_id) = (found.plan.clone(), found.state.run_id().to_owned());
     if found.state.phase().is_ended() {
-        show_end(args, place, &found)?;
+        let kept = place.durable.then(|| args.store.flag());
+        show_end(args, &*place.store, kept, &found)?;
         return Ok(report::exit(&found.state, &End::Over));
     }
     engine_kind::must_be_of(args, &found.state)?;
@@ -361,7 +378,7 @@ fn watch(
             End::Over | End::GaveUp(_) => EMPTYING.0,
         };
         let left = outlet.empty(patience, &AtomicBool::new(false))?;
-        notes.extend(outbox::left(&left, &args.store, place.durable));
+        notes.extend(outbox::left(&left, args.store.store(), place.durable));
     }
     // A result that nobody finds again is no result.
     place.store.still_there()?;
@@ -374,19 +391,19 @@ fn watch(
         tail: None,
         only_shown: false,
     };
-    show_result(args, place, &follower, ending)
+    show_result(args, &*place.store, &follower, ending)
 }
 
 /// Shows how a run ended, and says with which exit code.
 fn show_result(
     args: &GoArgs,
-    place: &RunStore,
+    runs: &dyn RunSource,
     follower: &Follower,
     mut ending: Ending,
 ) -> Result<Exit> {
     let root = follower.root()?;
     if args.output == OutputFormat::Json {
-        let snapshot = snapshot::snapshot(&*place.store, root, ending.end, &ending.notes)?;
+        let snapshot = snapshot::snapshot(runs, root, ending.end, &ending.notes)?;
         term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
     } else {
         let below = follower.live();
@@ -436,16 +453,21 @@ fn stop(
 }
 
 /// A run that had ended before it was asked to go on.
-fn show_end(args: &GoArgs, place: &RunStore, found: &RunView) -> Result<()> {
+fn show_end(
+    args: &GoArgs,
+    runs: &dyn RunSource,
+    kept: Option<String>,
+    found: &RunView,
+) -> Result<()> {
     let mut ending = Ending {
-        kept: place.durable.then(|| args.store.flag()),
+        kept,
         ..Ending::default()
     };
     let text = if args.output == OutputFormat::Json {
-        let snapshot = snapshot::snapshot(&*place.store, found, ending.end, &ending.notes)?;
+        let snapshot = snapshot::snapshot(runs, found, ending.end, &ending.notes)?;
         format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
     } else {
-        let below = ChildRuns::read(&*place.store, found)?;
+        let below = ChildRuns::read(runs, found)?;
         let below: Vec<Live<'_>> = below.views.iter().map(Live::of).collect();
         ending.tail = tail(args, Live::of(found), &below);
         report::summary(Live::of(found), &below, &ending, term::stdout_paint())
@@ -456,7 +478,10 @@ fn show_end(args: &GoArgs, place: &RunStore, found: &RunView) -> Result<()> {
 /// The end of the log of the step that made a run fail.
 fn tail(args: &GoArgs, top: Live<'_>, below: &[Live<'_>]) -> Option<Vec<String>> {
     let failing = report::failing(top, below)?;
-    logs::tail(&*logs::open(&args.store, &args.data).ok()?, &failing)
+    logs::tail(
+        &*logs::open(&args.store, &args.actor, &args.data).ok()?,
+        &failing,
+    )
 }
 
 /// Who acts, if not only to read.
@@ -483,7 +508,7 @@ fn check_usage(args: &GoArgs) -> Result<EngineKind> {
 
 fn address(args: &RunArgs) -> Result<Address> {
     if !args.virtual_time {
-        return Ok(args.go.store.address()?);
+        return Ok(args.go.store.store().address()?);
     }
     if !args.go.sinks.is_empty() {
         return usage(
@@ -491,7 +516,7 @@ fn address(args: &RunArgs) -> Result<Address> {
              leave out one of --virtual-time and --sink",
         );
     }
-    match args.go.store.named() {
+    match args.go.store.store().named() {
         None => Ok(Address::Memory),
         Some(named) if Address::parse(named)? == Address::Memory => Ok(Address::Memory),
         Some(_) => usage(

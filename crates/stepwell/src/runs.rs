@@ -7,6 +7,7 @@ mod evidence;
 mod list;
 pub(crate) mod logs;
 mod send;
+mod server_send;
 mod show;
 mod watch;
 
@@ -25,12 +26,14 @@ use stepwell_kernel::signal::SignalKind;
 use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::store::StoreArgs;
+use crate::place::{Place, PlaceArgs};
 use crate::{term, usage};
 use send::Sent;
-use stepwell_views::may_see;
+use stepwell_engine::read::RunSource as _;
+use stepwell_views::{RunView, may_see};
 
 pub(crate) use send::Refused;
+pub(crate) use server_send::send as send_to_server;
 
 /// Show runs and send commands to runs
 #[derive(Debug, Args)]
@@ -130,7 +133,7 @@ struct SenderArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 #[derive(Debug, Args)]
@@ -230,11 +233,14 @@ fn signal(on: &RunTargetArgs, name: &str, payload: Json, done: &str) -> Result<E
 
 fn approve(on: &RunTargetArgs) -> Result<Exit> {
     let actor = on.by.actor()?;
-    let sent = send::send(&on.by.store, &on.run, on.by.patience(), |_, view| {
+    let command = Command::ApproveRun {
+        actor: actor.clone(),
+        reason: on.by.reason.clone(),
+    };
+    let sent = send(&on.by, &on.run, command, |view| {
         may_see(&actor, view.state.context())?;
         if view.plan.policy().needs_approval {
-            let reason = on.by.reason.clone();
-            return Ok(Command::ApproveRun { actor, reason });
+            return Ok(());
         }
         let what = "the definition of the run requires no approval";
         Err(Rejection::new(Code::InvalidTransition, what).into())
@@ -275,9 +281,7 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
             };
             // An event may come before its run: then it is kept under the id of the run.
             let early = match run {
-                Some(run) => {
-                    Some(run).filter(|run| !send::has_run(&args.by.store, run).unwrap_or(true))
-                }
+                Some(run) => Some(run).filter(|run| !has_run(&args.by, run).unwrap_or(true)),
                 None => None,
             };
             let key = args.key.as_ref().or(early).map(String::as_str);
@@ -299,10 +303,20 @@ fn from_outside(args: &SignalArgs) -> Result<Exit> {
     }
 }
 
+fn has_run(by: &SenderArgs, run: &str) -> Result<bool> {
+    match by.store.place(&by.actor)? {
+        Place::Store(store) => send::has_run(store, run),
+        Place::Server(server) => Ok(server.find_run(run)?.is_some()),
+    }
+}
+
 fn deliver(by: &SenderArgs, event: &OutsideEvent) -> Result<Exit> {
     actor::may_act(&by.actor()?, "delivering an event")?;
     Command::check_event(&event.id, &event.event_type).map_err(Error::from)?;
-    let (delivered, to) = send::deliver(&by.store, event)?;
+    let (delivered, to) = match by.store.place(&by.actor)? {
+        Place::Store(store) => send::deliver(store, event)?,
+        Place::Server(server) => server_send::deliver(&server, event)?,
+    };
     let (word, text) = match (delivered, &to) {
         (Delivered::ToRun(_), Some(run)) => ("TO_RUN", format!("{run} received the event")),
         (Delivered::ToRun(_), None) => ("TO_RUN", "a run received the event".to_owned()),
@@ -329,18 +343,35 @@ fn deliver(by: &SenderArgs, event: &OutsideEvent) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// Sends a command to a run: to the server, or to who can decide it on the store after a look at the run.
+fn send(
+    by: &SenderArgs,
+    run: &str,
+    command: Command,
+    may: impl FnOnce(&RunView) -> Result<(), Error>,
+) -> Result<Sent> {
+    match by.store.place(&by.actor)? {
+        Place::Server(server) => server_send::send(&server, run, &command),
+        Place::Store(store) => send::send(store, run, by.patience(), |_, view| {
+            may(view)?;
+            Ok(command)
+        }),
+    }
+}
+
 fn tell(by: &SenderArgs, run: &str, name: &str, done: &str, command: Command) -> Result<Exit> {
     let mut signal_id = None;
     if let Command::Signal { signal_id: id, .. } = &command {
         signal_id = Some(id.clone());
     }
     let who = by.actor()?;
-    let sent = send::send(&by.store, run, by.patience(), |_, view| {
-        if matches!(command, Command::DeliverEvent { .. }) {
+    let is_event = matches!(command, Command::DeliverEvent { .. });
+    let sent = send(by, run, command, |view| {
+        if is_event {
             may_see(&who, view.state.context())?;
             actor::may_act(&who, "delivering an event")?;
         }
-        Ok(command)
+        Ok(())
     })?;
     answer(by, run, name, done, &sent, signal_id.as_deref())
 }

@@ -2,16 +2,18 @@
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_engine::store::SinkStart;
 
+use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
 use crate::runs::{Refused, say};
 use crate::sink;
-use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
 use crate::text_table;
 
@@ -80,7 +82,7 @@ struct CommonArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 pub(crate) fn run(args: &SinksArgs) -> Result<Exit> {
@@ -99,14 +101,22 @@ pub(crate) fn run(args: &SinksArgs) -> Result<Exit> {
 fn add(name: &str, address: &str, from: FromWord, on: &CommonArgs) -> Result<Exit> {
     let now = SystemClock.now();
     let sink = sink::row(name, address, now)?;
-    // Who wants every event registers the sink before the first run, and so before there is a store.
-    let (open, _) = on.store.own_new_or_visit()?;
-    let store = open.patient();
-    let start = match from {
-        FromWord::Beginning => SinkStart::Beginning,
-        FromWord::Now => SinkStart::Now,
+    let marked = match on.store.place(&ActorArgs::default())? {
+        Place::Store(store) => {
+            // Who wants every event registers the sink before the first run, and so before there is a store.
+            let (open, _) = store.own_new_or_visit()?;
+            let start = match from {
+                FromWord::Beginning => SinkStart::Beginning,
+                FromWord::Now => SinkStart::Now,
+            };
+            open.patient().add_sink(&sink, start, now)?
+        }
+        Place::Server(server) => {
+            let all = matches!(from, FromWord::Beginning);
+            let added = server.ask(|it| async move { it.add_sink(name, address, all).await })?;
+            added["marked"].as_u64().unwrap_or_default()
+        }
     };
-    let marked = store.add_sink(&sink, start, now)?;
     let text = match from {
         FromWord::Beginning => format!(
             "{name} is registered; {marked} commits that are in the store are pending for it, and every event from now \
@@ -121,19 +131,41 @@ fn add(name: &str, address: &str, from: FromWord, on: &CommonArgs) -> Result<Exi
     Ok(Exit::Ok)
 }
 
+/// A sink in the list.
+#[derive(Deserialize)]
+struct SinkLine {
+    name: String,
+    /// Without what may be a secret.
+    address: String,
+    since: String,
+    pending: u64,
+}
+
 fn list(on: &CommonArgs) -> Result<Exit> {
-    let store = on.store.read()?;
-    let mut rows = Vec::new();
-    for sink in store.sinks()? {
-        let (pending, _) = store.backlog(&sink.name)?;
-        rows.push((sink, pending));
-    }
+    let rows: Vec<SinkLine> = match on.store.place(&ActorArgs::default())? {
+        Place::Store(store) => {
+            let store = store.read()?;
+            let mut rows = Vec::new();
+            for sink in store.sinks()? {
+                let (pending, _) = store.backlog(&sink.name)?;
+                rows.push(SinkLine {
+                    address: shown(&sink.address),
+                    since: sink.since.to_rfc3339(),
+                    name: sink.name,
+                    pending,
+                });
+            }
+            rows
+        }
+        Place::Server(server) => {
+            serde_json::from_value(server.ask(|it| async move { it.sinks().await })?)?
+        }
+    };
     if on.output == OutputFormat::Json {
         let all: Vec<Json> = rows
             .iter()
-            .map(|(sink, pending)| {
-                json!({ "sink": sink.name, "address": shown(&sink.address), "since": sink.since.to_rfc3339(),
-                    "pending": pending })
+            .map(|it| {
+                json!({ "sink": it.name, "address": it.address, "since": it.since, "pending": it.pending })
             })
             .collect();
         say(on.output, "", &json!({ "sinks": all }))?;
@@ -143,12 +175,12 @@ fn list(on: &CommonArgs) -> Result<Exit> {
         term::print("no registered sinks\n")?;
         return Ok(Exit::Ok);
     }
-    let rows = rows.into_iter().map(|(sink, pending)| {
+    let rows = rows.into_iter().map(|it| {
         let row = [
-            one_line(&sink.name),
-            one_line(&shown(&sink.address)),
-            pending.to_string(),
-            sink.since.to_rfc3339(),
+            one_line(&it.name),
+            one_line(&it.address),
+            it.pending.to_string(),
+            it.since,
         ];
         (row, Tone::Plain)
     });
@@ -158,8 +190,14 @@ fn list(on: &CommonArgs) -> Result<Exit> {
 }
 
 fn remove(name: &str, on: &CommonArgs) -> Result<Exit> {
-    let (open, _) = on.store.own_or_visit()?;
-    let Some(dropped) = open.patient().remove_sink(name)? else {
+    let dropped = match on.store.place(&ActorArgs::default())? {
+        Place::Store(store) => store.own_or_visit()?.0.patient().remove_sink(name)?,
+        Place::Server(server) => match server.ask(|it| async move { it.remove_sink(name).await }) {
+            Err(error) if error.code() == "SINK_UNKNOWN" => None,
+            removed => removed?["dropped"].as_u64(),
+        },
+    };
+    let Some(dropped) = dropped else {
         let what = format!("there is no registered sink {name}; `stepwell sinks list` lists them");
         return Err(Refused(what).into());
     };

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use stepwell_engine::store::{Patience, PatientStore, Result, Store, StoreError, StoreErrorKind};
@@ -28,7 +29,7 @@ pub(crate) struct StoreArgs {
     /// or memory: [default: the variable STEPWELL_STORE, else sqlite:.stepwell/stepwell.db]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// How long to wait for a store that does not answer, or that another process owns: a duration such as
+    /// How long to wait for a store or a server that does not answer, or for a store that another process owns: a duration such as
     /// 30s, 0, or forever [default: the variable STEPWELL_STORE_PATIENCE, else 1m]
     #[arg(long, value_name = "DURATION")]
     store_patience: Option<StorePatience>,
@@ -96,21 +97,35 @@ impl StoreArgs {
         Address::parse(&self.url())
     }
 
+    /// Whether an option or a variable names the store.
+    pub(crate) fn is_chosen(&self) -> bool {
+        let set = || std::env::var_os(VARIABLE).is_some_and(|it| !it.is_empty());
+        self.store.is_some() || set()
+    }
+
     fn patience(&self) -> Result<Arc<Patience>> {
+        Ok(self.stated_patience()?.start())
+    }
+
+    /// How long to wait for what does not answer; absent: forever.
+    pub(crate) fn limit(&self) -> Result<Option<Duration>> {
+        Ok(self.stated_patience()?.limit())
+    }
+
+    fn stated_patience(&self) -> Result<StorePatience> {
         let set = || {
             std::env::var(PATIENCE_VARIABLE)
                 .ok()
                 .filter(|it| !it.is_empty())
         };
-        let limit = match (self.store_patience, set()) {
-            (Some(limit), _) => limit,
-            (None, None) => StorePatience::default(),
+        match (self.store_patience, set()) {
+            (Some(limit), _) => Ok(limit),
+            (None, None) => Ok(StorePatience::default()),
             (None, Some(text)) => text.parse().map_err(|help| {
                 let what = format!("the variable {PATIENCE_VARIABLE} is {text:?}; {help}");
                 StoreError::new(StoreErrorKind::Unusable, what)
-            })?,
-        };
-        Ok(limit.start())
+            }),
+        }
     }
 
     /// Opens a store, which is waited for.

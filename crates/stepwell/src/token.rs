@@ -1,5 +1,5 @@
 //! `stepwell token`: the API tokens of a store. Works on the store itself, also while a server owns it: who can write the
-//! store needs no token.
+//! store needs no token. With a server, the server does it for who may.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -11,9 +11,12 @@ use stepwell_engine::store::{AuditRow, Store};
 use stepwell_kernel::time::Time;
 use stepwell_server::{FreshToken, NewToken, TokenBook, TokenError, TokenRecord};
 
+use crate::actor::ActorArgs;
 use crate::actor::login_name;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
+use crate::remote::Remote;
 use crate::runs::{Refused, say};
 use crate::store::StoreArgs;
 use crate::term::{self, Tone, one_line};
@@ -31,7 +34,8 @@ Examples:
   curl -H \"authorization: Bearer $TOKEN\" https://stepwell.example.com/api/v1/runs
 
 A token is shown once, on standard output: the store keeps only a hash of it. The command works on the store, also
-while a server uses it; a server knows of a change within 2 seconds. Roles: viewer, operator, engineer, approver,
+while a server uses it, or with --server on the server itself, with the token of an admin; a server knows of a change
+within 2 seconds. Roles: viewer, operator, engineer, approver,
 admin, worker; docs/access.md lists their rights. A token for several servers of one PostgreSQL store is one token.
 
 Exit codes: 0 done, 1 the token is unknown or the store cannot be used, 2 wrong usage.")]
@@ -100,7 +104,7 @@ struct CommonArgs {
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Human)]
     output: OutputFormat,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 pub(crate) fn run(args: &TokenArgs) -> Result<Exit> {
@@ -152,39 +156,90 @@ fn millis(option: &str, text: &str) -> Result<u64> {
     }
 }
 
+impl CommonArgs {
+    fn place(&self) -> Result<Place<'_>> {
+        self.store.place(&ActorArgs::default())
+    }
+}
+
 fn create(new: NewToken, now: Time, on: &CommonArgs) -> Result<Exit> {
+    match on.place()? {
+        Place::Store(store) => create_in(store, new, now, on),
+        Place::Server(server) => {
+            let body = json!({ "name": new.name, "roles": new.roles, "tenant": new.tenant, "project": new.project,
+                "expiresAt": new.expires_at.map(Time::to_rfc3339) });
+            let body = &body;
+            show(
+                server.tell(|it| async move { it.create_token(body).await })?,
+                on,
+            )
+        }
+    }
+}
+
+fn create_in(place: &StoreArgs, new: NewToken, now: Time, on: &CommonArgs) -> Result<Exit> {
     // Tokens are made before the server that needs them, and so before there is a store.
-    let (open, _) = on.store.own_new_or_visit()?;
+    let (open, _) = place.own_new_or_visit()?;
     let store = open.patient();
     let fresh = match TokenBook(&*store).create(new, &login_name(), now) {
         Err(TokenError::Invalid(what)) => return usage(what),
         made => made?,
     };
     note(&*store, "token.create", &fresh.record, None, now)?;
-    show(&fresh, on)
+    show(with_secret(&fresh, now), on)
 }
 
 fn rotate(id: &str, overlap: u64, on: &CommonArgs) -> Result<Exit> {
-    let (open, _) = on.store.own_or_visit()?;
+    match on.place()? {
+        Place::Store(store) => rotate_in(store, id, overlap, on),
+        Place::Server(server) => {
+            let seconds = overlap.div_ceil(1_000);
+            show(
+                server.tell(|it| async move { it.rotate_token(id, seconds).await })?,
+                on,
+            )
+        }
+    }
+}
+
+fn rotate_in(place: &StoreArgs, id: &str, overlap: u64, on: &CommonArgs) -> Result<Exit> {
+    let (open, _) = place.own_or_visit()?;
     let (store, now) = (open.patient(), SystemClock.now());
     let fresh = TokenBook(&*store).rotate(id, overlap, now);
     let fresh = fresh.map_err(refused)?;
     note(&*store, "token.rotate", &fresh.record, None, now)?;
-    show(&fresh, on)
+    show(with_secret(&fresh, now), on)
+}
+
+fn with_secret(fresh: &FreshToken, now: Time) -> Json {
+    let mut json = shown(&fresh.record, now);
+    json["token"] = json!(fresh.token);
+    json
 }
 
 fn revoke(id: &str, reason: Option<String>, on: &CommonArgs) -> Result<Exit> {
-    let (open, _) = on.store.own_or_visit()?;
+    let record = match on.place()? {
+        Place::Store(store) => revoke_in(store, id, reason)?,
+        Place::Server(server) => {
+            let reason = reason.as_deref();
+            server.ask(|it| async move { it.revoke_token(id, reason).await })?
+        }
+    };
+    let text = format!(
+        "the token {id} of {} is revoked; servers know of it within 2 seconds",
+        record["name"].as_str().unwrap_or_default()
+    );
+    say(on.output, &text, &record)?;
+    Ok(Exit::Ok)
+}
+
+fn revoke_in(place: &StoreArgs, id: &str, reason: Option<String>) -> Result<Json> {
+    let (open, _) = place.own_or_visit()?;
     let (store, now) = (open.patient(), SystemClock.now());
     let record = TokenBook(&*store).revoke(id, &login_name(), now);
     let record = record.map_err(refused)?;
     note(&*store, "token.revoke", &record, reason, now)?;
-    let text = format!(
-        "the token {id} of {} is revoked; servers know of it within 2 seconds",
-        record.name
-    );
-    say(on.output, &text, &shown(&record, now))?;
-    Ok(Exit::Ok)
+    Ok(shown(&record, now))
 }
 
 fn refused(error: TokenError) -> anyhow::Error {
@@ -199,62 +254,79 @@ fn refused(error: TokenError) -> anyhow::Error {
 }
 
 /// The token alone on standard output, so that a script can take it; what it is on standard error.
-fn show(fresh: &FreshToken, on: &CommonArgs) -> Result<Exit> {
-    let record = &fresh.record;
+fn show(fresh: Json, on: &CommonArgs) -> Result<Exit> {
     if on.output == OutputFormat::Json {
-        let mut json = shown(record, SystemClock.now());
-        json["token"] = json!(fresh.token);
-        say(on.output, "", &json)?;
+        say(on.output, "", &fresh)?;
         return Ok(Exit::Ok);
     }
-    let until = match record.expires_at {
-        Some(time) => format!("until {}", time.to_rfc3339()),
+    let until = match fresh["expiresAt"].as_str() {
+        Some(time) => format!("until {time}"),
         None => "without end".to_owned(),
     };
+    let text = |name: &str| fresh[name].as_str().unwrap_or_default();
     log::line(&format!(
         "token {} of {} ({}), counts {until}; it is shown this once:",
-        record.id,
-        record.name,
-        record.roles.join(", "),
+        text("id"),
+        text("name"),
+        words(&fresh["roles"], ", "),
     ));
-    term::print(&format!("{}\n", fresh.token))?;
+    term::print(&format!("{}\n", text("token")))?;
     Ok(Exit::Ok)
 }
 
+fn words(list: &Json, between: &str) -> String {
+    let words = list
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Json::as_str);
+    words.collect::<Vec<_>>().join(between)
+}
+
 fn list(tenant: Option<&str>, on: &CommonArgs) -> Result<Exit> {
-    let store = on.store.read()?;
-    let (records, now) = (TokenBook(&*store).list(tenant, None)?, SystemClock.now());
+    let now = SystemClock.now();
+    let tokens: Vec<Json> = match on.place()? {
+        Place::Store(store) => {
+            let records = TokenBook(&*store.read()?).list(tenant, None)?;
+            records.iter().map(|it| shown(it, now)).collect()
+        }
+        Place::Server(server) => of_server(&server, tenant)?,
+    };
     if on.output == OutputFormat::Json {
-        let all: Vec<Json> = records.iter().map(|it| shown(it, now)).collect();
-        say(on.output, "", &json!({ "tokens": all }))?;
+        say(on.output, "", &json!({ "tokens": tokens }))?;
         return Ok(Exit::Ok);
     }
-    if records.is_empty() {
+    if tokens.is_empty() {
         term::print("no tokens\n")?;
         return Ok(Exit::Ok);
     }
-    let rows = records.iter().map(|it| {
-        let place = match (&it.tenant, &it.project) {
+    let rows = tokens.iter().map(|it| {
+        let text = |name: &str| it[name].as_str().unwrap_or_default();
+        let place = match (it["tenant"].as_str(), it["project"].as_str()) {
             (None, _) => "all".to_owned(),
-            (Some(tenant), None) => tenant.clone(),
+            (Some(tenant), None) => tenant.to_owned(),
             (Some(tenant), Some(project)) => format!("{tenant}/{project}"),
         };
-        let expires = it
-            .expires_at
-            .map_or_else(|| "never".to_owned(), Time::to_rfc3339);
         let row = [
-            it.id.clone(),
-            one_line(&it.name),
-            it.roles.join(","),
+            text("id").to_owned(),
+            one_line(text("name")),
+            words(&it["roles"], ","),
             one_line(&place),
-            it.state(now).to_owned(),
-            expires,
+            text("state").to_owned(),
+            it["expiresAt"].as_str().unwrap_or("never").to_owned(),
         ];
         (row, Tone::Plain)
     });
     let head = ["ID", "NAME", "ROLES", "TENANT", "STATE", "EXPIRES"];
     term::print(&text_table::render(&head, rows, 0, term::stdout_paint()))?;
     Ok(Exit::Ok)
+}
+
+fn of_server(server: &Remote, tenant: Option<&str>) -> Result<Vec<Json>> {
+    let mut list = server.ask(|it| async move { it.tokens().await })?;
+    let mut tokens: Vec<Json> = serde_json::from_value(list["tokens"].take())?;
+    tokens.retain(|it| tenant.is_none_or(|tenant| it["tenant"] == tenant));
+    Ok(tokens)
 }
 
 fn shown(record: &TokenRecord, now: Time) -> Json {

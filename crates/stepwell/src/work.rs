@@ -29,6 +29,11 @@ impl DataArgs {
             .context("the artifact store cannot be opened")
     }
 
+    /// Whether the option says something.
+    pub(crate) fn is_given(&self) -> bool {
+        self.artifacts.is_some()
+    }
+
     /// ` --artifacts URL` for commands that are shown to the user.
     pub(crate) fn flag(&self) -> String {
         match &self.artifacts {

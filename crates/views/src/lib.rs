@@ -1,9 +1,10 @@
 //! A run as people and programs see it. The command and the server show runs with the same words.
 //!
-//! - [`RunView`]: the state and all events of a run, read from the store without an engine.
+//! - [`RunView`]: the state and all events of a run, read from a store or a server without an engine.
 //! - [`snapshot`]: the run for programs, as the snapshot of the contract with `ext` beside it.
 //! - [`why`]: what an open run waits for, in sentences; [`stuck`]: what keeps it from going on.
-//! - [`people`]: who started, approved and answered.
+//! - [`people`]: who started, approved and answered; [`answers`]: what an answer came to.
+//! - [`evidence`]: what an auditor gets.
 //! - [`watch`]: the snapshot with watermark, lag and gaps.
 //! - [`undo`]: what a cancel would undo.
 //! - [`phrases`]: what is said about a step wherever it is shown.
@@ -12,7 +13,10 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod answers;
+mod artifact_refs;
 pub mod duration;
+pub mod evidence;
 pub mod people;
 pub mod phrases;
 mod run_view;
@@ -22,5 +26,6 @@ pub mod undo;
 pub mod watch;
 pub mod why;
 
+pub use artifact_refs::artifact_ref;
 pub use duration::duration;
 pub use run_view::{ChildRuns, RunView, child_id, may_see};

@@ -2,10 +2,11 @@
 
 use serde_json::{Value as Json, json};
 use stepwell_kernel::command::ManualOutcome;
-use stepwell_kernel::decide::approvals_needed;
+use stepwell_kernel::decide::{approvals_needed, open_token};
 use stepwell_kernel::event::{
     Body, notice_events, outcome_events, run_events, step_events, undo_events,
 };
+use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::StepRef;
 use stepwell_kernel::state::Status;
 use stepwell_kernel::time::Time;
@@ -162,4 +163,13 @@ pub fn answered(view: &RunView, at: StepRef) -> Option<ManualOutcome> {
     let mut answers = run.answers().iter().rev();
     let last = answers.find(|answer| answer.logical() == run.logical())?;
     Some(last.outcome())
+}
+
+/// The completion tokens of the steps that wait for a person: the step and the token.
+#[must_use]
+pub fn tokens(view: &RunView, key: &TokenKey) -> Vec<(String, String)> {
+    let (plan, state) = (&view.plan, &view.state);
+    let token = |at| Some((plan.step_id(at), open_token(plan, state, at, key)?));
+    let open = state.open().iter();
+    open.filter_map(|at| token(*at)).collect()
 }

@@ -2,8 +2,7 @@
 
 use std::ops::Deref;
 
-use stepwell_engine::read::LoggedRun;
-use stepwell_engine::store::Store;
+use stepwell_engine::read::{LoggedRun, RunSource};
 use stepwell_engine::{Error, MAX_CHILD_DEPTH, run_id_for};
 use stepwell_kernel::command::Actor;
 use stepwell_kernel::event::{Body, Event, RunContext, WaitKind};
@@ -26,25 +25,25 @@ impl Deref for RunView {
 
 impl RunView {
     /// Reads a run with all its events.
-    pub fn read(store: &dyn Store, run_id: &str) -> Result<RunView, Error> {
+    pub fn read(source: &dyn RunSource, run_id: &str) -> Result<RunView, Error> {
         let mut view = RunView {
-            logged: LoggedRun::open(store, run_id)?,
+            logged: LoggedRun::open(source, run_id)?,
             events: Vec::new(),
         };
-        view.catch_up(store)?;
+        view.catch_up(source)?;
         Ok(view)
     }
 
     /// Reads a run for someone: a run of another tenant is not shown.
-    pub fn read_as(store: &dyn Store, run_id: &str, actor: &Actor) -> Result<RunView, Error> {
-        let view = RunView::read(store, run_id)?;
+    pub fn read_as(source: &dyn RunSource, run_id: &str, actor: &Actor) -> Result<RunView, Error> {
+        let view = RunView::read(source, run_id)?;
         may_see(actor, view.state.context())?;
         Ok(view)
     }
 
     /// Reads and applies new events; returns their number.
-    pub fn catch_up(&mut self, store: &dyn Store) -> Result<usize, Error> {
-        let unread = self.logged.catch_up(store)?;
+    pub fn catch_up(&mut self, source: &dyn RunSource) -> Result<usize, Error> {
+        let unread = self.logged.catch_up(source)?;
         let count = unread.len();
         self.events.extend(unread);
         Ok(count)
@@ -76,13 +75,13 @@ pub struct ChildRuns {
 }
 
 impl ChildRuns {
-    pub fn read(store: &dyn Store, top: &RunView) -> Result<ChildRuns, Error> {
+    pub fn read(source: &dyn RunSource, top: &RunView) -> Result<ChildRuns, Error> {
         let mut below = ChildRuns::default();
         let mut level = top.child_ids();
         for _ in 0..=MAX_CHILD_DEPTH {
             let mut next = Vec::new();
             for id in level {
-                match RunView::read(store, &id) {
+                match RunView::read(source, &id) {
                     Ok(view) => {
                         next.extend(view.child_ids());
                         below.views.push(view);

@@ -3,15 +3,16 @@
 use serde_json::{Value as Json, json};
 use stepwell_dialects::document::{contract_words, run_substatus, run_word, step_word};
 use stepwell_engine::Error;
-use stepwell_engine::read::{LogRecords, LoggedRun};
-use stepwell_engine::store::Store;
+use stepwell_engine::read::{LogRecords, LoggedRun, RunSource};
 use stepwell_kernel::contract::Record;
 use stepwell_kernel::event::UndoOutcome;
 use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::snapshot::{ContractEvent, RunSnapshot, StepSnapshot, project};
 use stepwell_kernel::state::{State, UndoStatus, Visit};
+use stepwell_kernel::time::Time;
 
 use crate::stuck::{End, stuck};
+use crate::{RunView, people, why};
 
 /// One entry of a run's log as it is stored: the contract's event, and beside it `ext` and the hash chain.
 pub fn event(record: Record) -> Json {
@@ -27,13 +28,13 @@ pub fn event(record: Record) -> Json {
 ///
 /// `end` says why an engine stopped driving the run, and `notes` what that engine did that is not in the log.
 pub fn snapshot(
-    store: &dyn Store,
+    source: &dyn RunSource,
     logged: &LoggedRun,
     end: End,
     notes: &[String],
 ) -> Result<Json, Error> {
     let (plan, state) = (&*logged.plan, &logged.state);
-    let records = LogRecords::of(logged).unread(store, usize::MAX)?;
+    let records = LogRecords::of(logged).unread(source, usize::MAX)?;
     let events: Vec<ContractEvent> = records
         .iter()
         .filter_map(|record| ContractEvent::read(&record.contract))
@@ -55,6 +56,17 @@ pub fn snapshot(
         "notes": notes,
         "unknownToThisVersion": logged.unknown_to_this_version(),
     });
+    Ok(value)
+}
+
+/// The same for who looks at a run: with what it waits for, who started it and who answered.
+pub fn shown(source: &dyn RunSource, view: &RunView, now: Time) -> Result<Json, Error> {
+    let mut value = snapshot(source, view, End::default(), &[])?;
+    let reasons = why::reasons(view, now);
+    value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
+    value["ext"]["startedBy"] = json!(view.state.context().triggered_by);
+    value["ext"]["answers"] = people::acts(view).iter().map(people::Act::json).collect();
+    value["ext"]["hasOwner"] = view.head.session.is_some().into();
     Ok(value)
 }
 

@@ -83,36 +83,43 @@ impl<'a> Line<'a> {
     /// The moment in one line for people.
     #[must_use]
     pub fn text(&self) -> String {
-        let snapshot = self.snapshot;
-        let mut text = format!("{}  {}", snapshot.run_id, snapshot.status.word());
-        if self.is_stale {
-            text.push_str(" STALE");
-        }
-        text.push_str(&format!("  event {}", snapshot.last_event_seq));
-        if self.is_stale {
-            text.push_str(&format!(" of {}", self.observed));
-        }
-        text.push_str(&format!("  lag {} ms", self.lag.as_millis()));
-        let steps = counts(snapshot);
-        if !steps.is_empty() {
-            text.push_str(&format!("  steps: {steps}"));
-        }
-        if let Some(gap) = self.gap {
-            let last = gap.before.last_event_seq;
-            text.push_str(&format!("  event {} came after event {last}", gap.next));
-        }
-        if let Some(mode) = self.resynced {
-            text.push_str(&format!("  resync {}", word(mode)));
-        }
-        text
+        text(&self.json())
     }
 }
 
+/// A moment that was told as JSON, in one line for people.
+#[must_use]
+pub fn text(line: &Json) -> String {
+    let word = |name: &str| line[name].as_str().unwrap_or_default();
+    let is_stale = line["stale"] == true;
+    let mut text = format!("{}  {}", word("runId"), word("status"));
+    if is_stale {
+        text.push_str(" STALE");
+    }
+    text.push_str(&format!("  event {}", line["lastEventSeq"]));
+    if is_stale {
+        text.push_str(&format!(" of {}", line["observedSeq"]));
+    }
+    text.push_str(&format!("  lag {} ms", line["lagMs"]));
+    let steps = counts(&line["snapshot"]);
+    if !steps.is_empty() {
+        text.push_str(&format!("  steps: {steps}"));
+    }
+    if let Some(gap) = line.get("gap").filter(|it| it.is_object()) {
+        let (next, last) = (&gap["next"], &gap["after"]);
+        text.push_str(&format!("  event {next} came after event {last}"));
+    }
+    if let Some(mode) = line["resync"].as_str() {
+        text.push_str(&format!("  resync {mode}"));
+    }
+    text
+}
+
 /// How many steps have each status, each step with its last attempt.
-fn counts(snapshot: &RunSnapshot) -> String {
-    let attempts = snapshot.steps.iter();
+fn counts(snapshot: &Json) -> String {
+    let attempts = snapshot["steps"].as_array().into_iter().flatten();
     let last: BTreeMap<&str, &str> = attempts
-        .map(|it| (it.step_id.as_str(), it.status.word()))
+        .filter_map(|it| Some((it["stepId"].as_str()?, it["status"].as_str()?)))
         .collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for status in last.into_values() {

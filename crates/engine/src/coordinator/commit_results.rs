@@ -7,7 +7,7 @@ use stepwell_kernel::time::Time;
 
 use super::hot_run::Flight;
 use super::request::{Decided, Origin};
-use super::{Assignment, Coordinator, Handoff, HotRun, Notice, Request, Tenancy, substitutes};
+use super::{Assignment, Coordinator, Handoff, HotRun, Notice, Request, substitutes};
 use crate::store::{
     Append, AppendResult, Batch, Guard, NewMessage, RunNo, StoreError, StoreErrorKind,
 };

@@ -52,7 +52,7 @@ pub(super) fn target(step: u32) -> Target {
 }
 
 /// A store with runs `run_0`, `run_1`, … that have started and whose work is offered to others.
-pub(super) fn store_with(runs: usize) -> (Arc<dyn Store>, Vec<RunNo>) {
+pub(crate) fn store_with(runs: usize) -> (Arc<dyn Store>, Vec<RunNo>) {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let catalog = Box::new(NoCatalog);
     let now = Time(1_000);

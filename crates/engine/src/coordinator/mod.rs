@@ -47,7 +47,7 @@ mod config;
 mod creation;
 mod decisions;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod hand_out;
 mod hot_run;
 mod inbox;

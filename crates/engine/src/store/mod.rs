@@ -129,6 +129,8 @@ mod wake_queue;
 
 use std::fmt;
 
+use crate::read::RunSource;
+
 pub use alerts::{AlertRow, Alerts, NewAlert, NoticeFilter};
 pub use audit_log::{AuditFilter, AuditLog, AuditRow, StoredAuditRow};
 pub use batch::{
@@ -218,6 +220,7 @@ pub trait Store:
     + AuditLog
     + Retention
     + Maintenance
+    + RunSource
     + Send
     + Sync
     + fmt::Debug

@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_engine::run_id_for;
 use stepwell_kernel::command::{AnswerDetails, Command, EarlierResult, ManualOutcome, Reply};
-use stepwell_kernel::decide::open_token;
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::signal::SignalKind;
-use stepwell_views::people;
+use stepwell_views::answers::{ANSWER_CONTRADICTED, Contradiction, GivenAnswer};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -22,7 +21,6 @@ use super::body::Body;
 use super::runs::read_time;
 use crate::access::Caller;
 use crate::app::App;
-use crate::codes;
 use crate::problem::ApiProblem;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -31,6 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(cancel))
         .routes(routes!(approve))
         .routes(routes!(complete))
+        .routes(routes!(patch_ctx))
 }
 
 /// What came of a command to a run.
@@ -54,6 +53,12 @@ pub(super) struct Answer {
     approvals: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     approvals_needed: Option<u32>,
+    /// What a repeated answer says otherwise than the first one, which counts: output, notes, evidence, completion time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differs: Vec<&'static str>,
+    /// What an answer to a step came to, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
 impl Answer {
@@ -83,6 +88,8 @@ impl Answer {
             outcome: None,
             approvals: None,
             approvals_needed: None,
+            differs: Vec::new(),
+            message: None,
         })
     }
 }
@@ -268,78 +275,81 @@ async fn complete(
     Body(body): Body<CompleteStep>,
 ) -> Result<Json<Answer>, ApiProblem> {
     let view = app.run_view(&caller, &run).await?;
-    let Some(at) = view.plan.parse_step_id(&step) else {
-        let what = format!("the plan has no step {step:?}");
-        return Err(Rejection::new(Code::StepUnknown, what).into());
+    let given = GivenAnswer {
+        step,
+        outcome: body.outcome.into(),
+        output: body.output.unwrap_or(Value::Null),
+        details: AnswerDetails {
+            completed_at: body.completed_at.as_deref().map(read_time).transpose()?,
+            notes: body.notes,
+            evidence_refs: body.evidence_refs,
+        },
+        actor: caller.actor(),
+        token: body.token,
     };
-    let details = AnswerDetails {
-        completed_at: body.completed_at.as_deref().map(read_time).transpose()?,
-        notes: body.notes,
-        evidence_refs: body.evidence_refs,
+    let key = TokenKey(app.ask(|store| store.secret()).await?);
+    let first = match given.command(&view, &key)? {
+        Err(first) => Some(first),
+        Ok(command) => match app.submit(&run, command).await? {
+            Reply::Duplicate(first) => match *first {
+                EarlierResult::Manual(first) => Some(first),
+                EarlierResult::Succeeded
+                | EarlierResult::Failed(_)
+                | EarlierResult::Event
+                | EarlierResult::SignalAccepted
+                | EarlierResult::SignalRejected(_)
+                | EarlierResult::Child => None,
+            },
+            Reply::Done
+            | Reply::Created { .. }
+            | Reply::Claimed(_)
+            | Reply::Refused(_)
+            | Reply::RetryRun { .. } => None,
+        },
     };
-    let wanted = ManualOutcome::from(body.outcome);
-    let secret = app.ask(|store| store.secret()).await?;
-    let open = open_token(&view.plan, &view.state, at, &TokenKey(secret));
-    let first = match body.token.or(open) {
-        Some(token) => {
-            let command = Command::CompleteManually {
-                step: at,
-                token,
-                outcome: wanted,
-                actor: caller.actor(),
-                output: body.output.unwrap_or(Value::Null),
-                details,
-            };
-            match app.submit(&run, command).await? {
-                Reply::Duplicate(first) => match *first {
-                    EarlierResult::Manual(first) => Some(first),
-                    EarlierResult::Succeeded
-                    | EarlierResult::Failed(_)
-                    | EarlierResult::Event
-                    | EarlierResult::SignalAccepted
-                    | EarlierResult::SignalRejected(_)
-                    | EarlierResult::Child => None,
-                },
-                Reply::Done
-                | Reply::Created { .. }
-                | Reply::Claimed(_)
-                | Reply::Refused(_)
-                | Reply::RetryRun { .. } => None,
-            }
-        }
-        None => Some(people::answered(&view, at).ok_or_else(|| {
-            let rejection = match view.state.phase().is_ended() {
-                true => Rejection::new(
-                    Code::RunTerminal,
-                    "the run has ended; start a new one, or send RETRY_RUN to repeat it",
-                ),
-                false => Rejection::new(
-                    Code::StepNotWaiting,
-                    format!("{step} does not wait for a person"),
-                ),
-            };
-            ApiProblem::from(rejection)
-        })?),
-    };
-    if let Some(first) = first.filter(|first| *first != wanted) {
-        return Err(ApiProblem::new(
-            StatusCode::CONFLICT,
-            codes::ANSWER_CONTRADICTED,
-            format!(
-                "{step} was answered before: {}; the answer {} changes nothing",
-                first.word().to_lowercase(),
-                wanted.word().to_lowercase()
-            ),
-        ));
-    }
     let view = app.run_view(&caller, &run).await?;
-    let approvals = people::approvals(&view, at).filter(|it| it.given > 0);
+    let result = given.came_to(&view, first)?.map_err(|Contradiction(why)| {
+        ApiProblem::new(StatusCode::CONFLICT, ANSWER_CONTRADICTED, why)
+    })?;
     let mut answer = Answer::of(&run, &Reply::Done)?;
-    if first.is_some() {
+    if result.is_repeated {
         answer.answer = "BEFORE";
     }
-    answer.outcome = Some(first.unwrap_or(wanted).word());
-    answer.approvals = approvals.as_ref().map(|it| it.given);
-    answer.approvals_needed = approvals.map(|it| it.needed);
+    answer.outcome = Some(result.outcome.word());
+    answer.approvals = result.approvals.as_ref().map(|it| it.given);
+    answer.approvals_needed = result.approvals.map(|it| it.needed);
+    answer.differs = result.differs;
+    answer.message = Some(result.text);
     Ok(Json(answer))
+}
+
+/// A change of the ctx of a playbook run.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PatchCtx {
+    /// The keys to set, with their values.
+    #[schema(value_type = Object)]
+    ctx: serde_json::Map<String, Value>,
+}
+
+/// Set keys of the ctx of a run, as an operator: a run that is stalled looks at its conditions again.
+#[utoipa::path(post, path = "/api/v1/runs/{run}/ctx", tag = "actions", security(("token" = ["operate"])),
+    params(("run" = String, Path, description = "The id of the run.")), request_body = PatchCtx,
+    responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
+        (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),
+        (status = 415, body = ApiProblem), (status = 422, body = ApiProblem), (status = 503, body = ApiProblem),
+        (status = 504, body = ApiProblem)))]
+async fn patch_ctx(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+    Body(body): Body<PatchCtx>,
+) -> Result<Json<Answer>, ApiProblem> {
+    app.find(&caller, &run).await?;
+    let command = Command::PatchCtx {
+        actor: caller.actor(),
+        ctx: body.ctx.into_iter().collect(),
+    };
+    let reply = app.submit(&run, command).await?;
+    Ok(Json(Answer::of(&run, &reply)?))
 }

@@ -35,7 +35,7 @@ struct LogOfExecution {
     size_bytes: u64,
 }
 
-/// List the logs of a run, one for each execution of a step that wrote something.
+/// List the logs of a run, one for each execution of a step that wrote something, least recently changed first.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/logs", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run.")),
     responses((status = 200, body = Vec<LogOfExecution>), (status = 403, body = ApiProblem),
@@ -47,7 +47,8 @@ async fn list(
 ) -> Result<Json<Vec<LogOfExecution>>, ApiProblem> {
     app.find(&caller, &run).await?;
     let found = app.logs.list(&run).await;
-    let found = found.map_err(|error| ApiProblem::internal(&error))?;
+    let mut found = found.map_err(|error| ApiProblem::internal(&error))?;
+    found.sort_by_key(|file| file.modified);
     let row = |file: stepwell_worker::logs::LogFile| LogOfExecution {
         step_id: file.step_id,
         execution: file.execution,

@@ -32,6 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(alerts))
         .routes(routes!(sinks))
         .routes(routes!(add_sink, remove_sink))
+        .routes(routes!(outbox))
         .routes(routes!(dead_letters))
         .routes(routes!(redrive))
         .routes(routes!(queue))
@@ -284,21 +285,67 @@ async fn add_sink(
 /// Remove a sink: deliveries that are pending are forgotten.
 #[utoipa::path(delete, path = "/api/v1/sinks/{name}", tag = "operations", security(("token" = ["administer"])),
     params(("name" = String, Path, description = "The name of the sink.")),
-    responses((status = 204, description = "The sink is gone."), (status = 403, body = ApiProblem),
+    responses((status = 200, body = RemovedSink), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn remove_sink(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<StatusCode, ApiProblem> {
+) -> Result<Json<RemovedSink>, ApiProblem> {
     whole_installation(&caller)?;
-    match app.ask(move |store| store.remove_sink(&name)).await? {
-        Some(_) => Ok(StatusCode::NO_CONTENT),
+    let wanted = name.clone();
+    match app.ask(move |store| store.remove_sink(&wanted)).await? {
+        Some(dropped) => Ok(Json(RemovedSink { name, dropped })),
         None => Err(ApiProblem::not_found(
             codes::SINK_UNKNOWN,
             "there is no sink of this name",
         )),
     }
+}
+
+/// A sink that was removed.
+#[derive(Debug, Serialize, ToSchema)]
+struct RemovedSink {
+    name: String,
+    /// How many pending deliveries were forgotten.
+    dropped: u64,
+}
+
+/// What waits for a sink, registered or not.
+#[derive(Debug, Serialize, ToSchema)]
+struct PendingDeliveries {
+    sink: String,
+    /// How many commits wait for their delivery.
+    waiting: u64,
+    /// Since when the oldest of them waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+}
+
+/// Show the outbox: what waits for which sink. The server delivers it by itself.
+#[utoipa::path(get, path = "/api/v1/outbox", tag = "operations", security(("token" = ["administer"])),
+    responses((status = 200, body = Vec<PendingDeliveries>), (status = 403, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn outbox(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<Json<Vec<PendingDeliveries>>, ApiProblem> {
+    whole_installation(&caller)?;
+    let rows = app
+        .ask(|store| {
+            let mut rows = Vec::new();
+            for sink in store.waiting_sinks()? {
+                let (waiting, since) = store.backlog(&sink)?;
+                rows.push(PendingDeliveries {
+                    sink,
+                    waiting,
+                    since: since.map(Time::to_rfc3339),
+                });
+            }
+            Ok::<_, Error>(rows)
+        })
+        .await?;
+    Ok(Json(rows))
 }
 
 /// A delivery that was given up.
@@ -311,6 +358,8 @@ struct DeadLetterOfRun {
     run_id: Option<String>,
     /// The first event of the commit that was not delivered.
     first_seq: u64,
+    /// How often the delivery was tried.
+    attempts: u32,
     reason: String,
     at: String,
 }
@@ -338,6 +387,7 @@ async fn dead_letters(
         run_id: Some(letter.marker.run_id).filter(|it| !it.is_empty()),
         sink: letter.marker.sink,
         first_seq: letter.marker.first,
+        attempts: letter.marker.attempts,
         reason: letter.why,
         at: letter.at.to_rfc3339(),
     };

@@ -1,5 +1,6 @@
 //! Reading one run: its snapshot now and at any event, its events, what it waits for, evidence, logs and artifacts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,15 +9,14 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use stepwell_dialects::actions::evidence::{evidence, verify};
 use stepwell_engine::Error;
-use stepwell_engine::read::LogRecords;
+use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::store::{RunSummary, Store};
-use stepwell_kernel::event::ArtifactRef;
+use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::snapshot::{ContractEvent, project};
 use stepwell_kernel::time::Time;
-use stepwell_views::stuck::End;
-use stepwell_views::{RunView, people, snapshot as views, undo, why};
+use stepwell_views::evidence::RunEvidence;
+use stepwell_views::{artifact_ref, people, snapshot as views, undo, why};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -38,6 +38,8 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(show))
         .routes(routes!(snapshot_at))
         .routes(routes!(events))
+        .routes(routes!(net))
+        .routes(routes!(completion_tokens))
         .routes(routes!(explain))
         .routes(routes!(undo_preview))
         .routes(routes!(evidence_of))
@@ -49,16 +51,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 pub(super) async fn snapshot(app: &App, caller: &Caller, run: &str) -> Result<Value, ApiProblem> {
     let view = app.run_view(caller, run).await?;
     let now = app.now();
-    app.ask(move |store| {
-        let mut value = views::snapshot(store, &view, End::default(), &[])?;
-        let reasons = why::reasons(&view, now);
-        value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
-        value["ext"]["startedBy"] = json!(view.state.context().triggered_by);
-        value["ext"]["answers"] = people::acts(&view).iter().map(people::Act::json).collect();
-        value["ext"]["hasOwner"] = view.head.session.is_some().into();
-        Ok::<_, Error>(value)
-    })
-    .await
+    app.ask(move |store| views::shown(store, &view, now)).await
 }
 
 /// Show a run: the snapshot of the contract, and `ext` with the words of its language, its steps, what it waits for and
@@ -129,6 +122,15 @@ struct EventPage {
     events: Vec<Value>,
     /// The number of the last event of the run: the page is complete when its last event has this number.
     last_seq: u64,
+    /// The hash of the compiled definition, which `net` gives.
+    plan_hash: String,
+    /// The status of the contract.
+    status: String,
+    /// When the run ended; absent while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended_at: Option<String>,
+    /// Whether a process works on the run now.
+    has_owner: bool,
 }
 
 /// Read the log of a run from a watermark on. Sequence numbers rise; a reader must tolerate gaps.
@@ -155,6 +157,8 @@ async fn events(
 
 /// Reads the commits that the page has, and no others.
 fn page(store: &dyn Store, row: &RunSummary, after: u64, limit: usize) -> Result<EventPage, Error> {
+    // The head is read before the log: an end that it knows is in the log.
+    let logged = LoggedRun::numbered(store, row.run)?;
     let mut log = LogRecords::after(store, row, after)?;
     let mut last_seq = row.last_seq;
     let mut events = Vec::new();
@@ -172,7 +176,47 @@ fn page(store: &dyn Store, row: &RunSummary, after: u64, limit: usize) -> Result
         }
     }
     events.truncate(limit);
-    Ok(EventPage { events, last_seq })
+    Ok(EventPage {
+        events,
+        last_seq,
+        plan_hash: logged.plan.hash().to_owned(),
+        status: logged.head.status,
+        ended_at: logged.head.ended_at.map(Time::to_rfc3339),
+        has_owner: logged.head.session.is_some(),
+    })
+}
+
+/// The compiled definition of a run: the net that its events speak of.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/net", tag = "runs", security(("token" = ["view"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn net(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<Value>, ApiProblem> {
+    let no = app.find(&caller, &run).await?;
+    let plan = app
+        .ask(move |store| Ok::<_, Error>(LoggedRun::numbered(store, no)?.plan))
+        .await?;
+    let net = serde_json::to_value(plan.net());
+    net.map(Json).map_err(|error| ApiProblem::internal(&error))
+}
+
+/// The completion tokens of the steps of a run that wait for a person, by step. A token allows its holder to answer.
+#[utoipa::path(get, path = "/api/v1/runs/{run}/completion-tokens", tag = "actions", security(("token" = ["approve"])),
+    params(("run" = String, Path, description = "The id of the run.")),
+    responses((status = 200, body = BTreeMap<String, String>), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
+        (status = 503, body = ApiProblem)))]
+async fn completion_tokens(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(run): Path<String>,
+) -> Result<Json<BTreeMap<String, String>>, ApiProblem> {
+    let view = app.run_view(&caller, &run).await?;
+    let key = TokenKey(app.ask(|store| store.secret()).await?);
+    Ok(Json(people::tokens(&view, &key).into_iter().collect()))
 }
 
 /// What an open run waits for.
@@ -233,16 +277,7 @@ async fn evidence_of(
     Path(run): Path<String>,
 ) -> Result<Json<Value>, ApiProblem> {
     let view = app.run_view(&caller, &run).await?;
-    let records = evidence(&view.plan, view.state.run_id(), &view.events);
-    let summary = records.iter().find_map(|it| it.compensation.as_ref());
-    Ok(Json(json!({
-        "schemaVersion": 1,
-        "runId": view.state.run_id(),
-        "compensation": summary,
-        "findings": verify(&records),
-        "unknownToThisVersion": view.unknown_to_this_version(),
-        "records": records,
-    })))
+    Ok(Json(RunEvidence::of(&view).json(&view)))
 }
 
 /// An artifact of a run.
@@ -298,7 +333,7 @@ async fn artifact(
     Params(query): Params<ArtifactQuery>,
 ) -> Result<Response, ApiProblem> {
     let view = app.run_view(&caller, &run).await?;
-    let Some(reference) = reference(&view, &query.uri) else {
+    let Some(reference) = artifact_ref(&view, &query.uri) else {
         return Err(ApiProblem::not_found(
             codes::ARTIFACT_UNKNOWN,
             "the log of the run refers to no artifact with this address",
@@ -318,24 +353,4 @@ async fn artifact(
         ),
     ];
     Ok((headers, bytes).into_response())
-}
-
-/// The last reference to an artifact in the log of a run.
-fn reference(view: &RunView, uri: &str) -> Option<ArtifactRef> {
-    let events = view.events.iter().rev();
-    let mut texts = events.filter_map(|event| serde_json::to_value(event).ok());
-    texts.find_map(|json| find(&json, uri))
-}
-
-fn find(json: &Value, uri: &str) -> Option<ArtifactRef> {
-    if json.get("uri").and_then(Value::as_str) == Some(uri)
-        && let Ok(reference) = serde_json::from_value::<ArtifactRef>(json.clone())
-    {
-        return Some(reference);
-    }
-    match json {
-        Value::Array(items) => items.iter().find_map(|it| find(it, uri)),
-        Value::Object(map) => map.values().find_map(|it| find(it, uri)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    }
 }

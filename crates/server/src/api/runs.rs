@@ -23,12 +23,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
+use super::operations::whole_installation;
 use super::run_filter::RunQuery;
 use super::run_reads;
 use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::changes::NextLook;
-use crate::definitions::{Permits, Registry, serves, with_findings};
+use crate::definitions::{Permits, Registry, check_file, compile_for, serves, with_findings};
 use crate::problem::ApiProblem;
 use crate::telemetry::CallerTrace;
 
@@ -58,6 +59,10 @@ struct StartRun {
     /// `Idempotency-Key` does the same.
     #[serde(default)]
     request_id: Option<String>,
+    /// The id of the run: `run_` and 1 to 200 letters, digits, `-` or `_`. Ids are of the whole installation, so only
+    /// callers that may act for all tenants can choose one.
+    #[serde(default)]
+    run_id: Option<String>,
     /// The tenant of the run, for callers that may act for all tenants.
     #[serde(default)]
     tenant: Option<String>,
@@ -86,6 +91,9 @@ struct DefinitionOfRun {
     /// The text of the definition, in YAML or JSON.
     #[serde(default)]
     text: Option<String>,
+    /// What the file of the text is called, as `flows/order.yaml`: definitions of child runs are searched beside it.
+    #[serde(default)]
+    file: Option<String>,
     /// The name of a definition that was registered.
     #[serde(default)]
     name: Option<String>,
@@ -110,9 +118,13 @@ fn permits<'a>(app: &'a App, context: &'a RunContext) -> Permits<'a> {
 impl DefinitionOfRun {
     /// The plan of a text that was compiled before: nothing blocks.
     fn known_plan(&self, app: &App, context: &RunContext) -> Result<Option<Arc<Plan>>, ApiProblem> {
-        let (Some(text), None, None, None) =
-            (&self.text, &self.name, &self.reference, self.revision)
-        else {
+        let (Some(text), None, None, None, None) = (
+            &self.text,
+            &self.file,
+            &self.name,
+            &self.reference,
+            self.revision,
+        ) else {
             return Ok(None);
         };
         let plan = app.plans.known_text(permits(app, context), text);
@@ -129,9 +141,17 @@ impl DefinitionOfRun {
         context: &RunContext,
     ) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
         let (tenant, permits) = (&context.tenant_id, permits(app, context));
+        check_file(self.file.as_deref())?;
+        if self.file.is_some() && self.text.is_none() {
+            return Err(ApiProblem::bad_request("file: only a text has one"));
+        }
         let plan = match (self.text, self.name, self.reference) {
             (Some(text), None, None) if self.revision.is_none() => {
-                (app.plans.plan_of_text(permits, &text)?, None)
+                let plan = match self.file.as_deref() {
+                    None => app.plans.plan_of_text(permits, &text)?,
+                    file => Arc::new(compile_for(permits, file, &text)?),
+                };
+                (plan, None)
             }
             (None, Some(name), None) => {
                 let registry = Registry::new(&*app.store);
@@ -205,12 +225,19 @@ async fn start(
             app.block(move || definition.plan(&asked, &whose)).await?
         }
     };
-    let run_id = match &body.request_id {
-        Some(id) => {
+    let run_id = match (&body.run_id, &body.request_id) {
+        (Some(id), _) => {
+            // A server that trusts everyone has no tenants to keep apart.
+            if caller.token.is_some() {
+                whole_installation(&caller)?;
+            }
+            id.clone()
+        }
+        (None, Some(id)) => {
             check_request_id(id)?;
             run_id_of_request(&plan, &context, id)
         }
-        None => format!("run_{}", uuid::Uuid::now_v7()),
+        (None, None) => format!("run_{}", uuid::Uuid::now_v7()),
     };
     let known = run_id.clone();
     let is_known =
@@ -388,6 +415,9 @@ pub(super) struct RunRow {
     created_at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_at: Option<String>,
+    /// When the run goes on by itself, if it waits for a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_at: Option<String>,
     /// How many events the log of the run has.
     events: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -415,6 +445,7 @@ impl RunRow {
             substatus: run.head.substatus.filter(|_| !damaged),
             created_at: run.created_at.to_rfc3339(),
             ended_at: run.head.ended_at.map(Time::to_rfc3339),
+            wake_at: run.head.wake_at.map(Time::to_rfc3339),
             events: run.last_seq,
             labels: run.labels,
         }

@@ -28,8 +28,6 @@ use crate::changes::{NextLook, RunChanges};
 use crate::metrics::OpenStream;
 use crate::problem::ApiProblem;
 
-/// How often a stream looks at the store without a word of a change: all changes are told, those of other servers too.
-pub(super) const LOOK: Duration = Duration::from_secs(10);
 /// How many commits are read at a time.
 const CHUNKS: usize = 64;
 

@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use stepwell_kernel::rejection::Code;
 use stepwell_kernel::time::Time;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::Body;
+use super::body::{Body, Params};
 use super::runs::read_time;
-use crate::access::{Caller, FreshToken, NewToken, TokenBook, TokenError, TokenRecord};
+use crate::access::{
+    Caller, FreshToken, GivenReason, NewToken, TokenBook, TokenError, TokenRecord,
+};
 use crate::app::App;
 use crate::codes;
 use crate::problem::ApiProblem;
@@ -234,16 +237,26 @@ async fn may_change(app: &App, caller: &Caller, id: &str) -> Result<(), ApiProbl
     .await
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct RevokeQuery {
+    /// The reason, which the audit log keeps.
+    reason: Option<String>,
+}
+
 /// Revoke a token for good. It counts on all servers within a few seconds, and ends the sessions of the token too.
 #[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "access", security(("token" = ["administer"])),
-    params(("id" = String, Path, description = "The id of the token.")),
-    responses((status = 200, body = TokenInfo), (status = 401, body = ApiProblem), (status = 403, body = ApiProblem),
+    params(("id" = String, Path, description = "The id of the token."), RevokeQuery),
+    responses((status = 200, body = TokenInfo), (status = 400, body = ApiProblem), (status = 401, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 429, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn revoke(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
+    Extension(given): Extension<GivenReason>,
+    Params(query): Params<RevokeQuery>,
 ) -> Result<Json<TokenInfo>, ApiProblem> {
+    given.look(json!({ "reason": query.reason }).to_string().as_bytes());
     may_change(&app, &caller, &id).await?;
     let now = app.now();
     let wanted = id.clone();

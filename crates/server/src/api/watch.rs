@@ -13,9 +13,6 @@ use serde_json::Value;
 use stepwell_engine::projector::{Projected, ResyncMode};
 use stepwell_engine::store::RunNo;
 use stepwell_views::watch::{Line, lines};
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::time::Instant;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -24,7 +21,7 @@ use super::body::Params;
 use super::stream::sse;
 use crate::access::Caller;
 use crate::app::App;
-use crate::changes::{Change, NextLook, RunChanges};
+use crate::changes::{NextLook, RunChanges};
 use crate::metrics::OpenStream;
 use crate::problem::ApiProblem;
 

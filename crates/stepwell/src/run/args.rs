@@ -8,8 +8,9 @@ use clap::Args;
 use crate::actor::ActorArgs;
 use crate::output_format::OutputFormat;
 use crate::patience::WriteBudget;
+use crate::place::PlaceArgs;
 use crate::sink::SinkArgs;
-use crate::store::{StoreArgs, word};
+use crate::store::word;
 use crate::work::{ConfigArgs, DataArgs};
 
 use super::start_options::{IdleArgs, LimitArgs, StartArgs};
@@ -150,7 +151,7 @@ pub(super) struct GoArgs {
     #[arg(long, value_name = "ENGINE", default_value = "native")]
     pub(super) engine: String,
     #[command(flatten)]
-    pub(super) store: StoreArgs,
+    pub(super) store: PlaceArgs,
     #[command(flatten)]
     pub(super) data: DataArgs,
     #[command(flatten)]

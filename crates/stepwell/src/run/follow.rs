@@ -11,8 +11,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use stepwell_dialects::{Telemetry, TelemetryState, document};
 use stepwell_engine::Error;
-use stepwell_engine::read::{LogRecords, LoggedRun};
-use stepwell_engine::store::{RunNo, Store};
+use stepwell_engine::read::{LogRecords, LoggedRun, RunSource};
+use stepwell_engine::store::RunNo;
 use stepwell_kernel::contract::Record;
 use stepwell_kernel::event::Event;
 
@@ -28,7 +28,7 @@ pub(super) struct Followed {
     logged: LoggedRun,
     /// Events that are read and not told yet.
     pending: VecDeque<Event>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn RunSource>,
     /// The run's log as it is stored, from the first record that was asked for on.
     log: Option<LogRecords>,
     /// Records that are read and were not asked for yet.
@@ -82,7 +82,7 @@ pub(super) trait EventSink {
 
 /// The runs that are followed: one and those below it.
 pub(super) struct Follower {
-    store: Arc<dyn Store>,
+    store: Arc<dyn RunSource>,
     root: String,
     runs: BTreeMap<String, Followed>,
     ids: HashMap<RunNo, String>,
@@ -94,7 +94,7 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Follows a run that is in the store; none of its events is told yet.
-    pub(super) fn new(store: Arc<dyn Store>, root: &str) -> Result<Follower> {
+    pub(super) fn new(store: Arc<dyn RunSource>, root: &str) -> Result<Follower> {
         let logged = LoggedRun::open(&*store, root)?;
         let mut follower = Follower {
             store,
@@ -220,7 +220,7 @@ impl Follower {
 
     /// Follows a child that is expected from its first event on, if it is in the store by now.
     fn tell_child(&mut self, child: &str, sink: &mut dyn EventSink) -> Result<()> {
-        let Some(run) = self.store.find(child)? else {
+        let Some(run) = self.store.find_run(child)? else {
             return Ok(());
         };
         self.others.remove(&run);

@@ -8,6 +8,7 @@ use anyhow::Result;
 use stepwell_dialects::words::quote;
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
+use stepwell_engine::read::RunSource;
 use stepwell_engine::store::{Patience, RunFilter, Store};
 
 use crate::progress::Progress;
@@ -40,31 +41,40 @@ pub(super) fn latest(
         limit: CANDIDATES,
         ..RunFilter::default()
     };
+    let open = store.list(&filter)?;
+    let ids: Vec<&str> = open.iter().map(|it| it.run_id.as_str()).collect();
+    match choose(store, plan, &ids)? {
+        Some(found) => Ok(found),
+        None => usage(format!(
+            "{} has no run of {} that has not ended; without --resume a new one is started",
+            place.shown(),
+            quote(plan_id)
+        )),
+    }
+}
+
+/// Of these runs the first that has not ended: of exactly this definition, else of one with its name.
+pub(super) fn choose(runs: &dyn RunSource, plan: &Plan, ids: &[&str]) -> Result<Option<RunView>> {
     let mut changed = None;
-    for summary in store.list(&filter)? {
-        let found = RunView::read(store, &summary.run_id)?;
+    for id in ids {
+        let found = RunView::read(runs, id)?;
         // A child goes on with its parent.
         if found.state.parent().is_some() || found.state.phase().is_ended() {
             continue;
         }
         if found.plan.hash() == plan.hash() {
-            return Ok(found);
+            return Ok(Some(found));
         }
         changed.get_or_insert(found);
     }
-    if let Some(found) = changed {
+    if let Some(found) = &changed {
         writeln!(
             io::stderr(),
             "note: the definition is not the one that {} was started with; the run goes on with its own",
             found.state.run_id()
         )?;
-        return Ok(found);
     }
-    usage(format!(
-        "{} has no run of {} that has not ended; without --resume a new one is started",
-        place.shown(),
-        quote(plan_id)
-    ))
+    Ok(changed)
 }
 
 /// Waits until no living process has the run. SQLite has one owner, which is this process now; on

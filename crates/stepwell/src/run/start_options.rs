@@ -53,6 +53,11 @@ impl LimitArgs {
         Ok(limits)
     }
 
+    /// Whether the options say something.
+    pub(super) fn are_given(&self) -> bool {
+        self.max_runs.is_some() || self.when_full.is_some()
+    }
+
     /// The options for commands that are shown to the user.
     pub(super) fn flags(&self) -> String {
         let mut text = String::new();

@@ -13,6 +13,7 @@ use stepwell_kernel::command::{Actor, Command};
 use stepwell_kernel::event::Patch;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_kernel::state::Phase;
+use stepwell_kernel::time::Time;
 
 use super::follow::{Followed, Follower};
 use super::local_engine::{LocalEngine, Update};
@@ -122,7 +123,7 @@ impl Supervisor<'_> {
             self.hear()?;
             if self.ready && !told {
                 told = true;
-                self.tell_queued()?;
+                tell_queued(self.follower.root()?, self.engine.clock.now());
             }
             if let Some(error) = self.patience.given_up(ENGINE_PATIENCE) {
                 return Err(error.into());
@@ -140,22 +141,6 @@ impl Supervisor<'_> {
             }
         }
         Ok(End::Over)
-    }
-
-    /// Says why a run has not started that will start by itself.
-    fn tell_queued(&self) -> Result<()> {
-        let root = self.follower.root()?;
-        let waits = root.plan.policy().needs_approval && !root.state.approved();
-        if root.state.phase() != Phase::Queued || waits {
-            return Ok(());
-        }
-        let start_after = root.state.start_after();
-        let later = start_after.filter(|at| *at > self.engine.clock.now());
-        log::line(&match later {
-            Some(at) => format!("queued: the run starts at {} or later", at.to_rfc3339()),
-            None => "queued: no slot is free; the run starts when another run ends".to_owned(),
-        });
-        Ok(())
     }
 
     /// Takes what the engine and the steps have said, and shows it.
@@ -271,6 +256,24 @@ impl Supervisor<'_> {
             paused || moves_by_itself(run)
         })
     }
+}
+
+/// Says why a run has not started that will start by itself.
+pub(super) fn tell_queued(root: &Followed, now: Time) {
+    let waits = root.plan.policy().needs_approval && !root.state.approved();
+    if root.state.phase() != Phase::Queued || waits {
+        return;
+    }
+    let later = root.state.start_after().filter(|at| *at > now);
+    log::line(&match later {
+        Some(at) => starts_later(at),
+        None => "queued: no slot is free; the run starts when another run ends".to_owned(),
+    });
+}
+
+/// Says that a run waits for its time.
+pub(super) fn starts_later(at: Time) -> String {
+    format!("queued: the run starts at {} or later", at.to_rfc3339())
 }
 
 fn moves_by_itself(run: &Followed) -> bool {

@@ -61,6 +61,14 @@ impl View {
         View::new(Form::Tree(Tree::new()), Watermarks::new())
     }
 
+    /// Whether what the steps say is shown.
+    pub(super) fn shows_lines(&self) -> bool {
+        match self.form {
+            Form::Quiet | Form::Events => false,
+            Form::Lines(_) | Form::Tree(_) => true,
+        }
+    }
+
     /// A step has said something.
     pub(super) fn say(&mut self, entry: Arc<LogEntry>) {
         match &mut self.form {

@@ -2,23 +2,20 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use serde_json::{Value as Json, json};
-use stepwell_engine::Error;
-use stepwell_kernel::command::{Actor, AnswerDetails, Command, EarlierResult, ManualOutcome};
-use stepwell_kernel::decide::{open_token, output_hash};
-use stepwell_kernel::event::Body;
+use serde_json::json;
+use stepwell_kernel::command::{AnswerDetails, EarlierResult, ManualOutcome};
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::plan::StepRef;
-use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
+use stepwell_views::answers::{ANSWER_CONTRADICTED, Contradiction, GivenAnswer};
+use stepwell_views::{RunView, may_see};
 
 use super::send::{self, Refused, Sent};
 use super::{RunTargetArgs, read_json, say};
 use crate::exit::Exit;
+use crate::place::Place;
+use crate::remote::Remote;
+use crate::store::StoreArgs;
 use crate::usage;
-use stepwell_views::RunView;
-use stepwell_views::may_see;
-use stepwell_views::people;
 
 /// Complete or approve a step that waits for a person
 #[derive(Debug, Args)]
@@ -83,179 +80,94 @@ impl From<CompletionWord> for ManualOutcome {
 
 pub(super) fn run(args: &CompleteArgs) -> Result<Exit> {
     let by = &args.on.by;
-    let output = read_json("--output-json", &args.output_json)?;
-    let details = AnswerDetails {
-        completed_at: args.completed_at.as_deref().map(read_time).transpose()?,
-        notes: args.notes.clone().or_else(|| by.reason.clone()),
-        evidence_refs: args.evidence.clone(),
+    let given = GivenAnswer {
+        step: args.step.clone(),
+        outcome: args.outcome.into(),
+        output: read_json("--output-json", &args.output_json)?,
+        details: AnswerDetails {
+            completed_at: args.completed_at.as_deref().map(read_time).transpose()?,
+            notes: args.notes.clone().or_else(|| by.reason.clone()),
+            evidence_refs: args.evidence.clone(),
+        },
+        actor: by.actor()?,
+        token: args.token.clone(),
     };
-    let actor = by.actor()?;
-    let outcome = ManualOutcome::from(args.outcome);
-    let sent = send::send_if(&by.store, &args.on.run, by.patience(), |store, view| {
-        may_see(&actor, view.state.context())?;
-        let at = step_of(view, &args.step)?;
-        let given = args.token.clone();
-        let key = TokenKey(store.secret()?);
-        let token = given.or_else(|| open_token(&view.plan, &view.state, at, &key));
-        let Some(token) = token else {
-            return match people::answered(view, at) {
-                Some(first) => Ok(Err(Sent::Before(EarlierResult::Manual(first)))),
-                // As the kernel says it, which is asked if the run ends at this moment.
-                None if view.state.phase().is_ended() => {
-                    let why = "the run has ended; start a new one, or send RETRY_RUN to repeat it";
-                    Err(Rejection::new(Code::RunTerminal, why).into())
-                }
-                None => {
-                    let why = format!("{} does not wait for a person", args.step);
-                    Err(Rejection::new(Code::StepNotWaiting, why).into())
-                }
-            };
-        };
-        Ok(Ok(Command::CompleteManually {
-            step: at,
-            token,
-            outcome,
-            actor: actor.clone(),
-            output: output.clone(),
-            details: details.clone(),
-        }))
-    })?;
-    report(args, &actor, outcome, (&output, &details), &sent)
+    match by.store.place(&by.actor)? {
+        Place::Store(store) => on_store(args, store, &given),
+        Place::Server(server) => on_server(args, &server, &given),
+    }
 }
 
-/// Tells the result of the answer.
-fn report(
-    args: &CompleteArgs,
-    actor: &Actor,
-    outcome: ManualOutcome,
-    said: (&Json, &AnswerDetails),
-    sent: &Sent,
-) -> Result<Exit> {
-    let (by, run, step) = (&args.on.by, &args.on.run, &args.step);
-    if *sent == Sent::Unanswered {
-        let text = format!(
-            "{run}: the owner of the run did not answer within {} s; the answer is in its mailbox and may still be \
-             taken (check with `stepwell runs show {run}`)",
-            by.timeout
-        );
-        let json = json!({ "runId": run, "command": "COMPLETE", "answer": "UNANSWERED" });
-        say(by.output, &text, &json)?;
-        return Ok(Exit::NoAnswer);
-    }
-    let view = RunView::read(&*by.store.read()?, run)?;
-    let at = step_of(&view, step)?;
-    let approvals = people::approvals(&view, at).filter(|it| it.given > 0);
-    let left = match &approvals {
-        Some(approvals) => format!(": {}", approvals.text),
-        None => String::new(),
-    };
+fn on_store(args: &CompleteArgs, place: &StoreArgs, given: &GivenAnswer) -> Result<Exit> {
+    let (by, run) = (&args.on.by, &args.on.run);
+    let sent = send::send_if(place, run, by.patience(), |store, view| {
+        may_see(&given.actor, view.state.context())?;
+        let known = |first| Sent::Before(EarlierResult::Manual(first));
+        let command = given.command(view, &TokenKey(store.secret()?))?;
+        Ok(command.map_err(known))
+    })?;
     let first = match sent {
-        Sent::Before(EarlierResult::Manual(first)) => Some(*first),
-        Sent::Done | Sent::Before(_) | Sent::Unanswered => None,
+        Sent::Unanswered => return unanswered(args),
+        Sent::Before(EarlierResult::Manual(first)) => Some(first),
+        Sent::Done | Sent::Before(_) => None,
     };
-    let mut differs = Vec::new();
-    let text = match (first, &approvals) {
-        (None, None) => format!("{run} has the result of the step {step}"),
-        (None, Some(_)) => format!(
-            "{run} has the approval of the step {step} by {}{left}",
-            actor.id
-        ),
-        (Some(first), _) => {
-            let word = first.word().to_lowercase();
-            // A person who has approved and is not the last has approved, also if others came later.
-            let mine = |act: &&people::Act| approvals.is_none() || act.by == actor.id;
-            let acts = people::acts(&view);
-            let mut of = acts
-                .iter()
-                .filter(|it| it.step.as_ref() == Some(step))
-                .filter(mine);
-            let who = match of.next_back() {
-                Some(act) => format!(" by {} at {}", act.by, act.at.to_rfc3339()),
-                None => String::new(),
-            };
-            if first != outcome {
-                let why = format!(
-                    "{step} was answered before: {word}{who}; the answer {} changes nothing",
-                    outcome.word().to_lowercase()
-                );
-                return Err(Refused::new("ANSWER_CONTRADICTED", &why).into());
-            }
-            differs = different(&view, at, actor, said);
-            let but = match differs.is_empty() {
-                true => String::new(),
-                false => format!(
-                    "; the first answer counts, this one has another {} and changes nothing",
-                    differs.join(", ")
-                ),
-            };
-            format!("{run} has the result of the step {step} already: {word}{who}{left}{but}")
-        }
+    let view = RunView::read(&*place.read()?, run)?;
+    let result = given.came_to(&view, first)?;
+    let result = result.map_err(|Contradiction(why)| Refused::new(ANSWER_CONTRADICTED, &why))?;
+    let json = json!({
+        "runId": run,
+        "command": "COMPLETE",
+        "answer": if result.is_repeated { "BEFORE" } else { "DONE" },
+        "stepId": given.step,
+        "outcome": result.outcome.word(),
+        "differs": result.differs,
+        "approvals": result.approvals.as_ref().map(|it| it.given),
+        "approvalsNeeded": result.approvals.as_ref().map(|it| it.needed),
+    });
+    say(by.output, &result.text, &json)?;
+    Ok(Exit::Ok)
+}
+
+fn on_server(args: &CompleteArgs, server: &Remote, given: &GivenAnswer) -> Result<Exit> {
+    let (run, step, details) = (&args.on.run, &given.step, &given.details);
+    let body = json!({
+        "outcome": given.outcome.word().to_lowercase(),
+        "output": given.output,
+        "token": given.token,
+        "notes": details.notes,
+        "evidenceRefs": details.evidence_refs,
+        "completedAt": details.completed_at.map(Time::to_rfc3339),
+    });
+    let body = &body;
+    let answer = match server.tell(|it| async move { it.complete(run, step, body).await }) {
+        Err(error) if error.status() == Some(504) => return unanswered(args),
+        answer => answer?,
     };
     let json = json!({
         "runId": run,
         "command": "COMPLETE",
-        "answer": if first.is_some() { "BEFORE" } else { "DONE" },
+        "answer": answer["answer"],
         "stepId": step,
-        "outcome": first.unwrap_or(outcome).word(),
-        "differs": differs,
-        "approvals": approvals.as_ref().map(|it| it.given),
-        "approvalsNeeded": approvals.as_ref().map(|it| it.needed),
+        "outcome": answer["outcome"],
+        "differs": answer.get("differs").unwrap_or(&json!([])),
+        "approvals": answer["approvals"],
+        "approvalsNeeded": answer["approvalsNeeded"],
     });
-    say(by.output, &text, &json)?;
+    let text = answer["message"].as_str().unwrap_or_default();
+    say(args.on.by.output, text, &json)?;
     Ok(Exit::Ok)
 }
 
-fn step_of(view: &RunView, step: &str) -> Result<StepRef, Error> {
-    let at = view.plan.parse_step_id(step);
-    at.ok_or_else(|| {
-        let what = format!("the plan has no step {step:?}");
-        Rejection::new(Code::StepUnknown, what).into()
-    })
-}
-
-/// What a repeated answer says otherwise than the first one did. What it does not say is no difference.
-fn different(
-    view: &RunView,
-    at: StepRef,
-    actor: &Actor,
-    (output, details): (&Json, &AnswerDetails),
-) -> Vec<&'static str> {
-    let answers = view.events.iter().rev().filter_map(|event| {
-        let Body::StepAnswered {
-            step,
-            by,
-            completed_at,
-            notes,
-            evidence_refs,
-            output_sha256,
-            ..
-        } = &event.body
-        else {
-            return None;
-        };
-        (*step == at).then_some((by, completed_at, notes, evidence_refs, output_sha256))
-    });
-    // One's own answer where several people answer, else the one that counts.
-    let answers: Vec<_> = answers.collect();
-    let own = answers.iter().find(|answer| *answer.0 == actor.id);
-    let Some((_, completed_at, notes, evidence_refs, hash)) = own.or(answers.first()) else {
-        return Vec::new();
-    };
-    let given = output_hash(output);
-    let parts = [
-        ("output", given.is_some() && given != **hash),
-        ("notes", details.notes.is_some() && details.notes != **notes),
-        (
-            "evidence",
-            !details.evidence_refs.is_empty() && details.evidence_refs != **evidence_refs,
-        ),
-        (
-            "completion time",
-            details.completed_at.is_some_and(|it| it != **completed_at),
-        ),
-    ];
-    let differing = parts.into_iter().filter(|(_, differs)| *differs);
-    differing.map(|(name, _)| name).collect()
+fn unanswered(args: &CompleteArgs) -> Result<Exit> {
+    let (by, run) = (&args.on.by, &args.on.run);
+    let text = format!(
+        "{run}: the owner of the run did not answer within {} s; the answer is in its mailbox and may still be \
+         taken (check with `stepwell runs show {run}`)",
+        by.timeout
+    );
+    let json = json!({ "runId": run, "command": "COMPLETE", "answer": "UNANSWERED" });
+    say(by.output, &text, &json)?;
+    Ok(Exit::NoAnswer)
 }
 
 fn read_time(text: &str) -> Result<Time> {

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use stepwell_engine::Error;
 use stepwell_engine::read::LogRecords;
-use stepwell_kernel::event::RunContext;
 
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
-use crate::store::StoreArgs;
-use stepwell_views::{may_see, snapshot};
+use crate::place::PlaceArgs;
+use stepwell_views::RunView;
+use stepwell_views::snapshot;
 
 /// How often to read new events with `--follow`.
 const LOOK: Duration = Duration::from_millis(200);
@@ -44,7 +43,7 @@ pub(super) struct EventsArgs {
     #[command(flatten)]
     actor: ActorArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
     /// Events are always JSON; accepted because all commands have this option
     #[arg(short, long, value_enum, hide = true)]
     output: Option<crate::output_format::OutputFormat>,
@@ -52,17 +51,12 @@ pub(super) struct EventsArgs {
 
 pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
     let _ = args.output;
-    let store = args.store.read()?;
-    let unknown = || Error::UnknownRun(args.run.clone());
-    let no = store.find(&args.run)?.ok_or_else(unknown)?;
-    let mut row = store.summary(no)?.ok_or_else(unknown)?;
-    let context = RunContext {
-        tenant_id: row.tenant.clone(),
-        ..RunContext::default()
-    };
-    may_see(&args.actor.actor(None)?, &context)?;
-    let mut log = LogRecords::after(&*store, &row, args.after)?;
+    let store = args.store.runs(&args.actor)?;
+    let mut view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
+    let mut log = LogRecords::of(&view);
+    let mut told = 0;
     loop {
+        view.events.clear();
         let mut out = io::stdout().lock();
         loop {
             let records = log.unread(&*store, AT_A_TIME)?;
@@ -84,11 +78,15 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
         }
         out.flush()?;
         drop(out);
-        // The row was read before the log: an end that it has is in what was printed.
-        if !args.follow || row.head.ended_at.is_some() {
+        let unknown = view.unknown_to_this_version();
+        for note in &unknown[told..] {
+            tracing::warn!("a newer version wrote the run: {note}");
+        }
+        told = unknown.len();
+        if !args.follow || view.state.phase().is_ended() {
             return Ok(Exit::Ok);
         }
         std::thread::sleep(LOOK);
-        row = store.summary(no)?.ok_or_else(unknown)?;
+        view.catch_up(&*store)?;
     }
 }

@@ -4,14 +4,15 @@
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value as Json, json};
-use stepwell_dialects::actions::evidence::{Evidence, EvidenceFinding, evidence, verify};
+use stepwell_dialects::actions::evidence::{Evidence, EvidenceFinding};
 
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
-use crate::store::StoreArgs;
+use crate::place::PlaceArgs;
 use crate::term::{self, count, one_line};
 use stepwell_views::RunView;
+use stepwell_views::evidence::RunEvidence;
 
 /// Print the evidence of a run: every attempt, every end and every decision of a person, as a chain of hashes
 #[derive(Debug, Args)]
@@ -41,40 +42,26 @@ pub(super) struct EvidenceArgs {
     #[command(flatten)]
     actor: ActorArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 pub(super) fn run(args: &EvidenceArgs) -> Result<Exit> {
-    let store = args.store.read()?;
+    let store = args.store.runs(&args.actor)?;
     let view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
-    let records = evidence(&view.plan, view.state.run_id(), &view.events);
-    let findings = verify(&records);
+    let found = RunEvidence::of(&view);
     let format = match args.json {
         true => OutputFormat::Json,
         false => args.output,
     };
     term::print(&match format {
         OutputFormat::Json => {
-            let value = chain(&view, &records, &findings);
-            format!("{}\n", serde_json::to_string_pretty(&value)?)
+            format!("{}\n", serde_json::to_string_pretty(&found.json(&view))?)
         }
-        OutputFormat::Human => lines(&view, &records, &findings),
+        OutputFormat::Human => lines(&view, &found.records, &found.findings),
     })?;
-    Ok(match findings.is_empty() {
+    Ok(match found.findings.is_empty() {
         true => Exit::Ok,
         false => Exit::Problems,
-    })
-}
-
-fn chain(view: &RunView, records: &[Evidence], findings: &[EvidenceFinding]) -> Json {
-    let summary = records.iter().find_map(|it| it.compensation.as_ref());
-    json!({
-        "schemaVersion": 1,
-        "runId": view.state.run_id(),
-        "records": records,
-        "compensation": summary,
-        "findings": findings,
-        "unknownToThisVersion": view.unknown_to_this_version(),
     })
 }
 

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use stepwell_engine::Error;
 use stepwell_engine::clock::SystemClock;
@@ -14,6 +15,8 @@ use stepwell_kernel::time::Time;
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
+use crate::remote::Remote;
 use crate::store::{StoreArgs, word};
 use crate::term::{self, Paint, Tone, duration, one_line};
 use crate::text_table;
@@ -48,7 +51,7 @@ pub(super) struct ListArgs {
     #[command(flatten)]
     actor: ActorArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 fn statuses() -> PossibleValuesParser {
@@ -56,7 +59,71 @@ fn statuses() -> PossibleValuesParser {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<Exit> {
-    let store = args.store.read()?;
+    let page = match args.store.place(&args.actor)? {
+        Place::Store(store) => of_store(args, store)?,
+        Place::Server(server) => of_server(args, &server)?,
+    };
+    match args.output {
+        OutputFormat::Json => {
+            let all: Vec<Json> = page.runs.iter().map(RunRow::json).collect();
+            let json = json!({ "runs": all, "before": page.next });
+            let text = serde_json::to_string_pretty(&json)?;
+            term::print(&format!("{text}\n"))?;
+        }
+        OutputFormat::Human => {
+            let paint = term::stdout_paint();
+            let mut text = table(&page.runs, SystemClock.now(), paint);
+            if let Some(next) = page.next {
+                let line = format!("next page: stepwell runs list --before {}\n", word(&next));
+                text.push_str(&paint.tone(Tone::Dim, &line));
+            }
+            term::print(&text)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// A page of runs, and the run that the next page begins after.
+struct RunList {
+    runs: Vec<RunRow>,
+    next: Option<String>,
+}
+
+/// A run in the list.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RunRow {
+    run_id: String,
+    plan_id: String,
+    plan_version: String,
+    tenant_id: String,
+    status: String,
+    substatus: Option<String>,
+    created_at: String,
+    ended_at: Option<String>,
+    wake_at: Option<String>,
+    events: u64,
+}
+
+impl RunRow {
+    fn json(&self) -> Json {
+        json!({
+            "runId": self.run_id,
+            "planId": self.plan_id,
+            "planVersion": self.plan_version,
+            "tenantId": self.tenant_id,
+            "status": self.status,
+            "substatus": self.substatus,
+            "createdAt": self.created_at,
+            "endedAt": self.ended_at,
+            "wakeAt": self.wake_at,
+            "events": self.events,
+        })
+    }
+}
+
+fn of_store(args: &ListArgs, store: &StoreArgs) -> Result<RunList> {
+    let store = store.read()?;
     let before = match &args.before {
         Some(run) => {
             let found = store.find(run)?;
@@ -75,71 +142,90 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit> {
         ..RunFilter::default()
     };
     let mut runs = store.list(&filter)?;
-    // What the head of a damaged run says is not to be trusted.
-    let damaged = store.quarantined()?;
-    for run in &mut runs {
-        if damaged.iter().any(|(damaged, _)| *damaged == run.run) {
-            run.head.status = "DAMAGED".to_owned();
-            run.head.substatus = None;
-        }
-    }
     let more = runs.len() > args.limit;
     runs.truncate(args.limit);
-    let next = runs.last().filter(|_| more).map(|it| it.run_id.clone());
-    match args.output {
-        OutputFormat::Json => {
-            let all: Vec<Json> = runs.iter().map(entry).collect();
-            let text = serde_json::to_string_pretty(&json!({ "runs": all, "before": next }))?;
-            term::print(&format!("{text}\n"))?;
+    let damaged = store.quarantined()?;
+    let row = |run: RunSummary| {
+        // What the head of a damaged run says is not to be trusted.
+        let is_damaged = damaged.iter().any(|(damaged, _)| *damaged == run.run);
+        let head = run.head;
+        RunRow {
+            run_id: run.run_id,
+            plan_id: run.plan_id,
+            plan_version: run.plan_version,
+            tenant_id: run.tenant,
+            status: if is_damaged {
+                "DAMAGED".to_owned()
+            } else {
+                head.status
+            },
+            substatus: head.substatus.filter(|_| !is_damaged),
+            created_at: run.created_at.to_rfc3339(),
+            ended_at: head.ended_at.map(Time::to_rfc3339),
+            wake_at: head.wake_at.map(Time::to_rfc3339),
+            events: run.last_seq,
         }
-        OutputFormat::Human => {
-            let paint = term::stdout_paint();
-            let mut text = table(&runs, SystemClock.now(), paint);
-            if let Some(next) = next {
-                let line = format!("next page: stepwell runs list --before {}\n", word(&next));
-                text.push_str(&paint.tone(Tone::Dim, &line));
-            }
-            term::print(&text)?;
+    };
+    let runs: Vec<RunRow> = runs.into_iter().map(row).collect();
+    let next = runs.last().filter(|_| more).map(|it| it.run_id.clone());
+    Ok(RunList { runs, next })
+}
+
+/// A server has pages of at most so many runs.
+const SERVER_PAGE: usize = 500;
+
+fn of_server(args: &ListArgs, server: &Remote) -> Result<RunList> {
+    let mut list = RunList {
+        runs: Vec::new(),
+        next: args.before.clone(),
+    };
+    loop {
+        let most = args
+            .limit
+            .saturating_sub(list.runs.len())
+            .clamp(1, SERVER_PAGE);
+        let filters = [
+            ("status", args.status.as_ref().map(|it| it.to_uppercase())),
+            ("plan", args.plan.clone()),
+            ("tenant", args.actor.actor(None)?.tenant),
+            ("open", args.open.then(|| "true".to_owned())),
+            ("before", list.next.take()),
+            ("limit", Some(most.to_string())),
+        ];
+        let filters = &filters;
+        let page = server.ask(|server| async move { server.list(filters).await })?;
+        let runs: Vec<RunRow> = serde_json::from_value(page["runs"].clone())?;
+        list.runs.extend(runs);
+        list.next = page["next"].as_str().map(str::to_owned);
+        if list.next.is_none() || list.runs.len() >= args.limit {
+            list.runs.truncate(args.limit);
+            return Ok(list);
         }
     }
-    Ok(Exit::Ok)
 }
 
-fn entry(run: &RunSummary) -> Json {
-    json!({
-        "runId": run.run_id,
-        "planId": run.plan_id,
-        "planVersion": run.plan_version,
-        "tenantId": run.tenant,
-        "status": run.head.status,
-        "substatus": run.head.substatus,
-        "createdAt": run.created_at.to_rfc3339(),
-        "endedAt": run.head.ended_at.map(Time::to_rfc3339),
-        "wakeAt": run.head.wake_at.map(Time::to_rfc3339),
-        "events": run.last_seq,
-    })
-}
-
-fn table(runs: &[RunSummary], now: Time, paint: Paint) -> String {
+fn table(runs: &[RunRow], now: Time, paint: Paint) -> String {
     if runs.is_empty() {
         return "no runs\n".to_owned();
     }
     let head = ["RUN", "PLAN", "STATUS", "EVENTS", "STARTED", "DURATION"];
     let rows = runs.iter().map(|run| {
-        let status = match &run.head.substatus {
+        let status = match &run.substatus {
             // The contract has one word for both.
             Some(sub) if sub == "WAITING_APPROVAL" => {
-                format!("{} (waits for a person or an event)", run.head.status)
+                format!("{} (waits for a person or an event)", run.status)
             }
-            Some(sub) => format!("{} ({sub})", run.head.status),
-            None => run.head.status.clone(),
+            Some(sub) => format!("{} ({sub})", run.status),
+            None => run.status.clone(),
         };
-        let took = run.head.ended_at.map(|at| at.since(run.created_at));
-        let ago = match now.since(run.created_at) / 1000 {
+        let time = |text: &str| Time::from_rfc3339(text).unwrap_or(now);
+        let created = time(&run.created_at);
+        let took = run.ended_at.as_deref().map(|at| time(at).since(created));
+        let ago = match now.since(created) / 1000 {
             0 => "just now".to_owned(),
             seconds => format!("{} ago", duration(seconds * 1000)),
         };
-        let tone = match run.head.status.as_str() {
+        let tone = match run.status.as_str() {
             "COMPLETED" => Tone::Good,
             "FAILED" | "CANCELLED" => Tone::Bad,
             "RUNNING" => Tone::Busy,
@@ -149,7 +235,7 @@ fn table(runs: &[RunSummary], now: Time, paint: Paint) -> String {
             one_line(&run.run_id),
             one_line(&run.plan_id),
             status,
-            run.last_seq.to_string(),
+            run.events.to_string(),
             ago,
             took.map_or_else(String::new, duration),
         ];

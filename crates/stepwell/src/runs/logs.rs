@@ -4,6 +4,7 @@
 mod print;
 
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,14 +15,17 @@ use stepwell_engine::rows::parse_target;
 use stepwell_kernel::event::Event;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_worker::logs::{LogFile, LogLine, Logs};
+use stepwell_worker::step_log::Stream;
 use tokio::runtime::{Builder, Runtime};
 
 use super::Refused;
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
+use crate::remote::Remote;
 use crate::run::report::Failing;
-use crate::store::{StoreArgs, word};
+use crate::store::word;
 use crate::term;
 use crate::work::DataArgs;
 use print::{LogPrinter, LogQuery};
@@ -61,11 +65,69 @@ pub(crate) trait LogReader {
     fn place(&self) -> String;
 }
 
-/// Opens the logs that belong to a store.
-pub(crate) fn open(store: &StoreArgs, data: &DataArgs) -> Result<Box<dyn LogReader>> {
+/// Opens the logs that belong to a store, or to the runs of a server.
+pub(crate) fn open(
+    place: &PlaceArgs,
+    who: &ActorArgs,
+    data: &DataArgs,
+) -> Result<Box<dyn LogReader>> {
+    let store = match place.place(who)? {
+        Place::Store(store) => store,
+        Place::Server(server) => return Ok(Box::new(ServerLogs(server))),
+    };
     let logs = data.open(&store.address()?)?.logs;
     let runtime = Builder::new_current_thread().enable_all().build()?;
     Ok(Box::new(StoredLogs { logs, runtime }))
+}
+
+/// The logs that a server has.
+pub(crate) struct ServerLogs(pub(crate) Arc<Remote>);
+
+impl LogReader for ServerLogs {
+    fn list(&self, run_id: &str) -> Result<Vec<ExecutionLog>> {
+        let logs = self
+            .0
+            .ask(|server| async move { server.logs(run_id).await })?;
+        let kept = |log: stepwell_client::ExecutionLog| ExecutionLog {
+            step_id: log.step_id,
+            execution: log.execution,
+            bytes: log.size_bytes,
+        };
+        Ok(logs.into_iter().map(kept).collect())
+    }
+
+    fn read(
+        &self,
+        run_id: &str,
+        step_id: &str,
+        execution: u32,
+        from: u64,
+    ) -> Result<(Vec<LogLine>, u64)> {
+        let (mut lines, mut next) = (Vec::new(), from);
+        loop {
+            let page = self.0.ask(|server| async move {
+                server.log_lines(run_id, step_id, execution, next).await
+            })?;
+            if page.lines.is_empty() {
+                return Ok((lines, page.next.max(next)));
+            }
+            next = page.next;
+            lines.extend(page.lines.into_iter().map(|line| LogLine {
+                at: line.at,
+                task: line.task,
+                stream: match line.stream.as_str() {
+                    "err" => Stream::Err,
+                    "note" => Stream::Note,
+                    _ => Stream::Out,
+                },
+                text: line.text,
+            }));
+        }
+    }
+
+    fn place(&self) -> String {
+        self.0.url().to_owned()
+    }
 }
 
 /// The log files that workers write.
@@ -156,16 +218,16 @@ pub(super) struct LogsArgs {
     #[command(flatten)]
     actor: ActorArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 pub(super) fn run(args: &LogsArgs) -> Result<Exit> {
-    let store = args.store.read()?;
+    let store = args.store.runs(&args.actor)?;
     let mut view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
     if let Some(step) = &args.step {
         must_exist(&view, step)?;
     }
-    let reader = open(&args.store, &args.data)?;
+    let reader = open(&args.store, &args.actor, &args.data)?;
     let wanted = LogQuery {
         run_id: &args.run,
         step: args.step.as_deref(),

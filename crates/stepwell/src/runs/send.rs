@@ -37,7 +37,7 @@ const PAGE: usize = 500;
 
 /// The result of a command.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Sent {
+pub(crate) enum Sent {
     Done,
     /// The same had been done before; this is what it came to.
     Before(EarlierResult),

@@ -1,22 +1,22 @@
 //! `stepwell runs show`: the steps of a run and what the run waits for.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use clap::Args;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Value as Json};
 use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
-use stepwell_engine::store::Store;
-use stepwell_kernel::decide::open_token;
+use stepwell_engine::read::RunSource;
 use stepwell_kernel::keys::TokenKey;
 
 use crate::actor::{self, ActorArgs};
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
 use crate::run::report::{self, Ending};
 use crate::run::tree::{self, Live};
-use crate::store::StoreArgs;
 use crate::term::{self, Paint, Tone, one_line, pad};
-use stepwell_views::stuck::End;
 use stepwell_views::{ChildRuns, RunView};
 use stepwell_views::{people, snapshot, why};
 
@@ -40,69 +40,57 @@ pub(super) struct ShowArgs {
     #[command(flatten)]
     actor: ActorArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
-    let store = args.store.read()?;
-    let view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
-    let tokens = match args.tokens {
-        true => tokens(&*store, &view)?,
-        false => Vec::new(),
+    let place = args.store.place(&args.actor)?;
+    let runs: Arc<dyn RunSource> = match &place {
+        Place::Store(store) => store.read()?,
+        Place::Server(server) => Arc::clone(server) as _,
+    };
+    let view = RunView::read_as(&*runs, &args.run, &args.actor.actor(None)?)?;
+    let tokens = match (args.tokens, &place) {
+        (false, _) => Vec::new(),
+        (true, Place::Store(store)) => people::tokens(&view, &TokenKey(store.read()?.secret()?)),
+        (true, Place::Server(server)) => {
+            let run = &args.run;
+            let tokens = server.ask(|it| async move { it.completion_tokens(run).await })?;
+            tokens.into_iter().collect()
+        }
     };
     let text = match args.output {
         OutputFormat::Json => {
-            let value = snapshot(&*store, &view, args.tokens.then_some(&tokens[..]))?;
+            let mut value = snapshot::shown(&*runs, &view, SystemClock.now())?;
+            if args.tokens {
+                let pairs = tokens.into_iter();
+                let map: Map<String, Json> = pairs.map(|(step, it)| (step, it.into())).collect();
+                value["ext"]["tokens"] = map.into();
+            }
             format!("{}\n", serde_json::to_string_pretty(&value)?)
         }
         OutputFormat::Human => {
-            let below = ChildRuns::read(&*store, &view)?;
-            let store = args.store.flag();
-            drawing(&view, &below, store, &tokens, term::stdout_paint())
+            let below = ChildRuns::read(&*runs, &view)?;
+            let has_server = matches!(place, Place::Server(_));
+            let place = (args.store.flag(), has_server);
+            drawing(&view, &below, place, &tokens, term::stdout_paint())
         }
     };
     term::print(&text)?;
     Ok(Exit::Ok)
 }
 
-fn tokens(store: &dyn Store, view: &RunView) -> Result<Vec<(String, String)>> {
-    let key = TokenKey(store.secret()?);
-    let (plan, state) = (&view.plan, &view.state);
-    let token = |at| Some((plan.step_id(at), open_token(plan, state, at, &key)?));
-    let open = state.open().iter();
-    Ok(open.filter_map(|at| token(*at)).collect())
-}
-
-fn snapshot(
-    store: &dyn Store,
-    view: &RunView,
-    tokens: Option<&[(String, String)]>,
-) -> Result<Json> {
-    let mut value = snapshot::snapshot(store, view, End::default(), &[])?;
-    let reasons = why::reasons(view, SystemClock.now());
-    value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
-    value["ext"]["startedBy"] = json!(view.state.context().triggered_by);
-    value["ext"]["answers"] = people::acts(view).iter().map(people::Act::json).collect();
-    value["ext"]["hasOwner"] = view.head.session.is_some().into();
-    if let Some(tokens) = tokens {
-        let pairs = tokens.iter().cloned();
-        let map: Map<String, Json> = pairs.map(|(step, token)| (step, token.into())).collect();
-        value["ext"]["tokens"] = map.into();
-    }
-    Ok(value)
-}
-
 fn drawing(
     view: &RunView,
     below: &ChildRuns,
-    store: String,
+    (flag, has_server): (String, bool),
     tokens: &[(String, String)],
     paint: Paint,
 ) -> String {
     let now = SystemClock.now();
     let children: Vec<Live<'_>> = below.views.iter().map(Live::of).collect();
     let mut text = tree::still(Live::of(view), &children, now, paint);
-    let ending = Ending::shown(store);
+    let ending = Ending::shown(flag);
     text.push_str(&report::summary(Live::of(view), &children, &ending, paint));
     let mut fact = |name: &str, value: &str| {
         let name = paint.tone(Tone::Dim, &pad(name, 12));
@@ -129,6 +117,7 @@ fn drawing(
         fact("waits for", &reason.text);
     }
     match view.head.session {
+        _ if has_server => fact("owner", "the server, which goes on with the run by itself"),
         Some(_) => fact("owner", "a process that works on the run, or that crashed"),
         None => {
             let run = view.state.run_id();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use serde_json::Value as Json;
 use stepwell_engine::Error;
 use stepwell_engine::chunk;
 use stepwell_engine::clock::SystemClock;
@@ -19,11 +20,13 @@ use stepwell_kernel::command::Actor;
 use stepwell_kernel::event::{Body, RunContext};
 
 use super::Refused;
-use stepwell_views::watch::{Line, lines};
+use stepwell_views::watch::{Line, lines, text};
 
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::place::{Place, PlaceArgs};
+use crate::remote::Remote;
 use crate::store::StoreArgs;
 use crate::term::one_line;
 
@@ -71,7 +74,7 @@ pub(super) struct WatchArgs {
     #[command(flatten)]
     actor: ActorArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    store: PlaceArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -83,7 +86,14 @@ enum ResyncWord {
 }
 
 pub(super) fn run(args: &WatchArgs) -> Result<Exit> {
-    let store = args.store.visit()?;
+    match args.store.place(&args.actor)? {
+        Place::Store(store) => of_store(args, store),
+        Place::Server(server) => of_server(args, &server),
+    }
+}
+
+fn of_store(args: &WatchArgs, place: &StoreArgs) -> Result<Exit> {
+    let store = place.visit()?;
     let run = LoggedRun::open(&*store, &args.run)?.run;
     may_see(&*store, run, &args.actor.actor(None)?)?;
     let mut projector = Projector::new(Arc::clone(&store), Config::default());
@@ -92,23 +102,74 @@ pub(super) fn run(args: &WatchArgs) -> Result<Exit> {
         None => projector.refresh(run, SystemClock.now())?,
     };
     if args.once {
-        print(&[Line::of(&seen)], args.output)?;
-        return match seen.is_stale {
-            false => Ok(Exit::Ok),
-            true => Err(falls_short(&seen).into()),
-        };
+        return once(&Line::of(&seen).json(), args.output);
     }
-    print(&lines(&seen), args.output)?;
+    let told = |seen: &Projected| -> Result<()> {
+        let all = lines(seen);
+        all.iter()
+            .try_for_each(|line| print(&line.json(), args.output))
+    };
+    told(&seen)?;
     while !is_over(&seen) {
         std::thread::sleep(if seen.is_stale { LOOK_AGAIN } else { LOOK });
         projector.look(run)?;
         let next = projector.refresh(run, SystemClock.now())?;
         if next.is_news_after(&seen) {
-            print(&lines(&next), args.output)?;
+            told(&next)?;
         }
         seen = next;
     }
     Ok(Exit::Ok)
+}
+
+/// The projector of the server does the work.
+fn of_server(args: &WatchArgs, server: &Remote) -> Result<Exit> {
+    let run = &args.run;
+    let mode = args.resync.map(|word| match word {
+        ResyncWord::Full => "full",
+        ResyncWord::FromSnapshot => "from_snapshot",
+    });
+    let resynced = match mode {
+        Some(mode) => Some(server.ask(|it| async move { it.resync(run, mode).await })?),
+        None => None,
+    };
+    if args.once {
+        let line = match resynced {
+            Some(line) => line,
+            None => server.ask(|it| async move { it.snapshot(run).await })?,
+        };
+        return once(&line, args.output);
+    }
+    let mut last = None;
+    server.follow(
+        |it| async move { it.watch(run).await },
+        |event| {
+            if event.name != "snapshot" {
+                return Ok(false);
+            }
+            let line: Json = serde_json::from_str(&event.data)?;
+            // After a break the stream begins with what was told before.
+            if last.as_ref() != Some(&line["lastEventSeq"]) || line["stale"] == true {
+                print(&line, args.output)?;
+            }
+            last = Some(line["lastEventSeq"].clone());
+            Ok(is_terminal(&line))
+        },
+    )?;
+    Ok(Exit::Ok)
+}
+
+fn is_terminal(line: &Json) -> bool {
+    let status = line["status"].as_str().unwrap_or_default();
+    matches!(status, "COMPLETED" | "FAILED" | "CANCELLED") && line["stale"] == false
+}
+
+fn once(line: &Json, format: OutputFormat) -> Result<Exit> {
+    print(line, format)?;
+    match line["stale"] == true {
+        false => Ok(Exit::Ok),
+        true => Err(falls_short(line).into()),
+    }
 }
 
 impl ResyncWord {
@@ -139,22 +200,21 @@ fn may_see(store: &dyn Store, run: RunNo, actor: &Actor) -> Result<(), Error> {
     }
 }
 
-fn falls_short(seen: &Projected) -> Refused {
+fn falls_short(line: &Json) -> Refused {
     let why = format!(
         "the log of {} was read again and does not reach event {}, which was seen before; `stepwell db check` says what \
          is missing",
-        seen.snapshot.run_id, seen.observed
+        line["runId"].as_str().unwrap_or_default(),
+        line["observedSeq"]
     );
     Refused::new(PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED, &why)
 }
 
-fn print(lines: &[Line<'_>], format: OutputFormat) -> Result<()> {
+fn print(line: &Json, format: OutputFormat) -> Result<()> {
     let mut out = io::stdout().lock();
-    for line in lines {
-        match format {
-            OutputFormat::Json => writeln!(out, "{}", line.json())?,
-            OutputFormat::Human => writeln!(out, "{}", one_line(&line.text()))?,
-        }
+    match format {
+        OutputFormat::Json => writeln!(out, "{line}")?,
+        OutputFormat::Human => writeln!(out, "{}", one_line(&text(line)))?,
     }
     out.flush()?;
     Ok(())

@@ -27,6 +27,9 @@ fn not_carried(error: ClientError) -> NotCarried {
     match error {
         ClientError::Refused { status: 404, .. } => NotCarried::Missing,
         error @ (ClientError::Address(..)
+        | ClientError::Certificates(..)
+        | ClientError::Name(_)
+        | ClientError::PlainToken(_)
         | ClientError::Unreachable(_)
         | ClientError::Refused { .. }) => NotCarried::Failed(error.to_string()),
     }

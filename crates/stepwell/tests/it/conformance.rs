@@ -36,6 +36,12 @@ fn all_scenarios_are_as_wanted_on_memory_sqlite_and_the_mock_engine() {
 }
 
 #[test]
+fn all_scenarios_are_as_wanted_through_a_server() {
+    let results = play(&["--server"]);
+    assert!(passed(&results, "server") > 100, "{results:#}");
+}
+
+#[test]
 fn scenarios_with_handlers_are_played_where_the_program_is_built() {
     let program = Path::new(env!("CARGO_BIN_EXE_stepwell")).parent().unwrap();
     if !program.join("examples/kit_handlers").is_file() {

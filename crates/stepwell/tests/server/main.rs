@@ -5,6 +5,7 @@
 mod access;
 mod backup;
 mod collector;
+mod command;
 mod confined;
 mod crowd;
 mod definitions;

@@ -99,7 +99,7 @@ async fn one_run(
     let mut stream = connection.follow(&started.run_id, 0).await?;
     let mut is_first = true;
     while let Some(event) = stream.next().await? {
-        match event.kind.as_str() {
+        match event.name.as_str() {
             "STEP_STARTED" if is_first => {
                 is_first = false;
                 figures.first_step.push(begin.elapsed());

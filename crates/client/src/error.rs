@@ -1,0 +1,118 @@
+//! Why a request was not done.
+
+use std::error::Error as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The code of an answer that is not one of a Stepwell server.
+pub(crate) const NO_STEPWELL: &str = "SERVER_ANSWER_INVALID";
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("SERVER_ADDRESS_INVALID: the address {0} cannot be used: {1}")]
+    Address(String, String),
+    #[error("SERVER_ADDRESS_INVALID: the certificates of {0} cannot be used: {1}")]
+    Certificates(PathBuf, String),
+    #[error("SERVER_ADDRESS_INVALID: {0}: this name has characters that a header cannot have")]
+    Name(String),
+    /// A token would go over the network as it is.
+    #[error(
+        "TOKEN_EXPOSED: {0} is not on this machine and has no TLS: everyone on the way could read the token; use https://"
+    )]
+    PlainToken(String),
+    #[error("SERVER_UNREACHABLE: the server cannot be reached: {}", causes(.0))]
+    Unreachable(#[from] reqwest::Error),
+    /// The server refused the request.
+    #[error("{code}: {detail}")]
+    Refused {
+        status: u16,
+        code: String,
+        detail: String,
+        /// How long the server asks to wait before the request is made again.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// An error and everything that has caused it: only the last cause says what happened.
+fn causes(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(it) = cause {
+        text.push_str(&format!(": {it}"));
+        cause = it.source();
+    }
+    text
+}
+
+impl ClientError {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            ClientError::Address(..)
+            | ClientError::Certificates(..)
+            | ClientError::Name(_)
+            | ClientError::PlainToken(_) => false,
+            ClientError::Unreachable(error) => !error.is_builder(),
+            ClientError::Refused { status, .. } => *status == 429 || *status >= 500,
+        }
+    }
+
+    /// Whether a question may be answered later: the server is away, stops, or has too much to do.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        match self {
+            ClientError::Unreachable(error) => !error.is_builder(),
+            ClientError::Refused { status, code, .. } => {
+                code == "RATE_LIMITED" || matches!(status, 502..=504)
+            }
+            ClientError::Address(..)
+            | ClientError::Certificates(..)
+            | ClientError::Name(_)
+            | ClientError::PlainToken(_) => false,
+        }
+    }
+
+    /// Whether the server has certainly not done what was asked, and may do it later.
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        match self {
+            ClientError::Unreachable(error) => error.is_connect(),
+            // A 504 is given while a command is still in its mailbox.
+            ClientError::Refused { status, code, .. } => {
+                code == "RATE_LIMITED" || matches!(status, 502 | 503) && code != "REQUEST_TIMEOUT"
+            }
+            ClientError::Address(..)
+            | ClientError::Certificates(..)
+            | ClientError::Name(_)
+            | ClientError::PlainToken(_) => false,
+        }
+    }
+
+    /// The code, for programs and for `stepwell explain`.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            ClientError::Address(..) | ClientError::Certificates(..) | ClientError::Name(_) => {
+                "SERVER_ADDRESS_INVALID"
+            }
+            ClientError::PlainToken(_) => "TOKEN_EXPOSED",
+            ClientError::Unreachable(_) => "SERVER_UNREACHABLE",
+            ClientError::Refused { code, .. } => code,
+        }
+    }
+
+    /// The status of the answer, if there was one.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            ClientError::Refused { status, .. } => Some(*status),
+            ClientError::Address(..)
+            | ClientError::Certificates(..)
+            | ClientError::Name(_)
+            | ClientError::PlainToken(_)
+            | ClientError::Unreachable(_) => None,
+        }
+    }
+}
