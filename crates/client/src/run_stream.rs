@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 pub struct StreamEvent {
     /// The number of the event in its run; empty for the last one.
     pub id: String,
-    /// The type of the event, such as `STEP_STARTED`; `end` when the run has ended.
+    /// The type of the event, such as `StepStarted`; `end` when the run has ended.
     pub kind: String,
     /// The event, as JSON text.
     pub data: String,
@@ -82,9 +82,9 @@ mod tests {
 
     #[test]
     fn events_are_read_whole_and_comments_left_out() {
-        let mut unread = b":\n\nid: 4\nevent: STEP_STARTED\ndata: {\"a\":1}\n\nevent: e".to_vec();
+        let mut unread = b":\n\nid: 4\nevent: StepStarted\ndata: {\"a\":1}\n\nevent: e".to_vec();
         let event = next_event(&mut unread).unwrap();
-        assert_eq!((&*event.id, &*event.kind), ("4", "STEP_STARTED"));
+        assert_eq!((&*event.id, &*event.kind), ("4", "StepStarted"));
         assert_eq!(event.data, r#"{"a":1}"#);
         assert_eq!(next_event(&mut unread), None);
         unread.extend_from_slice(b"nd\ndata:{}\n\n");

@@ -29,7 +29,7 @@ use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
 use crate::workers::Workers;
 
-/// How many calls of the store there may be at a time: more only wait for each other's locks.
+/// How many calls of a store on another machine there may be at a time.
 const READERS: usize = 32;
 /// How long a command may take to be decided and committed.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -95,8 +95,19 @@ pub(crate) struct AppParts {
     pub(crate) workers: Workers,
 }
 
+/// How many calls of the store there may be at a time. In this process more than the cores can do only wait for each
+/// other, and each of them has a thread and a connection with its memory.
+fn readers(store: &dyn Store) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match store.is_shared() {
+        true => READERS,
+        false => (3 * cores).clamp(4, READERS),
+    }
+}
+
 impl App {
     pub(crate) fn new(parts: AppParts) -> App {
+        let readers = readers(&*parts.store);
         App {
             store: parts.store,
             engine: parts.engine,
@@ -116,7 +127,7 @@ impl App {
             gate: parts.gate,
             workers: parts.workers,
             stopping: CancellationToken::new(),
-            readers: Arc::new(Semaphore::new(READERS)),
+            readers: Arc::new(Semaphore::new(readers)),
         }
     }
 

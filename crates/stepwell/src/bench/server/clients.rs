@@ -100,7 +100,7 @@ async fn one_run(
     let mut is_first = true;
     while let Some(event) = stream.next().await? {
         match event.kind.as_str() {
-            "STEP_STARTED" if is_first => {
+            "StepStarted" if is_first => {
                 is_first = false;
                 figures.first_step.push(begin.elapsed());
             }
