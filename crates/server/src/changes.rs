@@ -125,7 +125,7 @@ impl NextLook {
         self.pause = NextLook::SHARED.0;
     }
 
-    /// The next pause.
+    /// How long to wait before the store is asked the next time.
     pub(crate) fn pause(&mut self) -> Duration {
         if !self.is_shared {
             return NextLook::ALONE;

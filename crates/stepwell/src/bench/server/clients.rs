@@ -14,7 +14,7 @@ pub(super) const STEPS: u64 = 3;
 /// The most errors that are told in words.
 const TOLD: usize = 10;
 
-/// What clients measured.
+/// The figures of all clients of one measurement together.
 #[derive(Debug, Default)]
 pub(super) struct ClientFigures {
     /// From the request to the answer that the run is started.
