@@ -199,7 +199,7 @@ impl Seats {
 struct SeatShared {
     worker: String,
     tenant: Option<String>,
-    /// Operations by queue.
+    /// The operations that the worker serves, by their queue.
     serves: HashMap<String, HashSet<String>>,
     lease_ms: u64,
     state: Mutex<SeatState>,

@@ -32,7 +32,7 @@ use crate::telemetry::Telemetry;
 use crate::watermark::Watermarks;
 use crate::workers::Workers;
 
-/// How many calls of the store there may be at a time: more only wait for each other's locks.
+/// How many calls of a store on another machine there may be at a time.
 const READERS: usize = 32;
 /// How long a command may take to be decided and committed.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -106,8 +106,19 @@ pub(crate) struct AppParts {
     pub(crate) workers: Workers,
 }
 
+/// How many calls of the store there may be at a time. In this process more than the cores can do only wait for each
+/// other, and each of them has a thread and a connection with its memory.
+fn readers(store: &dyn Store) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match store.is_shared() {
+        true => READERS,
+        false => (3 * cores).clamp(4, READERS),
+    }
+}
+
 impl App {
     pub(crate) fn new(parts: AppParts) -> App {
+        let readers = readers(&*parts.store);
         App {
             store: parts.store,
             engine: parts.engine,
@@ -130,7 +141,7 @@ impl App {
             gate: parts.gate,
             workers: parts.workers,
             stopping: CancellationToken::new(),
-            readers: Arc::new(Semaphore::new(READERS)),
+            readers: Arc::new(Semaphore::new(readers)),
         }
     }
 

@@ -34,7 +34,6 @@ struct ChangesShared {
 impl Changes {
     pub(crate) fn new() -> Changes {
         Changes(Arc::new(ChangesShared {
-            /// Told whenever any run has changed.
             all: broadcast::channel(BEHIND).0,
             runs: Mutex::default(),
         }))
@@ -132,7 +131,7 @@ impl NextLook {
         self.pause = NextLook::SHARED.0;
     }
 
-    /// The next pause.
+    /// How long to wait before the store is asked the next time.
     pub(crate) fn pause(&mut self) -> Duration {
         if !self.is_shared {
             return NextLook::ALONE;

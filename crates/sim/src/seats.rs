@@ -1,8 +1,6 @@
 //! Workers outside that wait for work at a server: what becomes ready there is given to them in the commit that makes it
 //! ready. A seat ends with its server, and a worker may leave at any time.
 
-use std::sync::Arc;
-
 use stepwell_engine::Seat;
 use stepwell_engine::coordinator::Assignment;
 use stepwell_engine::remote::{RemoteClaim, RemoteWork, RemoteWorker};
@@ -26,7 +24,7 @@ impl Server {
             return false;
         };
         let (store, handle) = (self.connection.clone(), engine.handle().clone());
-        let work = RemoteWork::new(store, handle, Arc::clone(self.clock()));
+        let work = RemoteWork::new(store, handle, self.clock());
         let seat = work.sit(who, places, LEASE_MS, || {});
         self.seats.push(TakenSeat { worker, seat });
         true

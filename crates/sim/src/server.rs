@@ -182,8 +182,8 @@ impl Server {
     }
 
     /// The clock of this server.
-    pub(crate) fn clock(&self) -> &Arc<SimClock> {
-        &self.clock
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
     }
 
     /// The world's time has changed.

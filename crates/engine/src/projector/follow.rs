@@ -300,7 +300,7 @@ impl Followed {
         Ok(events)
     }
 
-    /// The snapshot, if it is time to keep it. Whoever asks keeps it.
+    /// The snapshot, if it is time to keep it. The caller keeps it.
     pub(super) fn to_keep(&mut self) -> Option<NewProjection> {
         let snapshot = self.projector.snapshot();
         let seq = snapshot.last_event_seq;

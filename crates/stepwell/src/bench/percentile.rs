@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Times in milliseconds.
+/// Times that were measured, in milliseconds, in the order in which they came.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times(Vec<f64>);
 

@@ -173,14 +173,14 @@ async fn load(
     })
 }
 
-/// What was measured.
+/// The figures of one measurement of a server; a part that was not asked for is absent.
 #[derive(Debug)]
 struct ServerFigures {
     streams: Option<StreamFigures>,
     load: Option<LoadFigures>,
 }
 
-/// Idle streams.
+/// The figures of streams of runs in which nothing happens.
 #[derive(Debug)]
 struct StreamFigures {
     wanted: usize,

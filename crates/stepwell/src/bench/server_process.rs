@@ -28,7 +28,7 @@ impl Drop for BenchProcess {
 #[derive(Debug)]
 pub(super) struct BenchServer {
     process: BenchProcess,
-    /// Where it serves.
+    /// The address of the server, as http://HOST:PORT.
     pub(super) url: String,
 }
 

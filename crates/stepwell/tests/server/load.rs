@@ -36,8 +36,8 @@ fn clients_start_and_watch_runs_beside_slow_readers_without_an_error() {
     assert!(load["stepsPerSecond"].as_f64() > Some(0.0), "{figures}");
     assert!(load["firstStepMs"]["p99"].as_f64() > Some(0.0), "{figures}");
     let resident = |at: usize| load["residentMb"][at].as_f64().unwrap();
-    // Generous: what grows without a bound with slow readers grows by hundreds.
-    assert!(resident(2) < resident(0) + 300.0, "{figures}");
+    // Generous, for a build without optimisation: buffers of readers that do not read grow by far more.
+    assert!(resident(2) < resident(0) + 500.0, "{figures}");
 }
 
 #[test]
@@ -47,7 +47,8 @@ fn idle_streams_are_open_at_the_same_time_and_cost_little_memory() {
     assert!(succeeded, "{figures}");
     assert_eq!(streams["opened"], 300, "{figures}");
     assert!(streams["openFiles"].as_u64() > Some(300), "{figures}");
-    assert!(streams["kbEach"].as_f64() < Some(512.0), "{figures}");
+    // Threads and connections of the store included, which many streams share.
+    assert!(streams["kbEach"].as_f64() < Some(1_024.0), "{figures}");
     assert!(figures["load"].is_null(), "{figures}");
 }
 

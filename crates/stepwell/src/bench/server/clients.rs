@@ -14,7 +14,7 @@ pub(super) const STEPS: u64 = 3;
 /// The most errors that are told in words.
 const TOLD: usize = 10;
 
-/// What clients measured.
+/// The figures of all clients of one measurement together.
 #[derive(Debug, Default)]
 pub(super) struct ClientFigures {
     /// From the request to the answer that the run is started.
@@ -100,7 +100,7 @@ async fn one_run(
     let mut is_first = true;
     while let Some(event) = stream.next().await? {
         match event.name.as_str() {
-            "STEP_STARTED" if is_first => {
+            "StepStarted" if is_first => {
                 is_first = false;
                 figures.first_step.push(begin.elapsed());
             }

@@ -79,7 +79,7 @@ pub(super) struct SlowReaders {
 }
 
 impl SlowReaders {
-    /// Opens the streams.
+    /// Opens one stream of all runs for each reader and begins to read them.
     pub(super) async fn open(host: &str, many: usize) -> Result<SlowReaders> {
         let mut slow = SlowReaders {
             readers: JoinSet::new(),
