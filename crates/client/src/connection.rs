@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
-use crate::error::{ClientError, NO_STEPWELL};
+use crate::error::{ClientError, SERVER_ANSWER_INVALID};
 use crate::protocol::{
     Heartbeats, PROTOCOL, PollBody, Polled, ResultsAnswer, TaskLine, TaskResult,
 };
@@ -45,9 +45,9 @@ impl std::fmt::Debug for ConnectionOptions {
 #[derive(Clone, Debug, Default)]
 pub struct ActsAs {
     pub name: Option<String>,
-    /// Absent: every right.
+    /// The roles, with commas between; absent: every right.
     pub role: Option<String>,
-    /// Absent: every tenant.
+    /// The only tenant that is seen; absent: every tenant.
     pub tenant: Option<String>,
 }
 
@@ -246,7 +246,7 @@ pub(crate) async fn good(response: Response) -> Result<Response, ClientError> {
         Some(problem) => (problem.code, problem.detail, problem.retry_after),
         // Not this server, but something before it: a proxy, or another program at this address.
         None => (
-            NO_STEPWELL.to_owned(),
+            SERVER_ANSWER_INVALID.to_owned(),
             format!(
                 "the answer of status {} is not one of a Stepwell server: {}",
                 status.as_u16(),

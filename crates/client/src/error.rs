@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The code of an answer that is not one of a Stepwell server.
-pub(crate) const NO_STEPWELL: &str = "SERVER_ANSWER_INVALID";
+pub(crate) const SERVER_ANSWER_INVALID: &str = "SERVER_ANSWER_INVALID";
+const SERVER_ADDRESS_INVALID: &str = "SERVER_ADDRESS_INVALID";
+const SERVER_UNREACHABLE: &str = "SERVER_UNREACHABLE";
+const TOKEN_EXPOSED: &str = "TOKEN_EXPOSED";
 
 /// Why a request was not done.
 #[derive(Debug, thiserror::Error)]
@@ -95,10 +98,10 @@ impl ClientError {
     pub fn code(&self) -> &str {
         match self {
             ClientError::Address(..) | ClientError::Certificates(..) | ClientError::Name(_) => {
-                "SERVER_ADDRESS_INVALID"
+                SERVER_ADDRESS_INVALID
             }
-            ClientError::PlainToken(_) => "TOKEN_EXPOSED",
-            ClientError::Unreachable(_) => "SERVER_UNREACHABLE",
+            ClientError::PlainToken(_) => TOKEN_EXPOSED,
+            ClientError::Unreachable(_) => SERVER_UNREACHABLE,
             ClientError::Refused { code, .. } => code,
         }
     }

@@ -39,7 +39,7 @@ pub use error::ClientError;
 pub use operations::PendingDeliveries;
 pub use protocol::{Outcome, Task, TaskError, TaskResult, Wait};
 pub use runs::{
-    CommandAnswer, DeliveredEvent, EventPage, ExecutionLog, LogLine, LogPage, StartedRun,
+    CommandAnswer, DeliveredEvent, EventPage, ExecutionLog, LogPage, StartedRun, StepLogLine,
 };
 pub use stream::{EventStream, StreamEvent};
 pub use work_loop::{Execute, Executing, WorkLoop, WorkOptions};

@@ -18,7 +18,7 @@ pub struct PendingDeliveries {
 }
 
 impl Connection {
-    /// Alerts, newest first.
+    /// What people must be told, newest first, at most so many.
     pub async fn alerts(&self, limit: usize) -> Result<Json, ClientError> {
         self.get(&format!("/api/v1/alerts?limit={limit}")).await
     }
@@ -74,7 +74,7 @@ impl Connection {
         self.get("/api/v1/tokens").await
     }
 
-    /// Ends a token.
+    /// Ends a token and its sessions for good.
     pub async fn revoke_token(&self, id: &str, reason: Option<&str>) -> Result<Json, ClientError> {
         let query = query(&[("reason", reason.map(str::to_owned))]);
         let path = format!("/api/v1/tokens/{}{query}", escaped(id));

@@ -51,7 +51,7 @@ pub struct ExecutionLog {
 
 /// A line that a step wrote.
 #[derive(Clone, Debug, Deserialize)]
-pub struct LogLine {
+pub struct StepLogLine {
     pub at: String,
     pub task: String,
     /// `out`, `err` or `note`.
@@ -62,7 +62,7 @@ pub struct LogLine {
 /// Lines of the log of a step.
 #[derive(Clone, Debug, Deserialize)]
 pub struct LogPage {
-    pub lines: Vec<LogLine>,
+    pub lines: Vec<StepLogLine>,
     /// The place after the last line.
     pub next: u64,
 }

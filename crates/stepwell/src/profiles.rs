@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// The profiles of a file, by name.
 pub type Profiles = BTreeMap<String, Profile>;
 
-/// A server.
+/// A server that commands can work on.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -70,7 +70,7 @@ impl TryFrom<TokenTable> for TokenPlace {
 }
 
 impl TokenPlace {
-    /// Reads the token.
+    /// Reads the token from its place, without the spaces around it.
     pub fn read(&self) -> Result<String, TokenUnreadable> {
         let found = match self {
             TokenPlace::Env(name) => std::env::var(name).map_err(|_| "it is not set".to_owned()),

@@ -32,7 +32,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 const SLICE: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// A server.
+/// A server that a command works on.
 pub(crate) struct Remote {
     connection: Connection,
     runtime: Runtime,
@@ -190,7 +190,7 @@ impl Remote {
                     Ok(None) => {
                         break ClientError::Refused {
                             status: 503,
-                            code: "STREAM_ENDED".to_owned(),
+                            code: "SERVER_UNREACHABLE".to_owned(),
                             detail: "the server has ended the stream".to_owned(),
                             retry_after: None,
                         };

@@ -43,6 +43,9 @@ const SOURCES: &[(&str, Shape)] = &[
     ("crates/bus/src/", Shape::Constants),
     // What the server refuses before an engine is asked.
     ("crates/server/src/codes.rs", Shape::Constants),
+    // What a client says without an answer of the server.
+    ("crates/client/src/error.rs", Shape::Constants),
+    ("crates/views/src/answers.rs", Shape::Constants),
     // What the command itself says about a file.
     ("crates/stepwell/src/files/", Shape::Arguments(&["error("])),
     // What it refuses without having asked an engine.

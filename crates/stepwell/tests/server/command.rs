@@ -74,15 +74,17 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-/// A text without what differs from call to call: times and numbers.
+/// A text without what differs from call to call: times, numbers and hashes.
 fn timeless(text: &str) -> String {
     let mut kept = Vec::new();
     let mut was_number = false;
+    let text = text.replace("just now", "ago");
     for word in text.split(|c: char| c.is_whitespace() || c == '(' || c == ')') {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
         let is_number = bare.starts_with(|c: char| c.is_ascii_digit());
         let is_unit = was_number && matches!(bare, "ms" | "s");
-        if !word.is_empty() && !is_number && !is_unit {
+        let is_hash = bare.len() == 12 && bare.chars().all(|c| c.is_ascii_hexdigit());
+        if !word.is_empty() && !is_number && !is_unit && !is_hash {
             kept.push(word);
         }
         was_number = is_number;
