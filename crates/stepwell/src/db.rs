@@ -81,6 +81,7 @@ pub(crate) fn run(args: &DbArgs) -> Result<Exit> {
     let on = match &args.command {
         DbCommand::Migrate(on) | DbCommand::Protect(on) => on,
         DbCommand::Check(args) => &args.common,
+        DbCommand::Backup(args) | DbCommand::Restore(args) => &args.common,
     };
     on.no_server.check(&on.store, "`stepwell db`")?;
     match &args.command {

@@ -301,7 +301,7 @@ impl Followed {
     }
 
     /// The snapshot, if it is time to keep it. The caller keeps it.
-    pub(super) fn to_keep(&mut self) -> Option<NewProjection> {
+    pub(super) fn take_to_keep(&mut self) -> Option<NewProjection> {
         let snapshot = self.projector.snapshot();
         let seq = snapshot.last_event_seq;
         let new = seq.saturating_sub(self.kept);

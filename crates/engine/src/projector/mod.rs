@@ -283,7 +283,7 @@ impl Projector {
         let (seq, observed) = (followed.snapshot().last_event_seq, followed.observed());
         // What was read of a run that is stale was not applied.
         let at = followed.last_at.filter(|_| !stale);
-        let keep = followed.to_keep();
+        let keep = followed.take_to_keep();
         let snapshot = followed.snapshot().clone();
         self.keeps.extend(keep.map(|it| (run, it)));
         let mut todo = self.todo.get();

@@ -23,7 +23,7 @@ pub(super) struct CopyArgs {
     #[arg(long)]
     no_verify: bool,
     #[command(flatten)]
-    common: CommonArgs,
+    pub(super) common: CommonArgs,
 }
 
 impl CopyArgs {

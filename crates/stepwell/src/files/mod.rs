@@ -12,7 +12,6 @@ use stepwell_dialects::source::MAX_SOURCE_BYTES;
 use stepwell_dialects::{Problem, Severity, Source, Span};
 
 pub use catalog::{Files, files_below};
-pub use children::called;
 pub use definition::{Definition, DefinitionError};
 pub use reference::FetchedDefinition;
 pub use stepwell_dialects::plan::reference::PlanRef;

@@ -204,7 +204,7 @@ fn register_children(server: &Remote, plan: &Arc<Plan>) -> Result<()> {
     let mut seen = vec![plan.net().plan_id.clone()];
     let mut next = vec![Arc::clone(plan)];
     while let Some(plan) = next.pop() {
-        for path in stepwell::files::called(&plan) {
+        for path in stepwell_dialects::children::called(&plan) {
             let Some(child) = files.find(&plan, path) else {
                 // The server may know it; else the step fails there, as it would here.
                 continue;
