@@ -145,6 +145,8 @@ impl World {
     fn serve(&mut self) -> Result<(), String> {
         let mut command = self.command(&self.binary);
         command.args(["serve", "--listen", "127.0.0.1:0"]);
+        // Scenarios ask servers and write files on this machine, which definitions on a server may not.
+        command.env("STEPWELL_CONFINE", "false");
         command.envs(self.server_env.iter().cloned());
         let notes = self.folder.join("notes");
         self.started += 1;

@@ -128,7 +128,7 @@ impl Shared {
         } else if started["run"]["status"] != "COMPLETED" {
             bail!("run {run} has not ended: {}", started["run"]["status"]);
         }
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             self.follow(run)?;
         }
         self.ended.fetch_add(1, Ordering::Relaxed);

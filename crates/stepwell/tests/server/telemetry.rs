@@ -26,6 +26,8 @@ fn traced_in(folder: tempfile::TempDir, collector: &Collector, args: &[&str]) ->
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
         ("OTEL_BSP_SCHEDULE_DELAY", "100"),
         ("OTEL_SERVICE_NAME", "shop"),
+        // Steps ask a receiver on this machine.
+        ("STEPWELL_CONFINE", "false"),
     ];
     TestServer::with_env(folder, args, &variables)
 }
