@@ -170,6 +170,7 @@ impl Names {
                 "signals" => json!({ "signalType": "PAUSE" }),
                 "events" => json!({ "id": "e1", "type": "go" }),
                 "complete" => json!({ "outcome": "succeeded" }),
+                "ctx" => json!({ "ctx": { "a": 1 } }),
                 "deprecate" => json!({ "deprecated": true }),
                 _ => json!({}),
             },
