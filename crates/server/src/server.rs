@@ -149,8 +149,12 @@ impl Server {
             .thread_name("stepwell-http")
             .enable_all()
             .build()?;
-        // Also of a confined server: a signature is compared with them, and nothing of them is ever sent.
-        let secrets = Secrets::from_env().map_err(io::Error::other)?;
+        let secrets = match parts.settings.confined {
+            // Who may register a webhook must not find out what other variables are.
+            true => Secrets::confined_from_env(),
+            false => Secrets::from_env(),
+        };
+        let secrets = secrets.map_err(io::Error::other)?;
         let address = parts.settings.listen;
         if parts.settings.is_exposed() {
             return Err(ServerError::Exposed(address));

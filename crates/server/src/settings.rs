@@ -38,6 +38,8 @@ pub struct ServerSettings {
     pub tools: ToolRules,
     /// Which hosts webhooks may be at.
     pub webhook_hosts: Arc<HostRules>,
+    /// Webhooks may name only variables that are meant for secrets.
+    pub confined: bool,
     /// How long ended runs are kept.
     pub retention: RetentionTimes,
     /// How long requests and work in flight have when the server stops.
@@ -69,6 +71,7 @@ impl Default for ServerSettings {
             request_timeout: Duration::from_secs(60),
             tools: ToolRules::default(),
             webhook_hosts: Arc::default(),
+            confined: false,
             retention: RetentionTimes::default(),
             grace: Duration::from_secs(10),
             telemetry: None,

@@ -253,6 +253,7 @@ fn start(args: &ServeArgs, settings: Settings, listens: ServerSettings) -> Resul
         settings: ServerSettings {
             tools: settings.security.tools.clone(),
             webhook_hosts: Arc::new(settings.security.http_rules()),
+            confined: settings.security.is_confined(),
             retention: settings.retention.0.clone(),
             ..listens
         },

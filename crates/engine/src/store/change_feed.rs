@@ -41,8 +41,8 @@ pub struct Mark {
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.check.is_empty() {
-            true => write!(f, "{}", self.at),
-            false => write!(f, "{}-{}", self.at, self.check),
+            true => f.pad(&self.at.to_string()),
+            false => f.pad(&format!("{}-{}", self.at, self.check)),
         }
     }
 }

@@ -27,7 +27,14 @@ fn every_method_says_what_a_crash_means() {
     for (file, text) in traits {
         let mut doc = String::new();
         let port = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let mut is_port = false;
         for line in port.lines() {
+            if line.starts_with("pub trait ") || line == "}" {
+                is_port = line != "}";
+            }
+            if !is_port {
+                continue;
+            }
             if let Some(said) = line.strip_prefix("    ///") {
                 doc.push_str(said);
                 doc.push('\n');

@@ -28,6 +28,8 @@ mod signal;
 mod stop;
 mod timer;
 
+use std::collections::BTreeSet;
+
 use crate::command::{Command, Env, Reply, TimerKind};
 use crate::effect::Effect;
 use crate::event::{Body, Event};
@@ -283,12 +285,23 @@ fn terminal<T>() -> Result<T, Rejection> {
     )
 }
 
-/// Work that becomes ready together is offered by `order`, then by name.
-fn sort_dispatches(plan: &Plan, effects: &mut [Effect]) {
+/// Of several dispatches of the same work the last one counts: a step that begins to wait until a time and is woken by
+/// an event that was there before is ready now, not at that time. Work that becomes ready together is offered by `order`,
+/// then by name.
+fn sort_dispatches(plan: &Plan, effects: &mut Vec<Effect>) {
     let is_dispatch = |effect: &Effect| matches!(effect, Effect::Dispatch { .. });
     if effects.iter().filter(|effect| is_dispatch(effect)).count() < 2 {
         return;
     }
+    let mut known = BTreeSet::new();
+    effects.reverse();
+    effects.retain(|effect| {
+        let Effect::Dispatch { target, .. } = effect else {
+            return true;
+        };
+        known.insert(*target)
+    });
+    effects.reverse();
     let places: Vec<usize> = (0..effects.len())
         .filter(|i| is_dispatch(&effects[*i]))
         .collect();

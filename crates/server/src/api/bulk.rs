@@ -50,6 +50,9 @@ struct BulkRequest {
     /// Exactly these runs; the other filters count too.
     #[serde(default)]
     runs: Vec<String>,
+    /// All open runs are meant: needed where neither `filter` nor `runs` says which.
+    #[serde(default)]
+    all: bool,
     /// Only say what would be hit. True if absent: a request without it changes nothing.
     #[serde(default = "yes")]
     dry_run: bool,
@@ -109,6 +112,11 @@ async fn bulk(
     if ended && !body.filter.names_a_status() && body.runs.is_empty() {
         return Err(ApiProblem::bad_request(
             "a retry needs a status or a list of runs: it repeats every run that fits",
+        ));
+    }
+    if !body.dry_run && !body.all && body.runs.is_empty() && body.filter.is_empty() {
+        return Err(ApiProblem::bad_request(
+            "a filter, a list of runs, or `\"all\": true` is needed: without them every open run is meant",
         ));
     }
     let before = body.filter.before.clone();

@@ -80,6 +80,19 @@ fn whole(plan: &Plan) -> Result<Value, ApiProblem> {
     serde_json::to_value(plan.net()).map_err(|error| ApiProblem::internal(&error))
 }
 
+/// The net of a plan without the secrets that are written out in it.
+pub(super) fn shown_net(plan: &Plan) -> Result<Value, ApiProblem> {
+    if plan.policy().hidden.is_empty() {
+        return whole(plan);
+    }
+    let mut net = masked(&whole(plan)?);
+    if let Some(policy) = net.get_mut("policy").and_then(Value::as_object_mut) {
+        // The list of these secrets.
+        policy.remove("hidden");
+    }
+    Ok(net)
+}
+
 /// The text of a revision without the secrets in it.
 fn shown_text(revision: &Revision) -> String {
     let checked = Checked::of(
@@ -162,14 +175,9 @@ async fn net(
     let answer = app.ask(move |store| {
         let registry = Registry::new(store);
         let plan = plans.plan(&registry, &tenant, &revision.name, revision.revision)?;
-        let mut net = masked(&whole(&plan)?);
-        if let Some(policy) = net.get_mut("policy").and_then(Value::as_object_mut) {
-            // The list of the secrets that are written out.
-            policy.remove("hidden");
-        }
         Ok::<_, ApiProblem>(CompiledNet {
             hash: plan.hash().to_owned(),
-            net,
+            net: shown_net(&plan)?,
         })
     });
     Ok(Json(answer.await?))

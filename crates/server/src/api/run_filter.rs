@@ -11,7 +11,7 @@ use crate::access::Caller;
 use crate::problem::ApiProblem;
 
 /// Which runs are meant. All conditions must be true; without any, all runs of the caller are meant.
-#[derive(Clone, Debug, Default, Deserialize, IntoParams, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RunQuery {
@@ -92,6 +92,16 @@ impl RunQuery {
             before: None,
             limit: 0,
         }))
+    }
+
+    /// Whether every run is meant, however many are listed at a time.
+    pub(super) fn is_empty(&self) -> bool {
+        let rest = RunQuery {
+            limit: None,
+            before: None,
+            ..self.clone()
+        };
+        rest == RunQuery::default()
     }
 
     /// Whether only runs are meant that have a certain status.

@@ -22,6 +22,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Params;
+use super::definition_texts::shown_net;
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
@@ -186,7 +187,7 @@ fn page(store: &dyn Store, row: &RunSummary, after: u64, limit: usize) -> Result
     })
 }
 
-/// The compiled definition of a run: the net that its events speak of.
+/// The compiled definition of a run: the net that its events speak of. Secrets that are written out in it are masked.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/net", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run.")),
     responses((status = 200, body = Object), (status = 403, body = ApiProblem), (status = 404, body = ApiProblem),
@@ -200,8 +201,7 @@ async fn net(
     let plan = app
         .ask(move |store| Ok::<_, Error>(LoggedRun::numbered(store, no)?.plan))
         .await?;
-    let net = serde_json::to_value(plan.net());
-    net.map(Json).map_err(|error| ApiProblem::internal(&error))
+    Ok(Json(shown_net(&plan)?))
 }
 
 /// The completion tokens of the steps of a run that wait for a person, by step. A token allows its holder to answer.

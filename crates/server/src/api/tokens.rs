@@ -27,6 +27,9 @@ use crate::problem::ApiProblem;
 const OVERLAP_SECONDS: u64 = 3_600;
 const MAX_OVERLAP_SECONDS: u64 = 30 * 86_400;
 
+/// How long a token lasts if nobody says otherwise: 365 days.
+const LIFETIME_MS: u64 = 365 * 24 * 3_600 * 1_000;
+
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(create, list))
@@ -48,7 +51,7 @@ struct CreateToken {
     /// The only project of the tenant that the holder knows; absent: the project of the caller, or all projects.
     #[serde(default)]
     project: Option<String>,
-    /// When the token ends, as `2026-03-01T08:00:00Z`; absent: never.
+    /// When the token ends, as `2026-03-01T08:00:00Z`; absent: after 365 days.
     #[serde(default)]
     expires_at: Option<String>,
     /// The reason, which the audit log keeps.
@@ -162,14 +165,15 @@ async fn create(
     caller: Caller,
     Body(body): Body<CreateToken>,
 ) -> Result<Response, ApiProblem> {
+    let now = app.now();
+    let expires_at = body.expires_at.as_deref().map(read_time).transpose()?;
     let new = NewToken {
         tenant: bound("tenant", body.tenant, &caller.tenant)?,
         project: bound("project", body.project, &caller.project)?,
-        expires_at: body.expires_at.as_deref().map(read_time).transpose()?,
+        expires_at: Some(expires_at.unwrap_or_else(|| now.plus(LIFETIME_MS))),
         name: body.name,
         roles: body.roles,
     };
-    let now = app.now();
     let fresh = app
         .ask(move |store| TokenBook(store).create(new, &caller.name, now))
         .await?;

@@ -194,7 +194,7 @@ fn secrets_are_in_no_answer_and_no_log(place: Place) {
     crate::stores::set_password(folder.path(), PASSWORD);
     let env = [
         ("STEPWELL_SECRET_CANARY", STEP),
-        ("HOOK", HOOK),
+        ("STEPWELL_SECRET_HOOK", HOOK),
         ("RUST_LOG", "debug"),
     ];
     let server = TestServer::with_env(folder, &[], &env);
@@ -207,7 +207,7 @@ fn secrets_are_in_no_answer_and_no_log(place: Place) {
         .client
         .put(format!("{}/api/v1/webhooks/talks", server.url));
     let hook = hook.json(&json!({ "target": { "start": { "definition": "talks" } },
-        "signature": { "github": {} }, "secret": "env://HOOK" }));
+        "signature": { "github": {} }, "secret": "env://STEPWELL_SECRET_HOOK" }));
     assert!(ask(hook).0 < 300);
     let wrong = server.post("/hooks/local/talks", &json!({}));
     let wrong = wrong.header("x-hub-signature-256", format!("sha256={}", "0".repeat(64)));

@@ -74,6 +74,7 @@ impl TestServer {
             .current_dir(folder.path())
             .env_remove("STEPWELL_STORE")
             .env_remove("STEPWELL_CONFIG")
+            .env("STEPWELL_SECRET_OF_TESTS", "of-tests")
             .envs(store_of(folder.path()).map(|store| ("STEPWELL_STORE", store)))
             .envs(env.iter().copied())
             .stdout(Stdio::null())

@@ -100,7 +100,13 @@ fn a_bulk_action_says_first_what_it_would_hit() {
         "{done}"
     );
     server.wait_for(&runs[0], |seen| seen["status"] == "CANCELLED");
-    let all = json!({ "action": "pause", "dryRun": false });
+    let vague = json!({ "action": "pause", "dryRun": false });
+    let (status, seen) = asked(server.post("/api/v1/runs/bulk", &vague));
+    assert_eq!(
+        status, 400,
+        "every run is meant only if that is said: {seen}"
+    );
+    let all = json!({ "action": "pause", "all": true, "dryRun": false });
     let other = server
         .post("/api/v1/runs/bulk", &all)
         .header("stepwell-tenant", "other");

@@ -149,7 +149,7 @@ impl Names {
             }
             ("PUT", "/api/v1/webhooks/{name}") => json!({
                 "target": { "start": { "definition": self.name } }, "signature": { "github": {} },
-                "secret": "env://PATH",
+                "secret": "env://STEPWELL_SECRET_OF_TESTS",
             }),
             ("PUT", "/api/v1/sinks/{name}") => json!({ "address": "webhook:https://example.com/" }),
             ("POST", "/api/v1/tokens") => json!({ "name": "mine", "roles": ["viewer"] }),
@@ -231,7 +231,7 @@ fn furnish(server: &TestServer, acme: &str) -> Names {
     put(
         "webhooks",
         json!({ "target": { "start": { "definition": MARKER } }, "signature": { "github": {} },
-            "secret": "env://PATH" }),
+            "secret": "env://STEPWELL_SECRET_OF_TESTS" }),
     );
     let token = made(ask(server.post(
         "/api/v1/tokens",

@@ -24,9 +24,9 @@ fn server() -> TestServer {
         tempfile::tempdir().unwrap(),
         &[],
         &[
-            ("HOOK_GITHUB", GITHUB.0),
-            ("HOOK_NEW", "whsec_new"),
-            ("HOOK_OLD", "whsec_old"),
+            ("STEPWELL_SECRET_HOOK_GITHUB", GITHUB.0),
+            ("STEPWELL_SECRET_HOOK_NEW", "whsec_new"),
+            ("STEPWELL_SECRET_HOOK_OLD", "whsec_old"),
         ],
     );
     let (status, answer) = asked(server.post("/api/v1/definitions", &json!({ "text": BUILD })));
@@ -61,7 +61,7 @@ fn a_delivery_of_github_starts_one_run() {
     let server = server();
     let body = json!({
         "target": { "start": { "definition": "build", "params": { "branch": "main" } } },
-        "signature": { "github": {} }, "secret": "env://HOOK_GITHUB", "headers": ["X-GitHub-Event"],
+        "signature": { "github": {} }, "secret": "env://STEPWELL_SECRET_HOOK_GITHUB", "headers": ["X-GitHub-Event"],
     });
     let (status, made) = put(&server, "gh", &body);
     assert_eq!(
@@ -69,7 +69,10 @@ fn a_delivery_of_github_starts_one_run() {
         (201, &json!("/hooks/local/gh")),
         "{made}"
     );
-    assert!(!made.to_string().contains("HOOK_GITHUB"), "{made}");
+    assert!(
+        !made.to_string().contains("STEPWELL_SECRET_HOOK_GITHUB"),
+        "{made}"
+    );
     let headers = [
         ("x-hub-signature-256", GITHUB.2),
         ("x-github-delivery", "d-1"),
@@ -133,7 +136,7 @@ fn a_delivery_of_stripe_has_a_window_and_two_secrets_and_triggers_by_event() {
     asked(server.post("/api/v1/definitions", &json!({ "text": text })));
     let body = json!({
         "target": { "event": { "type": "stripe" } }, "signature": { "stripe": { "windowSeconds": 60 } },
-        "secret": "env://HOOK_NEW", "previousSecret": "env://HOOK_OLD",
+        "secret": "env://STEPWELL_SECRET_HOOK_NEW", "previousSecret": "env://STEPWELL_SECRET_HOOK_OLD",
     });
     assert_eq!(put(&server, "stripe", &body).0, 201);
     let send = |secret: &str, at: u64, body: &Json| {
@@ -195,7 +198,7 @@ fn a_general_signature_has_headers_of_your_choice_and_a_limit() {
     let mut body = json!({
         "target": { "start": { "definition": "build" } },
         "signature": { "generic": { "header": "X-Sig", "timestampHeader": "X-Time" } },
-        "secret": "env://HOOK_NEW", "deliveryHeader": "X-Id", "maxBody": 100,
+        "secret": "env://STEPWELL_SECRET_HOOK_NEW", "deliveryHeader": "X-Id", "maxBody": 100,
     });
     assert_eq!(put(&server, "own", &body).0, 201);
     let send = |at: u64, id: Option<&str>, body: &str| {
@@ -225,7 +228,9 @@ fn a_general_signature_has_headers_of_your_choice_and_a_limit() {
 
     for (field, value) in [
         ("secret", json!("whsec_new")),
-        ("secret", json!("env://NO_SUCH_VARIABLE")),
+        ("secret", json!("env://STEPWELL_SECRET_THAT_IS_NOT_THERE")),
+        // There, and none of the variables for secrets: it must look like one that is not.
+        ("secret", json!("env://PATH")),
         ("headers", json!(["Authorization"])),
         ("headers", json!(["not a header"])),
         ("maxBody", json!(0)),

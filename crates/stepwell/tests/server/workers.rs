@@ -213,6 +213,26 @@ fn work_that_must_happen_once_is_not_given_to_a_second_worker() {
     }
 }
 
+/// The deadline of the wait must not be taken for the time when the step that was woken can be claimed.
+#[test]
+fn a_step_that_waits_for_an_event_that_is_there_is_offered_at_once() {
+    for server in servers(&["--no-worker"]) {
+        let worker = order_worker(&server, "w1");
+        let run = server.start_run(ORDER, &json!({}));
+        let task = worker.task(&json!({}));
+        let event = json!({ "type": "paid", "id": "e1", "payload": { "amount": 1 } });
+        let (status, told) = asked(server.post(&format!("/api/v1/runs/{run}/events"), &event));
+        assert!(status < 300, "{told}");
+        let wait = json!({ "for": "event", "eventType": "paid", "timeoutMs": 600_000 });
+        let waiting = json!({ "taskToken": task["taskToken"], "outcome": "waiting", "wait": wait });
+        let again = worker.task(&json!({ "completed": [waiting] }));
+        assert_eq!(again["payload"]["amount"], 1, "{again:#}");
+        let last = worker.task(&json!({ "completed": [done(&again, &json!({}))] }));
+        worker.poll(&json!({ "completed": [done(&last, &json!({}))], "max": 0, "waitSeconds": 0 }));
+        server.wait_for(&run, |seen| seen["status"] == "COMPLETED");
+    }
+}
+
 #[test]
 fn a_long_poll_is_answered_when_work_is_offered() {
     let server = TestServer::with(&["--no-worker"]);
