@@ -75,7 +75,8 @@ fn own(path: PathBuf, options: SqliteOptions) -> Result<SqliteStore> {
     let checkpoints = Checkpoints::start(path.clone(), &options, &mut writer)?;
     let page_size = writer.query_row("PRAGMA page_size", [], |row| row.get(0));
     let page_size = page_size.map_err(|error| said(&path, &error))?;
-    let watch = Watch::start(&path, page_size, Arc::clone(&checkpoints))?;
+    let sizes = (page_size, log_limit(&options));
+    let watch = Watch::start(&path, sizes, Arc::clone(&checkpoints))?;
     Ok(SqliteStore {
         path,
         options,
@@ -288,6 +289,11 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     Ok(conn)
 }
 
+/// The size to which SQLite cuts a write-ahead log that has grown beyond it, when the log begins anew.
+fn log_limit(options: &SqliteOptions) -> u64 {
+    u64::from(options.checkpoint_bytes) * 4
+}
+
 /// What holds for every connection that writes.
 fn settle(conn: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
     conn.busy_timeout(options.patience)?;
@@ -300,7 +306,7 @@ fn settle(conn: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
          PRAGMA wal_autocheckpoint = 0;
          PRAGMA journal_size_limit = {};",
         options.cache_bytes / 1024,
-        u64::from(options.checkpoint_bytes) * 4,
+        log_limit(options),
     ))
 }
 

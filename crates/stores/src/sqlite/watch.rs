@@ -65,6 +65,8 @@ pub(super) struct Watch {
     log: WatchedFile,
     lock: WatchedFile,
     page_size: u64,
+    /// SQLite itself cuts a log that begins anew to this size, and never to a smaller one.
+    log_limit: u64,
     checkpoints: Arc<Checkpoints>,
     /// The largest size that the database had.
     size: Mutex<u64>,
@@ -118,7 +120,7 @@ impl Watch {
     /// Starts to watch a database that is open.
     pub(super) fn start(
         path: &Path,
-        page_size: u64,
+        (page_size, log_limit): (u64, u64),
         checkpoints: Arc<Checkpoints>,
     ) -> Result<Arc<Watch>> {
         let size = fs::metadata(path).map_or(0, |it| it.len());
@@ -128,6 +130,7 @@ impl Watch {
             log: WatchedFile::at(with_ending(path, "-wal"))?,
             lock: WatchedFile::at(with_ending(path, "-lock"))?,
             page_size,
+            log_limit,
             checkpoints,
             size: Mutex::new(size),
             gone: OnceLock::new(),
@@ -198,12 +201,8 @@ impl Watch {
         // The log begins anew between two looks: only what is the same before and after counts.
         let frames = self.checkpoints.pages();
         let log = length(&self.log)?;
-        let needed = LOG_HEADER + frames * (FRAME_HEADER + self.page_size);
-        if log < needed
-            && frames > 0
-            && frames == self.checkpoints.pages()
-            && length(&self.log)? < needed
-        {
+        let least = least_log(frames, self.page_size, self.log_limit);
+        if log < least && frames == self.checkpoints.pages() && length(&self.log)? < least {
             let at = self.log.path.display();
             return Some(format!("{at} was cut to {log} bytes"));
         }
@@ -229,6 +228,15 @@ impl Watch {
     }
 }
 
+/// The least size of a log with so many frames, by the last commit. The commit after which a log begins anew cuts a log
+/// that readers had let grow, before this process hears that there are fewer frames: a log of the limit may be whole.
+fn least_log(frames: u64, page_size: u64, limit: u64) -> u64 {
+    match frames {
+        0 => 0,
+        frames => limit.min(LOG_HEADER + frames * (FRAME_HEADER + page_size)),
+    }
+}
+
 /// What a file is known by, whatever its name.
 #[cfg(unix)]
 fn identity(found: &Metadata) -> (u64, u64) {
@@ -240,4 +248,18 @@ fn identity(found: &Metadata) -> (u64, u64) {
 #[cfg(not(unix))]
 fn identity(_: &Metadata) -> (u64, u64) {
     (0, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_sqlite_has_cut_to_its_limit_is_not_taken_for_a_damaged_one() {
+        let limit = 64 << 20;
+        assert_eq!(least_log(0, 4096, limit), 0);
+        assert_eq!(least_log(1, 4096, limit), 32 + 24 + 4096);
+        // Readers kept the log from beginning anew until it was larger than the limit.
+        assert_eq!(least_log(20_000, 4096, limit), limit);
+    }
 }
