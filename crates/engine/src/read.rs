@@ -36,6 +36,8 @@ pub struct RunHeader {
     pub head: Head,
     /// The plan of the run as it is kept; absent if it is missing.
     pub plan: Option<PlanRow>,
+    /// Secrets that the plan has written out are masked: it is shown, and not the very plan that the log names.
+    pub is_masked: bool,
     /// Why the run is in quarantine, if it is.
     pub damage: Option<String>,
 }
@@ -54,6 +56,7 @@ impl<S: Store> RunSource for S {
             plan: self.plan(stored.plan)?,
             run_id: stored.run_id,
             head: stored.head,
+            is_masked: false,
             damage: damaged.map(|(_, why)| why),
         }))
     }
@@ -101,7 +104,10 @@ impl LoggedRun {
         Ok(LoggedRun {
             run,
             state: State::new(&run_id, &plan),
-            chain: ChainCheck::new(&run_id),
+            chain: match found.is_masked {
+                true => ChainCheck::of_shown_plan(&run_id),
+                false => ChainCheck::new(&run_id),
+            },
             plan,
             head: found.head,
             has_end: false,

@@ -291,8 +291,10 @@ impl RunSource for Remote {
                 page
             }
         };
+        let plan = self.plan(&run_id, &page.plan_hash)?;
         Ok(Some(RunHeader {
-            plan: Some(self.plan(&run_id, &page.plan_hash)?),
+            is_masked: plan.hash != page.plan_hash,
+            plan: Some(plan),
             head: Head {
                 status: page.status,
                 session: page.has_owner.then_some(SessionNo(0)),
