@@ -130,29 +130,18 @@ pub(crate) async fn guard(
     if let Some(known) = admitted.known {
         extensions.insert(known);
     }
-    if !asked.is_change() {
+    let is_change = asked.is_change();
+    let noted = async move {
         let response = answered(standing, &lost, next.run(request)).await;
-        note(
-            &app,
-            &asked,
-            asked.row(&app, who, &response, &reason),
-            &reason,
-        )
-        .await;
-        return response;
+        let row = asked.row(&app, who, &response, &reason);
+        note(&app, &asked, row, &reason).await;
+        response
+    };
+    if !is_change {
+        return noted.await;
     }
     // To its end, also if the caller has gone meanwhile: what was done must not be missing in the audit log.
-    let done = tokio::spawn(async move {
-        let response = answered(standing, &lost, next.run(request)).await;
-        note(
-            &app,
-            &asked,
-            asked.row(&app, who, &response, &reason),
-            &reason,
-        )
-        .await;
-        response
-    });
+    let done = tokio::spawn(noted);
     match done.await {
         Ok(response) => response,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

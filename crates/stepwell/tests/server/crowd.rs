@@ -7,32 +7,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::harness::{PATIENCE, TestServer, asked};
+use crate::harness::{PATIENCE, TestServer, asked, chain};
 
 const READERS: usize = 1_000;
-
-/// Steps that take a moment each.
-fn ticking(steps: usize) -> String {
-    let mut text =
-        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: tick, path: tick}\nworkflow:\n"
-            .to_owned();
-    for step in 0..steps {
-        let name = if step == 0 {
-            "start".to_owned()
-        } else {
-            format!("s{step}")
-        };
-        let next = if step + 1 < steps {
-            format!(", next: [{{step: s{}}}]", step + 1)
-        } else {
-            String::new()
-        };
-        text.push_str(&format!(
-            "- {{step: {name}, tool: {{kind: sleep, seconds: 0.3}}{next}}}\n"
-        ));
-    }
-    text
-}
 
 /// A reader: what it was told, in order.
 struct Reader<'a> {
@@ -105,7 +82,7 @@ fn a_thousand_readers_that_come_and_go_are_told_every_event_once() {
     let run = server
         .as_ref()
         .unwrap()
-        .start_run(&ticking(steps), &json!({}));
+        .start_run(&chain(steps, "0.3"), &json!({}));
     let place = AtomicU64::new(port(server.as_ref().unwrap()));
     let begun = AtomicUsize::new(0);
     let seen: Vec<Vec<u64>> = std::thread::scope(|scope| {

@@ -216,3 +216,25 @@ pub(crate) fn until<T: std::fmt::Debug>(ask: impl Fn() -> T, wanted: impl Fn(&T)
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// A chain of steps that take so many seconds each.
+pub(crate) fn chain(steps: usize, seconds: &str) -> String {
+    let mut text =
+        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: chain, path: chain}\nworkflow:\n".to_owned();
+    for step in 0..steps {
+        let name = if step == 0 {
+            "start".to_owned()
+        } else {
+            format!("s{step}")
+        };
+        let next = if step + 1 < steps {
+            format!(", next: [{{step: s{}}}]", step + 1)
+        } else {
+            String::new()
+        };
+        text.push_str(&format!(
+            "- {{step: {name}, tool: {{kind: sleep, seconds: {seconds}}}{next}}}\n"
+        ));
+    }
+    text
+}

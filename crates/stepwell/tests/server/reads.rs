@@ -2,29 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::harness::{TestServer, asked, stream};
-
-/// A chain of so many steps.
-fn chain(steps: usize) -> String {
-    let mut text =
-        "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: chain, path: chain}\nworkflow:\n".to_owned();
-    for step in 0..steps {
-        let name = if step == 0 {
-            "start".to_owned()
-        } else {
-            format!("s{step}")
-        };
-        let next = if step + 1 < steps {
-            format!(", next: [{{step: s{}}}]", step + 1)
-        } else {
-            String::new()
-        };
-        text.push_str(&format!(
-            "- {{step: {name}, tool: {{kind: sleep, seconds: 0}}{next}}}\n"
-        ));
-    }
-    text
-}
+use crate::harness::{TestServer, asked, chain, stream};
 
 fn seqs(page: &Json) -> Vec<u64> {
     let events = page["events"].as_array().unwrap();
@@ -38,7 +16,7 @@ fn seqs(page: &Json) -> Vec<u64> {
 fn a_log_is_read_in_pages_from_any_event_on() {
     let servers = [Some(TestServer::start()), TestServer::on_postgres(&[])];
     for server in servers.into_iter().flatten() {
-        let run = server.start_run(&chain(40), &json!({}));
+        let run = server.start_run(&chain(40, "0"), &json!({}));
         server.wait_for(&run, |seen| seen["status"] == "COMPLETED");
         let page = |after: u64, limit: usize| {
             let path = format!("/api/v1/runs/{run}/events?after={after}&limit={limit}");
@@ -96,7 +74,7 @@ fn a_definition_that_is_checked_finds_the_registered_child() {
         unknown.map(|it| (it["severity"].clone(), it["line"].clone()))
     };
     assert_eq!(check("acme"), Some((json!("warning"), json!(5))));
-    let body = json!({ "text": chain(1) });
+    let body = json!({ "text": chain(1, "0") });
     let request = server.post("/api/v1/definitions", &body);
     assert_eq!(asked(request.header("stepwell-tenant", "acme")).0, 201);
     assert_eq!(check("acme"), None);
