@@ -1,0 +1,52 @@
+// Keys for what is done often. A page adds its own; `?` lists all of them.
+
+import { untrack } from 'svelte';
+
+export interface Key {
+  key: string;
+  says: string;
+  do: () => void;
+}
+
+class Keys {
+  private layers: Key[][] = $state.raw([]);
+  help = $state(false);
+  all = $derived(this.layers.flat());
+  private before = '';
+
+  constructor() {
+    addEventListener('keydown', (event) => this.pressed(event));
+  }
+  /** Adds keys; the answer takes them away. */
+  add(keys: Key[]): () => void {
+    // Pages add their keys in effects, which must not run again because of other keys.
+    untrack(() => (this.layers = [...this.layers, keys]));
+    return () => untrack(() => (this.layers = this.layers.filter((it) => it !== keys)));
+  }
+  private pressed(event: KeyboardEvent) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const target = event.composedPath()[0];
+    if (target instanceof HTMLElement && (target.isContentEditable || ['INPUT', 'TEXTAREA', 'SELECT'].includes(target.tagName))) {
+      // In an editor the key closes what the editor shows.
+      if (event.key === 'Escape' && !target.isContentEditable) target.blur();
+      return;
+    }
+    if (document.querySelector('dialog[open]')) return;
+    const pair = this.before ? `${this.before} ${event.key}` : event.key;
+    this.before = '';
+    const layers = [...this.layers].reverse();
+    for (const wanted of [pair, event.key]) {
+      for (const layer of layers) {
+        const found = layer.find((it) => it.key === wanted);
+        if (found) {
+          event.preventDefault();
+          found.do();
+          return;
+        }
+      }
+    }
+    if (event.key === '?') this.help = true;
+    else if (event.key === 'g') this.before = 'g';
+  }
+}
+export const keys = new Keys();

@@ -1,0 +1,49 @@
+// Addresses of views. They are in the part after `#`, so that the page works under any path of a proxy without being told.
+
+export interface Route {
+  path: string;
+  parts: string[];
+  query: URLSearchParams;
+}
+
+function read(): Route {
+  const text = location.hash.replace(/^#/, '') || '/';
+  const cut = text.indexOf('?');
+  const path = cut < 0 ? text : text.slice(0, cut);
+  return {
+    path,
+    parts: path.split('/').filter(Boolean).map(decodeURIComponent),
+    query: new URLSearchParams(cut < 0 ? '' : text.slice(cut + 1)),
+  };
+}
+
+class Router {
+  route: Route = $state.raw(read());
+  constructor() {
+    addEventListener('hashchange', () => (this.route = read()));
+  }
+  go(to: string) {
+    location.hash = to;
+  }
+  /** Changes the query of this view; the way back leads to the view before. */
+  set(changes: Record<string, string | number | null | undefined>) {
+    const query = new URLSearchParams(this.route.query);
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === null || value === undefined || value === '') query.delete(name);
+      else query.set(name, String(value));
+    }
+    const text = query.toString();
+    history.replaceState(null, '', `#${this.route.path}${text ? `?${text}` : ''}`);
+    this.route = read();
+  }
+}
+export const router = new Router();
+
+/** The address of a view. */
+export function to(parts: (string | number)[], query: Record<string, string | number | null | undefined> = {}): string {
+  const found = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) if (value !== null && value !== undefined && value !== '') found.set(name, String(value));
+  const text = found.toString();
+  return `#/${parts.map((it) => encodeURIComponent(it)).join('/')}${text ? `?${text}` : ''}`;
+}
+export const toRun = (run: string, query = {}) => to(['runs', run], query);

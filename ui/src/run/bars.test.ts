@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+import { barsOf } from './bars';
+import { arcsOf, layout } from './net';
+import type { Net, RunEvent } from './model.svelte';
+
+let seq = 0;
+const event = (eventType: string, stepId: string | undefined, at: number, ext: Record<string, unknown> = {}): RunEvent => ({ runSeq: ++seq, eventType, stepId, emittedAt: new Date(at).toISOString(), ext, hash: '', prevHash: '' });
+
+describe('timeline', () => {
+  it('has a bar for each attempt, backoff, wait and undo', () => {
+    const { rows, count } = barsOf([
+      event('StepStarted', 'a', 0, { execution: 1 }),
+      event('StepExecutionFailed', 'a', 10, { execution: 1, error: { code: 'X' } }),
+      event('StepExecutionStarted', 'a', 20, { execution: 2 }),
+      event('StepCompleted', 'a', 30),
+      event('StepWaiting', 'b', 30, { wait: { for: 'manual' } }),
+      event('StepCompleted', 'b', 50),
+      event('UndoStarted', 'a', 60, { execution: 1 }),
+      event('UndoCompleted', 'a', 70),
+    ]);
+    expect(rows.map((it) => it.stepId)).toEqual(['a', 'b', 'a~undo']);
+    expect(rows[0]!.bars.map((it) => [it.kind, it.tone, it.from, it.until])).toEqual([
+      ['attempt', 'bad', 0, 10],
+      ['backoff', 'wait', 10, 20],
+      ['attempt', 'good', 20, 30],
+    ]);
+    expect(rows[1]!.bars[0]!.kind).toBe('wait');
+    expect(rows[2]!.bars[0]!.tone).toBe('undo');
+    expect(count).toBe(5);
+  });
+  it('leaves a bar open that has no end', () => {
+    expect(barsOf([event('StepStarted', 'a', 0)]).rows[0]!.bars[0]!.until).toBeUndefined();
+  });
+});
+
+describe('graph', () => {
+  const step = (name: string, route: 'edges' | 'exclusive' | 'inclusive' = 'edges') => ({ name, join: 'all', route, work: { kind: 'task' } }) as Net['steps'][number];
+  const net: Net = { dialect: 'playbook', plan_id: 'p', plan_version: '1', steps: [step('a', 'exclusive'), step('b'), step('c'), step('d')], edges: [{ from: 0, to: 1, when: 'x' }, { from: 0, to: 2, when: 'y' }, { from: 0, to: 3, when: 'z' }], policy: {} };
+  it('says which arcs were taken, refused, and never looked at', () => {
+    const arcs = arcsOf(net, [event('StepCompleted', 'a', 0, { step: { step: 0, visit: 1 }, routing: { taken: [{ edge: 1 }] } })]);
+    expect(arcs.map((it) => [it.taken, it.refused, it.passed])).toEqual([[0, 1, 0], [1, 0, 0], [0, 0, 1]]);
+  });
+  it('takes every arc of a step without guards', () => {
+    const plain = { ...net, steps: net.steps.map((it) => ({ ...it, route: 'edges' as const })) };
+    const arcs = arcsOf(plain, [event('StepCompleted', 'a', 0, { step: { step: 0, visit: 1 } })]);
+    expect(arcs.every((it) => it.taken === 1)).toBe(true);
+  });
+  it('places a thousand steps in layers, none upon another, in a moment', () => {
+    const count = 1000;
+    const large: Net = { ...net, steps: Array.from({ length: count }, (_, i) => step(`s${i}`)), edges: Array.from({ length: count - 10 }, (_, i) => ({ from: i, to: i + 10 })) };
+    const began = performance.now();
+    const places = layout(large);
+    expect(performance.now() - began).toBeLessThan(200);
+    expect(new Set(places.map((it) => `${it.x}/${it.y}`)).size).toBe(count);
+  });
+});

@@ -1,0 +1,119 @@
+// The bars of the timeline, from the events of a run: attempts, backoffs, waits and undos of every visit and item.
+import type { RunEvent } from './model.svelte';
+import type { Tone } from '../lib/words';
+
+export type BarKind = 'attempt' | 'backoff' | 'wait' | 'loop' | 'undo';
+export interface Bar {
+  kind: BarKind;
+  tone: Tone;
+  from: number;
+  /** Absent: it goes on. */
+  until?: number;
+  says: string;
+  seq: number;
+}
+export interface BarRow {
+  stepId: string;
+  depth: number;
+  bars: Bar[];
+}
+
+const time = (text: unknown) => (typeof text === 'string' ? Date.parse(text) : NaN);
+
+export interface Bars {
+  rows: BarRow[];
+  from: number;
+  until: number;
+  count: number;
+}
+
+export function barsOf(events: RunEvent[]): Bars {
+  const rows = new Map<string, BarRow>();
+  const open = new Map<string, Bar>();
+  let from = Infinity;
+  let until = -Infinity;
+  let count = 0;
+
+  const row = (stepId: string) => {
+    let found = rows.get(stepId);
+    if (!found) {
+      found = { stepId, depth: /\[\d+\]/.test(stepId) ? 1 : 0, bars: [] };
+      rows.set(stepId, found);
+    }
+    return found;
+  };
+  const begin = (stepId: string, bar: Bar) => {
+    end(stepId, bar.from);
+    row(stepId).bars.push(bar);
+    open.set(stepId, bar);
+    count++;
+  };
+  const end = (stepId: string, at: number, tone?: Tone, says?: string) => {
+    const bar = open.get(stepId);
+    if (!bar) return;
+    bar.until = Math.max(at, bar.from);
+    if (tone) bar.tone = tone;
+    if (says) bar.says = says;
+    open.delete(stepId);
+  };
+
+  for (const event of events) {
+    const at = time(event.emittedAt);
+    if (Number.isNaN(at)) continue;
+    if (at < from) from = at;
+    if (at > until) until = at;
+    const step = event.stepId;
+    if (!step) continue;
+    const ext = (event.ext ?? {}) as { execution?: number; loop?: { count: number }; lease?: { worker: string }; wait?: { for?: string; event_type?: string }; error?: { code: string }; retry_at?: number; cancelled?: boolean };
+    const undo = `${step}~undo`;
+    switch (event.eventType) {
+      case 'StepStarted':
+      case 'StepExecutionStarted': {
+        const what = ext.loop ? `loop over ${ext.loop.count} items` : `attempt ${ext.execution ?? 1}`;
+        const who = ext.lease ? `, worker ${ext.lease.worker}` : '';
+        begin(step, { kind: ext.loop ? 'loop' : 'attempt', tone: 'busy', from: at, says: what + who, seq: event.runSeq });
+        break;
+      }
+      case 'StepExecutionFailed': {
+        end(step, at, 'bad', `attempt ${ext.execution ?? ''} failed: ${ext.error?.code ?? ''}`);
+        begin(step, { kind: 'backoff', tone: 'wait', from: at, says: 'waits before the next attempt', seq: event.runSeq });
+        break;
+      }
+      case 'StepWaiting': {
+        const what = ext.wait?.event_type ? `event ${ext.wait.event_type}` : (ext.wait?.for ?? 'something');
+        begin(step, { kind: 'wait', tone: 'wait', from: at, says: `waits for ${what}`, seq: event.runSeq });
+        break;
+      }
+      case 'StepHeld':
+        begin(step, { kind: 'wait', tone: 'hold', from: at, says: 'held for an operator', seq: event.runSeq });
+        break;
+      case 'StepWoken':
+      case 'StepRetried':
+        end(step, at);
+        break;
+      case 'StepCompleted':
+        end(step, at, open.get(step)?.kind === 'wait' ? undefined : 'good');
+        break;
+      case 'StepFailed':
+        end(step, at, ext.cancelled ? 'gone' : 'bad', `failed: ${ext.error?.code ?? ''}`);
+        break;
+      case 'StepSkipped':
+        end(step, at, 'gone');
+        break;
+      case 'UndoStarted':
+        begin(undo, { kind: 'undo', tone: 'undo', from: at, says: `undo, attempt ${ext.execution ?? 1}`, seq: event.runSeq });
+        break;
+      case 'UndoExecutionFailed':
+        end(undo, at, 'bad', `undo failed: ${ext.error?.code ?? ''}`);
+        begin(undo, { kind: 'backoff', tone: 'wait', from: at, says: 'waits before the next attempt of the undo', seq: event.runSeq });
+        break;
+      case 'UndoCompleted':
+        end(undo, at, 'undo', 'undone');
+        break;
+      case 'UndoFailed':
+        end(undo, at, 'bad', `not undone: ${ext.error?.code ?? ''}`);
+        break;
+    }
+  }
+  return { rows: [...rows.values()], from, until, count };
+}

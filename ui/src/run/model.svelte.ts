@@ -1,0 +1,308 @@
+// One run: its snapshot, its log, its net, and where in time the page looks at it. Everything is live: events come by a
+// stream, and a gap in their numbers makes the run STALE until it was read again from the watermark.
+import { address, api, Problem, send, type Schemas } from '../api/client';
+import { Stream } from '../api/stream.svelte';
+
+// The snapshot and the events are free JSON in the OpenAPI document; these are the fields that the page reads.
+export interface StepView {
+  stepId: string;
+  step: string;
+  visit: number | null;
+  word: string;
+  startedAt: string | null;
+  endedAt: string | null;
+  executions: number;
+  attempts: number;
+  losses: number;
+  output: unknown;
+  error: { code: string; class: string; message: string } | null;
+  outcomeUnknown: boolean;
+  items: { count: number; done: number; failed: number } | null;
+  compensation: string | null;
+}
+export interface Reason {
+  kind: string;
+  stepId: string | null;
+  says: string;
+  text: string;
+  command: string | null;
+  since: string | null;
+  until: string | null;
+}
+export interface RunView {
+  runId: string;
+  status: string;
+  substatus?: string;
+  message?: string;
+  inFlight?: number;
+  lastEventSeq: number;
+  startedAt?: string;
+  completedAt?: string;
+  ext: {
+    planId: string;
+    planVersion: string;
+    planHash: string;
+    dialect: string;
+    word: string;
+    substatus: string | null;
+    steps: StepView[];
+    tokens: { edge: number; from: string; to: string; count: number }[];
+    params: unknown;
+    ctx: Record<string, unknown>;
+    parent: { runId: string; stepId: string } | null;
+    repeats: string | null;
+    compensation: { stepId: string; outcome: string; executions: number; attempts: number; error: { code: string; message: string } | null }[];
+    stuck: string[];
+    waitsFor?: Reason[];
+    children?: { stepId: string; runId: string }[];
+    startedBy?: string | null;
+    answers?: { stepId: string | null; outcome: string; by: string; at: string; notes: string | null; evidenceRefs: string[] }[];
+  };
+}
+export interface RunEvent {
+  runSeq: number;
+  eventType: string;
+  emittedAt: string;
+  stepId?: string;
+  payload?: Record<string, unknown>;
+  ext?: Record<string, unknown>;
+  hash: string;
+  prevHash: string;
+  [field: string]: unknown;
+}
+export interface NetStep {
+  name: string;
+  description?: string;
+  join: 'all' | 'each';
+  route: 'edges' | 'exclusive' | 'inclusive';
+  work: { kind: string; queue?: string; operation?: string; tasks?: unknown; on?: { what: string; event_type?: string }; path?: string };
+  loop?: unknown;
+  gate?: unknown;
+  undo?: unknown;
+  admit?: unknown;
+}
+export interface Net {
+  dialect: string;
+  plan_id: string;
+  plan_version: string;
+  steps: NetStep[];
+  edges: { from: number; to: number; when?: unknown }[];
+  policy: { final_step?: number | null };
+}
+
+const PAGE = 1000;
+
+export class RunModel {
+  view: RunView | undefined = $state.raw();
+  moment: RunView | undefined = $state.raw();
+  events: RunEvent[] = $state.raw([]);
+  net: Net | undefined = $state.raw();
+  problem: Problem | undefined = $state.raw();
+  stale = $state(false);
+  lastSeq = $state(0);
+  /** The event whose moment is shown; absent: now. */
+  at: number | undefined = $state();
+  actions: Schemas['RunAction'][] = $state.raw([]);
+  reading = $state(true);
+  private last = 0;
+  private stream?: Stream;
+  private closed = false;
+  private timer?: ReturnType<typeof setTimeout>;
+  private shownAt = 0;
+
+  shown = $derived(this.at === undefined ? this.view : this.moment);
+  until = $derived(this.at ?? Infinity);
+  seen = $derived(this.at === undefined ? this.events : this.events.slice(0, this.indexAfter(this.at)));
+  ended = $derived(!!this.view && ['COMPLETED', 'FAILED', 'CANCELLED'].includes(this.view.status));
+  steps = $derived(new Map((this.shown?.ext.steps ?? []).map((it) => [it.stepId, it])));
+
+  /** The child runs that steps have waited for, by step. */
+  children = $derived.by(() => {
+    const found = new Map<string, string>();
+    for (const it of this.shown?.ext.children ?? []) found.set(it.stepId, it.runId);
+    return found;
+  });
+  childOf(step: string): string | undefined {
+    return this.children.get(step);
+  }
+
+  constructor(readonly id: string) {}
+
+  private indexAfter(seq: number): number {
+    let low = 0;
+    let high = this.events.length;
+    while (low < high) {
+      const mid = (low + high) >> 1;
+      if ((this.events[mid]?.runSeq ?? 0) <= seq) low = mid + 1;
+      else high = mid;
+    }
+    return low;
+  }
+
+  async start() {
+    try {
+      const [view, net] = await Promise.all([this.read(), api.get('/api/v1/runs/{run}/net', { path: { run: this.id } })]);
+      this.view = view;
+      this.net = net as unknown as Net;
+      this.problem = undefined;
+      void this.ask();
+    } catch (error) {
+      if (error instanceof Problem) this.problem = error;
+      if (!this.closed && error instanceof Problem && (error.isOffline || error.status === 503)) this.timer = setTimeout(() => void this.start(), 1500);
+      return;
+    }
+    try {
+      await this.catchUp();
+    } catch {
+      // The stream goes on from the watermark.
+    }
+    this.reading = false;
+    if (this.closed) return;
+    this.open();
+  }
+  private open() {
+    this.stream?.close();
+    this.stream = new Stream(`/api/v1/runs/${encodeURIComponent(this.id)}/stream`, {
+      last: () => String(this.last),
+      told: (told) => {
+        if (told.event === 'end' || told.event === 'problem') void this.refresh();
+        else this.heard(JSON.parse(told.data) as RunEvent);
+      },
+      opened: () => void this.refresh(),
+    });
+  }
+  close() {
+    this.closed = true;
+    this.stream?.close();
+    clearTimeout(this.timer);
+  }
+
+  private read(): Promise<RunView> {
+    return api.get('/api/v1/runs/{run}', { path: { run: this.id } }) as unknown as Promise<RunView>;
+  }
+
+  /** Reads the log from the watermark to its end. */
+  private async catchUp() {
+    for (;;) {
+      const response = await send('GET', address('/api/v1/runs/{run}/events', { run: this.id }, { after: this.last, limit: PAGE }));
+      const page = (await response.json()) as { events: RunEvent[]; lastSeq: number };
+      if (this.closed) return;
+      this.append(page.events);
+      this.lastSeq = Math.max(page.lastSeq, this.last);
+      if (!page.events.length || this.last >= page.lastSeq) return;
+    }
+  }
+  private append(events: RunEvent[]) {
+    const fresh = events.filter((it) => it.runSeq > this.last);
+    if (!fresh.length) return;
+    this.events = this.events.concat(fresh);
+    this.last = fresh[fresh.length - 1]!.runSeq;
+    this.lastSeq = Math.max(this.lastSeq, this.last);
+  }
+  private queue: RunEvent[] = [];
+  private heard(event: RunEvent) {
+    const before = this.queue[this.queue.length - 1]?.runSeq ?? this.last;
+    if (event.runSeq <= before) return;
+    if (event.runSeq > before + 1) {
+      void this.resync(event.runSeq);
+      return;
+    }
+    if (!this.queue.length) setTimeout(() => this.flush(), 60);
+    this.queue.push(event);
+  }
+  private flush() {
+    this.append(this.queue.splice(0));
+    this.later();
+  }
+  /** A number is missing. The run is STALE until the log was read from the watermark to beyond the gap. */
+  private async resync(observed: number) {
+    if (this.stale) return;
+    this.stale = true;
+    this.flush();
+    const before = this.last;
+    for (let wait = 400; !this.closed; wait = Math.min(wait * 2, 5000)) {
+      try {
+        await this.catchUp();
+        // The contract: the watermark must have advanced, beyond what was seen.
+        if (this.last > before && this.last >= observed) break;
+      } catch {
+        // Tried again: the server may be away.
+      }
+      await new Promise((done) => setTimeout(done, wait));
+    }
+    await this.refresh();
+    this.stale = false;
+    this.stream?.reopen();
+  }
+
+  /** Reads the snapshot soon: many events come at a time, and large runs take longer. */
+  private later() {
+    if (this.timer) return;
+    const pause = Math.max(150, Math.min(2000, this.shownAt * 3));
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      void this.refresh();
+    }, pause);
+  }
+  async refresh() {
+    const began = performance.now();
+    try {
+      const view = await this.read();
+      if (this.closed) return;
+      this.view = view;
+      this.problem = undefined;
+      this.shownAt = performance.now() - began;
+      void this.ask();
+    } catch (error) {
+      if (error instanceof Problem && !error.isOffline) this.problem = error;
+    }
+  }
+  private watched = new Map<string, number>();
+  /** Asks what may be done to a step, until the answer is called. */
+  watchStep(step: string): () => void {
+    this.watched.set(step, (this.watched.get(step) ?? 0) + 1);
+    void this.ask();
+    return () => {
+      const left = (this.watched.get(step) ?? 1) - 1;
+      if (left) this.watched.set(step, left);
+      else this.watched.delete(step);
+    };
+  }
+  private asks = 0;
+  /** What this person may do now, to the run and to the steps that are looked at. */
+  async ask() {
+    const turn = ++this.asks;
+    const steps = this.watched.size ? [...this.watched.keys()] : [undefined];
+    try {
+      const found = await Promise.all(steps.map((step) => api.get('/api/v1/runs/{run}/actions', { path: { run: this.id }, query: { step } })));
+      if (!this.closed && turn === this.asks) this.actions = found.flat();
+    } catch {
+      // Asked again with the next change.
+    }
+  }
+  action(name: string, step?: string): Schemas['RunAction'] | undefined {
+    return this.actions.find((it) => it.action === name && (step ? it.stepId === step : !it.stepId));
+  }
+
+  private travels = 0;
+  /** Goes to the moment after an event; absent: now. */
+  async travel(seq: number | undefined) {
+    this.at = seq;
+    const turn = ++this.travels;
+    if (seq === undefined) {
+      this.moment = undefined;
+      return;
+    }
+    const found = (await api.get('/api/v1/runs/{run}/at/{seq}', { path: { run: this.id, seq } })) as unknown as RunView;
+    if (turn === this.travels) this.moment = found;
+  }
+}
+
+/** The name of a step without visit, item and undo: `load#2[3]~undo` is `load`. */
+export function stepName(stepId: string): string {
+  return stepId.replace(/~undo$/, '').replace(/\[\d+\]$/, '').replace(/#\d+$/, '');
+}
+/** The visit that an item belongs to: `load#2[3]` is `load#2`. */
+export function visitOf(stepId: string): string {
+  return stepId.replace(/~undo$/, '').replace(/\[\d+\]$/, '');
+}

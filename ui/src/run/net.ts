@@ -1,0 +1,156 @@
+// What the graph shows: where each step is drawn, which arcs were taken, which were refused, and what each step is doing.
+import dagre from '@dagrejs/dagre';
+import type { Net, RunEvent } from './model.svelte';
+
+export interface Place {
+  x: number;
+  y: number;
+}
+export const WIDTH = 216;
+export const HEIGHT = 62;
+/** Above this many steps the layers are computed in one pass. */
+const MANY = 250;
+
+/** Lists and chains are drawn downwards, graphs to the right, and downwards too where there is no room to the right. */
+export function isChain(net: Net): boolean {
+  if (net.dialect === 'linear') return true;
+  return net.edges.length === net.steps.length - 1 && net.edges.every((edge, i) => edge.from === i && edge.to === i + 1);
+}
+
+export function layout(net: Net, narrow = false): Place[] {
+  if (isChain(net)) return chain(net.steps.length);
+  return net.steps.length > MANY ? layered(net) : ranked(net, narrow);
+}
+
+/** A chain goes down, and begins a new column where it would become too long to be seen. */
+function chain(count: number): Place[] {
+  const most = count <= 12 ? count : Math.ceil(Math.sqrt(count) * 1.6);
+  return Array.from({ length: count }, (_, i) => ({ x: Math.floor(i / most) * (WIDTH + 70), y: (i % most) * (HEIGHT + 34) }));
+}
+
+function ranked(net: Net, narrow: boolean): Place[] {
+  const graph = new dagre.graphlib.Graph({ multigraph: true });
+  graph.setGraph({ rankdir: narrow ? 'TB' : 'LR', nodesep: 28, ranksep: narrow ? 34 : 56, marginx: 8, marginy: 8 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  net.steps.forEach((_, i) => graph.setNode(String(i), { width: WIDTH, height: HEIGHT }));
+  net.edges.forEach((edge, i) => {
+    // Guards are written on their arcs: they need room.
+    if (edge.from !== edge.to) graph.setEdge(String(edge.from), String(edge.to), edge.when ? { width: 176, height: 20, labelpos: 'c' } : { width: 20, height: 1 }, `e${i}`);
+  });
+  dagre.layout(graph);
+  return net.steps.map((_, i) => {
+    const node = graph.node(String(i)) as { x: number; y: number };
+    return { x: node.x - WIDTH / 2, y: node.y - HEIGHT / 2 };
+  });
+}
+
+/** The layer of a step is its longest way from a start; inside a layer steps stand near the steps before them. */
+function layered(net: Net): Place[] {
+  const count = net.steps.length;
+  const after: number[][] = Array.from({ length: count }, () => []);
+  const before: number[][] = Array.from({ length: count }, () => []);
+  const degree = new Array<number>(count).fill(0);
+  for (const edge of net.edges) {
+    // An arc back is no way forward.
+    if (edge.from >= edge.to && reaches(after, edge.to, edge.from)) continue;
+    after[edge.from]?.push(edge.to);
+    before[edge.to]?.push(edge.from);
+    degree[edge.to]!++;
+  }
+  const layer = new Array<number>(count).fill(0);
+  const ready = degree.flatMap((it, i) => (it === 0 ? [i] : []));
+  for (let i = 0; i < ready.length; i++) {
+    const step = ready[i]!;
+    for (const next of after[step]!) {
+      layer[next] = Math.max(layer[next]!, layer[step]! + 1);
+      if (--degree[next]! === 0) ready.push(next);
+    }
+  }
+  const layers: number[][] = [];
+  for (const step of ready.length === count ? ready : layer.map((_, i) => i)) (layers[layer[step]!] ??= []).push(step);
+  const row = new Array<number>(count).fill(0);
+  for (const steps of layers) {
+    if (!steps) continue;
+    const wanted = (step: number) => {
+      const found = before[step]!;
+      return found.length ? found.reduce((sum, it) => sum + row[it]!, 0) / found.length : step;
+    };
+    steps.sort((a, b) => wanted(a) - wanted(b));
+    steps.forEach((step, i) => (row[step] = i - (steps.length - 1) / 2));
+  }
+  return layer.map((it, i) => ({ x: it * (WIDTH + 84), y: row[i]! * (HEIGHT + 26) }));
+}
+
+function reaches(after: number[][], from: number, to: number): boolean {
+  const seen = new Set<number>([from]);
+  const open = [from];
+  while (open.length) {
+    const step = open.pop()!;
+    if (step === to) return true;
+    for (const next of after[step] ?? []) if (!seen.has(next)) open.push(next), seen.add(next);
+  }
+  return false;
+}
+
+export interface Arc {
+  /** How often a token took it. */
+  taken: number;
+  /** How often it was looked at and refused. */
+  refused: number;
+  /** How often another arc was taken before it was looked at. */
+  passed: number;
+  /** The last event about it. */
+  seq: number;
+}
+
+/** The result of each arc, as the log recorded it. */
+export function arcsOf(net: Net, events: RunEvent[]): Arc[] {
+  const arcs: Arc[] = net.edges.map(() => ({ taken: 0, refused: 0, passed: 0, seq: 0 }));
+  const leaving: number[][] = net.steps.map(() => []);
+  net.edges.forEach((edge, i) => leaving[edge.from]?.push(i));
+  for (const event of events) {
+    if (event.eventType !== 'StepCompleted' && event.eventType !== 'StepRouted') continue;
+    const ext = event.ext as { step?: { step: number; item?: number }; routing?: { taken?: { edge: number }[] } };
+    if (!ext.step || ext.step.item !== undefined) continue;
+    const step = net.steps[ext.step.step];
+    const all = leaving[ext.step.step] ?? [];
+    if (!step) continue;
+    if (!ext.routing) {
+      if (step.route === 'edges') for (const i of all) mark(arcs[i], 'taken', event.runSeq);
+      continue;
+    }
+    const taken = new Set((ext.routing.taken ?? []).map((it) => it.edge));
+    let found = false;
+    for (const i of all) {
+      if (taken.has(i)) {
+        mark(arcs[i], 'taken', event.runSeq);
+        found = true;
+      } else mark(arcs[i], step.route === 'exclusive' && found ? 'passed' : 'refused', event.runSeq);
+    }
+  }
+  return arcs;
+}
+
+function mark(arc: Arc | undefined, what: 'taken' | 'refused' | 'passed', seq: number) {
+  if (!arc) return;
+  arc[what]++;
+  arc.seq = seq;
+}
+
+/** A guard as its author wrote it. */
+export function guardText(when: unknown): string {
+  if (typeof when === 'string') return when.replace(/^\{\{\s*|\s*\}\}$/g, '');
+  return when === undefined || when === null ? '' : JSON.stringify(when);
+}
+
+/** What a step does, in a few words. */
+export function workText(work: Net['steps'][number]['work']): string {
+  if (work.kind === 'pipeline') {
+    const tasks = Array.isArray(work.tasks) ? (work.tasks as { kind?: string }[]) : [];
+    return [...new Set(tasks.map((it) => it.kind ?? ''))].join(', ') || 'tools';
+  }
+  if (work.kind === 'task') return `${work.queue} · ${work.operation}`;
+  if (work.kind === 'child') return `runs ${work.path}`;
+  if (work.kind === 'wait') return work.on?.what === 'event' ? `event ${work.on.event_type}` : (work.on?.what ?? 'wait');
+  return work.kind;
+}
