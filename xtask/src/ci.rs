@@ -4,7 +4,9 @@
 //! cargo-machete). Each step is printed before it runs, as the command that repeats it alone.
 
 use crate::repo::Repo;
-use crate::{Task, api, conformance, corpus, deps, mutants, playbooks, postgres, schemas, tidy};
+use crate::{
+    Task, api, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak, tidy, ui,
+};
 use anyhow::{Result, bail};
 use std::io::Write as _;
 use std::time::Instant;
@@ -19,7 +21,8 @@ Usage: cargo xtask ci [--list] [--from STEP]
 
 Each step is printed as the command that repeats it alone, with its duration. Needs Rust with rustfmt
 and clippy. `test` needs PostgreSQL 15 or newer and installs it as root on Debian; `deps` installs
-cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `corpus` and `playbooks` print that they are skipped
+cargo-deny and cargo-machete into target/tools, `api` installs schemathesis there. `ui` needs Node 20, `browser` Chromium too, which is installed as root on Debian;
+without them both print that they are skipped. `corpus` and `playbooks` print that they are skipped
 if there is no corpus next to the checkout.
 ";
 
@@ -69,6 +72,18 @@ const STEPS: &[Step] = &[
     Step {
         name: "api",
         work: Work::Task(api::run, &[]),
+    },
+    Step {
+        name: "soak",
+        work: Work::Task(soak::run, &["--minutes", "1", "--rate", "10"]),
+    },
+    Step {
+        name: "ui",
+        work: Work::Task(ui::run, &["--check"]),
+    },
+    Step {
+        name: "browser",
+        work: Work::Task(ui::browser, &["--flows"]),
     },
     Step {
         name: "conformance",
@@ -174,7 +189,9 @@ mod tests {
         assert_eq!(shown[0], "cargo fmt --all --check");
         assert_eq!(shown[2], "cargo xtask tidy");
         assert_eq!(shown[3], "cargo xtask deps");
-        assert_eq!(shown[7], "cargo xtask conformance --check");
+        assert_eq!(shown[7], "cargo xtask soak --minutes 1 --rate 10");
+        assert_eq!(shown[8], "cargo xtask ui --check");
+        assert_eq!(shown[10], "cargo xtask conformance --check");
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod sim;
 mod soak;
 mod source;
 mod tidy;
+mod ui;
 mod upgrade;
 
 use anyhow::{Result, bail};
@@ -42,6 +43,9 @@ Tasks:
   conformance  write docs/conformance.md from the tests; --check compares
   schemas      write schemas/ from the types; --check compares
   api          send generated requests to a real server: answers are as its OpenAPI document says
+  ui           build the web UI into crates/server/ui; --check proves that it is what the sources give
+  browser      drive the web UI of a real server with a real browser
+  screenshots  write screenshots of every page to docs/images
   sim          simulate servers with faults, from seeds: `cargo xtask sim --minutes 5`
   corpus       run `stepwell check` on real files next to the checkout, if there are any
   playbooks    run the real playbooks of the corpus, with all their work
@@ -84,6 +88,9 @@ fn run(args: &[String]) -> Result<()> {
         "conformance" => (conformance::HELP, conformance::run),
         "schemas" => (schemas::HELP, schemas::run),
         "api" => (api::HELP, api::run),
+        "ui" => (ui::HELP, ui::run),
+        "browser" => (ui::BROWSER_HELP, ui::browser),
+        "screenshots" => (ui::SCREENSHOTS_HELP, ui::screenshots),
         "sim" => (sim::HELP, sim::run),
         "corpus" => (corpus::HELP, corpus::run),
         "playbooks" => (playbooks::HELP, playbooks::run),

@@ -271,19 +271,19 @@ fn is_loopback(url: &Url) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.is_some_and(|it| it.is_loopback())
 }
 
-/// The headers with which callers of an open server say who they are.
+/// The headers with which callers say who they are, and for which tenant they act.
 fn headers(acts_as: &ActsAs, has_token: bool) -> Result<HeaderMap, ClientError> {
     let mut headers = HeaderMap::new();
-    if has_token {
-        return Ok(headers);
-    }
     let all = [
         ("stepwell-actor", &acts_as.name),
         ("stepwell-role", &acts_as.role),
         ("stepwell-tenant", &acts_as.tenant),
     ];
     for (name, value) in all {
-        if let Some(value) = value {
+        // A token says who acts and in which role; one of all tenants can act for one of them.
+        if let Some(value) = value
+            && (!has_token || name == "stepwell-tenant")
+        {
             let value = HeaderValue::from_str(value);
             let value = value.map_err(|_| ClientError::Name(name.to_owned()))?;
             headers.insert(name, value);

@@ -25,7 +25,8 @@ pub enum ClientError {
     )]
     PlainToken(String),
     #[error("SERVER_UNREACHABLE: the server cannot be reached: {}", causes(.0))]
-    Unreachable(#[from] reqwest::Error),
+    // Not a source: the message has all causes, and who prints sources would print them twice.
+    Unreachable(reqwest::Error),
     /// The server refused the request.
     #[error("{code}: {detail}")]
     Refused {
@@ -35,6 +36,12 @@ pub enum ClientError {
         /// How long the server asks to wait before the request is made again.
         retry_after: Option<Duration>,
     },
+}
+
+impl From<reqwest::Error> for ClientError {
+    fn from(error: reqwest::Error) -> ClientError {
+        ClientError::Unreachable(error)
+    }
 }
 
 /// An error and everything that has caused it: only the last cause says what happened.

@@ -42,5 +42,5 @@ pub use runs::{
     CommandAnswer, DeliveredEvent, EventPage, ExecutionLog, LogPage, StartedRun, StepLogLine,
 };
 pub use stream::{EventStream, StreamEvent};
-pub use work_loop::{Execute, Executing, WorkLoop, WorkOptions};
+pub use work_loop::{Execute, Executing, LinkChange, WorkLoop, WorkOptions};
 pub use worker::WorkerClient;

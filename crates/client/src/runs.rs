@@ -127,9 +127,20 @@ impl Connection {
         self.get(&format!("/api/v1/runs{}", query(filters))).await
     }
 
+    /// How many runs there are for each status, with the filters that the API describes.
+    pub async fn counts(&self, filters: &[(&str, Option<String>)]) -> Result<Json, ClientError> {
+        let filters = query(filters);
+        self.get(&format!("/api/v1/runs/counts{filters}")).await
+    }
+
     /// A run as the contract's snapshot.
     pub async fn run(&self, run_id: &str) -> Result<Json, ClientError> {
         self.get(&of_run(run_id, "")).await
+    }
+
+    /// What an open run waits for: `reasons` with a sentence each.
+    pub async fn explain(&self, run_id: &str) -> Result<Json, ClientError> {
+        self.get(&of_run(run_id, "/explain")).await
     }
 
     /// The completion tokens of the steps that wait for a person, by step.

@@ -3,12 +3,16 @@
 //!
 //! Several lanes poll at the same time, each for its share of the room: while one waits for the server, the tasks of
 //! another are done. A lane that has results to report does not wait for work, unless nothing else is under way.
+//!
+//! Tasks are begun by the lane that got them. Those that end at once are reported with the lane's next request, so that a
+//! chain of quick steps costs one request for each step. A lane that was given all that it asked for calls another one:
+//! there may be more work than one lane does.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -29,6 +33,9 @@ const WAIT_SECONDS: u64 = 20;
 const MAX_BATCH: usize = 256;
 /// How long the worker waits before it asks a server that did not answer again, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// How long a lane may be busy with tasks that it begins. The others go on as tasks of the runtime, on all its threads.
+const BEGINNING: Duration = Duration::from_micros(500);
 
 /// The future of a task.
 pub type Executing = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -53,6 +60,18 @@ pub struct WorkOptions {
     pub grace: Duration,
 }
 
+/// A change of the connection between a worker and its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkChange {
+    /// The server has answered, for the first time or after a loss.
+    Connected,
+    /// The server does not answer, with the reason; the worker asks again and again.
+    Lost(String),
+}
+
+/// Is told of changes of the connection.
+type LinkListener = Box<dyn Fn(&LinkChange) + Send + Sync>;
+
 /// Asks for work and has it done.
 pub struct WorkLoop<E> {
     shared: Arc<LoopShared<E>>,
@@ -73,6 +92,7 @@ struct LoopShared<E> {
     /// A result is there, or a task has ended.
     changed: Notify,
     draining: CancellationToken,
+    listener: OnceLock<LinkListener>,
 }
 
 #[derive(Default)]
@@ -83,6 +103,23 @@ struct LoopState {
     results: Vec<TaskResult>,
     /// Lanes that wait for work.
     waiting: usize,
+    /// Whether the last poll was answered; absent before the first one.
+    is_connected: Option<bool>,
+    /// There may be work that no lane asks for.
+    is_more: bool,
+}
+
+impl LoopState {
+    /// A task has ended. One whose lease was lost is no longer listed, and its result is nobody's.
+    fn ended(&mut self, task_token: String, outcome: Outcome) {
+        if self.running.remove(&task_token).is_some() {
+            let result = TaskResult {
+                task_token,
+                outcome,
+            };
+            self.results.push(result);
+        }
+    }
 }
 
 /// A task whose panic is a failure.
@@ -118,9 +155,18 @@ impl<E: Execute> WorkLoop<E> {
                 state: Mutex::default(),
                 changed: Notify::new(),
                 draining: CancellationToken::new(),
+                listener: OnceLock::new(),
             }),
             lanes,
         }
+    }
+
+    /// Tells of each change of the connection: once when the server first answers, and once for each loss and return.
+    #[must_use]
+    pub fn on_link(self, tell: impl Fn(&LinkChange) + Send + Sync + 'static) -> WorkLoop<E> {
+        // A loop has one listener.
+        let _ = self.shared.listener.set(Box::new(tell));
+        self
     }
 
     /// Works until `until` ends; then finishes what is under way, reports it, and gives the rest back.
@@ -155,6 +201,22 @@ impl<E: Execute> LoopShared<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes whether a poll was answered, and tells of a change.
+    fn link(&self, answered: Result<(), &ClientError>) {
+        let is_connected = answered.is_ok();
+        let before = self.state().is_connected.replace(is_connected);
+        if before == Some(is_connected) {
+            return;
+        }
+        let change = match answered {
+            Ok(()) => LinkChange::Connected,
+            Err(error) => LinkChange::Lost(error.to_string()),
+        };
+        if let Some(tell) = self.listener.get() {
+            tell(&change);
+        }
+    }
+
     async fn lane(self: Arc<Self>, share: usize) -> Result<(), ClientError> {
         let mut backoff = BACKOFF.0;
         // Whether this lane is the one that waits for work. It stays so until it has decided what it does next: otherwise
@@ -162,7 +224,7 @@ impl<E: Execute> LoopShared<E> {
         let mut is_waiting = false;
         while !self.draining.is_cancelled() {
             let changed = self.changed.notified();
-            let (results, room, waits) = {
+            let (results, room, waits, asks) = {
                 let mut state = self.state();
                 let many = state.results.len().min(MAX_BATCH);
                 let results: Vec<TaskResult> = state.results.drain(..many).collect();
@@ -172,14 +234,17 @@ impl<E: Execute> LoopShared<E> {
                 let alone = others == 0 && (results.is_empty() || state.running.is_empty());
                 let waits = alone && room > 0;
                 state.waiting = others + usize::from(waits);
-                (results, room, waits)
+                // Only a lane that would rest: the one that called has its own request to make.
+                let rests = results.is_empty() && !waits && room > 0;
+                let asks = rests && std::mem::take(&mut state.is_more);
+                (results, room, waits, asks)
             };
             if is_waiting && !waits {
                 // Another one may wait.
                 self.changed.notify_waiters();
             }
             is_waiting = waits;
-            if results.is_empty() && !waits {
+            if results.is_empty() && !waits && !asks {
                 // Another lane waits for work, or there is no room.
                 tokio::select! {
                     () = changed => {}
@@ -189,7 +254,10 @@ impl<E: Execute> LoopShared<E> {
                 continue;
             }
             match self.poll(&results, room, waits).await {
-                Ok(()) => backoff = BACKOFF.0,
+                Ok(()) => {
+                    self.link(Ok(()));
+                    backoff = BACKOFF.0;
+                }
                 Err(error) => {
                     // They are reported again: a result that the server knows gets its first answer.
                     self.state().results.extend(results);
@@ -197,7 +265,8 @@ impl<E: Execute> LoopShared<E> {
                         return Err(error);
                     }
                     self.state().waiting -= usize::from(std::mem::take(&mut is_waiting));
-                    tracing::warn!(%error, "the server does not give work");
+                    self.link(Err(&error));
+                    tracing::debug!(%error, "the server does not give work");
                     tokio::time::sleep(backoff).await;
                     backoff = (backoff * 2).min(BACKOFF.1);
                 }
@@ -212,6 +281,8 @@ impl<E: Execute> LoopShared<E> {
         max: usize,
         waits: bool,
     ) -> Result<(), ClientError> {
+        // The first answer says that the server is there, and does not wait for work.
+        let waits = waits && self.state().is_connected == Some(true);
         let body = PollBody {
             protocol: PROTOCOL,
             worker_id: &self.options.worker_id,
@@ -230,13 +301,11 @@ impl<E: Execute> LoopShared<E> {
         for token in polled.cancel {
             self.cancel(&token);
         }
-        let any = !polled.tasks.is_empty();
-        for task in polled.tasks {
-            self.begin(task);
-        }
-        if any {
-            // Tasks that end at once do so now: their results go with the next poll.
-            tokio::task::yield_now().await;
+        let is_full = max > 1 && polled.tasks.len() >= max;
+        self.begin_all(polled.tasks).await;
+        if is_full {
+            self.state().is_more = true;
+            self.changed.notify_waiters();
         }
         Ok(())
     }
@@ -247,33 +316,53 @@ impl<E: Execute> LoopShared<E> {
                 continue;
             }
             let (code, detail) = (answer.code.as_deref(), answer.detail.as_deref());
-            tracing::warn!(code, detail, retry = answer.retry, "a result was refused");
+            tracing::info!(code, detail, retry = answer.retry, "a result was refused");
             if answer.retry {
                 self.state().results.push(result.clone());
             }
         }
     }
 
-    fn begin(self: &Arc<Self>, task: Task) {
-        let (token, cancelled) = (task.task_token.clone(), CancellationToken::new());
-        self.state()
-            .running
-            .insert(token.clone(), cancelled.clone());
-        let executing = Caught(self.executor.execute(task, cancelled));
-        let shared = Arc::clone(self);
-        tokio::spawn(async move {
-            let outcome = executing.await;
-            let mut state = shared.state();
-            // A task whose lease was lost is no longer listed, and its result is nobody's.
-            if state.running.remove(&token).is_some() {
-                state.results.push(TaskResult {
-                    task_token: token,
-                    outcome,
-                });
+    /// Begins tasks. Those that end at once, as long as that takes little time, are over when this returns.
+    async fn begin_all(self: &Arc<Self>, tasks: Vec<Task>) {
+        let mut began = Vec::with_capacity(tasks.len());
+        {
+            // All of them before the first is begun: leases are kept from now on.
+            let mut state = self.state();
+            for task in tasks {
+                let cancelled = CancellationToken::new();
+                let token = task.task_token.clone();
+                state.running.insert(token, cancelled.clone());
+                began.push((task, cancelled));
             }
-            drop(state);
-            shared.changed.notify_waiters();
-        });
+        }
+        let until = Instant::now() + BEGINNING;
+        let mut ended = Vec::new();
+        for (task, cancelled) in began {
+            let token = task.task_token.clone();
+            let mut executing = Caught(self.executor.execute(task, cancelled));
+            if Instant::now() < until {
+                let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut executing).poll(cx))).await;
+                if let Poll::Ready(outcome) = first {
+                    ended.push((token, outcome));
+                    continue;
+                }
+            }
+            let shared = Arc::clone(self);
+            tokio::spawn(async move {
+                let outcome = executing.await;
+                shared.state().ended(token, outcome);
+                shared.changed.notify_waiters();
+            });
+        }
+        let mut state = self.state();
+        for (token, outcome) in ended {
+            state.ended(token, outcome);
+        }
+        if state.results.len() > MAX_BATCH {
+            // More than this lane can report.
+            self.changed.notify_waiters();
+        }
     }
 
     fn cancel(&self, token: &str) {
@@ -311,7 +400,7 @@ impl<E: Execute> LoopShared<E> {
                             }
                         }
                     }
-                    Err(error) => tracing::warn!(%error, "leases could not be extended"),
+                    Err(error) => tracing::debug!(%error, "leases could not be extended"),
                 }
             }
         }
@@ -343,7 +432,7 @@ impl<E: Execute> LoopShared<E> {
             let answers = self.connection.report(&results).await?;
             for answer in answers.results.iter().filter(|it| !it.accepted) {
                 let (code, detail) = (answer.code.as_deref(), answer.detail.as_deref());
-                tracing::warn!(code, detail, "a result was refused");
+                tracing::info!(code, detail, "a result was refused");
             }
         }
         self.connection.drain(&self.options.worker_id).await

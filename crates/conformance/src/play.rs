@@ -81,7 +81,9 @@ fn one(step: &ScenarioStep, world: &mut World) -> Result<(), String> {
             run,
             is_extended,
             list,
-        } => listed(list, world, |world| event_log(run, *is_extended, world)),
+        } => listed(list, world, |world| {
+            event_log(run, *is_extended, Vec::new(), world)
+        }),
         Verb::Write {
             path,
             text,
@@ -140,7 +142,9 @@ fn one(step: &ScenarioStep, world: &mut World) -> Result<(), String> {
             let run = words::fill(run, &world.variables)?;
             let fill = |event: &Json| words::fill_value(event, &world.variables);
             let events: Vec<Json> = events.iter().map(fill).collect::<Result<_, _>>()?;
-            let log = event_log(&run, true, world)?;
+            // Behind the back of the server too, which may stand still.
+            let no_server = vec![("STEPWELL_SERVER".to_owned(), String::new())];
+            let log = event_log(&run, true, no_server, world)?;
             world.plant(&log, &events)
         }
         Verb::Hold { time, name } => world.hold(*time, name.as_deref()),
@@ -167,12 +171,17 @@ fn one(step: &ScenarioStep, world: &mut World) -> Result<(), String> {
 }
 
 /// The log of a run, as the program prints it.
-fn event_log(run: &str, is_extended: bool, world: &mut World) -> Result<Vec<Json>, String> {
+fn event_log(
+    run: &str,
+    is_extended: bool,
+    env: Vec<(String, String)>,
+    world: &mut World,
+) -> Result<Vec<Json>, String> {
     let mut words = vec!["runs".to_owned(), "events".to_owned(), run.to_owned()];
     words.extend(is_extended.then(|| "--ext".to_owned()));
     let mut process = world.start(&CommandLine {
         words,
-        env: Vec::new(),
+        env,
         stdin: String::new(),
         is_program: false,
     })?;

@@ -22,6 +22,9 @@ use crate::words::{self, Variables};
 /// The user that every command sees.
 const USER: &str = "kit";
 
+/// What steps call the server that the commands go to.
+const SERVER: &str = "server";
+
 /// How long a server may take to start.
 const SERVER_START: Duration = Duration::from_secs(60);
 
@@ -234,10 +237,24 @@ impl World {
     /// Sends a signal to a process. Where a server has the engine, the crash of a process that works on a run is that of
     /// the server; the next command finds a new one.
     pub(crate) fn strike(&mut self, name: &str, blow: Blow) -> Result<(), String> {
+        if name == SERVER {
+            return self.strike_server(blow);
+        }
         let unknown = || format!("there is no process {name:?}");
         let process = self.processes.get_mut(name).ok_or_else(unknown)?;
         process.strike(blow)?;
         if blow == Blow::Kill && process.is_work {
+            self.server = None;
+        }
+        Ok(())
+    }
+
+    /// The server that the commands go to; nothing where there is none.
+    fn strike_server(&mut self, blow: Blow) -> Result<(), String> {
+        if let Some((server, _)) = &mut self.server {
+            server.strike(blow)?;
+        }
+        if blow == Blow::Kill {
             self.server = None;
         }
         Ok(())

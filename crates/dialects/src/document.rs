@@ -65,6 +65,7 @@ struct Language {
     compile: fn(&Document<'_>, &mut Problems) -> Option<Net>,
     run_word: fn(&State) -> &'static str,
     run_substatus: fn(&State) -> Option<&'static str>,
+    listed_word: fn(&str, Option<&str>) -> &'static str,
     step_word: fn(&Plan, &State, StepRef) -> &'static str,
     words: LanguageWords,
     schema: fn() -> Json,
@@ -85,6 +86,7 @@ macro_rules! language {
             compile: crate::$module::compile,
             run_word: crate::$module::words::run_word,
             run_substatus: crate::$module::words::run_substatus,
+            listed_word: crate::$module::words::listed_word,
             step_word: crate::$module::words::step_word,
             words: crate::$module::words::WORDS,
             schema: crate::$module::schema,
@@ -299,6 +301,12 @@ pub fn schema(dialect: Dialect) -> Json {
     (language(dialect).schema)()
 }
 
+/// The language with this name.
+#[must_use]
+pub fn dialect_named(name: &str) -> Option<Dialect> {
+    Dialect::ALL.into_iter().find(|it| it.name() == name)
+}
+
 /// The words of a language for the states of runs and steps.
 #[must_use]
 pub fn words(dialect: Dialect) -> LanguageWords {
@@ -317,6 +325,30 @@ pub fn run_substatus(plan: &Plan, state: &State) -> Option<&'static str> {
     (language(plan.net().dialect).run_substatus)(state)
 }
 
+/// The state of a run in the words of its language, from the two words of the contract that a list of runs keeps.
+#[must_use]
+pub fn listed_word(dialect: Dialect, status: &str, substatus: Option<&str>) -> &'static str {
+    (language(dialect).listed_word)(status, substatus)
+}
+
+/// The statuses of the contract that a listed run with this word of its language may have; none if the language does not
+/// have the word.
+#[must_use]
+pub fn statuses_of(dialect: Dialect, word: &str) -> Vec<&'static str> {
+    use crate::plan::words::{RunSubstatus, RunWord};
+    let mut found = Vec::new();
+    for status in RunWord::WORDS {
+        let with = RunSubstatus::WORDS.iter().map(|it| Some(it.word));
+        let mut words = with
+            .chain([None])
+            .map(|sub| listed_word(dialect, status.word, sub));
+        if words.any(|it| it == word) {
+            found.push(status.word);
+        }
+    }
+    found
+}
+
 /// A step-run's state in the words of its language.
 #[must_use]
 pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
@@ -329,6 +361,12 @@ pub fn step_word(plan: &Plan, state: &State, at: StepRef) -> &'static str {
 pub fn contract_words(state: &State) -> (&'static str, Option<&'static str>) {
     use crate::plan::words;
     (words::run_word(state), words::run_substatus(state))
+}
+
+/// Whether the second of the contract's words says that the run is undoing its steps.
+#[must_use]
+pub fn is_undoing(substatus: Option<&str>) -> bool {
+    substatus == Some(crate::plan::words::RunSubstatus::Compensating.word())
 }
 
 /// The rows of the run's language that these events have changed; none for languages without views.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use serde_json::Value as Json;
+use stepwell_kernel::expr::{Template, has_template};
 use stepwell_kernel::plan::Net;
 
 use self::text::{cookies, in_text, is_filled_in};
@@ -292,9 +293,13 @@ fn without(secrets: &[String], text: &str) -> String {
 fn mask(key: Option<&str>, in_auth: bool, value: &mut Json, secrets: &[String]) {
     match value {
         Json::String(text) => {
+            let was_template = has_template(text) && Template::parse(text).is_ok();
             let literals = of_text(key, in_auth, text);
             mask_parts(text, literals);
             *text = without(secrets, text);
+            if was_template && Template::parse(text).is_err() {
+                *text = readable(text);
+            }
         }
         Json::Number(number) => {
             if key.is_some_and(is_number_key) || secrets.contains(&number.to_string()) {
@@ -319,6 +324,28 @@ fn mask(key: Option<&str>, in_auth: bool, value: &mut Json, secrets: &[String]) 
                 mask(Some(key), in_auth || name == "auth", field, secrets);
             }
         }
+    }
+}
+
+/// A template that was cut by masks, so that it can be read as a template again: a number of an expression becomes a text.
+/// Who reads a definition that is shown, to follow a run, evaluates nothing in it.
+fn readable(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(MASK) {
+        let before = &rest[..at];
+        quoted.push_str(before);
+        let is_inside = before.ends_with(['\'', '"']);
+        quoted.push_str(&match is_inside {
+            true => MASK.to_owned(),
+            false => format!("\"{MASK}\""),
+        });
+        rest = &rest[at + MASK.len()..];
+    }
+    quoted.push_str(rest);
+    match Template::parse(&quoted) {
+        Ok(_) => quoted,
+        Err(_) => MASK.to_owned(),
     }
 }
 
@@ -437,6 +464,15 @@ mod tests {
         });
         assert_eq!(masked(&whole), shown);
         assert_eq!(masked_text(&whole, "a hunter23 b"), "a *** b");
+        // What was an expression can be read as one.
+        let guard = |when: &str| {
+            let net = json!({ "pin_pwd": 987_654, "password": "hunter23", "when": when });
+            masked(&net)["when"].as_str().unwrap_or_default().to_owned()
+        };
+        let both = "{{ a == 'hunter23' and pin == 987654 }}";
+        assert_eq!(guard(both), "{{ a == '***' and pin == \"***\" }}");
+        assert_eq!(guard("{{ a987654 }}"), "***");
+        assert_eq!(guard("pin 987654"), "pin ***");
         assert_eq!(masked_address("https://u:pw@h/x"), "https://u:***@h/x");
     }
 }

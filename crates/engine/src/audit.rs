@@ -445,8 +445,10 @@ impl WholeLog {
         };
         let key = self.plan.event_key(&self.first_params());
         let event_key = key.unwrap_or_else(|| stored.run_id.clone());
-        let unique_key = self.plan.unique_key(&stored.run_id, &event_key);
         let context = self.state.context();
+        let unique_key = self
+            .plan
+            .unique_key(&context.tenant_id, &stored.run_id, &event_key);
         let view_rows = self.view_rows.iter();
         DerivedRows {
             columns: RunColumns {

@@ -16,6 +16,7 @@ use stepwell_kernel::state::State;
 
 use crate::chunk::{self, DIGESTS, UnknownPart};
 use crate::error::Error;
+use crate::read::RunSource;
 use crate::store::{RunNo, Store, StoreError, StoredChunk};
 
 /// The chain of a run, verified up to an event.
@@ -94,10 +95,28 @@ impl ChainCheck {
         run_id: &str,
         seq: u64,
     ) -> Result<Option<ChainCheck>, StoreError> {
+        ChainCheck::from_log(run_id, seq, |before| store.chunks(run, before, 1))
+    }
+
+    /// The same for every source of logs.
+    pub fn from_source(
+        source: &dyn RunSource,
+        run: RunNo,
+        run_id: &str,
+        seq: u64,
+    ) -> Result<Option<ChainCheck>, Error> {
+        ChainCheck::from_log(run_id, seq, |before| source.log_chunks(run, before, 1))
+    }
+
+    fn from_log<E>(
+        run_id: &str,
+        seq: u64,
+        read: impl FnOnce(u64) -> Result<Vec<StoredChunk>, E>,
+    ) -> Result<Option<ChainCheck>, E> {
         let Some(before) = seq.checked_sub(1) else {
             return Ok(Some(ChainCheck::new(run_id)));
         };
-        let chunks = store.chunks(run, before, 1)?;
+        let chunks = read(before)?;
         Ok(chunks
             .first()
             .and_then(|it| ChainCheck::inside(run_id, it, seq)))
@@ -140,16 +159,22 @@ impl ChainCheck {
         } else {
             self.in_step = false;
             let parts = self.verify_parts(&plan.net().plan_version, chunk)?;
-            // The chain is whole, so what differs was written so: by another version.
-            for event in &events {
-                let place = (event.seq - chunk.first) as usize;
-                if let Some((contract, ext)) = parts.get(place) {
-                    let unknown = chunk::unknown_parts(event, contract, ext);
-                    self.unknown.extend(unknown);
-                }
-            }
+            let unknown = unknown_parts(chunk, &events, &parts);
+            self.unknown.extend(unknown);
         }
         Ok(events)
+    }
+
+    /// What a chunk that was verified has after an event that this version does not know.
+    pub(crate) fn unknown_in(
+        &self,
+        chunk: &StoredChunk,
+        parts: &[(Json, Json)],
+        after: u64,
+    ) -> Result<Vec<UnknownPart>, Error> {
+        let mut events = self.decode(chunk)?;
+        events.retain(|event| event.seq > after);
+        Ok(unknown_parts(chunk, &events, parts))
     }
 
     /// What the log has that this version does not know, as far as the log was read with `read`: a newer version
@@ -274,6 +299,21 @@ impl ChainCheck {
             source,
         }
     }
+}
+
+/// What events of a chunk have that this version does not know. The chain is whole, so what differs was written so: by another
+/// version.
+fn unknown_parts(
+    chunk: &StoredChunk,
+    events: &[Event],
+    parts: &[(Json, Json)],
+) -> Vec<UnknownPart> {
+    let of_event = |event: &Event| {
+        let place = (event.seq - chunk.first) as usize;
+        let part = parts.get(place);
+        part.map(|(contract, ext)| chunk::unknown_parts(event, contract, ext))
+    };
+    events.iter().filter_map(of_event).flatten().collect()
 }
 
 /// The hash that ends these digests.

@@ -38,6 +38,7 @@ pub mod projector;
 pub mod random;
 pub mod read;
 pub mod remote;
+mod repeat;
 pub mod rows;
 mod scrub;
 mod seats;
@@ -56,8 +57,12 @@ pub use engine::Engine;
 pub use error::Error;
 pub use limits::{Limits, WhenFull};
 pub use outside::{RecordedEvent, record_outside};
+pub use repeat::{AskedDefinition, check_repeated, check_repeated_parameter};
 pub use scrub::{Scrub, ScrubOptions};
 pub use seats::Seat;
 pub use session_renewer::SessionRenewer;
 pub use shard::Shard;
-pub use start::{MAX_CHILD_DEPTH, StartRequest, run_id_for, run_id_of_request, run_id_of_trigger};
+pub use start::{
+    MAX_CHILD_DEPTH, MAX_LABELS, StartRequest, check_labels, check_request_id, run_id_for,
+    run_id_of_request, run_id_of_trigger,
+};

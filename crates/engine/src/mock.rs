@@ -225,6 +225,7 @@ impl Mock {
             id: format!("mock-person-{number}"),
             role: Role::Operator,
             tenant: None,
+            may_answer: true,
         };
         Some(Command::CompleteManually {
             details: Default::default(),

@@ -169,8 +169,7 @@ impl LoggedRun {
     #[must_use]
     pub fn unknown_to_this_version(&self) -> Vec<String> {
         let unknown = self.chain.unknown().iter();
-        let part = |it: &UnknownPart| format!("event {} ({}): {}", it.seq, it.event_type, it.what);
-        let mut notes: Vec<String> = unknown.map(part).collect();
+        let mut notes: Vec<String> = unknown.map(UnknownPart::to_string).collect();
         let lost = self.lost_track.as_ref();
         notes.extend(lost.map(|illegal| {
             format!(
@@ -214,6 +213,10 @@ pub struct LogRecords {
     chain: ChainCheck,
     /// The event that ends the run must be read yet: its head says that it has ended.
     awaits_end: bool,
+    /// The event that ends the run was read.
+    has_end: bool,
+    /// What was read and this version does not know; absent if nobody asks.
+    unknown: Option<Vec<UnknownPart>>,
 }
 
 impl LogRecords {
@@ -226,7 +229,25 @@ impl LogRecords {
             chain: ChainCheck::new(logged.state.run_id()),
             // Who has read the run has looked for its end.
             awaits_end: false,
+            has_end: false,
+            unknown: None,
         }
+    }
+
+    /// The log of a run after one of its events: see `after`. None if the log has no such event yet.
+    pub fn of_after(
+        source: &dyn RunSource,
+        logged: &LoggedRun,
+        seq: u64,
+    ) -> Result<Option<LogRecords>, Error> {
+        let (run_id, whole) = (logged.state.run_id(), LogRecords::of(logged));
+        let chain = ChainCheck::from_source(source, logged.run, run_id, seq)?;
+        Ok(chain.map(|chain| LogRecords {
+            chain,
+            // A reader that begins later may begin after the end.
+            awaits_end: seq == 0 && logged.head.ended_at.is_some(),
+            ..whole
+        }))
     }
 
     /// The log of a run after one of its events, or after its last one. Nothing before is read: the hash chain is
@@ -242,7 +263,31 @@ impl LogRecords {
                 .ok_or_else(|| ChainCheck::at(&run.run_id, from, String::new()).missing())?,
             // A reader that begins later may begin after the end.
             awaits_end: from == 0 && run.head.ended_at.is_some(),
+            has_end: false,
+            unknown: None,
         })
+    }
+
+    /// Also finds out what this version does not know.
+    #[must_use]
+    pub fn noting_unknown(self) -> LogRecords {
+        LogRecords {
+            unknown: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// What was read and this version does not know, in words.
+    #[must_use]
+    pub fn unknown_to_this_version(&self) -> Vec<String> {
+        let unknown = self.unknown.iter().flatten();
+        unknown.map(UnknownPart::to_string).collect()
+    }
+
+    /// Whether the event that ends the run was read.
+    #[must_use]
+    pub fn has_end(&self) -> bool {
+        self.has_end
     }
 
     /// The records of so many commits at most that were not read yet, with their hash chain verified.
@@ -251,6 +296,9 @@ impl LogRecords {
         for chunk in source.log_chunks(self.run, self.chain.seq(), most)? {
             let (known, mut prev_hash) = (self.chain.seq(), self.chain.hash().to_owned());
             let parts = self.chain.verify_parts(&self.version, &chunk)?;
+            if let Some(unknown) = &mut self.unknown {
+                unknown.extend(self.chain.unknown_in(&chunk, &parts, known)?);
+            }
             let hashes = chunk
                 .digests
                 .chunks_exact(DIGESTS)
@@ -259,7 +307,7 @@ impl LogRecords {
             {
                 if seq > known {
                     let event_type = contract["eventType"].as_str();
-                    self.awaits_end &= !event_type.is_some_and(|it| ENDS.contains(&it));
+                    self.has_end |= event_type.is_some_and(|it| ENDS.contains(&it));
                     records.push(Record {
                         contract,
                         ext,
@@ -270,7 +318,8 @@ impl LogRecords {
             }
         }
         // A run has a first event, and one that has ended has a last one.
-        match records.is_empty() && (self.chain.seq() == 0 || self.awaits_end) {
+        let lacks_end = self.awaits_end && !self.has_end;
+        match records.is_empty() && (self.chain.seq() == 0 || lacks_end) {
             true => Err(self.chain.missing()),
             false => Ok(records),
         }

@@ -77,6 +77,7 @@ impl Seats {
             state: Mutex::new(SeatState {
                 places,
                 is_left: false,
+                is_reporting: false,
                 coming: 0,
                 given: Vec::new(),
             }),
@@ -95,12 +96,22 @@ impl Seats {
         }
     }
 
-    /// A place for some work, of the worker that has waited longest; none if nobody waits for such work.
+    /// A place for some work, of the worker that has waited longest; none if nobody waits for such work. Of the seats of
+    /// one worker the one whose request reports something comes first: that request is answered soon in any case, and
+    /// the others can go on waiting.
     pub(crate) fn place(&self, queue: &str, op: &str, tenant: &str) -> Option<Place> {
         let book = self.book();
         let line = book.seats.get(queue)?;
         let mut suited = line.iter().filter(|it| it.suits(queue, op, tenant));
-        suited.find_map(SeatShared::place)
+        let first = suited.find(|it| it.state().has_room())?;
+        let mut others = suited.filter(|it| it.worker == first.worker);
+        let is_reporting = first.state().is_reporting;
+        let reporting = match is_reporting {
+            true => None,
+            false => others.find(|it| it.state().reports_with_room()),
+        };
+        let placed = reporting.and_then(SeatShared::place);
+        placed.or_else(|| first.place())
     }
 
     /// A task was put into the store. A worker that has come meanwhile is told to look there.
@@ -212,6 +223,8 @@ struct SeatState {
     places: usize,
     /// The worker gets no more.
     is_left: bool,
+    /// The request of this seat has brought results that are not answered yet.
+    is_reporting: bool,
     /// How much is on its way to the store.
     coming: usize,
     given: Vec<Assignment>,
@@ -220,6 +233,15 @@ struct SeatState {
 impl SeatState {
     fn has_room(&self) -> bool {
         self.places > 0 && !self.is_left
+    }
+
+    fn reports_with_room(&self) -> bool {
+        self.is_reporting && self.has_room()
+    }
+
+    /// Whether the end of something that was on its way is worth waking the worker: who leaves waits for all of it.
+    fn is_news(&self) -> bool {
+        !self.is_left || self.coming == 0
     }
 }
 
@@ -276,8 +298,11 @@ impl Place {
             let mut state = seat.state();
             state.coming -= 1;
             state.given.push(work);
+            let is_news = state.is_news();
             drop(state);
-            (seat.wake)();
+            if is_news {
+                (seat.wake)();
+            }
         }
     }
 }
@@ -288,8 +313,11 @@ impl Drop for Place {
             let mut state = seat.state();
             state.coming -= 1;
             state.places += 1;
+            let is_news = state.is_news();
             drop(state);
-            (seat.wake)();
+            if is_news {
+                (seat.wake)();
+            }
         }
     }
 }
@@ -321,6 +349,11 @@ impl Seat {
     /// Puts places back that were not needed.
     pub fn put_back(&self, places: usize) {
         self.shared.state().places += places;
+    }
+
+    /// Says whether the request of this seat has brought results that are not answered yet.
+    pub fn set_reporting(&self, is_reporting: bool) {
+        self.shared.state().is_reporting = is_reporting;
     }
 
     /// No more work is given, beside what is on its way to the store.

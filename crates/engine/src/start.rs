@@ -1,10 +1,13 @@
 //! What a run is started with.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 use stepwell_kernel::command::Command;
 use stepwell_kernel::event::{Parent, RunContext};
 use stepwell_kernel::keys;
 use stepwell_kernel::plan::Plan;
+use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::time::Time;
 
 /// How deep runs may start runs: a definition that calls itself without end is stopped here.
@@ -32,7 +35,68 @@ pub struct StartRequest {
     pub fetched_sha256: Option<String>,
 }
 
+/// The most characters of a request id, of the names that a run belongs to, and of the name and the value of a label.
+const MAX_TEXT: usize = 200;
+/// The most labels of a run.
+pub const MAX_LABELS: usize = 32;
+
+/// Refuses a request id that no start may have. Starts of children and triggers have keys of their own.
+pub fn check_request_id(id: &str) -> Result<(), Rejection> {
+    match (1..=MAX_TEXT).contains(&id.chars().count()) && !id.contains('|') && is_plain(id) {
+        true => Ok(()),
+        false => Err(Rejection::new(
+            Code::InvalidId,
+            "a request id has 1 to 200 characters, without | and control characters",
+        )),
+    }
+}
+
+/// Refuses labels that no run may have.
+pub fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Rejection> {
+    let fits = |text: &str| text.chars().count() <= MAX_TEXT && is_plain(text);
+    let is_good = |(name, value): (&String, &String)| {
+        fits(name) && fits(value) && !name.is_empty() && !name.contains(['=', ','])
+    };
+    match labels.len() <= MAX_LABELS && labels.iter().all(is_good) {
+        true => Ok(()),
+        false => Err(Rejection::new(
+            Code::LabelsInvalid,
+            "a run has at most 32 labels, with names of 1 to 200 characters without = and comma, and values of at most 200 \
+             characters; control characters are not allowed",
+        )),
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.chars().any(char::is_control)
+}
+
 impl StartRequest {
+    /// Refuses what no start may have, whichever way it comes: over HTTP, from a command, a program, a schedule, a trigger or
+    /// a webhook.
+    pub fn check(&self) -> Result<(), Rejection> {
+        if let Some(id) = &self.request_id {
+            check_request_id(id)?;
+        }
+        let context = &self.context;
+        let names = [
+            ("tenant", &context.tenant_id),
+            ("project", &context.project_id),
+            ("environment", &context.environment_id),
+        ];
+        for (what, name) in names {
+            if name.chars().count() > MAX_TEXT || !is_plain(name) {
+                return Err(Rejection::new(
+                    Code::InvalidId,
+                    format!(
+                        "the {what} of a run has at most 200 characters, without control characters"
+                    ),
+                ));
+            }
+        }
+        check_labels(&context.labels)
+    }
+
     pub(crate) fn into_command(self) -> Command {
         Command::CreateRun {
             run_id: self.run_id,

@@ -259,6 +259,7 @@ fn signal(id: &str, signal: &str) -> Command {
             id: "bench".into(),
             role: Role::System,
             tenant: None,
+            may_answer: true,
         },
     }
 }

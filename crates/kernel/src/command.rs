@@ -31,6 +31,14 @@ pub struct Actor {
     pub role: Role,
     /// The tenant of the actor; absent for operators of the whole installation, who may act on every run.
     pub tenant: Option<String>,
+    /// Whether the actor may answer for manual steps and approvals, if the role allows it: a server gives this right apart
+    /// from the roles.
+    #[serde(default = "yes")]
+    pub may_answer: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Actor {
@@ -295,6 +303,9 @@ pub enum Command {
         reason: Option<String>,
         /// Whether the completed steps are undone before the run ends.
         compensate: bool,
+        /// Refuse where the run is undoing steps: a cancel drops the rest of that.
+        #[serde(default)]
+        keep_undo: bool,
     },
     /// A signal of the contract.
     Signal {
@@ -406,6 +417,10 @@ pub enum EarlierResult {
     Succeeded,
     /// The step had failed.
     Failed(StepError),
+    /// The step had succeeded, with another output than the one that is reported now.
+    SucceededOtherwise,
+    /// The step had failed, with another error than the one that is reported now.
+    FailedOtherwise(StepError),
     /// The person's answer had been taken.
     Manual(ManualOutcome),
     /// The event had been taken.

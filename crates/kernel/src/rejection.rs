@@ -23,7 +23,7 @@ impl Rejection {
         }
     }
 
-    /// A run that cannot be created: an open run of the same plan has its key.
+    /// A run that cannot be created: an open run of the same tenant has its key.
     #[must_use]
     pub fn key_taken(key: &str, holder: &str) -> Rejection {
         let message = format!(
@@ -67,14 +67,20 @@ codes! {
     RunStopping = "RUN_STOPPING",
     /// The run is paused.
     RunPaused = "RUN_PAUSED",
+    /// The run is undoing its steps, and that is to be kept.
+    RunUndoing = "RUN_UNDOING",
     /// The run is not paused.
     RunNotPaused = "RUN_NOT_PAUSED",
     /// The run already exists.
     RunExists = "RUN_EXISTS",
+    /// The id of the start request was used for a request with other content.
+    RequestContradicted = "REQUEST_CONTRADICTED",
     /// An open run of the plan has the same key.
     KeyTaken = "BIZ_KEY_TAKEN",
     /// The parameters of the run give no key, and the plan says that the run has one.
     KeyMissing = "BIZ_KEY_MISSING",
+    /// Labels are too many or too long, or have a forbidden character.
+    LabelsInvalid = "LABELS_INVALID",
     /// There is no such run yet.
     RunUnknown = "RUN_UNKNOWN",
     /// The run has not ended.

@@ -1,6 +1,7 @@
 //! What every endpoint works with: the store, the engine, artifacts and logs, and how they are asked without blocking.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,21 +36,43 @@ use crate::workers::Workers;
 /// How many calls of a store on another machine there may be at a time.
 const READERS: usize = 32;
 /// How long a command may take to be decided and committed.
-const ANSWER: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 
 /// The page of an error code, if there is one.
 pub(crate) type ErrorPage = fn(&str) -> Option<&'static str>;
 
-/// What every endpoint works with.
+/// What every endpoint works with: the parts that the server gives, and what belongs to requests alone.
 pub(crate) struct App {
+    parts: AppParts,
+    /// The changes of all runs.
+    pub(crate) feed: Feed,
+    /// Cancelled when the server begins to stop: streams and long polls end.
+    pub(crate) stopping: CancellationToken,
+    readers: Arc<Semaphore>,
+}
+
+impl Deref for App {
+    type Target = AppParts;
+
+    fn deref(&self) -> &AppParts {
+        &self.parts
+    }
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").finish_non_exhaustive()
+    }
+}
+
+/// The parts that only the server can give.
+pub(crate) struct AppParts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) engine: Handle,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) artifacts: Artifacts,
     pub(crate) logs: Logs,
     pub(crate) changes: Changes,
-    /// The changes of all runs.
-    pub(crate) feed: Feed,
     /// Watermarks of the list of runs.
     pub(crate) watermarks: Watermarks,
     pub(crate) projector: projector::Handle,
@@ -69,41 +92,6 @@ pub(crate) struct App {
     /// Finds out who calls.
     pub(crate) gate: Gate,
     pub(crate) workers: Workers,
-    /// Cancelled when the server begins to stop: streams and long polls end.
-    pub(crate) stopping: CancellationToken,
-    readers: Arc<Semaphore>,
-}
-
-impl fmt::Debug for App {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").finish_non_exhaustive()
-    }
-}
-
-/// The parts that only the server can give.
-pub(crate) struct AppParts {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) engine: Handle,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) artifacts: Artifacts,
-    pub(crate) logs: Logs,
-    pub(crate) changes: Changes,
-    pub(crate) watermarks: Watermarks,
-    pub(crate) projector: projector::Handle,
-    pub(crate) settings: ServerSettings,
-    pub(crate) fetch: Arc<dyn FetchPlan>,
-    /// Compiled revisions of registered definitions.
-    pub(crate) plans: PlanCache,
-    /// Resolves the secrets of webhooks.
-    pub(crate) secrets: Secrets,
-    /// Wakes who acts on due times and triggers.
-    pub(crate) due: Waker,
-    pub(crate) error_page: ErrorPage,
-    pub(crate) limits: Limits,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) telemetry: Telemetry,
-    pub(crate) gate: Gate,
-    pub(crate) workers: Workers,
 }
 
 /// How many calls of the store there may be at a time. In this process more than the cores can do only wait for each
@@ -120,26 +108,8 @@ impl App {
     pub(crate) fn new(parts: AppParts) -> App {
         let readers = readers(&*parts.store);
         App {
-            store: parts.store,
-            engine: parts.engine,
-            clock: parts.clock,
-            artifacts: parts.artifacts,
-            logs: parts.logs,
-            changes: parts.changes,
+            parts,
             feed: Feed::new(),
-            watermarks: parts.watermarks,
-            projector: parts.projector,
-            settings: parts.settings,
-            fetch: parts.fetch,
-            plans: parts.plans,
-            secrets: parts.secrets,
-            due: parts.due,
-            error_page: parts.error_page,
-            limits: parts.limits,
-            metrics: parts.metrics,
-            telemetry: parts.telemetry,
-            gate: parts.gate,
-            workers: parts.workers,
             stopping: CancellationToken::new(),
             readers: Arc::new(Semaphore::new(readers)),
         }
@@ -187,18 +157,7 @@ impl App {
     /// Reads a run for a caller. A run of another tenant is not there for this caller.
     pub(crate) async fn run_view(&self, caller: &Caller, run: &str) -> Result<RunView, ApiProblem> {
         let (caller, run) = (caller.clone(), run.to_owned());
-        self.ask(move |store| {
-            if caller.tenant.is_some() || caller.project.is_some() {
-                // Before anything of it is read: how long that takes would tell how large a run of others is.
-                caller.find(store, &run)?;
-            }
-            let view = RunView::read(store, &run)?;
-            match caller.may_see(view.state.context()) {
-                true => Ok(view),
-                false => Err(Error::UnknownRun(run)),
-            }
-        })
-        .await
+        self.ask(move |store| caller.view(store, &run)).await
     }
 
     /// A run that the caller may see, as a list shows it. Its log is not read.
@@ -230,11 +189,7 @@ impl App {
         request: StartRequest,
     ) -> Result<String, ApiProblem> {
         let run = request.run_id.clone();
-        let (answer, answered) = oneshot::channel();
-        self.engine.start_with(plan, request, move |started| {
-            // The caller may be gone.
-            let _ = answer.send(started);
-        })?;
+        let answered = self.engine.start_later(plan, request)?;
         match tokio::time::timeout(ANSWER, answered).await {
             Ok(Ok(started)) => Ok(started?),
             Ok(Err(_)) => Err(Error::Stopping.into()),
@@ -249,10 +204,21 @@ impl App {
         answered: oneshot::Receiver<Result<Reply, Error>>,
     ) -> Result<Reply, ApiProblem> {
         match tokio::time::timeout(ANSWER, answered).await {
-            Ok(Ok(Ok(Reply::Refused(rejection)))) => Err(rejection.into()),
-            Ok(Ok(reply)) => Ok(reply?),
+            Ok(Ok(reply)) => replied(reply),
             Ok(Err(_)) => Err(Error::Stopping.into()),
             Err(_) => Err(unanswered(run)),
         }
+    }
+}
+
+/// What an answer of the engine says.
+pub(crate) fn replied(reply: Result<Reply, Error>) -> Result<Reply, ApiProblem> {
+    match reply? {
+        Reply::Refused(rejection) => Err(rejection.into()),
+        reply @ (Reply::Done
+        | Reply::Created { .. }
+        | Reply::Claimed(_)
+        | Reply::Duplicate(_)
+        | Reply::RetryRun { .. }) => Ok(reply),
     }
 }

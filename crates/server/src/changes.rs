@@ -1,6 +1,6 @@
-//! Which runs have changed: the engine tells, streams listen. A listener of one run is woken by that run only, however much
-//! happens in others. A listener of all runs may miss something, and all of them miss what other servers commit: they
-//! read the store, and ask again now and then.
+//! Which runs have changed or ended: the engine tells, streams and requests that wait listen. A listener of one run is woken
+//! by that run only, however much happens in others. All of them miss what other servers commit: they read the store,
+//! and ask again now and then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,14 +10,11 @@ use stepwell_engine::coordinator::Notice;
 use stepwell_engine::projector;
 use stepwell_engine::service::Observer;
 use stepwell_engine::store::{RunNo, StoreError};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
 use crate::deliveries::Bell;
 use crate::metrics::Metrics;
 use crate::telemetry::Telemetry;
-
-/// How many changes a listener may be behind before it misses some.
-const BEHIND: usize = 4_096;
 
 /// Where changes are told and heard.
 #[derive(Clone, Debug)]
@@ -26,16 +23,19 @@ pub(crate) struct Changes(Arc<ChangesShared>);
 #[derive(Debug)]
 struct ChangesShared {
     /// Told whenever any run has changed.
-    all: broadcast::Sender<()>,
+    all: watch::Sender<()>,
     /// The runs that someone listens to, with their last events.
     runs: Mutex<HashMap<RunNo, watch::Sender<u64>>>,
+    /// The runs whose ends someone waits for, by id, and whether they have ended.
+    ends: Mutex<HashMap<String, watch::Sender<bool>>>,
 }
 
 impl Changes {
     pub(crate) fn new() -> Changes {
         Changes(Arc::new(ChangesShared {
-            all: broadcast::channel(BEHIND).0,
+            all: watch::channel(()).0,
             runs: Mutex::default(),
+            ends: Mutex::default(),
         }))
     }
 
@@ -46,7 +46,12 @@ impl Changes {
             .values()
             .map(watch::Sender::receiver_count)
             .sum::<usize>();
-        self.0.all.receiver_count() + of_runs
+        let of_ends = self
+            .ends()
+            .values()
+            .map(watch::Sender::receiver_count)
+            .sum::<usize>();
+        self.0.all.receiver_count() + of_runs + of_ends
     }
 
     /// A run has new events, up to this one.
@@ -54,13 +59,31 @@ impl Changes {
         if let Some(listened) = self.runs().get(&run) {
             listened.send_replace(seq);
         }
-        // Nobody may be listening.
-        let _ = self.0.all.send(());
+        self.0.all.send_replace(());
+    }
+
+    /// A run has ended.
+    pub(crate) fn tell_end(&self, run_id: &str) {
+        if let Some(waited_for) = self.ends().get(run_id) {
+            waited_for.send_replace(true);
+        }
     }
 
     /// Hears whenever any run has changed.
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<()> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.0.all.subscribe()
+    }
+
+    /// The end of a run, from now on. The run need not be there yet.
+    pub(crate) fn end_of(&self, run_id: &str) -> RunEnd {
+        let mut ends = self.ends();
+        let sender = ends.entry(run_id.to_owned());
+        let sender = sender.or_insert_with(|| watch::channel(false).0);
+        RunEnd {
+            seen: sender.subscribe(),
+            run_id: run_id.to_owned(),
+            changes: self.clone(),
+        }
     }
 
     /// The changes of one run, from now on.
@@ -77,6 +100,42 @@ impl Changes {
     fn runs(&self) -> MutexGuard<'_, HashMap<RunNo, watch::Sender<u64>>> {
         self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn ends(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<bool>>> {
+        self.0.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hears of the end of one run.
+#[derive(Debug)]
+pub(crate) struct RunEnd {
+    changes: Changes,
+    run_id: String,
+    seen: watch::Receiver<bool>,
+}
+
+impl RunEnd {
+    pub(crate) fn run_id(&self) -> &str {
+        &self.run_id
+    }
+
+    /// Waits until the run has ended.
+    pub(crate) async fn ended(&mut self) {
+        if self.seen.wait_for(|is_ended| *is_ended).await.is_err() {
+            // Whoever tells is gone: nothing ends any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for RunEnd {
+    fn drop(&mut self) {
+        let mut ends = self.changes.ends();
+        let last = |it: &watch::Sender<bool>| it.receiver_count() <= 1;
+        if ends.get(&self.run_id).is_some_and(last) {
+            ends.remove(&self.run_id);
+        }
+    }
 }
 
 /// Hears of the changes of one run.
@@ -88,6 +147,11 @@ pub(crate) struct RunChanges {
 }
 
 impl RunChanges {
+    /// What has changed up to now is no news.
+    pub(crate) fn heard(&mut self) {
+        self.seen.mark_unchanged();
+    }
+
     /// Waits until the run has changed since this was asked last.
     pub(crate) async fn changed(&mut self) {
         if self.seen.changed().await.is_err() {
@@ -163,8 +227,15 @@ impl Observer for TellChanges {
         if let Notice::Retried { lost, .. } = notice {
             self.metrics.retried(*lost);
         }
-        if let Notice::Ended { plan, outcome, .. } = notice {
+        if let Notice::Ended {
+            run_id,
+            plan,
+            outcome,
+            ..
+        } = notice
+        {
             self.metrics.ended(&plan.net().plan_id, outcome);
+            self.changes.tell_end(run_id);
         }
     }
 
@@ -192,6 +263,22 @@ mod tests {
         assert_eq!(changes.runs().len(), 2, "someone else listens yet");
         drop((other, second));
         assert!(changes.runs().is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_end_hears_of_that_end_only_also_if_it_came_before() {
+        let changes = Changes::new();
+        let (mut end, mut other) = (changes.end_of("a"), changes.end_of("b"));
+        changes.tell(RunNo(1), 4);
+        changes.tell_end("a");
+        end.ended().await;
+        let quiet = Duration::from_millis(20);
+        assert!(tokio::time::timeout(quiet, other.ended()).await.is_err());
+        let mut later = changes.end_of("a");
+        later.ended().await;
+        assert_eq!(changes.listeners(), 3);
+        drop((end, later, other));
+        assert!(changes.ends().is_empty());
     }
 
     #[test]

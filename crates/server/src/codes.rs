@@ -1,6 +1,7 @@
 //! The codes that only the server has. `docs/errors` has a page for each.
 
 pub(crate) const ARTIFACT_UNKNOWN: &str = "ARTIFACT_UNKNOWN";
+pub(crate) const BODY_TIMEOUT: &str = "BODY_TIMEOUT";
 pub(crate) const BODY_TOO_LARGE: &str = "BODY_TOO_LARGE";
 pub(crate) const CODE_UNKNOWN: &str = "CODE_UNKNOWN";
 pub(crate) const DEFINITION_DEPRECATED: &str = "DEFINITION_DEPRECATED";
@@ -19,6 +20,7 @@ pub(crate) const PLAN_UNKNOWN: &str = "PLAN_UNKNOWN";
 pub(crate) const PROTOCOL_UNKNOWN: &str = "PROTOCOL_UNKNOWN";
 pub(crate) const REQUEST_INVALID: &str = "REQUEST_INVALID";
 pub(crate) const REQUEST_TIMEOUT: &str = "REQUEST_TIMEOUT";
+pub(crate) const RESULT_CONTRADICTED: &str = "RESULT_CONTRADICTED";
 pub(crate) const RUN_UNANSWERED: &str = "RUN_UNANSWERED";
 pub(crate) const SCHEDULE_INVALID: &str = "SCHEDULE_INVALID";
 pub(crate) const SCHEDULE_UNKNOWN: &str = "SCHEDULE_UNKNOWN";

@@ -1,14 +1,13 @@
 //! The changes of all runs, read once for all streams that follow them: also those that other servers have committed. A
 //! stream that was told nothing for a while, or too much, reads what it lacks by itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use stepwell_engine::Error;
 use stepwell_engine::store::{Changed, Mark, RunNo, RunSummary, Store};
 use stepwell_kernel::time::Time;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -20,8 +19,9 @@ const PACE: Duration = Duration::from_secs(1);
 const TOGETHER: Duration = Duration::from_millis(200);
 /// How many runs may have changed between two marks: for more the list is read again.
 const MOST: usize = 1_000;
-/// How many batches a stream may be behind before it reads by itself.
-const BEHIND: usize = 64;
+/// How many batches a stream may be behind before it reads by itself. All streams share the batches, so this bounds the
+/// memory of the feed, however slowly someone reads.
+const BEHIND: usize = 16;
 /// How long changes are remembered, so that a stream can go on from its mark.
 const REMEMBERED_MS: u64 = 10 * 60_000;
 const FORGET: Duration = Duration::from_secs(60);
@@ -41,6 +41,15 @@ pub(crate) struct FeedBatch {
 pub(crate) struct FeedRow {
     pub(crate) run: RunSummary,
     pub(crate) is_damaged: bool,
+    /// What streams say about it: made by the first one that does, for all of them.
+    text: OnceLock<Arc<str>>,
+}
+
+impl FeedRow {
+    /// What streams say about it.
+    pub(crate) fn text(&self, made: impl FnOnce(&FeedRow) -> String) -> Arc<str> {
+        Arc::clone(self.text.get_or_init(|| made(self).into()))
+    }
 }
 
 /// Where batches are told and heard.
@@ -59,22 +68,23 @@ impl Feed {
 
 /// What has changed since a mark.
 pub(crate) enum Since {
-    Rows(Vec<FeedRow>, Mark),
+    Runs(Vec<RunNo>, Mark),
     /// That cannot be told: why, and the mark of now.
     Unknown(&'static str, Mark),
 }
 
-/// Reads what has changed since a mark.
+/// Reads which runs have changed since a mark, oldest first.
 pub(crate) fn since(store: &dyn Store, mark: &Mark) -> Result<Since, Error> {
     let why = match store.changed_since(mark, MOST)? {
-        Changed::Runs(runs, mark) => return Ok(Since::Rows(rows(store, &runs)?, mark)),
+        Changed::Runs(runs, mark) => return Ok(Since::Runs(runs, mark)),
         Changed::TooMany => "more runs have changed than are told one by one",
         Changed::Lost => "the changes since the watermark are not remembered any more",
     };
     Ok(Since::Unknown(why, store.mark()?))
 }
 
-fn rows(store: &dyn Store, runs: &[RunNo]) -> Result<Vec<FeedRow>, Error> {
+/// The rows of runs, oldest first.
+pub(crate) fn rows(store: &dyn Store, runs: &[RunNo]) -> Result<Vec<FeedRow>, Error> {
     if runs.is_empty() {
         return Ok(Vec::new());
     }
@@ -82,6 +92,7 @@ fn rows(store: &dyn Store, runs: &[RunNo]) -> Result<Vec<FeedRow>, Error> {
     let row = |run: RunSummary| FeedRow {
         is_damaged: damaged.iter().any(|(it, _)| *it == run.run),
         run,
+        text: OnceLock::new(),
     };
     // Oldest first, as they came.
     Ok(store.summaries(runs)?.into_iter().rev().map(row).collect())
@@ -106,7 +117,7 @@ pub(crate) async fn follow(app: Arc<App>) {
 
 struct Follower {
     app: Arc<App>,
-    changes: broadcast::Receiver<()>,
+    changes: watch::Receiver<()>,
     is_shared: bool,
     /// Up to where changes were told; none while nobody listens.
     mark: Option<Mark>,
@@ -124,19 +135,17 @@ impl Follower {
                 () = self.app.stopping.cancelled() => return None,
                 () = tokio::time::sleep_until(until) => {
                     if is_changed || self.is_shared {
+                        self.changes.mark_unchanged();
                         return Some(());
                     }
                     until = Instant::now() + PACE;
                 }
-                change = self.changes.recv() => match change {
-                    Ok(_) | Err(RecvError::Lagged(_)) => {
-                        if !is_changed {
-                            is_changed = true;
-                            until = until.min(Instant::now() + TOGETHER);
-                        }
-                    }
-                    Err(RecvError::Closed) => return None,
-                },
+                // Only the first: however much changes meanwhile, this is woken once.
+                change = self.changes.changed(), if !is_changed => {
+                    change.ok()?;
+                    is_changed = true;
+                    until = until.min(Instant::now() + TOGETHER);
+                }
             }
         }
     }
@@ -157,13 +166,14 @@ impl Follower {
             return Ok(());
         };
         let asked = known.clone();
-        match self.app.ask(move |store| since(store, &asked)).await? {
-            Since::Rows(rows, mark) => {
-                if !rows.is_empty() {
-                    self.tell(known, mark, rows, false);
-                }
-            }
-            Since::Unknown(_, mark) => self.tell(known, mark, Vec::new(), true),
+        let read = move |store: &dyn Store| match since(store, &asked)? {
+            Since::Runs(runs, mark) => Ok::<_, Error>((Some(rows(store, &runs)?), mark)),
+            Since::Unknown(_, mark) => Ok((None, mark)),
+        };
+        match self.app.ask(read).await? {
+            (Some(rows), _) if rows.is_empty() => {}
+            (Some(rows), mark) => self.tell(known, mark, rows, false),
+            (None, mark) => self.tell(known, mark, Vec::new(), true),
         }
         Ok(())
     }
@@ -173,6 +183,9 @@ impl Follower {
             // Streams of one run hear of changes of other servers.
             for row in &rows {
                 self.app.changes.tell(row.run.run, row.run.last_seq);
+                if row.run.head.ended_at.is_some() {
+                    self.app.changes.tell_end(&row.run.run_id);
+                }
             }
         }
         self.mark = Some(mark.clone());

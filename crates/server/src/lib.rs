@@ -16,6 +16,7 @@
 //! - `schedules`, `triggers`: what starts runs by itself, once for each due time and event over all servers.
 //! - `webhooks`: requests of other systems that start runs or deliver events, by their signatures.
 //! - `changes`: which runs have changed, for streams; `feed`: the same over all servers, with `watermark`s; `deliveries`: the publishers of sinks.
+//! - `ui`: the web UI, as files inside of the binary.
 //! - `workers`: workers in other processes, and the tokens of their tasks.
 //!
 //! No rule about workflows lives here: the kernel decides, the engine commits, the views say it in words.
@@ -40,6 +41,7 @@ mod settings;
 mod telemetry;
 mod tls;
 pub mod triggers;
+mod ui;
 mod watermark;
 mod webhooks;
 mod workers;

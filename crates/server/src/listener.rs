@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::Request;
+use axum::http::{HeaderValue, Request, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -88,7 +89,7 @@ pub(crate) async fn serve(
                     let io = TokioIo::new(stream);
                     let connection = builder.serve_connection_with_upgrades(io, service);
                     let connection = watcher.watch(connection.into_owned());
-                    while_asked(connection, asked, patience).await
+                    while_asked(Box::pin(connection), asked, patience).await
                 }
                 Some(acceptor) => {
                     // Not in the loop: one who is slow must not keep others waiting.
@@ -103,7 +104,7 @@ pub(crate) async fn serve(
                     let io = TokioIo::new(stream);
                     let connection = builder.serve_connection_with_upgrades(io, service);
                     let connection = watcher.watch(connection.into_owned());
-                    while_asked(connection, asked, patience).await
+                    while_asked(Box::pin(connection), asked, patience).await
                 }
             };
             if let Some(Err(error)) = ended {
@@ -132,13 +133,13 @@ async fn refused(error: &io::Error) {
 }
 
 /// Serves a connection, unless its first request does not come in time: before it is known which version of HTTP is
-/// spoken, no other limit counts.
+/// spoken, no other limit counts. The connection is boxed by the caller: it has kilobytes, and the state of this function and
+/// of the task around it would have room for it several times.
 async fn while_asked<T>(
-    connection: impl Future<Output = T>,
+    mut connection: Pin<Box<impl Future<Output = T>>>,
     asked: Arc<AtomicBool>,
     patience: Duration,
 ) -> Option<T> {
-    tokio::pin!(connection);
     tokio::select! {
         ended = &mut connection => return Some(ended),
         () = tokio::time::sleep(patience) => {}
@@ -159,8 +160,15 @@ fn service(
     + Clone,
 > {
     let routed = axum::Extension(ConnectInfo(from)).layer(router);
-    let noted = routed.map_request(move |request: Request<Incoming>| {
+    let noted = routed.map_request(move |mut request: Request<Incoming>| {
         asked.store(true, Ordering::Relaxed);
+        // HTTP/2 names the host in the address. Whoever looks at it later need not know the version.
+        let host = request.uri().authority().map(|it| it.as_str().to_owned());
+        if let Some(Ok(host)) = host.map(HeaderValue::try_from)
+            && !request.headers().contains_key(header::HOST)
+        {
+            request.headers_mut().insert(header::HOST, host);
+        }
         request.map(Body::new)
     });
     TowerToHyperService::new(noted)

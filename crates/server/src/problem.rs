@@ -127,6 +127,7 @@ fn status_of(code: Code) -> StatusCode {
         Code::InvalidId
         | Code::SignalInvalidPayload
         | Code::AuthzReasonRequired
+        | Code::LabelsInvalid
         | Code::KeyMissing => StatusCode::UNPROCESSABLE_ENTITY,
         Code::AuthzDenied | Code::AuthzTenantForbidden | Code::SodDenied | Code::TokenMismatch => {
             StatusCode::FORBIDDEN
@@ -136,8 +137,10 @@ fn status_of(code: Code) -> StatusCode {
         Code::RunTerminal
         | Code::RunStopping
         | Code::RunPaused
+        | Code::RunUndoing
         | Code::RunNotPaused
         | Code::RunExists
+        | Code::RequestContradicted
         | Code::KeyTaken
         | Code::RunNotTerminal
         | Code::RunNotApproved

@@ -16,8 +16,9 @@ use stepwell_worker::logs::Logs;
 
 use crate::metrics::Metrics;
 
-/// How often the store is asked for runs that are old enough.
-const LOOK: Duration = Duration::from_secs(60);
+/// How often the store is asked for runs that are old enough: four times in the shortest age, within these limits. Long ages
+/// need few looks; short ages would else be kept several times as long, and be deleted in waves.
+const LOOK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// How many runs one transaction deletes: others wait only as long.
 const BATCH: usize = 50;
 /// The rest between two transactions.
@@ -36,6 +37,13 @@ pub struct RetentionTimes {
 impl RetentionTimes {
     fn is_nothing(&self) -> bool {
         *self == RetentionTimes::default()
+    }
+
+    /// How long to wait between two looks.
+    fn look(&self) -> Duration {
+        let ages = [self.completed, self.failed, self.cancelled, self.audit];
+        let shortest = ages.into_iter().flatten().min();
+        shortest.map_or(LOOK.1, |age| (age / 4).clamp(LOOK.0, LOOK.1))
     }
 
     fn of_runs(&self) -> [(&'static str, Option<Duration>); 3] {
@@ -74,11 +82,12 @@ impl Deleter {
             return Ok(Deleter { running: None });
         }
         let (stop, stopped) = mpsc::channel();
+        let look = deletion.retention.look();
         let thread = thread::Builder::new().name("stepwell-retention".into());
         let thread = thread.spawn(move || {
             loop {
                 let more = deletion.delete_some();
-                let rest = if more { PAUSE } else { LOOK };
+                let rest = if more { PAUSE } else { look };
                 match stopped.recv_timeout(rest) {
                     Err(RecvTimeoutError::Timeout) => {}
                     Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
@@ -157,5 +166,23 @@ impl Deletion {
                 "the artifacts of a deleted run could not be deleted"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_ages_are_looked_at_often_and_long_ones_every_minute() {
+        let look = |seconds: u64| {
+            let times = RetentionTimes {
+                failed: Some(Duration::from_secs(90 * 86_400)),
+                completed: Some(Duration::from_secs(seconds)),
+                ..RetentionTimes::default()
+            };
+            times.look().as_secs()
+        };
+        assert_eq!([look(1), look(20), look(86_400)], [1, 5, 60]);
     }
 }

@@ -37,7 +37,7 @@ use crate::telemetry::{Sending, Telemetry};
 use crate::tls::Tls;
 use crate::watermark::Watermarks;
 use crate::workers::Workers;
-use crate::{api, feed, listener};
+use crate::{api, feed, listener, workers};
 
 /// How long a server may not renew its session before others take over its runs.
 const SESSION_MS: u64 = 5_000;
@@ -125,7 +125,7 @@ pub struct RegisteredFile {
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    #[error("the server cannot listen on {address}: {source}")]
+    #[error("the server cannot listen on {address}")]
     Listen {
         address: SocketAddr,
         source: io::Error,
@@ -181,9 +181,10 @@ impl Server {
             metrics: metrics.clone(),
             telemetry: telemetry.clone(),
         };
+        let serves = parts.crew.as_ref().map_or(Serves::Nothing, Crew::serves);
         let config = Config {
             name: Config::process_name("stepwell"),
-            serves: parts.crew.as_ref().map_or(Serves::Nothing, Crew::serves),
+            serves: serves.clone(),
             capacity: parts.parallel,
             limits: parts.limits.clone(),
             session_ms: SESSION_MS,
@@ -238,7 +239,7 @@ impl Server {
         let (due, woken) = Waker::new();
         let data = (parts.artifacts.clone(), parts.logs.clone());
         let (engine, clock) = (service.handle(), service.clock().clone());
-        let workers = Workers::new(&store, engine, clock, data)?;
+        let workers = Workers::new(&store, engine, clock, data, serves)?;
         let app = Arc::new(App::new(AppParts {
             store,
             engine: service.handle(),
@@ -261,6 +262,7 @@ impl Server {
             workers,
         }));
         runtime.spawn(feed::follow(Arc::clone(&app)));
+        runtime.spawn(workers::announce(Arc::clone(&app)));
         Ok(Server {
             listening: listen(runtime, bound, Arc::clone(&app), settings, tls)?,
             acting: Runner::start(Arc::clone(&app), woken)?,
@@ -326,7 +328,8 @@ impl Server {
 fn projects() -> projector::Config {
     projector::Config {
         batch: 128,
-        collect: Duration::from_millis(250),
+        // Most runs of quick steps end meanwhile, and are read and kept once.
+        collect: Duration::from_millis(500),
         ..projector::Config::default()
     }
 }

@@ -32,6 +32,8 @@ pub struct ServerSettings {
     pub max_connections: usize,
     /// How long the head of a request may take to arrive.
     pub head_timeout: Duration,
+    /// How long the body of a request may take to arrive.
+    pub body_timeout: Duration,
     /// How long a request may take in all, streams and long polls excepted.
     pub request_timeout: Duration,
     /// Which tools tenants may use.
@@ -68,6 +70,7 @@ impl Default for ServerSettings {
             max_body: 8 * 1024 * 1024,
             max_connections: 20_000,
             head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
             request_timeout: Duration::from_secs(60),
             tools: ToolRules::default(),
             webhook_hosts: Arc::default(),

@@ -1,5 +1,6 @@
-//! Watermarks of the list of runs as callers see them. A mark of a store counts what all tenants do, so a caller gets it
-//! sealed: any server of the store can open it, also after a restart, and nobody else can read it.
+//! Watermarks and pages of the list of runs as callers see them. A mark of a store and the number of a run count what all
+//! tenants do, so a caller gets them sealed: any server of the store can open them, also after a restart, and nobody else
+//! can read them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,12 +8,14 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::error::Unspecified;
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
-use stepwell_engine::store::Mark;
+use stepwell_engine::store::{Mark, RunNo};
 
 /// Keeps this key apart from everything else that is made with the same secret.
 const PURPOSE: &[u8] = b"watermark of a list of runs\0";
 /// The longest text of a sealed mark.
 const LONGEST: usize = 300;
+/// A place in the list of runs is no mark.
+const PLACE: &[u8] = b"page";
 
 /// Seals and opens marks.
 #[derive(Debug)]
@@ -32,17 +35,36 @@ impl Watermarks {
     }
 
     pub(crate) fn seal(&self, mark: &Mark) -> Result<String, Unspecified> {
-        let mut nonce = [0; NONCE_LEN];
-        self.random.fill(&mut nonce)?;
-        let mut text = format!("{mark:>40}").into_bytes();
-        let sealing = Nonce::assume_unique_for_key(nonce);
-        self.key
-            .seal_in_place_append_tag(sealing, Aad::empty(), &mut text)?;
-        Ok(URL_SAFE_NO_PAD.encode([&nonce[..], &text].concat()))
+        self.seal_text(format!("{mark:>40}"), b"")
     }
 
     /// The mark, if a server of this store has sealed it.
     pub(crate) fn open(&self, sealed: &str) -> Option<Mark> {
+        self.open_text(sealed, b"")?.trim().parse().ok()
+    }
+
+    /// Seals where a page of runs ends.
+    pub(crate) fn seal_place(&self, last: RunNo) -> Result<String, Unspecified> {
+        self.seal_text(format!("{:>20}", last.0), PLACE)
+    }
+
+    /// Where a page of runs ended, if a server of this store has sealed it.
+    pub(crate) fn open_place(&self, sealed: &str) -> Option<RunNo> {
+        let number = self.open_text(sealed, PLACE)?.trim().parse();
+        number.ok().map(RunNo)
+    }
+
+    fn seal_text(&self, text: String, purpose: &[u8]) -> Result<String, Unspecified> {
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce)?;
+        let mut text = text.into_bytes();
+        let sealing = Nonce::assume_unique_for_key(nonce);
+        self.key
+            .seal_in_place_append_tag(sealing, Aad::from(purpose), &mut text)?;
+        Ok(URL_SAFE_NO_PAD.encode([&nonce[..], &text].concat()))
+    }
+
+    fn open_text(&self, sealed: &str, purpose: &[u8]) -> Option<String> {
         if sealed.len() > LONGEST {
             return None;
         }
@@ -52,9 +74,9 @@ impl Watermarks {
         let mut text = text.to_vec();
         let opened = self
             .key
-            .open_in_place(nonce, Aad::empty(), &mut text)
+            .open_in_place(nonce, Aad::from(purpose), &mut text)
             .ok()?;
-        std::str::from_utf8(opened).ok()?.trim().parse().ok()
+        String::from_utf8(opened.to_vec()).ok()
     }
 }
 
@@ -83,5 +105,9 @@ mod tests {
         };
         assert_eq!(own.seal(&other).unwrap().len(), sealed.len());
         assert_ne!(own.seal(&mark).unwrap(), sealed);
+        // A place is no mark, and a mark is no place.
+        let place = own.seal_place(RunNo(12)).unwrap();
+        assert_eq!(own.open_place(&place), Some(RunNo(12)));
+        assert_eq!((own.open(&place), own.open_place(&sealed)), (None, None));
     }
 }

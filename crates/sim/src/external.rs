@@ -53,6 +53,7 @@ fn actor(id: &str) -> Actor {
         id: id.to_owned(),
         role: Role::Admin,
         tenant: None,
+        may_answer: true,
     }
 }
 

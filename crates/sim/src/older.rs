@@ -46,6 +46,9 @@ pub(crate) fn age(file: &Path, rng: &mut Rng) -> Result<Aged, String> {
     refuses_newer(file)?;
     let to = i64::try_from(rng.between(2, 3)).unwrap_or(FIRST);
     let aged = Connection::open(file).and_then(|mut conn| {
+        if keys_meet(&conn)? {
+            return Ok(Aged::default());
+        }
         let transaction = conn.transaction()?;
         let rewritten = rewrite_logs(&transaction)?;
         unseal(&transaction)?;
@@ -195,6 +198,7 @@ fn downgrade(conn: &Connection, to: i64) -> rusqlite::Result<()> {
     for (view, _) in names(conn, "view")? {
         conn.execute_batch(&format!("DROP VIEW {view}"))?;
     }
+    conn.execute_batch(KEYS_OF_PLANS)?;
     let old = names(&earlier, "table")?;
     let now = names(conn, "table")?;
     for (table, sql) in &old {
@@ -236,12 +240,30 @@ fn downgrade(conn: &Connection, to: i64) -> rusqlite::Result<()> {
     conn.pragma_update(None, "user_version", to)
 }
 
+/// Whether two tenants have the same unique key: an earlier release would have refused the second run.
+fn keys_meet(conn: &Connection) -> rusqlite::Result<bool> {
+    let twice = "SELECT EXISTS (SELECT 1 FROM unique_keys GROUP BY key HAVING count(*) > 1)";
+    conn.query_row(twice, [], |row| row.get(0))
+}
+
 /// The names of the columns of a table.
 fn columns(conn: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
     let mut found = conn.prepare("SELECT name FROM pragma_table_info(?1)")?;
     let found = found.query_map([table], |row| row.get(0))?;
     found.collect()
 }
+
+/// Unique keys as they were before they belonged to a tenant.
+const KEYS_OF_PLANS: &str = "
+CREATE TABLE keys_of_plans (
+  plan_id TEXT NOT NULL,
+  key     TEXT NOT NULL,
+  run_no  INTEGER NOT NULL,
+  PRIMARY KEY (plan_id, key)
+) STRICT, WITHOUT ROWID;
+INSERT INTO keys_of_plans SELECT '', key, run_no FROM unique_keys;
+DROP TABLE unique_keys;
+ALTER TABLE keys_of_plans RENAME TO unique_keys;";
 
 /// The rows of linear runs as they were before views of all languages had one table.
 const LINEAR_ROWS: &str = "

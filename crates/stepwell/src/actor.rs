@@ -14,7 +14,7 @@ use stepwell_kernel::trace::TraceContext;
 use stepwell_kernel::unseen::is_unseen;
 
 use crate::store::word;
-use crate::usage;
+use crate::{log, usage};
 
 /// The environment variables for commands without the options.
 const AS: &str = "STEPWELL_AS";
@@ -106,6 +106,7 @@ impl ActorArgs {
             id,
             role: role.unwrap_or(Role::Admin),
             tenant,
+            may_answer: true,
         })
     }
 
@@ -129,6 +130,16 @@ impl ActorArgs {
             Role::Admin | Role::System => return None,
         };
         Some(words.to_owned())
+    }
+
+    /// The line for an empty list of something. For a tenant, standard error says that its name may be wrong.
+    pub(crate) fn none_of(&self, what: &str) -> Result<String> {
+        if let Some(tenant) = self.actor(None)?.tenant {
+            log::line(&format!(
+                "note: there are no {what} of the tenant {tenant:?}; a tenant whose name is misspelt has none either"
+            ));
+        }
+        Ok(format!("no {what}\n"))
     }
 
     /// The options for commands that are shown to the user.

@@ -2,6 +2,7 @@
 //! disk at the same time. Every result names the sync mode.
 
 mod bench_store;
+mod lists;
 mod load_generator;
 mod percentile;
 mod remote;
@@ -60,6 +61,7 @@ Workloads:
 `stepwell bench tools` measures steps with real work: programs, requests, queries.
 `stepwell bench remote` measures a server with workers in other processes.
 `stepwell bench server` measures a server over HTTP: starts, latency, memory of streams, many clients.
+`stepwell bench lists` measures lists and counts of many runs over HTTP.
 
 Examples:
   stepwell bench                                     chain-10 and idle on SQLite
@@ -111,6 +113,7 @@ enum BenchCommand {
     Tools(tools::ToolsArgs),
     Remote(remote::RemoteArgs),
     Server(server::ServerArgs),
+    Lists(lists::ListsArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -138,6 +141,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
         Some(BenchCommand::Tools(args)) => return tools::run(args),
         Some(BenchCommand::Remote(args)) => return remote::run(args),
         Some(BenchCommand::Server(args)) => return server::run(args),
+        Some(BenchCommand::Lists(args)) => return lists::run(args),
         None => {}
     }
     let workloads = chosen(args)?;

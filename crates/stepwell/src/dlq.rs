@@ -176,7 +176,7 @@ fn list(args: &ListArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if letters.is_empty() {
-        term::print("no dead letters\n")?;
+        term::print(&args.actor.none_of("dead letters")?)?;
         return Ok(Exit::Ok);
     }
     let head = ["ID", "SINK", "RUN", "FIRST SEQ", "ATTEMPTS", "REASON"];
@@ -327,7 +327,7 @@ pub(crate) fn alerts(args: &AlertsArgs) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if alerts.is_empty() {
-        term::print("no alerts\n")?;
+        term::print(&args.actor.none_of("alerts")?)?;
         return Ok(Exit::Ok);
     }
     let head = ["AT", "PRIORITY", "CODE", "RUN", "MESSAGE"];

@@ -1,5 +1,6 @@
 //! The engine for programs: open a store, register handlers, start runs, wait for them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use stepwell_engine::read::LoggedRun;
 use stepwell_engine::service::{Handle, Observer, Service, Setup};
 use stepwell_engine::store::{LogWaits, Patience, PatientStore, Store, StoreError, StoreErrorKind};
 use stepwell_engine::{
-    Error as EngineError, Limits, Scrub, ScrubOptions, Shard, StartRequest, run_id_for,
+    AskedDefinition, Error as EngineError, Limits, Scrub, ScrubOptions, Shard, StartRequest,
+    check_repeated, run_id_for,
 };
 use stepwell_kernel::command::Command;
 use stepwell_kernel::effect::RunOutcome;
@@ -299,6 +301,8 @@ pub struct StartOptions {
     pub start_in: Option<Duration>,
     /// Of the runs that wait for a slot ([`Builder::limits`]), the one with the greatest number starts first.
     pub priority: i32,
+    /// What lists of runs are searched by: at most 32, with names and values of at most 200 characters.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// An engine that runs in this process. Dropped without `stop`, it stops without patience: work in
@@ -429,6 +433,7 @@ impl Stepwell {
             params,
             context: RunContext {
                 priority: options.priority,
+                labels: options.labels.clone(),
                 ..self.context.clone()
             },
             // A run that fails before it starts does so now.
@@ -438,6 +443,7 @@ impl Stepwell {
         };
         // A known key finds its run also where a new run would be refused.
         if key.is_some() && self.store.find(&request.run_id)?.is_some() {
+            self.must_be_same(plan, &request.run_id, &request)?;
             return Ok(self.run(&request.run_id));
         }
         if large_params::may_be_large(plan, &request.params) {
@@ -445,7 +451,7 @@ impl Stepwell {
             let small = large_params::shrink(&self.artifacts, &request.run_id, plan, params);
             request.params = with_artifacts(small)?;
         }
-        let mut asked = 0;
+        let (mut asked, mut existed) = (0, false);
         let id = self.store_patience.keep_engine(|| {
             asked += 1;
             match self.handle.start(plan, request.clone()) {
@@ -454,12 +460,29 @@ impl Stepwell {
                 Err(EngineError::Rejected(why))
                     if why.code == Code::RunExists && (key.is_some() || asked > 1) =>
                 {
+                    existed = true;
                     Ok(request.run_id.clone())
                 }
                 answer => answer,
             }
         })?;
+        if key.is_some() && (existed || id != request.run_id) {
+            self.must_be_same(plan, &id, &request)?;
+        }
         Ok(Run { id, stepwell: self })
+    }
+
+    /// Refuses a start whose key was used for another run. A program that was changed since finds the runs of its earlier
+    /// versions.
+    fn must_be_same(&self, plan: &Plan, run: &str, request: &StartRequest) -> Result<(), Error> {
+        let first = LoggedRun::open(&*self.store, run)?;
+        let version = |plan: &Plan| plan.net().plan_version.clone();
+        let definition = match version(&first.plan) == version(plan) {
+            true => AskedDefinition::Fixed,
+            false => AskedDefinition::Current,
+        };
+        check_repeated(&*self.store, run, plan, definition, request)?;
+        Ok(())
     }
 
     /// A run that was started before.

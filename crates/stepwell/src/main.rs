@@ -141,7 +141,7 @@ fn after_help() -> String {
 enum Command {
     Check(check::CheckArgs),
     Plan(plan::PlanArgs),
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Resume(run::ResumeArgs),
     Runs(runs::RunsArgs),
     Serve(serve::ServeArgs),

@@ -37,7 +37,7 @@ pub(crate) struct PlaceArgs {
 pub(crate) struct ServerArgs {
     /// Work on the runs of this server instead of a store [default: the variable STEPWELL_SERVER]
     #[arg(long, value_name = "URL", conflicts_with_all = ["store", "profile"], help_heading = "Server")]
-    server: Option<String>,
+    pub(crate) server: Option<String>,
     /// Work on the server of `[profiles.NAME]` in ~/.config/stepwell/config.toml or stepwell.toml [default: the variable
     /// STEPWELL_PROFILE]
     #[arg(
@@ -46,18 +46,18 @@ pub(crate) struct ServerArgs {
         conflicts_with = "store",
         help_heading = "Server"
     )]
-    profile: Option<String>,
+    pub(crate) profile: Option<String>,
     /// File with the API token for the server [default: the variables STEPWELL_TOKEN and STEPWELL_TOKEN_FILE, else the
     /// token of the profile]
     #[arg(long, value_name = "FILE", help_heading = "Server")]
-    token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
     /// File with certificates (PEM) to trust beside those of the system [default: the variable STEPWELL_CA, else `ca` of
     /// the profile]
     #[arg(long, value_name = "FILE", help_heading = "Server")]
-    ca: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
     /// Send the token also to an http:// address of another machine, where everyone on the way can read it
     #[arg(long, help_heading = "Server")]
-    allow_http: bool,
+    pub(crate) allow_http: bool,
 }
 
 /// The server that was chosen.
@@ -69,6 +69,85 @@ struct ChosenServer {
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|it| !it.is_empty())
+}
+
+impl ChosenServer {
+    /// A server of which only the address is known.
+    fn at(server: String, flag: String) -> ChosenServer {
+        let profile = Profile {
+            server,
+            token: None,
+            tenant: None,
+            ca: None,
+            allow_http: false,
+        };
+        ChosenServer { profile, flag }
+    }
+}
+
+impl ServerArgs {
+    /// The server that the options name.
+    fn of_options(&self) -> Result<Option<ChosenServer>> {
+        if let Some(url) = &self.server {
+            let flag = format!(" --server {}", word(url));
+            return Ok(Some(ChosenServer::at(url.clone(), flag)));
+        }
+        let Some(name) = &self.profile else {
+            return Ok(None);
+        };
+        let profile = named(name, "--profile")?;
+        let flag = format!(" --profile {}", word(name));
+        Ok(Some(ChosenServer { profile, flag }))
+    }
+
+    /// The server that variables name. What a variable says need not be repeated in commands that are shown.
+    fn of_variables() -> Result<Option<ChosenServer>> {
+        if let Some(url) = variable(SERVER) {
+            return Ok(Some(ChosenServer::at(url, String::new())));
+        }
+        let Some(name) = variable(PROFILE) else {
+            return Ok(None);
+        };
+        Ok(Some(ChosenServer {
+            profile: named(&name, &format!("the variable {PROFILE}"))?,
+            flag: String::new(),
+        }))
+    }
+
+    /// How to connect to the server of a profile: with which token and certificates, for which tenant.
+    fn connects(&self, profile: &Profile) -> Result<ConnectionOptions> {
+        let place = match (&self.token_file, variable(TOKEN), variable(TOKEN_FILE)) {
+            (Some(file), _, _) => Some(TokenPlace::File(file.clone())),
+            (None, Some(_), _) => Some(TokenPlace::Env(TOKEN.to_owned())),
+            (None, None, Some(file)) => Some(TokenPlace::File(file.into())),
+            (None, None, None) => profile.token.clone(),
+        };
+        let ca = self.ca.clone().or_else(|| variable(CA).map(PathBuf::from));
+        Ok(ConnectionOptions {
+            token: place.map(|place| place.read()).transpose()?,
+            ca: ca.or(profile.ca.clone()),
+            allow_plain: self.allow_http || profile.allow_http,
+            acts_as: ActsAs {
+                tenant: profile.tenant.clone(),
+                ..ActsAs::default()
+            },
+        })
+    }
+
+    /// The address of the server, and how to connect to it, for a worker: it works on a server only.
+    pub(crate) fn for_worker(&self) -> Result<(String, ConnectionOptions)> {
+        let chosen = match self.of_options()? {
+            Some(chosen) => Some(chosen),
+            None => ServerArgs::of_variables()?,
+        };
+        let Some(ChosenServer { profile, .. }) = chosen else {
+            return usage(format!(
+                "name the server of the worker: --server URL, --profile NAME, or the variable {SERVER}"
+            ));
+        };
+        let options = self.connects(&profile)?;
+        Ok((profile.server, options))
+    }
 }
 
 impl PlaceArgs {
@@ -106,29 +185,16 @@ impl PlaceArgs {
         let Some(ChosenServer { profile, flag }) = self.chosen()? else {
             return Ok(None);
         };
-        let args = &self.server;
-        let place = match (&args.token_file, variable(TOKEN), variable(TOKEN_FILE)) {
-            (Some(file), _, _) => Some(TokenPlace::File(file.clone())),
-            (None, Some(_), _) => Some(TokenPlace::Env(TOKEN.to_owned())),
-            (None, None, Some(file)) => Some(TokenPlace::File(file.into())),
-            (None, None, None) => profile.token.clone(),
-        };
-        let token = place.map(|place| place.read()).transpose()?;
-        if token.is_some() {
+        let mut options = self.server.connects(&profile)?;
+        if options.token.is_some() {
             who.must_be_of_token()?;
         }
         let mut actor = who.actor(None)?;
-        let tenant = actor.tenant.take().or(profile.tenant);
-        let ca = args.ca.clone().or_else(|| variable(CA).map(PathBuf::from));
-        let options = ConnectionOptions {
-            token,
-            ca: ca.or(profile.ca),
-            allow_plain: args.allow_http || profile.allow_http,
-            acts_as: ActsAs {
-                name: Some(actor.id),
-                role: who.server_roles(actor.role),
-                tenant: tenant.clone(),
-            },
+        let tenant = actor.tenant.take().or(options.acts_as.tenant);
+        options.acts_as = ActsAs {
+            name: Some(actor.id),
+            role: who.server_roles(actor.role),
+            tenant,
         };
         let patience = self.store.limit()?;
         Ok(Some(Remote::new(&profile.server, options, patience, flag)?))
@@ -136,39 +202,11 @@ impl PlaceArgs {
 
     /// The server that options, variables and files choose, in this order.
     fn chosen(&self) -> Result<Option<ChosenServer>> {
-        let args = &self.server;
-        let at = |server: String, flag: String| ChosenServer {
-            profile: Profile {
-                server,
-                token: None,
-                tenant: None,
-                ca: None,
-                allow_http: false,
-            },
-            flag,
-        };
-        if let Some(url) = &args.server {
-            return Ok(Some(at(url.clone(), format!(" --server {}", word(url)))));
+        match self.server.of_options()? {
+            Some(chosen) => Ok(Some(chosen)),
+            None if self.store.named().is_some() => Ok(None),
+            None => ServerArgs::of_variables(),
         }
-        if let Some(name) = &args.profile {
-            let profile = named(name, "--profile")?;
-            let flag = format!(" --profile {}", word(name));
-            return Ok(Some(ChosenServer { profile, flag }));
-        }
-        if self.store.named().is_some() {
-            return Ok(None);
-        }
-        // What a variable says need not be repeated in commands that are shown.
-        if let Some(url) = variable(SERVER) {
-            return Ok(Some(at(url, String::new())));
-        }
-        let Some(name) = variable(PROFILE) else {
-            return Ok(None);
-        };
-        Ok(Some(ChosenServer {
-            profile: named(&name, &format!("the variable {PROFILE}"))?,
-            flag: String::new(),
-        }))
     }
 
     /// The options that choose the same place again, for commands that are shown.

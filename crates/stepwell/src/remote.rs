@@ -208,6 +208,23 @@ impl Remote {
         }
     }
 
+    /// What a run of the server waits for, as the server says it: it knows which workers are there.
+    pub(crate) fn waits_for(&self, run_id: &str) -> Result<Vec<Json>, ClientError> {
+        let mut answer = self.ask(|server| async move { server.explain(run_id).await })?;
+        // A server without reasons says nothing.
+        let Json::Array(mut reasons) = answer["reasons"].take() else {
+            return Ok(Vec::new());
+        };
+        // The server does not know the address under which it was asked.
+        let address = format!("--server {}", self.url());
+        for text in reasons.iter_mut().filter_map(|it| it.get_mut("text")) {
+            if let Some(known) = text.as_str() {
+                *text = known.replace("--server URL", &address).into();
+            }
+        }
+        Ok(reasons)
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use stepwell_engine::read::RunSource;
 use stepwell_engine::store::{MemoryStore, Patience, Store, StoreError};
-use stepwell_engine::{Error, StartRequest, run_id_of_request};
+use stepwell_engine::{AskedDefinition, Error, StartRequest, check_repeated, run_id_of_request};
 use stepwell_kernel::command::{Actor, Command};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
@@ -52,6 +52,7 @@ use follow::{Followed, Follower};
 use local_engine::{LocalEngine, SESSION_MS};
 use report::Ending;
 use resume::Watermarks;
+pub(crate) use start_options::label_pairs;
 use stepwell::files::{FetchedDefinition, Files};
 use stepwell::settings::Settings;
 use stepwell_views::stuck::End;
@@ -139,6 +140,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     idle::note_trigger(args, &plan);
     let context = RunContext {
         priority: args.start.priority,
+        labels: args.start.labels()?,
         ..actor::context_of(&who)
     };
     let run_id = match (&args.run_id, &args.start.request_id) {
@@ -148,32 +150,35 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         (None, None) if args.virtual_time => format!("run_{}", &plan.net().source.sha256[..32]),
         (None, None) => format!("run_{}", uuid::Uuid::now_v7()),
     };
-    if args.start.request_id.is_some() && place.store.find(&run_id)?.is_some() {
-        return again(args, &who, kind, &place, &run_id);
-    }
-    let params = match kind {
-        EngineKind::Native => {
-            let artifacts = place.data(&args.go.data)?.artifacts;
-            work::store_large(&artifacts, &run_id, &plan, params)?
-        }
-        EngineKind::Mock => params,
-    };
-    let engine = engine(&args.go, kind, &plan, &place, HashSet::new())?;
-    let request = StartRequest {
+    let mut request = StartRequest {
         run_id: run_id.clone(),
         request_id: args.start.request_id.clone(),
         params,
         context,
-        // A run that fails before it starts does so now.
-        start_after: match changed {
-            Some(_) => None,
-            None => args.start.start_at(engine.clock.now())?,
-        },
-        fetched_sha256: changed,
         ..StartRequest::default()
     };
-    let started = start(&args.go, &engine, &plan, request, &place)?;
+    let is_same = |first: &str, request: &StartRequest| {
+        check_repeated(&*place.store, first, &plan, AskedDefinition::Fixed, request)
+            .context("the run cannot be started")
+    };
+    if args.start.request_id.is_some() && place.store.find(&run_id)?.is_some() {
+        is_same(&run_id, &request)?;
+        return again(args, &who, kind, &place, &run_id);
+    }
+    if kind == EngineKind::Native {
+        let artifacts = place.data(&args.go.data)?.artifacts;
+        request.params = work::store_large(&artifacts, &run_id, &plan, request.params)?;
+    }
+    let engine = engine(&args.go, kind, &plan, &place, HashSet::new())?;
+    // A run that fails before it starts does so now.
+    request.start_after = match changed {
+        Some(_) => None,
+        None => args.start.start_at(engine.clock.now())?,
+    };
+    request.fetched_sha256 = changed;
+    let started = start(&args.go, &engine, &plan, request.clone(), &place)?;
     if started != run_id {
+        is_same(&started, &request)?;
         // Another process, or a run with an id of its own, was started with this request id.
         let mut engine = engine;
         engine.stop(Duration::ZERO, &AtomicBool::new(true))?;

@@ -253,6 +253,7 @@ fn cancel(on: &RunTargetArgs, compensate: bool) -> Result<Exit> {
         actor: on.by.actor()?,
         reason: on.by.reason.clone(),
         compensate,
+        keep_undo: false,
     };
     tell(&on.by, &on.run, "CANCEL", "is being cancelled", command)
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::Value as Json;
 use stepwell_dialects::document;
 use stepwell_dialects::schema::{TOOL_FILE, linked, tool_file};
+use stepwell_dialects::states::StateWord;
 use stepwell_dialects::words::{nearest, quote};
 use stepwell_kernel::contract;
 use stepwell_kernel::plan::Dialect;
@@ -22,6 +23,8 @@ const DEFINITIONS: &str = "definitions/";
 const ENDING: &str = ".schema.json";
 /// The description of the HTTP API, which is an OpenAPI document.
 const OPENAPI: &str = "openapi";
+/// The words of the languages for states, which is a table.
+const LANGUAGES: &str = "languages";
 
 /// Print or write the published JSON Schemas
 #[derive(Debug, Args)]
@@ -30,6 +33,7 @@ Examples:
   stepwell schema                          list all schemas
   stepwell schema definitions/playbook     print one schema
   stepwell schema openapi                  print the OpenAPI document of the server
+  stepwell schema languages                print the words of all languages for states
   stepwell schema --all schemas            write all schemas
 
 Exit codes: 0 printed or written, 1 the directory cannot be written, 2 wrong usage or unknown schema.")]
@@ -80,7 +84,26 @@ fn schemas() -> BTreeMap<String, Json> {
         OPENAPI.to_owned(),
         serde_json::json!(stepwell_server::openapi()),
     );
+    all.insert(LANGUAGES.to_owned(), languages());
     all
+}
+
+/// The words of all languages for the states of runs and steps: who draws states has a look for each of them.
+fn languages() -> Json {
+    let words = |words: &[StateWord]| -> Json {
+        let word = |it: &StateWord| serde_json::json!({ "word": it.word, "when": it.when });
+        words.iter().map(word).collect()
+    };
+    let language = |dialect: Dialect| {
+        let of = document::words(dialect);
+        serde_json::json!({
+            "name": dialect.name(),
+            "run": words(of.run),
+            "runSubstatus": words(of.run_substatus),
+            "step": words(of.step),
+        })
+    };
+    Dialect::ALL.into_iter().map(language).collect()
 }
 
 /// Writes one file for each schema. The files of the languages share the schema of tool blocks, which is a file of
@@ -95,7 +118,7 @@ fn write_all(mut schemas: BTreeMap<String, Json>, folder: &Path) -> Result<()> {
     schemas.insert(format!("{DEFINITIONS}{tool}"), tool_file());
     for (name, schema) in &schemas {
         let ending = match name.as_str() {
-            OPENAPI => ".json",
+            OPENAPI | LANGUAGES => ".json",
             _ => ENDING,
         };
         let path = folder.join(format!("{name}{ending}"));

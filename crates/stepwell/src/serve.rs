@@ -123,7 +123,7 @@ fn listens(args: &ServeArgs, settings: &Settings) -> Result<ServerSettings> {
         Err(message) => return usage(message),
     };
     let plans = settings.metrics.plans.map(usize::from);
-    let default = ServerSettings::default();
+    let default = section.limited(ServerSettings::default());
     let settings = ServerSettings {
         listen,
         telemetry,

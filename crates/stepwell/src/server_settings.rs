@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
-use stepwell_server::{Access, OidcSettings, Rate, RateSettings, TlsFiles};
+use stepwell_server::{Access, OidcSettings, Rate, RateSettings, ServerSettings, TlsFiles};
 
 /// The section `[server]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -17,6 +18,7 @@ pub struct ServerSection {
     pub tls: Option<TlsFiles>,
     pub oidc: Option<OidcSettings>,
     rate: RateTable,
+    limits: LimitTable,
 }
 
 /// Who may use a server, in a word.
@@ -37,6 +39,7 @@ struct ServerTable {
     tls: Option<TlsTable>,
     oidc: Option<OidcTable>,
     rate: RateTable,
+    limits: LimitTable,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -67,6 +70,36 @@ struct RateTable {
     per_source_burst: Option<f64>,
 }
 
+/// What a request and a server may have at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitTable {
+    body_bytes: Option<u64>,
+    connections: Option<u64>,
+    head_seconds: Option<u64>,
+    body_seconds: Option<u64>,
+}
+
+impl LimitTable {
+    fn check(self) -> Result<(), String> {
+        let numbers = [
+            ("body_bytes", self.body_bytes, 1_024, 1 << 30),
+            ("connections", self.connections, 1, 1_000_000),
+            ("head_seconds", self.head_seconds, 1, 600),
+            // All of a request has 60 seconds.
+            ("body_seconds", self.body_seconds, 1, 60),
+        ];
+        for (name, number, least, most) in numbers {
+            if number.is_some_and(|it| !(least..=most).contains(&it)) {
+                return Err(format!(
+                    "limits.{name}: a number from {least} to {most} is needed"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl TryFrom<ServerTable> for ServerSection {
     type Error = String;
 
@@ -87,7 +120,9 @@ impl TryFrom<ServerTable> for ServerSection {
                 return Err(format!("rate.{name}: a number from {least} on is needed"));
             }
         }
+        table.limits.check()?;
         Ok(ServerSection {
+            limits: table.limits,
             listen: table.listen,
             access: table.access,
             tls: table.tls.map(|it| TlsFiles {
@@ -138,6 +173,23 @@ impl ServerSection {
             Some(AccessWord::Tokens) => Access::Controlled {
                 oidc: self.oidc.clone(),
             },
+        }
+    }
+
+    /// The settings with the limits that were set.
+    #[must_use]
+    pub fn limited(&self, settings: ServerSettings) -> ServerSettings {
+        let table = self.limits;
+        let count = |number: Option<u64>, default: usize| {
+            number.map_or(default, |it| usize::try_from(it).unwrap_or(default))
+        };
+        let time = |seconds: Option<u64>, default| seconds.map_or(default, Duration::from_secs);
+        ServerSettings {
+            max_body: count(table.body_bytes, settings.max_body),
+            max_connections: count(table.connections, settings.max_connections),
+            head_timeout: time(table.head_seconds, settings.head_timeout),
+            body_timeout: time(table.body_seconds, settings.body_timeout),
+            ..settings
         }
     }
 
@@ -198,6 +250,8 @@ mod tests {
             "access = 'tokens'\n[oidc]\nissuer = 'https://i'\naudience = ''",
             "[rate]\nper_token = -1",
             "[rate]\nper_token_burst = 0",
+            "[limits]\nbody_seconds = 0",
+            "[limits]\nbody = 1",
             "[rates]",
         ] {
             assert!(read(wrong).is_err(), "{wrong}");

@@ -14,7 +14,7 @@ use clap::Args;
 use stepwell::data::Data;
 use stepwell::settings::Settings;
 use stepwell_client::protocol::ServedPair;
-use stepwell_client::{Connection, WorkLoop, WorkOptions};
+use stepwell_client::{Connection, LinkChange, WorkLoop, WorkOptions};
 use stepwell_engine::rows::BUILT_IN;
 use stepwell_worker::artifacts::Artifacts;
 use stepwell_worker::logs::Logs;
@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 
 use crate::exit::Exit;
 use crate::log;
+use crate::place::ServerArgs;
 use crate::work::{self, ConfigArgs};
 use carrier::ThroughServer;
 use tools::{GivenTasks, Tools};
@@ -33,21 +34,38 @@ use tools::{GivenTasks, Tools};
 Examples:
   stepwell serve --no-worker                               a server that leaves all steps to workers
   stepwell worker --server http://127.0.0.1:7117           a worker on the same machine
-  stepwell worker --server https://stepwell.example --token-file /run/secrets/worker --parallel 8
+  stepwell token create w1 --role worker > worker.token
+  stepwell worker --server https://stepwell.example --token-file worker.token --parallel 8
 
 The worker asks the server for steps that the built-in tools execute, and runs them here: with the programs, files,
 network and secrets of this machine. Large results and logs go to the server; with --artifacts, large results go
 to a store that both can reach. Ctrl-C or SIGTERM drains the worker: steps under way have 10 seconds to
 end, what is left is given back. Steps of a worker that dies are given to another one when their leases end.
 
+The worker writes one line when it starts, and one for each change: connected, no connection, draining, drained. The
+variable STEPWELL_LOG=info or debug shows more, for example each request that fails. Output of steps is in the logs of
+their runs (`stepwell runs logs`).
+
 Exit codes: 0 drained, 1 the server refuses the worker, 2 wrong usage.")]
 pub(crate) struct WorkerArgs {
-    /// Address of the server
-    #[arg(long, value_name = "URL", env = "STEPWELL_SERVER")]
-    server: String,
-    /// File with the API token of the worker
+    /// Address of the server [default: the variable STEPWELL_SERVER]
+    #[arg(long, value_name = "URL", conflicts_with = "profile")]
+    server: Option<String>,
+    /// The server of `[profiles.NAME]` in ~/.config/stepwell/config.toml or stepwell.toml [default: the variable
+    /// STEPWELL_PROFILE]
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// File with the API token of the worker [default: the variables STEPWELL_TOKEN and STEPWELL_TOKEN_FILE, else the
+    /// token of the profile]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// File with certificates (PEM) to trust beside those of the system [default: the variable STEPWELL_CA, else `ca` of
+    /// the profile]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Send the token also to an http:// address of another machine, where everyone on the way can read it
+    #[arg(long)]
+    allow_http: bool,
     /// Number of steps that are executed at the same time
     #[arg(long, value_name = "N", default_value = "16")]
     parallel: NonZeroU16,
@@ -66,12 +84,15 @@ pub(crate) struct WorkerArgs {
 }
 
 pub(crate) fn run(args: &WorkerArgs) -> Result<Exit> {
-    let token = args.token_file.as_ref().map(|file| {
-        let text = std::fs::read_to_string(file);
-        let text = text.with_context(|| format!("the token {} cannot be read", file.display()));
-        text.map(|text| text.trim().to_owned())
-    });
-    let connection = Connection::new(&args.server, token.transpose()?)?;
+    let server = ServerArgs {
+        server: args.server.clone(),
+        profile: args.profile.clone(),
+        token_file: args.token_file.clone(),
+        ca: args.ca.clone(),
+        allow_http: args.allow_http,
+    };
+    let (url, options) = server.for_worker()?;
+    let connection = Connection::open(&url, options)?;
     let stop = Arc::new(Notify::new());
     let stopping = Arc::clone(&stop);
     ctrlc::set_handler(move || stopping.notify_one()).context("signals cannot be handled")?;
@@ -112,8 +133,19 @@ async fn work(args: &WorkerArgs, connection: Connection, stop: Arc<Notify>) -> R
         grace: Duration::from_secs(10),
     };
     let tools = Tools::new(connection.clone(), crew, given);
-    log::line(&format!("worker {worker_id} works for {}", args.server));
+    log::line(&format!(
+        "worker {worker_id} serves {BUILT_IN}/pipeline (the built-in tools) for {}, {} steps at a time",
+        connection.url(),
+        args.parallel
+    ));
+    let server = connection.url().to_owned();
     let ended = WorkLoop::new(connection, options, tools)
+        .on_link(move |change| match change {
+            LinkChange::Connected => log::line(&format!("connected to {server}")),
+            LinkChange::Lost(why) => {
+                log::line(&format!("no connection to {server}; trying again: {why}"));
+            }
+        })
         .run(async {
             stop.notified().await;
             log::line("draining: steps have 10 seconds to end");

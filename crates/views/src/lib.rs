@@ -4,6 +4,7 @@
 //! - [`snapshot`]: the run for programs, as the snapshot of the contract with `ext` beside it.
 //! - [`why`]: what an open run waits for, in sentences; [`stuck`]: what keeps it from going on.
 //! - [`people`]: who started, approved and answered; [`answers`]: what an answer came to.
+//! - [`allowed`]: what a person may do to a run now, and why not.
 //! - [`evidence`]: what an auditor gets.
 //! - [`watch`]: the snapshot with watermark, lag and gaps.
 //! - [`undo`]: what a cancel would undo.
@@ -13,6 +14,7 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod allowed;
 pub mod answers;
 mod artifact_refs;
 pub mod duration;

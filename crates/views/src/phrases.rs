@@ -2,6 +2,7 @@
 //! Everything here is a function of plan, state and time; nothing here knows where it is written.
 
 use stepwell_engine::run_id_for;
+use stepwell_kernel::decide::duties;
 use stepwell_kernel::event::{Loss, StepError, WaitKind};
 use stepwell_kernel::plan::{Duty, Plan, RunPolicy, Step, StepRef};
 use stepwell_kernel::state::{LoopState, State, StepRun, WaitState};
@@ -92,13 +93,11 @@ pub fn waits(plan: &Plan, state: &State, at: StepRef, now: Time) -> Option<Strin
             });
         }
         WaitKind::Gate => {
-            let gate = plan.step(at.step).gate.as_ref();
-            let duties = gate.map_or(&[][..], |gate| &gate.duties);
-            let by = by_whom(duties, wait, state);
+            let by = by_whom(duties(plan, at, wait.kind()), wait, state);
             format!("waits for approval{by} before it starts")
         }
         WaitKind::Approval | WaitKind::Manual => {
-            let by = by_whom(&plan.step(at.step).duties, wait, state);
+            let by = by_whom(duties(plan, at, wait.kind()), wait, state);
             match (*wait.kind() == WaitKind::Manual, by.as_str()) {
                 (true, "") => "waits for a person".to_owned(),
                 (true, by) => format!("waits for completion{by}"),

@@ -34,6 +34,24 @@ impl RunView {
         Ok(view)
     }
 
+    /// Reads a run as it was after one of its events; none if it has no such event.
+    pub fn read_at(
+        source: &dyn RunSource,
+        run_id: &str,
+        seq: u64,
+    ) -> Result<Option<RunView>, Error> {
+        let mut logged = LoggedRun::open(source, run_id)?;
+        let mut events = logged.unread(source)?;
+        if seq == 0 || events.last().is_none_or(|last| last.seq < seq) {
+            return Ok(None);
+        }
+        events.retain(|event| event.seq <= seq);
+        for event in &events {
+            logged.fold(event)?;
+        }
+        Ok(Some(RunView { logged, events }))
+    }
+
     /// Reads a run for someone: a run of another tenant is not shown.
     pub fn read_as(source: &dyn RunSource, run_id: &str, actor: &Actor) -> Result<RunView, Error> {
         let view = RunView::read(source, run_id)?;

@@ -1,13 +1,17 @@
 //! What an open run waits for, as text, with the command that continues the run.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use serde_json::{Value as Json, json};
 use stepwell_dialects::words::quote;
-use stepwell_engine::rows::{served_by, target_name};
+use stepwell_engine::rows::{BUILT_IN, served_by, target_name};
 use stepwell_engine::run_id_for;
 use stepwell_kernel::command::TimerKind;
 use stepwell_kernel::effect::Target;
-use stepwell_kernel::event::WaitKind;
+use stepwell_kernel::event::{Body, WaitKind};
 use stepwell_kernel::explain::{WakeSource, wake_sources};
+use stepwell_kernel::plan::{Plan, StepRef};
 use stepwell_kernel::state::State;
 use stepwell_kernel::time::Time;
 
@@ -19,52 +23,175 @@ use crate::{RunView, duration, people};
 pub struct Reason {
     pub kind: &'static str,
     pub step: Option<String>,
-    pub text: String,
+    /// What is waited for, without the command.
+    pub says: String,
+    /// The command that gives what is waited for, where a person can give it.
+    pub command: Option<String>,
+    /// Since when it is waited for.
+    pub since: Option<Time>,
+    /// When the wait ends by itself.
+    pub until: Option<Time>,
+    /// The work that a worker must serve, if that is waited for.
+    pub work: Option<WorkName>,
+    /// Whether it is known that nobody serves it.
+    pub is_unserved: bool,
 }
 
-impl Reason {
-    pub fn json(&self) -> Json {
-        json!({ "kind": self.kind, "stepId": self.step, "text": self.text })
+/// The name of a kind of work, which workers serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkName {
+    pub queue: String,
+    pub operation: String,
+}
+
+impl WorkName {
+    /// How to get somebody who does the work. `server` is the address of the server, if it is known.
+    #[must_use]
+    pub fn how_to_serve(&self, server: &str) -> String {
+        match self.queue == BUILT_IN {
+            true => format!("start `stepwell worker --server {server}`"),
+            false => "start a worker that serves this queue and operation".to_owned(),
+        }
     }
 }
 
-pub fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
+impl fmt::Display for WorkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", quote(&self.queue), quote(&self.operation))
+    }
+}
+
+impl Reason {
+    fn new(kind: &'static str, step: Option<String>, says: impl Into<String>) -> Reason {
+        Reason {
+            kind,
+            step,
+            says: says.into(),
+            command: None,
+            since: None,
+            until: None,
+            work: None,
+            is_unserved: false,
+        }
+    }
+
+    fn by(mut self, command: String) -> Reason {
+        self.command = Some(command);
+        self
+    }
+
+    fn until(mut self, until: Option<Time>) -> Reason {
+        self.until = until;
+        self
+    }
+
+    /// What is waited for, with the command that gives it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match &self.command {
+            Some(command) => format!("{} (`{command}`)", self.says),
+            None => self.says.clone(),
+        }
+    }
+
+    pub fn json(&self) -> Json {
+        let mut json = json!({
+            "kind": self.kind,
+            "stepId": self.step,
+            "text": self.text(),
+            "says": self.says,
+            "command": self.command,
+            "since": self.since.map(Time::to_rfc3339),
+            "until": self.until.map(Time::to_rfc3339),
+        });
+        if let Some(work) = &self.work {
+            json["queue"] = work.queue.as_str().into();
+            json["operation"] = work.operation.as_str().into();
+        }
+        if self.is_unserved {
+            json["unserved"] = true.into();
+        }
+        json
+    }
+}
+
+/// The kinds of work that a run waits for a worker to take.
+#[must_use]
+pub fn work_needed(view: &RunView) -> Vec<WorkName> {
+    let mut needed = Vec::new();
+    for source in wake_sources(&view.plan, &view.state) {
+        let WakeSource::Task { target, .. } = source else {
+            continue;
+        };
+        let work = work_of(&view.plan, target);
+        if !needed.contains(&work) {
+            needed.push(work);
+        }
+    }
+    needed
+}
+
+fn work_of(plan: &Plan, target: Target) -> WorkName {
+    let (queue, operation) = served_by(plan, target);
+    WorkName {
+        queue: queue.to_owned(),
+        operation: operation.to_owned(),
+    }
+}
+
+/// Everything that can continue a run. `unserved` is work of which it is known that nobody serves it.
+pub fn reasons(view: &RunView, now: Time, unserved: &[WorkName]) -> Vec<Reason> {
     let (plan, state) = (&view.plan, &view.state);
     let run = state.run_id();
+    let since = last_events(view);
+    // A step that nothing was said about waits since the run has started.
+    let of_step = |at: StepRef| since.get(&at).copied().or(state.started_at());
     let mut all = Vec::new();
     for source in wake_sources(plan, state) {
-        let (kind, step, text) = match source {
+        let (reason, since) = match source {
             WakeSource::Queue if plan.policy().needs_approval && !state.approved() => {
-                let text = format!("an approval (`stepwell runs approve {run}`)");
-                ("queue", None, text)
+                let reason = Reason::new("queue", None, "an approval")
+                    .by(format!("stepwell runs approve {run}"));
+                (reason, Some(state.created_at()))
             }
-            WakeSource::Queue => match state.start_after().filter(|at| *at > now) {
-                Some(at) => {
-                    let wait = duration(at.since(now));
-                    let text = format!("its time to start, {}, in {wait}", at.to_rfc3339());
-                    ("start", None, text)
-                }
-                None => ("queue", None, "a free slot in the queue".to_owned()),
-            },
+            WakeSource::Queue => (queued(state, now), Some(state.created_at())),
             WakeSource::Task {
                 target, visible_at, ..
             } => {
-                let (queue, op) = served_by(plan, target);
+                let served = work_of(plan, target);
                 let name = target_name(plan, target);
-                let later = match visible_at > now {
+                let is_later = visible_at > now;
+                let later = match is_later {
                     true => format!(", in {}", duration(visible_at.since(now))),
                     false => String::new(),
                 };
-                let worker = format!("{}/{}", quote(queue), quote(op));
                 let lost = lost(state, target);
-                let text = format!("{name}: a worker that serves {worker}{later}{lost}");
-                ("task", Some(name), text)
+                let is_unserved = unserved.contains(&served);
+                let nobody = match is_unserved {
+                    true => format!("; nobody serves it now: {}", served.how_to_serve("URL")),
+                    false => String::new(),
+                };
+                let says = format!("{name}: a worker that serves {served}{later}{lost}{nobody}");
+                let reason = Reason {
+                    work: Some(served),
+                    is_unserved,
+                    ..Reason::new("task", Some(name), says)
+                };
+                (
+                    reason.until(is_later.then_some(visible_at)),
+                    of_step(target.step_ref()),
+                )
             }
             WakeSource::Lease { target, .. } => {
                 let name = target_name(plan, target);
                 let lost = lost(state, target);
-                let text = format!("{name}: the worker that executes the step{lost}");
-                ("lease", Some(name), text)
+                let says = format!("{name}: the worker that executes the step{lost}");
+                let timeout = state.target(target).and_then(|run| run.timer());
+                let reason = Reason::new("lease", Some(name), says);
+                (
+                    reason.until(timeout.map(|it| it.0)),
+                    of_step(target.step_ref()),
+                )
             }
             WakeSource::Outside { step, wait } => {
                 let id = plan.step_id(step);
@@ -84,44 +211,100 @@ pub fn reasons(view: &RunView, now: Time) -> Vec<Reason> {
                     Some(approvals) => format!(", {}", approvals.text),
                     None => String::new(),
                 };
-                let text = format!("{id}: {}{people} (`{how}`)", waits_for(&wait));
-                ("outside", Some(id), text)
+                let says = format!("{id}: {}{people}", waits_for(&wait));
+                let until = state.run(step).and_then(|it| it.wait()?.deadline());
+                let reason = Reason::new("outside", Some(id), says).by(how);
+                (reason.until(until), of_step(step))
             }
             WakeSource::Child { step, request_key } => {
                 let id = plan.step_id(step);
-                let text = format!("{id}: its child run {}", run_id_for(&request_key));
-                ("child", Some(id), text)
+                let says = format!("{id}: its child run {}", run_id_for(&request_key));
+                (Reason::new("child", Some(id), says), of_step(step))
             }
             WakeSource::Timer { kind, due } => {
                 let when = match due > now {
                     true => format!("in {}", duration(due.since(now))),
                     false => "due".to_owned(),
                 };
-                ("timer", None, format!("{}, {when}", timer(kind)))
+                let owner = timed(state, kind, due);
+                let wait = owner.and_then(|at| state.run(at)?.wait());
+                let sleeps = wait.is_some_and(|it| matches!(it.kind(), WaitKind::Timer { .. }));
+                let what = if sleeps {
+                    "the end of its sleep"
+                } else {
+                    timer(kind)
+                };
+                let id = owner.map(|at| plan.step_id(at));
+                let says = match &id {
+                    Some(id) => format!("{id}: {what}, {when}"),
+                    None => format!("{what}, {when}"),
+                };
+                let reason = Reason::new("timer", id, says);
+                (reason.until(Some(due)), owner.and_then(of_step))
             }
             WakeSource::Operator if state.pause().is_some() => {
-                let text = format!("an operator: the run is paused (`stepwell runs resume {run}`)");
-                ("operator", None, text)
+                let reason = Reason::new("operator", None, "an operator: the run is paused");
+                (
+                    reason.by(format!("stepwell runs resume {run}")),
+                    last_pause(view),
+                )
             }
             WakeSource::Operator => {
-                let how = format!("stepwell runs retry {run} --step STEP");
-                let text = format!("an operator: a failed step is held (`{how}`)");
-                ("operator", None, text)
+                let reason = Reason::new("operator", None, "an operator: a failed step is held");
+                (
+                    reason.by(format!("stepwell runs retry {run} --step STEP")),
+                    None,
+                )
             }
             WakeSource::Ctx { step } => {
                 let id = plan.step_id(step);
-                let text = format!("{id}: a change of ctx that admits the token");
-                ("ctx", Some(id), text)
+                let says = format!("{id}: a change of ctx that admits the token");
+                (Reason::new("ctx", Some(id), says), of_step(step))
             }
-            WakeSource::Proceed => (
-                "proceed",
-                None,
-                "the engine, which continues the run".to_owned(),
-            ),
+            WakeSource::Proceed => {
+                let says = "the engine, which continues the run";
+                (Reason::new("proceed", None, says), None)
+            }
         };
-        all.push(Reason { kind, step, text });
+        all.push(Reason { since, ..reason });
     }
     all
+}
+
+/// The open step-run that a timer belongs to; none for a timer of the run.
+fn timed(state: &State, kind: TimerKind, due: Time) -> Option<StepRef> {
+    let is_it = |at: &StepRef| {
+        let timer = state.run(*at).and_then(|run| run.timer());
+        timer.is_some_and(|(at, id)| at == due && id.kind == kind)
+    };
+    state.open().iter().copied().find(is_it)
+}
+
+/// A run that has not started and needs no approval.
+fn queued(state: &State, now: Time) -> Reason {
+    match state.start_after().filter(|at| *at > now) {
+        Some(at) => {
+            let wait = duration(at.since(now));
+            let says = format!("its time to start, {}, in {wait}", at.to_rfc3339());
+            Reason::new("start", None, says).until(Some(at))
+        }
+        None => Reason::new("queue", None, "a free slot in the queue"),
+    }
+}
+
+/// When something was last said about each step-run: a step that waits has waited since then.
+fn last_events(view: &RunView) -> BTreeMap<StepRef, Time> {
+    let events = view.events.iter();
+    events
+        .filter_map(|event| Some((event.body.step()?, event.at)))
+        .collect()
+}
+
+/// When the run was last paused.
+fn last_pause(view: &RunView) -> Option<Time> {
+    let mut events = view.events.iter().rev();
+    let paused = events.find(|event| matches!(event.body, Body::RunPaused { .. }));
+    paused.map(|event| event.at)
 }
 
 /// How often the work was lost before, in brackets; empty for work that never was.

@@ -98,6 +98,22 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
     }
 }
 
+/// The word for the two words of the contract that a list of runs keeps. A list cannot tell a wait for an
+/// approval from one for an event, and calls both `WaitingForApproval`.
+#[must_use]
+pub fn listed_word(status: &str, substatus: Option<&str>) -> &'static str {
+    let word = match (status, substatus) {
+        ("PENDING" | "APPROVED", _) => RunWord::Pending,
+        ("PAUSED", _) => RunWord::Paused,
+        ("COMPLETED", _) => RunWord::Succeeded,
+        ("FAILED", _) => RunWord::Failed,
+        ("CANCELLED", _) => RunWord::Cancelled,
+        (_, Some("WAITING_APPROVAL")) => RunWord::WaitingForApproval,
+        _ => RunWord::Running,
+    };
+    word.word()
+}
+
 #[must_use]
 pub fn step_state(_plan: &Plan, state: &State, at: StepRef) -> StepWord {
     if let Some(run) = state.run(at) {

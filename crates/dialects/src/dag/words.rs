@@ -97,6 +97,21 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
     }
 }
 
+/// The word for the two words of the contract that a list of runs keeps. A list knows no `idle`: a run has this
+/// state for the moment before it is queued.
+#[must_use]
+pub fn listed_word(status: &str, substatus: Option<&str>) -> &'static str {
+    let word = match (status, substatus) {
+        ("PENDING" | "APPROVED", _) => RunWord::Queued,
+        ("COMPLETED", _) | ("FAILED", Some("stepwell/ROLLED_BACK")) => RunWord::Completed,
+        ("FAILED" | "CANCELLED", _) => RunWord::Failed,
+        ("RUNNING", Some("stepwell/COMPENSATING")) => RunWord::Compensating,
+        ("RUNNING", Some("WAITING_APPROVAL")) => RunWord::Blocked,
+        _ => RunWord::Executing,
+    };
+    word.word()
+}
+
 /// `pending`, `running`, `completed`, `failed` or `skipped`.
 #[must_use]
 pub fn step_state(plan: &Plan, state: &State, at: StepRef) -> StepWord {

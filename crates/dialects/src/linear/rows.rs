@@ -89,7 +89,8 @@ pub fn view_rows(change: RunChange<'_>) -> Vec<ViewRow> {
         events,
         event_key,
     } = change;
-    let key = plan.unique_key(state.run_id(), event_key);
+    let tenant = &state.context().tenant_id;
+    let key = plan.unique_key(tenant, state.run_id(), event_key);
     let instance = instance_row(plan, state, key.as_ref().map(|it| it.key.as_str()));
     let mut rows = vec![ViewRow::new("workflow_instance", 0, &instance)];
     // Only where it changes: it may be large, and the instance is written with every commit.

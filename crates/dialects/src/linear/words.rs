@@ -71,6 +71,18 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
     (state.phase().is_moving() && state.pause().is_some()).then_some(RunSubstatus::Paused)
 }
 
+/// The word for the two words of the contract that a list of runs keeps. They say all that this language says.
+#[must_use]
+pub fn listed_word(status: &str, _substatus: Option<&str>) -> &'static str {
+    let word = match status {
+        "COMPLETED" => RunWord::Completed,
+        "FAILED" => RunWord::Failed,
+        "CANCELLED" => RunWord::Canceled,
+        _ => RunWord::Running,
+    };
+    word.word()
+}
+
 /// The status in the row of `workflow_step`.
 #[must_use]
 pub fn step_state(_plan: &Plan, state: &State, at: StepRef) -> StepWord {

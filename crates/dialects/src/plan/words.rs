@@ -108,6 +108,14 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
     }
 }
 
+/// The word for the two words of the contract that a list of runs keeps. They are the words of this language.
+#[must_use]
+pub fn listed_word(status: &str, _substatus: Option<&str>) -> &'static str {
+    let mut words = RunWord::WORDS.iter();
+    let own = words.find(|it| it.word == status);
+    own.map_or(RunWord::Running.word(), |it| it.word)
+}
+
 /// `PENDING`, `RUNNING`, `SUCCESS`, `FAILED` or `SKIPPED`.
 #[must_use]
 pub fn step_state(_plan: &Plan, state: &State, at: StepRef) -> StepWord {

@@ -105,6 +105,23 @@ pub fn run_substate(state: &State) -> Option<RunSubstatus> {
     }
 }
 
+/// The word for the two words of the contract that a list of runs keeps. A list cannot tell `partial` from
+/// `success`: the contract completes both.
+#[must_use]
+pub fn listed_word(status: &str, substatus: Option<&str>) -> &'static str {
+    let word = match (status, substatus) {
+        ("PENDING", _) => RunWord::Pending,
+        ("APPROVED", _) => RunWord::Queued,
+        ("PAUSED", _) => RunWord::Paused,
+        ("COMPLETED", _) => RunWord::Success,
+        ("FAILED", _) => RunWord::Failed,
+        ("CANCELLED", _) => RunWord::Cancelled,
+        (_, Some("stepwell/COMPENSATING")) => RunWord::Compensating,
+        _ => RunWord::Running,
+    };
+    word.word()
+}
+
 /// A step-run's state. A step that no token has reached is `pending`.
 #[must_use]
 pub fn step_state(_plan: &Plan, state: &State, at: StepRef) -> StepWord {

@@ -2,6 +2,8 @@
 //! They are never an error (statements C21 and C22 of the contract): an event that cannot be read is opaque, and every
 //! reader of the log can tell people what this version passed over.
 
+use std::fmt;
+
 use serde::Deserialize as _;
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
@@ -25,6 +27,12 @@ pub struct UnknownPart {
     pub what: String,
     /// The whole event was passed over; otherwise only the part was.
     pub opaque: bool,
+}
+
+impl fmt::Display for UnknownPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {} ({}): {}", self.seq, self.event_type, self.what)
+    }
 }
 
 /// The events of a chunk, one by one: those that cannot be read are opaque.

@@ -157,6 +157,7 @@ mod tests {
             actor: crate::coordinator::engine_actor(),
             reason: None,
             compensate: false,
+            keep_undo: false,
         }
     }
 

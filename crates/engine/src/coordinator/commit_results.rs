@@ -9,7 +9,7 @@ use super::hot_run::Flight;
 use super::request::{Decided, Origin};
 use super::{Assignment, Coordinator, Handoff, HotRun, Notice, Request, substitutes};
 use crate::store::{
-    Append, AppendResult, Batch, Guard, NewMessage, RunNo, StoreError, StoreErrorKind,
+    Append, AppendResult, Batch, Guard, NewMessage, NewRun, RunNo, StoreError, StoreErrorKind,
 };
 
 /// What to do with a batch that the store did not take.
@@ -92,8 +92,14 @@ impl Coordinator {
             // It was sent before, and that sending may come through once the reason for this refusal is gone.
             self.parked.doubt(append);
         }
-        // Sent before and given up, it was written after all.
-        let ours = flight.first().is_some_and(|first| first.retries > 0);
+        // Sent before and given up, it was written after all, unless someone else has made a run with its id since.
+        let is_other = |new: &NewRun| {
+            let there = self.store.find(&new.run_id).ok().flatten();
+            there.is_some_and(|it| it != run)
+        };
+        let ours = outcome == AppendResult::RunExists
+            && flight.first().is_some_and(|first| first.retries > 0)
+            && !append.create.as_deref().is_some_and(is_other);
         let lost = flight.into_uncommitted(append);
         match outcome {
             AppendResult::Committed

@@ -21,7 +21,9 @@ pub enum Serves {
 }
 
 impl Serves {
-    pub(super) fn has(&self, queue: &str, operation: &str) -> bool {
+    /// Whether work of this queue and operation is among it.
+    #[must_use]
+    pub fn has(&self, queue: &str, operation: &str) -> bool {
         match self {
             Serves::Nothing => false,
             Serves::Everything => true,

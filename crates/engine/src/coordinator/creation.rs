@@ -29,7 +29,11 @@ impl Coordinator {
         now: Time,
     ) {
         let origin = Origin::Sender(ticket);
-        if let Err(error) = self.create(plan, request, origin, enqueue, now) {
+        let created = match request.check() {
+            Ok(()) => self.create(plan, request, origin, enqueue, now).map(drop),
+            Err(rejection) => Err(rejection.into()),
+        };
+        if let Err(error) = created {
             self.notices.answer(ticket, Err(error));
         }
     }
@@ -82,7 +86,7 @@ impl Coordinator {
         let enqueue = enqueue && changed.is_none();
         let start = enqueue && self.may_start(plan, &mut request, now)?;
         let plan_no = self.runs.plan_number(plan)?;
-        let run = self.shared.numbers.next(self.shard, &*self.store)?;
+        let run = self.shared.numbers.next(self.shard, &*self.store, now)?;
         let new = new_run(plan, plan_no, &request, now);
         let ours = match (&request.parent, origin) {
             (Some(parent), _) => self.works_on(&parent.run_id),

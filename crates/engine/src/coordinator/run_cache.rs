@@ -16,7 +16,7 @@ use crate::store::{PlanNo, RunNo, SessionNo, Store, StoreError, StoredRun};
 /// Runs in memory, by number and by id, and their plans.
 pub(super) struct RunCache {
     reader: Reader,
-    runs: NumberMap<RunNo, Box<Cached>>,
+    runs: NumberMap<RunNo, Cached>,
     ids: HashMap<Arc<str>, RunNo>,
     /// Counts the batches; says which run was used last.
     turn: u64,
@@ -44,7 +44,7 @@ struct Reader {
 const READ_AHEAD: usize = 64;
 
 struct Cached {
-    hot: HotRun,
+    hot: Box<HotRun>,
     /// The turn in which the run was used last.
     used: u64,
 }
@@ -83,7 +83,7 @@ impl RunCache {
     }
 
     pub(super) fn get(&self, run: RunNo) -> Option<&HotRun> {
-        self.runs.get(&run).map(|cached| &cached.hot)
+        self.runs.get(&run).map(|cached| &*cached.hot)
     }
 
     pub(super) fn get_mut(&mut self, run: RunNo) -> Option<&mut HotRun> {
@@ -93,7 +93,7 @@ impl RunCache {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &HotRun> {
-        self.runs.values().map(|cached| &cached.hot)
+        self.runs.values().map(|cached| &*cached.hot)
     }
 
     /// Counts a new batch. Eviction removes the idle runs whose last use was the most batches ago.
@@ -117,8 +117,8 @@ impl RunCache {
                 }
                 let hot = self.reader.read(run, ahead)?;
                 self.ids.insert(hot.run_id().clone(), run);
-                let used = self.turn;
-                Ok(&mut entry.insert(Box::new(Cached { hot, used })).hot)
+                let (hot, used) = (Box::new(hot), self.turn);
+                Ok(&mut entry.insert(Cached { hot, used }).hot)
             }
         }
     }
@@ -162,10 +162,10 @@ impl RunCache {
     }
 
     /// Adds a run that is about to be created. Its id is known only once it is committed.
-    pub(super) fn insert(&mut self, hot: HotRun, room: Room) -> &mut HotRun {
+    pub(super) fn insert(&mut self, hot: Box<HotRun>, room: Room) -> &mut HotRun {
         self.evict(hot.run(), room);
         let used = self.turn;
-        let cached = Box::new(Cached { hot, used });
+        let cached = Cached { hot, used };
         &mut self
             .runs
             .entry(cached.hot.run())
@@ -201,7 +201,7 @@ impl RunCache {
     }
 
     /// Takes a run out of memory.
-    pub(super) fn remove(&mut self, run: RunNo) -> Option<HotRun> {
+    pub(super) fn remove(&mut self, run: RunNo) -> Option<Box<HotRun>> {
         let hot = self.runs.remove(&run)?.hot;
         self.ids.remove(hot.run_id());
         Some(hot)
@@ -382,7 +382,7 @@ mod tests {
     fn a_run_that_is_created_has_no_known_id_until_it_is_stored() {
         let (store, _) = store_with(0);
         let mut cache = RunCache::new(store);
-        let run = cache.insert(hot(5, &["a"]), room(9)).run();
+        let run = cache.insert(Box::new(hot(5, &["a"])), room(9)).run();
         assert!(cache.get(run).is_some());
         assert!(cache.number_of("run_5").is_err());
         assert!(cache.remove(run).is_some());

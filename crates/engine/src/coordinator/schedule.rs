@@ -230,7 +230,7 @@ mod tests {
             session: lease.session(),
         };
         for run in [1, 2] {
-            let hot = cache.insert(with_head(run, head.clone()), room);
+            let hot = cache.insert(Box::new(with_head(run, head.clone())), room);
             hot.add_ready(crate::coordinator::fixture::target(0), Time(run));
             schedule.set_timer(hot, &lease);
         }

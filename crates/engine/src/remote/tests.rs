@@ -267,3 +267,48 @@ fn the_worker_that_has_waited_longest_is_first() {
     assert!(site.service.handle().seats().is_empty());
     site.service.stop(Duration::from_secs(1)).unwrap();
 }
+
+#[test]
+fn of_the_seats_of_one_worker_the_one_that_reports_is_first() {
+    let site = Site::open();
+    let mut worker = site.worker("w", None);
+    let first = RemoteClaim::of(&site.take(&worker)[0]);
+    worker.serves = all_pairs();
+    let mut other = worker.clone();
+    other.name = "v".into();
+    let (waiting, _) = sit(&site, &worker, 1);
+    let (of_other, _) = sit(&site, &other, 1);
+    let (reporting, _) = sit(&site, &worker, 1);
+    of_other.set_reporting(true);
+    reporting.set_reporting(true);
+    site.complete(&first).unwrap();
+    let given = [&waiting, &of_other, &reporting].map(|it| it.take().len());
+    assert_eq!(
+        given,
+        [0, 0, 1],
+        "it is the turn of w, and not of another worker"
+    );
+    site.service.stop(Duration::from_secs(1)).unwrap();
+}
+
+#[test]
+fn who_leaves_a_seat_is_told_once_when_nothing_more_is_on_its_way() {
+    let seats = Arc::new(Seats::default());
+    let worker = RemoteWorker {
+        name: "w".into(),
+        tenant: None,
+        serves: all_pairs(),
+    };
+    let (tell, told) = mpsc::channel();
+    let seat = seats.sit(worker, 3, LEASE_MS, move || {
+        let _ = tell.send(());
+    });
+    let places: Vec<_> = (0..3)
+        .map(|_| seats.place("a.b", "PACK", "acme").unwrap())
+        .collect();
+    assert!(seats.place("a.b", "PACK", "acme").is_none(), "no room");
+    seat.leave();
+    drop(places);
+    assert_eq!(told.try_iter().count(), 1);
+    assert!(!seat.is_expecting());
+}

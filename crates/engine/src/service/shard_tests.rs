@@ -202,6 +202,7 @@ impl Shards {
             id: "ops".into(),
             role: Role::Admin,
             tenant: None,
+            may_answer: true,
         };
         let command = match &act.what {
             What::Start { definition } => {
@@ -242,6 +243,7 @@ impl Shards {
                 actor: actor(),
                 reason: None,
                 compensate: true,
+                keep_undo: false,
             },
         };
         self.handle

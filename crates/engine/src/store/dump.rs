@@ -144,9 +144,9 @@ impl StoreDump {
         }
     }
 
-    /// A key that only one open run may have, and the run that has it.
-    pub fn unique_key(&mut self, plan_id: &str, key: &str, run_id: &str) {
-        self.row("unique", run_id, &(plan_id, key));
+    /// A key that only one open run of a tenant may have, and the run that has it.
+    pub fn unique_key(&mut self, tenant: &str, key: &str, run_id: &str) {
+        self.row("unique", run_id, &(tenant, key));
     }
 
     /// A row for readers with SQL.

@@ -157,7 +157,9 @@ pub use patient::PatientStore;
 pub use plans::{PlanRow, Plans};
 pub use projections::{NewProjection, Projections};
 pub use retention::{DeleteFilter, DeletedRun, Retention};
-pub use run_reader::{RunFilter, RunReader, RunSummary, SEARCHED, StoredChunk, StoredRun};
+pub use run_reader::{
+    COUNTED_FASTER, FoundRuns, RunCounts, RunFilter, RunReader, RunSummary, StoredChunk, StoredRun,
+};
 pub use sessions::Sessions;
 pub use slots::Slots;
 pub use tasks::{TaskRow, Tasks};

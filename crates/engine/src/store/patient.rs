@@ -12,12 +12,12 @@ use super::patience::{Asks, Patience};
 use super::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities,
     ChangeFeed, Changed, Commits, DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered,
-    DerivedRows, DocumentFilter, Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox,
-    Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument, NewProjection,
-    NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, Retention,
-    RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
-    StoreError, StoreErrorKind, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage,
-    StoredRun, TaskRow, Tasks, WaitingCounts, WakeQueue,
+    DerivedRows, DocumentFilter, Documents, FoundRuns, Health, Inbox, InboxEvent, KeptRows,
+    Mailbox, Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument,
+    NewProjection, NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result,
+    Retention, RunCounts, RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow,
+    SinkStart, Slots, Store, StoreError, StoreErrorKind, StoredAuditRow, StoredChunk,
+    StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks, WaitingCounts, WakeQueue,
 };
 
 /// A store with someone who waits for it.
@@ -112,10 +112,9 @@ impl RunReader for PatientStore {
         fn load(run: RunNo) -> Option<StoredRun>;
         fn load_all(runs: &[RunNo]) -> Vec<StoredRun>;
         fn chunks(run: RunNo, after: u64, limit: usize) -> Vec<StoredChunk>;
-        fn list(filter: &RunFilter) -> Vec<RunSummary>;
+        fn search(filter: &RunFilter) -> FoundRuns;
         fn summaries(runs: &[RunNo]) -> Vec<RunSummary>;
-        fn searched_to(filter: &RunFilter) -> Option<String>;
-        fn count_runs(filter: &RunFilter) -> Vec<(String, u64)>;
+        fn count_runs(filter: &RunFilter) -> RunCounts;
         fn asleep(limit: usize) -> Vec<String>;
     }
 }

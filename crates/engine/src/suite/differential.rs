@@ -298,10 +298,10 @@ impl<'a> Driver<'a> {
             });
         }
         if self.chance.once_in(5) {
-            let (plan, key) = (self.chance.name("plan", 2), self.chance.name("key", 4));
+            let (tenant, key) = (self.chance.name("tenant", 2), self.chance.name("key", 4));
             append.unique_key = match self.chance.once_in(2) {
-                true => fixture::free(&plan, &key),
-                false => fixture::take(&plan, &key),
+                true => fixture::free(&tenant, &key),
+                false => fixture::take(&tenant, &key),
             };
         }
         for _ in 0..self.chance.below(3) {

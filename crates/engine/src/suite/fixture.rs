@@ -154,21 +154,21 @@ pub(super) fn slot(key: &str, change: i32, limit: u32) -> SlotChange {
     }
 }
 
-fn unique(plan_id: &str, key: &str) -> UniqueKey {
+fn unique(tenant: &str, key: &str) -> UniqueKey {
     UniqueKey {
-        plan_id: plan_id.into(),
+        tenant: tenant.into(),
         key: key.into(),
     }
 }
 
-/// A key that only one open run may have is taken.
-pub(super) fn take(plan_id: &str, key: &str) -> Option<Box<KeyChange>> {
-    Some(Box::new(KeyChange::Take(unique(plan_id, key))))
+/// A key that only one open run of a tenant may have is taken.
+pub(super) fn take(tenant: &str, key: &str) -> Option<Box<KeyChange>> {
+    Some(Box::new(KeyChange::Take(unique(tenant, key))))
 }
 
 /// The change that frees a unique key.
-pub(super) fn free(plan_id: &str, key: &str) -> Option<Box<KeyChange>> {
-    Some(Box::new(KeyChange::Free(unique(plan_id, key))))
+pub(super) fn free(tenant: &str, key: &str) -> Option<Box<KeyChange>> {
+    Some(Box::new(KeyChange::Free(unique(tenant, key))))
 }
 
 pub(super) fn alert(code: &str) -> NewAlert {

@@ -20,6 +20,7 @@ super::table![
     a_run_id_is_given_once,
     a_request_key_is_given_once,
     a_request_key_in_one_batch_goes_to_the_first,
+    a_run_id_in_one_batch_goes_to_the_first,
     a_loser_takes_no_request_key,
     a_head_change_without_events_is_a_compare_and_set,
     a_head_change_needs_the_last_event_too,
@@ -236,6 +237,18 @@ fn a_request_key_in_one_batch_goes_to_the_first(w: &Fixture) {
     let both = vec![requested(w, a, "a", "r"), requested(w, b, "b", "r")];
     let taken = AppendResult::RequestTaken("a".into());
     assert_eq!(w.send(at(0), both), [AppendResult::Committed, taken]);
+}
+
+fn a_run_id_in_one_batch_goes_to_the_first(w: &Fixture) {
+    let (a, b) = (w.number(), w.number());
+    let both = w.batch(at(0), vec![w.new_run(a, "twice"), w.new_run(b, "twice")]);
+    let outcomes = w.store.commit(&both).unwrap();
+    assert_eq!(outcomes, [AppendResult::Committed, AppendResult::RunExists]);
+    assert_eq!(w.store.find("twice").unwrap(), Some(a));
+    assert_eq!(w.store.load(b).unwrap(), None);
+    // Sent once more as it was, each gets its answer again.
+    let outcomes = w.store.commit(&both).unwrap();
+    assert_eq!(outcomes, [AppendResult::Again, AppendResult::RunExists]);
 }
 
 fn a_loser_takes_no_request_key(w: &Fixture) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::fixture::{Fixture, at, plan};
-use crate::store::{Append, Head, NewRun, RunFilter, RunNo, SEARCHED};
+use crate::store::{Append, Head, NewRun, RunFilter, RunNo};
 
 super::table![
     a_list_says_what_a_run_is,
@@ -13,7 +13,7 @@ super::table![
     lists_are_filtered_by_all_labels,
     lists_are_filtered_by_times,
     lists_are_searched_for_text,
-    a_text_is_looked_for_in_so_many_runs_at_a_time,
+    a_search_ends_after_so_many_runs_and_goes_on_there,
     a_unique_key_finds_runs_that_have_ended,
     filters_are_combined,
     lists_of_several_versions_of_a_plan_have_one_order,
@@ -291,7 +291,7 @@ fn filters_are_combined(w: &Fixture) {
     let mut filter = RunFilter::default();
     every(&mut filter);
     assert_eq!(
-        w.store.count_runs(&filter).unwrap(),
+        w.store.count_runs(&filter).unwrap().by_status,
         [("FAILED".to_owned(), 1)]
     );
     // Without its first condition each list is found in another way.
@@ -398,7 +398,7 @@ fn runs_are_counted_by_status(w: &Fixture) {
             ..RunFilter::default()
         };
         change(&mut filter);
-        w.store.count_runs(&filter).unwrap()
+        w.store.count_runs(&filter).unwrap().by_status
     };
     let count = |status: &str, count: u64| (status.to_owned(), count);
     let all = [
@@ -423,38 +423,81 @@ fn runs_are_counted_by_status(w: &Fixture) {
     );
 }
 
-fn a_text_is_looked_for_in_so_many_runs_at_a_time(w: &Fixture) {
-    let oldest = run(w, "needle", has("RUNNING", None), |new| {
-        new.tenant = "t".into()
+fn a_search_ends_after_so_many_runs_and_goes_on_there(w: &Fixture) {
+    let oldest = run(w, "needle", has("FAILED", Some(1)), |new| {
+        (new.tenant, new.project) = ("t".into(), "rare".into());
+        new.environment = "rare".into();
+        new.labels = labels(&[("team", "x"), ("kind", "rare")]);
     });
     let mut appends = Vec::new();
-    for place in 0..SEARCHED {
+    for place in 0..60 {
         let mut append = w.new_run(w.number(), &format!("hay-{place}"));
-        append.create.as_mut().unwrap().tenant = "t".into();
-        append.head = Some(has("RUNNING", None));
+        let new = append.create.as_mut().unwrap();
+        (new.tenant, new.labels) = ("t".into(), labels(&[("team", "x")]));
+        append.head = Some(has("FAILED", Some(9)));
         appends.push(append);
     }
-    for part in appends.chunks(500) {
-        w.send(at(0), part.to_vec());
+    w.send(at(0), appends);
+    // No index has all of it.
+    let searches: [fn(&mut RunFilter); 8] = [
+        |it| it.text = Some("NEEDLE".into()),
+        |it| (it.text, it.tenant) = (Some("NEEDLE".into()), Some("t".into())),
+        |it| it.project = Some("rare".into()),
+        |it| (it.tenant, it.environment) = (Some("t".into()), Some("rare".into())),
+        |it| (it.statuses, it.project) = (vec!["FAILED".into()], Some("rare".into())),
+        |it| (it.plan_id, it.text) = (Some("plan_suite".into()), Some("needle".into())),
+        |it| it.labels = vec![("team".into(), "x".into()), ("kind".into(), "rare".into())],
+        |it| (it.created_from, it.project) = (Some(at(0)), Some("rare".into())),
+    ];
+    for change in searches {
+        let mut filter = RunFilter {
+            limit: 10,
+            look_at: Some(7),
+            ..RunFilter::default()
+        };
+        change(&mut filter);
+        let counts = w.store.count_runs(&filter).unwrap();
+        assert!(
+            counts.is_partial && counts.by_status.is_empty(),
+            "{filter:?}: {counts:?}"
+        );
+        let mut pages = 0;
+        let found = loop {
+            let page = w.store.search(&filter).unwrap();
+            pages += 1;
+            match page.searched_to {
+                Some(last) if page.runs.is_empty() => filter.before = Some(last),
+                _ => break page.runs,
+            }
+        };
+        assert!((5..=10).contains(&pages), "{pages} pages of {filter:?}");
+        assert_eq!(found.iter().map(|it| it.run).collect::<Vec<_>>(), [oldest]);
+        // Without a limit it is found at once.
+        (filter.before, filter.look_at) = (None, None);
+        let found = w.store.search(&filter).unwrap();
+        assert_eq!(
+            (found.runs.len(), found.searched_to),
+            (1, None),
+            "{filter:?}"
+        );
+        let counts = w.store.count_runs(&filter).unwrap();
+        assert_eq!(counts.by_status, [("FAILED".to_owned(), 1)], "{filter:?}");
+        assert!(
+            !counts.is_partial && filter.fits(&found.runs[0]),
+            "{filter:?}"
+        );
     }
+    // What an index has is counted further, and a page that is full is followed by the rest.
     let mut filter = RunFilter {
-        text: Some("NEEDLE".into()),
-        limit: 10,
+        statuses: vec!["FAILED".into()],
+        limit: 61,
+        look_at: Some(7),
         ..RunFilter::default()
     };
-    for tenant in [None, Some("t".to_owned())] {
-        (filter.tenant, filter.before) = (tenant, None);
-        assert_eq!(w.store.list(&filter).unwrap(), []);
-        assert_eq!(w.store.count_runs(&filter).unwrap(), []);
-        let last = w.store.searched_to(&filter).unwrap().unwrap();
-        assert_eq!(last, "hay-0");
-        filter.before = w.store.find(&last).unwrap();
-        let found = w.store.list(&filter).unwrap();
-        assert_eq!(found.iter().map(|it| it.run).collect::<Vec<_>>(), [oldest]);
-        assert_eq!(w.store.searched_to(&filter).unwrap(), None);
-    }
-    filter.text = None;
-    assert_eq!(w.store.searched_to(&filter).unwrap(), None);
+    let page = w.store.search(&filter).unwrap();
+    assert!(page.runs.len() == 61 || page.searched_to.is_some());
+    filter.look_at = Some(61);
+    assert_eq!(w.store.count_runs(&filter).unwrap().by_status[0].1, 61);
     let runs = [oldest, RunNo(i64::MAX)];
     let rows = w.store.summaries(&runs).unwrap();
     assert_eq!(rows.len(), 1);

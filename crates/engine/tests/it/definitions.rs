@@ -99,6 +99,7 @@ pub(crate) fn cancel(engine: &mut Test, run_id: &str) -> Result<Reply, Error> {
         actor,
         reason,
         compensate,
+        keep_undo: false,
     };
     engine.submit(run_id, cancel)
 }
@@ -119,5 +120,6 @@ fn admin() -> Actor {
         id: "admin".into(),
         role: Role::Admin,
         tenant: None,
+        may_answer: true,
     }
 }

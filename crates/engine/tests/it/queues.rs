@@ -173,6 +173,7 @@ fn a_run_that_ends_in_line_gives_its_turn_to_the_next() {
         actor: stepwell_engine::engine::engine_actor(),
         reason: Some("for the test".into()),
         compensate: false,
+        keep_undo: false,
     };
     engine.submit("run_2", cancel).unwrap();
     let first = engine.worker_mut().assignments.pop_front().unwrap();

@@ -110,6 +110,7 @@ fn an_undo_that_wants_to_wait_fails() {
         actor: stepwell_engine::engine::engine_actor(),
         reason: Some("for the test".into()),
         compensate: true,
+        keep_undo: false,
     };
     engine.submit(RUN, cancel).unwrap();
     let job = engine.worker_mut().assignments.pop_front().unwrap();

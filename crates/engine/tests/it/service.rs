@@ -313,6 +313,7 @@ fn a_command_finds_its_run_in_whichever_shard() {
             actor: stepwell_engine::engine::engine_actor(),
             reason: None,
             compensate: false,
+            keep_undo: false,
         };
         many.handle().submit(&format!("run_{run}"), cancel).unwrap();
         assert_eq!(status(&store, &format!("run_{run}")), "CANCELLED");

@@ -127,6 +127,7 @@ fn after_a_flush_the_consequences_of_a_command_are_committed() {
         actor: engine_actor(),
         reason: None,
         compensate: false,
+        keep_undo: false,
     };
     handle.submit("run_1", cancel).unwrap();
     assert!(handle.flush(LONG).unwrap());

@@ -10,7 +10,7 @@
 //! | any other state, `CreateRun` | – | `RUN_EXISTS` |
 //! | Created, `EnqueueRun` | `RunQueued` | – |
 //! | any other state, `EnqueueRun` | – | `RUN_TERMINAL`, `INVALID_TRANSITION` |
-//! | Created or Queued and not approved, `ApproveRun` | `RunApproved` | `AUTHZ_DENIED`, and what `people.rs` says about tenant and duties |
+//! | Created or Queued and not approved, `ApproveRun` | `RunApproved` | `AUTHZ_DENIED`, and what `people.rs` says about the tenant and `duties.rs` about duties |
 //! | any other state, `ApproveRun` | – | `RUN_TERMINAL`, `INVALID_TRANSITION` |
 //! | Created or Queued, `StartRun` | `RunApproved` if no approval is needed, `RunStarted` | `INVALID_TRANSITION` before its time or its queue, `RUN_NOT_APPROVED` |
 //! | Created or Queued, `StartRun` with another definition's hash | `RunFailed` | – |
@@ -111,7 +111,7 @@ impl Decider<'_> {
                 return reject(Code::InvalidTransition, "the run is approved already");
             }
         }
-        if actor.role < Role::Operator {
+        if actor.role < Role::Operator || !actor.may_answer {
             return reject(Code::AuthzDenied, "approving needs the role operator");
         }
         self.check_duties(&self.plan.policy().duties, actor)?;

@@ -16,6 +16,7 @@
 mod actor_name;
 mod claim;
 mod compensate;
+mod duties;
 mod enter;
 mod failure;
 mod lifecycle;
@@ -40,7 +41,8 @@ use crate::state::{Phase, State};
 use crate::time::Time;
 
 pub use compensate::undo_order;
-pub use people::{approvals_needed, open_token, output_hash};
+pub use duties::{approvals_needed, barred, barred_from_run, duties};
+pub use people::{open_token, output_hash};
 pub(crate) use settle::is_unsettled;
 
 /// Most events that follow from one command; the rest come with `Proceed`.
@@ -208,7 +210,8 @@ impl Decider<'_> {
                 actor,
                 reason,
                 compensate,
-            } => self.cancel(&actor, reason, compensate),
+                keep_undo,
+            } => self.cancel(&actor, reason, compensate, keep_undo),
             Command::Signal {
                 signal_id,
                 signal,

@@ -6,7 +6,7 @@
 //! | no step-run waits for this type, `DeliverEvent` | `EventReceived` | `INBOX_FULL` |
 //! | Ended or malformed, `DeliverEvent` | – | `RUN_TERMINAL`, `INVALID_ID` |
 //! | a step-run waits for this child, `ChildEnded` | `StepWoken` where a worker asked for the child, else the step succeeds, fails or ends | `STEP_UNKNOWN`, `STEP_NOT_WAITING` |
-//! | Running or Finalizing, `PatchCtx` | `CtxPatched` | `AUTHZ_DENIED`, `NOTHING_TO_DO` for an empty patch |
+//! | Running or Finalizing, `PatchCtx` | `CtxPatched` | `AUTHZ_DENIED`, `NOTHING_TO_DO` for an empty patch, and what `duties.rs` says |
 //! | any other state, `PatchCtx` | – | `RUN_TERMINAL`, `RUN_NOT_RUNNING` |
 
 use std::sync::Arc;
@@ -169,6 +169,7 @@ impl Decider<'_> {
         if ctx.is_empty() {
             return reject(Code::NothingToDo, "the patch is empty");
         }
+        self.check_change(actor)?;
         self.emit(Body::CtxPatched {
             by: actor.id.clone(),
             ctx,

@@ -2,7 +2,7 @@
 //!
 //! | state and command | what follows | refused with |
 //! |---|---|---|
-//! | a step-run waits for a person, `CompleteManually` with success | `StepAnswered`, then `StepApproved` while more people are needed, `StepWoken` at a gate, else the step succeeds | `TOKEN_MISMATCH`, `AUTHZ_DENIED`, `AUTHZ_TENANT_FORBIDDEN`, `SOD_DENIED`, `SIGNAL_INVALID_PAYLOAD` |
+//! | a step-run waits for a person, `CompleteManually` with success | `StepAnswered`, then `StepApproved` while more people are needed, `StepWoken` at a gate, else the step succeeds | `TOKEN_MISMATCH`, `AUTHZ_DENIED`, `AUTHZ_TENANT_FORBIDDEN`, `SIGNAL_INVALID_PAYLOAD`, and what `duties.rs` says |
 //! | a step-run waits for a person, `CompleteManually` with failure | `StepAnswered`, then the step fails without a retry | the same |
 //! | any other state, `CompleteManually` | – | `RUN_TERMINAL`, `STEP_UNKNOWN`, `STEP_NOT_WAITING` |
 
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+use super::duties::{approvals_needed, duties};
 use super::{Decider, Handled, reject, terminal};
 use crate::canonical;
 use crate::codes;
 use crate::command::{Actor, AnswerDetails, EarlierResult, ManualOutcome, Reply, Role};
 use crate::event::{ArtifactRef, Body, Patch, StepError, WaitKind};
 use crate::keys::{self, TokenKey};
-use crate::plan::{Duty, ErrorClass, Plan, StepRef};
+use crate::plan::{ErrorClass, Plan, StepRef};
 use crate::rejection::{Code, Rejection};
 use crate::state::{State, Status};
 
@@ -38,22 +39,6 @@ pub fn open_token(plan: &Plan, state: &State, step: StepRef, key: &TokenKey) -> 
         run.execution(),
         key,
     ))
-}
-
-/// How many people must approve the open wait of a step-run; 1 where one person's answer is enough.
-#[must_use]
-pub fn approvals_needed(plan: &Plan, step: StepRef, wait: &WaitKind) -> u32 {
-    let counts = duties(plan, step, wait).iter().filter_map(needed_approvers);
-    counts.max().unwrap_or(1)
-}
-
-/// The duties of those who answer a wait.
-fn duties<'a>(plan: &'a Plan, step: StepRef, wait: &WaitKind) -> &'a [Duty] {
-    let step = plan.step(step.step);
-    match &step.gate {
-        Some(gate) if *wait == WaitKind::Gate => &gate.duties,
-        _ => &step.duties,
-    }
 }
 
 fn make_token(
@@ -137,7 +122,7 @@ impl Decider<'_> {
                 ManualOutcome::Succeeded,
             ))));
         }
-        if actor.role < Role::Operator {
+        if actor.role < Role::Operator || !actor.may_answer {
             return reject(Code::AuthzDenied, "answering needs the role operator");
         }
         self.check_duties(duties, actor)?;
@@ -216,36 +201,6 @@ impl Decider<'_> {
             Code::AuthzTenantForbidden,
             "the run belongs to another tenant",
         )
-    }
-
-    pub(super) fn check_duties(&self, duties: &[Duty], actor: &Actor) -> Result<(), Rejection> {
-        for duty in duties {
-            match duty {
-                Duty::MakerChecker
-                    if self.state.context().triggered_by.as_ref() == Some(&actor.id) =>
-                {
-                    let who = &actor.id;
-                    return reject(
-                        Code::SodDenied,
-                        format!("{who} started the run; another person must do this"),
-                    );
-                }
-                Duty::IncompatibleDuties { keys } => {
-                    let clash = self.state.acted().iter().find(|(step, by)| {
-                        *by == actor.id && keys.contains(&self.plan.step(*step).name)
-                    });
-                    if let Some((step, _)) = clash {
-                        let name = &self.plan.step(*step).name;
-                        return reject(
-                            Code::SodDenied,
-                            format!("{} did {name}; another person must do this", actor.id),
-                        );
-                    }
-                }
-                Duty::MakerChecker | Duty::DistinctApprovers { .. } => {}
-            }
-        }
-        Ok(())
     }
 }
 
@@ -332,11 +287,4 @@ fn check_details(details: &AnswerDetails) -> Result<(), Rejection> {
         );
     }
     Ok(())
-}
-
-fn needed_approvers(duty: &Duty) -> Option<u32> {
-    match duty {
-        Duty::DistinctApprovers { count } => Some(*count),
-        Duty::MakerChecker | Duty::IncompatibleDuties { .. } => None,
-    }
 }

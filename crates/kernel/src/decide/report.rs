@@ -9,7 +9,7 @@
 //! | a lease is held, `ConfirmKill` | the step ends where the run stops, else what `failure.rs` says about work that was stopped | what `claim.rs` says about a result |
 //! | a lease has run out, `ExpireLease` | the step ends where the run stops, else what `failure.rs` says about a loss | `LEASE_ALIVE` |
 //! | any other state, `ExpireLease` | – | `STEP_NOT_RUNNING`, `STALE_EXECUTION` |
-//! | the step has ended with this execution, any result again | nothing: the first answer is repeated | – |
+//! | the step has ended with this execution, a result of the same kind again | nothing: the first answer is repeated, and says whether the first result was another one | – |
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Decider<'_> {
         artifacts: Vec<ArtifactRef>,
     ) -> Handled {
         if let Err(rejection) = self.check_claim(claim) {
-            return self.repeated(claim, true, rejection);
+            return self.repeated(claim, Ok(&output), rejection);
         }
         let at = match claim.target {
             Target::Step(at) => at,
@@ -142,7 +142,7 @@ impl Decider<'_> {
         ctx: Patch,
     ) -> Handled {
         if let Err(rejection) = self.check_claim(claim) {
-            return self.repeated(claim, false, rejection);
+            return self.repeated(claim, Err(&error), rejection);
         }
         let again = self.retries_at(claim.target, error.class, retryable, delay_ms);
         // What the work wants known is known before anyone looks at its failure.
@@ -280,7 +280,12 @@ impl Decider<'_> {
 
     /// A result that came before: the same kind of result of the same execution gets the first answer
     /// back, anything else the rejection.
-    fn repeated(&self, claim: &Claim, success: bool, rejection: Rejection) -> Handled {
+    fn repeated(
+        &self,
+        claim: &Claim,
+        reported: Result<&Json, &StepError>,
+        rejection: Rejection,
+    ) -> Handled {
         let Target::Step(at) = claim.target else {
             return Err(rejection);
         };
@@ -288,25 +293,29 @@ impl Decider<'_> {
             let each = self.state.visit(at)?.each()?;
             each.results().get(item as usize)?.clone()
         });
-        match (closed, self.state.run(at)) {
-            (Some(ItemResult::Succeeded(_)), _) if success => {
-                Ok(Reply::Duplicate(Box::new(EarlierResult::Succeeded)))
-            }
-            (Some(ItemResult::Failed(error)), _) if !success => Ok(Reply::Duplicate(Box::new(
-                EarlierResult::Failed(error.as_ref().clone()),
-            ))),
+        let earlier = match (closed, self.state.run(at)) {
+            (Some(ItemResult::Succeeded(output)), _) => Ok(output),
+            (Some(ItemResult::Failed(error)), _) => Err(StepError::clone(&error)),
             (None, Some(run)) if run.execution() == claim.execution => {
                 match (run.status(), run.error()) {
-                    (Status::Succeeded, _) if success => {
-                        Ok(Reply::Duplicate(Box::new(EarlierResult::Succeeded)))
-                    }
-                    (Status::Failed | Status::Held, Some(error)) if !success => Ok(
-                        Reply::Duplicate(Box::new(EarlierResult::Failed(error.clone()))),
-                    ),
-                    _ => Err(rejection),
+                    (Status::Succeeded, _) => Ok(run.output().cloned()),
+                    (Status::Failed | Status::Held, Some(error)) => Err(error.clone()),
+                    _ => return Err(rejection),
                 }
             }
-            _ => Err(rejection),
-        }
+            _ => return Err(rejection),
+        };
+        let earlier = match (reported, earlier) {
+            (Ok(output), Ok(first)) => match first.as_deref().unwrap_or(&Json::Null) == output {
+                true => EarlierResult::Succeeded,
+                false => EarlierResult::SucceededOtherwise,
+            },
+            (Err(error), Err(first)) => match first == *error {
+                true => EarlierResult::Failed(first),
+                false => EarlierResult::FailedOtherwise(first),
+            },
+            _ => return Err(rejection),
+        };
+        Ok(Reply::Duplicate(Box::new(earlier)))
     }
 }

@@ -7,8 +7,8 @@
 //! | Running or Finalizing, PAUSE | `SignalAccepted`, `RunPaused` | `RUN_PAUSED` |
 //! | paused, RESUME | `SignalAccepted`, `RunResumed`, then what was held back | `RUN_NOT_PAUSED` |
 //! | a step-run is Failed or Held, RETRY_STEP | `SignalAccepted`, `StepRetried` | `STEP_UNKNOWN`, `STEP_TERMINAL`, `STEP_NOT_TERMINAL` |
-//! | a step-run has not ended, SKIP_STEP | `SignalAccepted`, `StepFailed` if it had started, `StepSkipped` | `STEP_UNKNOWN`, `STEP_TERMINAL`, `STEP_NOT_ELIGIBLE` |
-//! | not stopping, UPDATE_PARAMS, INJECT_OVERRIDE or UPDATE_TARGET | `SignalAccepted`, then `ParamsUpdated`, `OverrideInjected` or `TargetUpdated` | `RUN_STOPPING`, `RUN_NOT_RUNNING` |
+//! | a step-run has not ended, SKIP_STEP | `SignalAccepted`, `StepFailed` if it had started, `StepSkipped` | `STEP_UNKNOWN`, `STEP_TERMINAL`, `STEP_NOT_ELIGIBLE`, and what `duties.rs` says |
+//! | not stopping, UPDATE_PARAMS, INJECT_OVERRIDE or UPDATE_TARGET | `SignalAccepted`, then `ParamsUpdated`, `OverrideInjected` or `TargetUpdated` | `RUN_STOPPING`, `RUN_NOT_RUNNING`, and what `duties.rs` says |
 //! | not ended, CANCEL | `SignalAccepted`, then what `stop.rs` says | – |
 //! | not ended, EMERGENCY_STOP | `SignalAccepted`, `RunStopping`; with forceKill also `StepFailed` or `UndoFailed` | – |
 //! | not ended, ESCALATE_ALERT | `SignalAccepted` | – |
@@ -137,6 +137,7 @@ impl Decider<'_> {
         let kind = self.authentic(signal, payload, reason, actor)?;
         let step = self.signal_step(payload)?;
         self.lawful(kind, step)?;
+        self.dutiful(kind, step, actor)?;
         Ok((kind, step))
     }
 
@@ -228,6 +229,29 @@ impl Decider<'_> {
             | SignalKind::UpdateParams
             | SignalKind::InjectOverride
             | SignalKind::UpdateTarget
+            | SignalKind::EmergencyStop
+            | SignalKind::EscalateAlert => Ok(()),
+        }
+    }
+
+    /// Whether separation of duties allows the signal.
+    fn dutiful(
+        &self,
+        kind: SignalKind,
+        step: Option<StepRef>,
+        actor: &Actor,
+    ) -> Result<(), Rejection> {
+        match kind {
+            SignalKind::SkipStep => self.check_skip(named(step)?, actor),
+            SignalKind::UpdateParams | SignalKind::InjectOverride | SignalKind::UpdateTarget => {
+                self.check_change(actor)
+            }
+            // A step that is retried, and a run that is repeated, ask people again.
+            SignalKind::RetryStep
+            | SignalKind::RetryRun
+            | SignalKind::Pause
+            | SignalKind::Resume
+            | SignalKind::Cancel
             | SignalKind::EmergencyStop
             | SignalKind::EscalateAlert => Ok(()),
         }

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | Created or Queued, `CancelRun` | `RunCancelled` | `AUTHZ_DENIED` |
 //! | Running or Finalizing, `CancelRun` | `RunStopping` | `AUTHZ_DENIED` |
-//! | Compensating, `CancelRun` | `CompensationInterrupted` | `AUTHZ_DENIED` |
+//! | Compensating, `CancelRun` | `CompensationInterrupted` | `AUTHZ_DENIED`, `RUN_UNDOING` where the undo is to be kept |
 //! | any other state, `CancelRun` | – | `RUN_TERMINAL`, `RUN_STOPPING` |
 //! | Stopping, a step-run that nobody works on | `StepFailed` if it had started, `unknown` if it was cut off in the middle, else `StepSkipped` | – |
 //! | Stopping, nothing is in flight | `StepSkipped` for steps that were never reached, then undoing, or after a failure the final step as `settle.rs` says, or `RunFailed` or `RunCancelled` | – |
@@ -25,6 +25,7 @@ impl Decider<'_> {
         actor: &Actor,
         reason: Option<String>,
         compensate: bool,
+        keep_undo: bool,
     ) -> Handled {
         self.check_tenant(actor)?;
         match self.state.phase() {
@@ -39,6 +40,13 @@ impl Decider<'_> {
         }
         if actor.role < Role::Operator {
             return reject(Code::AuthzDenied, "cancelling needs the role operator");
+        }
+        if keep_undo && self.state.phase() == Phase::Compensating {
+            return reject(
+                Code::RunUndoing,
+                "the run is undoing its steps, and a cancel would drop the rest of that; wait for its end, or say that \
+                 the undo is to be abandoned",
+            );
         }
         self.begin_cancel(Some(actor.id.clone()), reason, compensate);
         Ok(Reply::Done)

@@ -8,11 +8,11 @@ use serde_json::Value as Json;
 use super::{Plan, RunPolicy};
 use crate::expr::{Scope, Template};
 
-/// A name that at most one open run may have.
+/// A name that at most one open run of a tenant may have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UniqueKey {
-    /// The plan whose open runs must have different keys, all versions together; empty: the runs of all plans.
-    pub plan_id: String,
+    /// The tenant whose open runs must have different keys, the runs of all plans together.
+    pub tenant: String,
     /// The business key of the run.
     pub key: String,
 }
@@ -61,12 +61,12 @@ impl Plan {
         self.policy().event_key.as_deref().or_else(earlier)
     }
 
-    /// What no other open run may have while this run is open: its key for events from outside. None if
+    /// What no other open run of the tenant may have while this run is open: its key for events from outside. None if
     /// that is only the id of the run, because the plan has no template or the template gave nothing.
     #[must_use]
-    pub fn unique_key(&self, run_id: &str, event_key: &str) -> Option<UniqueKey> {
+    pub fn unique_key(&self, tenant: &str, run_id: &str, event_key: &str) -> Option<UniqueKey> {
         (event_key != run_id).then(|| UniqueKey {
-            plan_id: String::new(),
+            tenant: tenant.to_owned(),
             key: event_key.to_owned(),
         })
     }
@@ -194,9 +194,9 @@ mod tests {
 
     #[test]
     fn a_key_is_unique_unless_it_is_only_the_id_of_the_run() {
-        let unique = |event_key: &str| keyed("{{ order }}").unique_key("run_1", event_key);
+        let unique = |event_key: &str| keyed("{{ order }}").unique_key("acme", "run_1", event_key);
         let expected = UniqueKey {
-            plan_id: String::new(),
+            tenant: "acme".into(),
             key: "o-1".into(),
         };
         assert_eq!(unique("o-1"), Some(expected));

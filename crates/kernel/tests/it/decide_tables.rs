@@ -14,10 +14,11 @@ macro_rules! files {
     };
 }
 
-const FILES: [(&str, &str); 15] = files![
+const FILES: [(&str, &str); 16] = files![
     "actor_name.rs",
     "claim.rs",
     "compensate.rs",
+    "duties.rs",
     "enter.rs",
     "failure.rs",
     "lifecycle.rs",

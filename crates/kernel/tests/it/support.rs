@@ -145,6 +145,7 @@ pub(crate) fn actor(id: &str, role: Role) -> Actor {
         id: id.into(),
         role,
         tenant: None,
+        may_answer: true,
     }
 }
 
@@ -553,6 +554,7 @@ impl Sim {
             actor: admin(),
             reason: Some("because".into()),
             compensate,
+            keep_undo: false,
         })
     }
 

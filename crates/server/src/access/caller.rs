@@ -1,11 +1,14 @@
 //! Who makes a request.
 
 use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use stepwell_engine::Error;
 use stepwell_engine::store::{RunNo, RunSummary, Store};
 use stepwell_kernel::command::{Actor, Role};
 use stepwell_kernel::event::RunContext;
+use stepwell_kernel::rejection::Code;
+use stepwell_views::RunView;
 
 use super::Right;
 use super::right::ServerRole;
@@ -42,7 +45,25 @@ impl Caller {
             id: self.name.clone(),
             role: roles.max().unwrap_or(Role::Viewer),
             tenant: self.tenant.clone(),
+            may_answer: self.has(Right::Approve),
         }
+    }
+
+    /// The tenant that a request of this caller is about; none: all tenants. A caller of one tenant who names another one is
+    /// told so, in the same words whether there is such a tenant or not.
+    pub(crate) fn tenant_of(&self, named: Option<String>) -> Result<Option<String>, ApiProblem> {
+        only_own("tenant", &self.tenant, named)
+    }
+
+    /// The same for the project.
+    pub(crate) fn project_of(&self, named: Option<String>) -> Result<Option<String>, ApiProblem> {
+        only_own("project", &self.project, named)
+    }
+
+    /// The one tenant that a request of this caller is about.
+    pub(crate) fn one_tenant(&self, named: Option<String>) -> Result<String, ApiProblem> {
+        let tenant = self.tenant_of(named)?;
+        Ok(tenant.unwrap_or_else(|| LOCAL.to_owned()))
     }
 
     /// Whether a run is there for this caller.
@@ -69,6 +90,19 @@ impl Caller {
         row.ok_or_else(|| Error::UnknownRun(run.to_owned()))
     }
 
+    /// A run with its log, if it is there for this caller.
+    pub(crate) fn view(&self, store: &dyn Store, run: &str) -> Result<RunView, Error> {
+        if self.tenant.is_some() || self.project.is_some() {
+            // Before anything of it is read: how long that takes would tell how large a run of others is.
+            self.find(store, run)?;
+        }
+        let view = RunView::read(store, run)?;
+        match self.may_see(view.state.context()) {
+            true => Ok(view),
+            false => Err(Error::UnknownRun(run.to_owned())),
+        }
+    }
+
     /// The number of a run, if it is there for this caller. Its log is not read.
     pub(crate) fn find(&self, store: &dyn Store, run: &str) -> Result<RunNo, Error> {
         Ok(self.row(store, run)?.run)
@@ -85,6 +119,26 @@ impl Caller {
             trigger_source: Some("api".to_owned()),
             ..RunContext::default()
         }
+    }
+}
+
+/// What a caller is bound to, else what a request names.
+fn only_own(
+    what: &str,
+    own: &Option<String>,
+    named: Option<String>,
+) -> Result<Option<String>, ApiProblem> {
+    match (own, named) {
+        (Some(own), Some(named)) if *own != named => Err(ApiProblem::new(
+            StatusCode::FORBIDDEN,
+            Code::AuthzTenantForbidden.name(),
+            format!(
+                "you act for the {what} {own:?} only, and the request names another one: leave the {what} out, or use a \
+                 token of that {what}"
+            ),
+        )),
+        (Some(own), _) => Ok(Some(own.clone())),
+        (None, named) => Ok(named),
     }
 }
 

@@ -15,7 +15,7 @@ use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Operation;
 
 use super::gate::{Known, Shown};
-use super::open::open_caller;
+use super::open::{act_for, open_caller};
 use super::standing::{Lost, Standing, answered};
 use super::trail::GivenReason;
 use super::{Access, Caller, Right};
@@ -31,6 +31,8 @@ pub(crate) const PUBLIC: &str = "public";
 const UNKNOWN: &str = "unknown";
 /// What the routes of runs begin with.
 const RUNS: &str = "/api/v1/runs";
+/// Asked with a body, and changes nothing: an editor asks it after every key.
+const CHECK: &str = "/api/v1/check";
 
 /// The right that each endpoint needs, from the OpenAPI document.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +84,13 @@ fn need(operation: &Operation) -> Option<Need> {
         PUBLIC => Some(Need::Nothing),
         name => Right::from_name(name).map(Need::Right),
     }
+}
+
+/// What an endpoint says about its answer, so that the audit log need not read it again.
+#[derive(Clone, Debug)]
+pub(crate) struct ActedOn {
+    /// The tenant of what was changed.
+    pub(crate) tenant: String,
 }
 
 /// Stands before every endpoint.
@@ -252,7 +261,7 @@ impl Asked {
 
     /// Whether it changes something, other than what workers report.
     fn is_change(&self) -> bool {
-        self.changes() && self.need != Some(Need::Right(Right::Work))
+        self.changes() && self.need != Some(Need::Right(Right::Work)) && self.route != CHECK
     }
 
     /// Whether the audit log has a row about it: whatever changes something or is meant to, and whatever was denied. Not
@@ -281,11 +290,13 @@ impl Asked {
         // Someone who shows who they are in the body of the request.
         let shown = response.extensions().get::<Caller>();
         let who = shown.map_or(who, Who::of);
+        let acted_on = response.extensions().get::<ActedOn>();
+        let acted_on = acted_on.map(|it| it.tenant.clone());
         let created = response.headers().get(header::LOCATION);
         let created = created.and_then(|it| it.to_str().ok()?.rsplit('/').next());
         Some(AuditRow {
             at: app.now(),
-            tenant: who.tenant,
+            tenant: who.tenant.or(acted_on),
             actor: who.actor,
             token: who.token,
             source: self.source.clone(),
@@ -330,7 +341,7 @@ async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted
         let what = format!("{} {} names no right", asked.method, asked.route);
         return Err(stranger(ApiProblem::internal(&what)));
     };
-    let admitted = match (&app.settings.access, need) {
+    let mut admitted = match (&app.settings.access, need) {
         (Access::Open, _) => {
             from_source(app, asked).map_err(stranger)?;
             let caller = open_caller(headers, asked.source.clone());
@@ -348,6 +359,12 @@ async fn admit(app: &App, asked: &Asked, headers: &HeaderMap) -> Result<Admitted
             known.map_err(stranger)?
         }
     };
+    if admitted.known.is_some()
+        && let Err(problem) = act_for(&mut admitted.caller, headers)
+    {
+        let who = Who::of(&admitted.caller);
+        return Err(Box::new(Refused { who, problem }));
+    }
     let refused = |problem| {
         Box::new(Refused {
             who: Who::of(&admitted.caller),

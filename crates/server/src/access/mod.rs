@@ -25,7 +25,7 @@ use axum::http::StatusCode;
 
 pub(crate) use caller::{Caller, LOCAL};
 pub(crate) use gate::{Gate, Known, Shown};
-pub(crate) use guard::{Rights, SCHEME, csrf_denied, guard};
+pub(crate) use guard::{ActedOn, Rights, SCHEME, csrf_denied, guard};
 pub use oidc::OidcSettings;
 pub use rate::{Rate, RateSettings};
 pub use right::Right;

@@ -18,20 +18,7 @@ const MAX_NAME: usize = 200;
 /// The caller of a server that trusts everyone who reaches it.
 pub(super) fn open_caller(headers: &HeaderMap, source: String) -> Result<Caller, ApiProblem> {
     not_from_a_page(headers)?;
-    let text = |name: &str| -> Result<Option<String>, ApiProblem> {
-        let Some(value) = headers.get(name) else {
-            return Ok(None);
-        };
-        let value = value.to_str().unwrap_or_default().trim();
-        let seen = !value.chars().any(|c| c.is_control() || is_unseen(c));
-        match (1..=MAX_NAME).contains(&value.chars().count()) && seen {
-            true => Ok(Some(value.to_owned())),
-            false => Err(ApiProblem::bad_request(format!(
-                "the header {name} has 1 to {MAX_NAME} visible characters"
-            ))),
-        }
-    };
-    let roles = match text(ROLE)? {
+    let roles = match text(headers, ROLE)? {
         None => vec![ServerRole::Admin, ServerRole::Worker],
         Some(words) => {
             let role = |word: &str| {
@@ -47,13 +34,41 @@ pub(super) fn open_caller(headers: &HeaderMap, source: String) -> Result<Caller,
         }
     };
     Ok(Caller {
-        name: text(ACTOR)?.unwrap_or_else(|| "anonymous".to_owned()),
+        name: text(headers, ACTOR)?.unwrap_or_else(|| "anonymous".to_owned()),
         roles,
-        tenant: text(TENANT)?,
+        tenant: text(headers, TENANT)?,
         project: None,
         token: None,
         source,
     })
+}
+
+/// A caller with a token acts for the tenant that the request names: one of all tenants for this one only. One of another
+/// tenant is refused.
+pub(super) fn act_for(caller: &mut Caller, headers: &HeaderMap) -> Result<(), ApiProblem> {
+    caller.tenant = caller.tenant_of(text(headers, TENANT)?)?;
+    Ok(())
+}
+
+/// The value of a header, which is the name of someone or something.
+fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, ApiProblem> {
+    let mut values = headers.get_all(name).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return match headers.contains_key(name) {
+            true => Err(ApiProblem::bad_request(format!(
+                "the header {name} is there more than once"
+            ))),
+            false => Ok(None),
+        };
+    };
+    let value = value.to_str().unwrap_or_default().trim();
+    let seen = !value.chars().any(|c| c.is_control() || is_unseen(c));
+    match (1..=MAX_NAME).contains(&value.chars().count()) && seen {
+        true => Ok(Some(value.to_owned())),
+        false => Err(ApiProblem::bad_request(format!(
+            "the header {name} has 1 to {MAX_NAME} visible characters"
+        ))),
+    }
 }
 
 /// A page of another site must not use the browser of someone who has an open server on this machine: neither with a

@@ -174,6 +174,7 @@ async fn cancel(
         actor: caller.actor(),
         reason: body.reason,
         compensate: body.compensate,
+        keep_undo: false,
     };
     let reply = app.submit(&run, command).await?;
     Ok(Json(Answer::of(&run, &reply)?))
@@ -295,6 +296,8 @@ async fn complete(
                 EarlierResult::Manual(first) => Some(first),
                 EarlierResult::Succeeded
                 | EarlierResult::Failed(_)
+                | EarlierResult::SucceededOtherwise
+                | EarlierResult::FailedOtherwise(_)
                 | EarlierResult::Event
                 | EarlierResult::SignalAccepted
                 | EarlierResult::SignalRejected(_)

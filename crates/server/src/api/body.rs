@@ -2,10 +2,10 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use crate::access::GivenReason;
@@ -20,11 +20,64 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = ApiProblem;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, ApiProblem> {
+        not_encoded(request.headers())?;
         let request = noted(request, state).await.map_err(|it| unreadable(&it))?;
-        match Json::<T>::from_request(request, state).await {
+        let read = match is_plain_json(&request) {
+            true => read(request, state).await,
+            false => Json::<T>::from_request(request, state).await,
+        };
+        match read {
             Ok(Json(value)) => Ok(Body(value)),
             Err(rejection) => Err(unreadable(&rejection)),
         }
+    }
+}
+
+/// Refuses a body that is compressed: it is not unpacked, however small it is on the way.
+pub(super) fn not_encoded(headers: &HeaderMap) -> Result<(), ApiProblem> {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    match encodings.all(|it| it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        true => Ok(()),
+        false => Err(ApiProblem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            codes::REQUEST_INVALID,
+            "the body must not be compressed: leave out the header `content-encoding`",
+        )),
+    }
+}
+
+/// The bytes of a body that is not JSON, or why they are not there.
+pub(super) fn whole(body: Result<Bytes, BytesRejection>) -> Result<Bytes, ApiProblem> {
+    body.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => too_large(),
+        _ => ApiProblem::bad_request("the body of the request did not arrive as a whole"),
+    })
+}
+
+pub(super) fn too_large() -> ApiProblem {
+    ApiProblem::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        codes::BODY_TOO_LARGE,
+        "the body of the request is larger than the server allows",
+    )
+}
+
+fn is_plain_json(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    kind.is_some_and(|it| it == "application/json")
+}
+
+/// Reads a body. Where in the body it is wrong is found out only if it is wrong: to keep track of the place takes longer than
+/// to read.
+async fn read<S, T>(request: Request, state: &S) -> Result<Json<T>, JsonRejection>
+where
+    S: Send + Sync,
+    T: DeserializeOwned,
+{
+    let bytes = Bytes::from_request(request, state).await?;
+    match serde_json::from_slice(&bytes) {
+        Ok(value) => Ok(Json(value)),
+        Err(_) => Json::from_bytes(&bytes),
     }
 }
 
@@ -43,11 +96,7 @@ async fn noted<S: Send + Sync>(request: Request, state: &S) -> Result<Request, J
 fn unreadable(rejection: &JsonRejection) -> ApiProblem {
     let status = rejection.status();
     match status {
-        StatusCode::PAYLOAD_TOO_LARGE => ApiProblem::new(
-            status,
-            codes::BODY_TOO_LARGE,
-            "the body of the request is larger than the server allows",
-        ),
+        StatusCode::PAYLOAD_TOO_LARGE => too_large(),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiProblem::new(
             status,
             codes::REQUEST_INVALID,

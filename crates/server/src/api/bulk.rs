@@ -1,21 +1,25 @@
 //! The same action for many runs: first what would be hit, then the action, run by run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use stepwell_dialects::document::is_undoing;
 use stepwell_engine::Error;
-use stepwell_engine::store::RunFilter;
+use stepwell_engine::store::{RunFilter, RunNo};
 use stepwell_kernel::command::Command;
+use stepwell_kernel::rejection::Code;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
+use super::cursor::Before;
 use super::run_filter::RunQuery;
-use crate::access::Caller;
+use crate::access::{Caller, Lost};
 use crate::app::App;
 use crate::problem::ApiProblem;
 
@@ -56,6 +60,9 @@ struct BulkRequest {
     /// Only say what would be hit. True if absent: a request without it changes nothing.
     #[serde(default = "yes")]
     dry_run: bool,
+    /// Cancel also runs that are undoing their steps: the rest of their undo is dropped. Without it they are left out.
+    #[serde(default)]
+    abandon_undo: bool,
     /// The reason, which the log of each run keeps.
     #[serde(default)]
     reason: Option<String>,
@@ -75,9 +82,21 @@ struct BulkAnswer {
     dry_run: bool,
     /// How many runs are hit.
     count: usize,
+    /// How many of them are left out, because they are undoing their steps.
+    undoing: usize,
     /// Whether more runs fit than the limit allows.
     more: bool,
     runs: Vec<BulkRow>,
+}
+
+/// What becomes of the undo of a run that is undoing its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum RestOfUndo {
+    /// The run is left out, and goes on undoing.
+    Kept,
+    /// The run is cancelled: what is not undone yet stays as it is.
+    Dropped,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -86,12 +105,16 @@ struct BulkRow {
     run_id: String,
     plan_id: String,
     status: String,
+    /// For a cancel of a run that is undoing its steps: what becomes of the rest of the undo.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undo: Option<RestOfUndo>,
     /// Why the action was refused for this run; absent if it was done, or if this is a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<ApiProblem>,
 }
 
-/// Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter.
+/// Do the same to many runs: pause, resume, cancel or retry all runs that fit a filter. A cancel leaves out runs that are
+/// undoing their steps, unless `abandonUndo` is true.
 #[utoipa::path(post, path = "/api/v1/runs/bulk", tag = "actions", security(("token" = ["operate"])),
     request_body = BulkRequest,
     responses((status = 200, body = BulkAnswer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
@@ -100,6 +123,7 @@ struct BulkRow {
 async fn bulk(
     State(app): State<Arc<App>>,
     caller: Caller,
+    lost: Lost,
     Body(body): Body<BulkRequest>,
 ) -> Result<Json<BulkAnswer>, ApiProblem> {
     let limit = body.filter.limit.unwrap_or(MAX_RUNS);
@@ -119,7 +143,14 @@ async fn bulk(
             "a filter, a list of runs, or `\"all\": true` is needed: without them every open run is meant",
         ));
     }
-    let before = body.filter.before.clone();
+    let cancels = matches!(body.action, BulkAction::Cancel | BulkAction::CancelAndUndo);
+    if body.abandon_undo && !matches!(body.action, BulkAction::Cancel) {
+        return Err(ApiProblem::bad_request(
+            "abandonUndo: only for the action `cancel`, which drops the rest of an undo",
+        ));
+    }
+    let before = body.filter.before.as_deref();
+    let before = before.map(|it| Before::read(&app, it)).transpose()?;
     let query = match ended {
         true => body.filter,
         false => body.filter.only_open(),
@@ -128,6 +159,7 @@ async fn bulk(
         return Ok(Json(BulkAnswer {
             dry_run: body.dry_run,
             count: 0,
+            undoing: 0,
             more: false,
             runs: Vec::new(),
         }));
@@ -135,20 +167,22 @@ async fn bulk(
     let (wanted, finder) = (body.runs, caller.clone());
     let mut runs = app
         .ask(move |store| {
-            let before = before.map(|run| finder.find(store, &run)).transpose()?;
             let filter = RunFilter {
-                before,
-                limit: if wanted.is_empty() {
-                    limit + 1
-                } else {
-                    usize::MAX
-                },
+                before: before.map(|it| it.find(&finder, store)).transpose()?,
+                limit: limit + 1,
                 ..filter
             };
-            let mut runs = store.list(&filter)?;
-            if !wanted.is_empty() {
-                runs.retain(|run| wanted.contains(&run.run_id));
+            if wanted.is_empty() {
+                return store.list(&filter).map_err(Error::from);
             }
+            // Each is looked up by itself: a few names must not cost a look at all runs of the store.
+            let mut numbers = BTreeSet::new();
+            for run in &wanted {
+                numbers.extend(store.find(run)?);
+            }
+            let newest_first: Vec<RunNo> = numbers.into_iter().rev().collect();
+            let mut runs = store.summaries(&newest_first)?;
+            runs.retain(|run| filter.fits(run));
             Ok::<_, Error>(runs)
         })
         .await?;
@@ -159,24 +193,40 @@ async fn bulk(
         .unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
     let mut rows = Vec::new();
     for run in runs {
-        let problem = match body.dry_run {
-            true => None,
-            false => {
+        // Who loses the right in the middle does nothing more to the runs that are left.
+        let problem = match (body.dry_run, lost.check()) {
+            (true, _) => None,
+            (false, Err(problem)) => Some(problem),
+            (false, Ok(())) => {
                 let id = format!("bulk-{batch}");
-                let command = command(body.action, &caller, body.reason.clone(), id);
+                let reason = body.reason.clone();
+                let command = command(body.action, &caller, reason, id, !body.abandon_undo);
                 app.submit(&run.run_id, command).await.err()
             }
+        };
+        // A dry run has the head of the run; the kernel decides by its state.
+        let is_kept = |it: &ApiProblem| it.code == Code::RunUndoing.name();
+        let undo = match (&problem, is_undoing(run.head.substatus.as_deref())) {
+            (Some(problem), _) if is_kept(problem) => Some(RestOfUndo::Kept),
+            (None, true) if body.abandon_undo => Some(RestOfUndo::Dropped),
+            (None, true) if cancels && body.dry_run => Some(RestOfUndo::Kept),
+            (None | Some(_), _) => None,
         };
         rows.push(BulkRow {
             run_id: run.run_id,
             plan_id: run.plan_id,
             status: run.head.status,
+            undo,
             problem,
         });
     }
     Ok(Json(BulkAnswer {
         dry_run: body.dry_run,
         count: rows.len(),
+        undoing: rows
+            .iter()
+            .filter(|row| row.undo == Some(RestOfUndo::Kept))
+            .count(),
         more,
         runs: rows,
     }))
@@ -187,6 +237,7 @@ fn command(
     caller: &Caller,
     reason: Option<String>,
     signal_id: String,
+    keep_undo: bool,
 ) -> Command {
     let signal = |name: &str, reason| Command::Signal {
         signal_id,
@@ -203,6 +254,7 @@ fn command(
             actor: caller.actor(),
             reason,
             compensate: matches!(action, BulkAction::CancelAndUndo),
+            keep_undo,
         },
     }
 }

@@ -14,10 +14,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params, PathOf};
-use super::definitions::{RevisionRow, tenant_to_read};
+use super::definitions::RevisionRow;
 use crate::access::Caller;
 use crate::app::App;
-use crate::codes;
 use crate::definitions::{
     Checked, Head, Permits, Registry, Revision, check_file, registered, unified,
 };
@@ -33,7 +32,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TenantQuery {
     /// The tenant of the definition, for callers that may see all tenants.
     tenant: Option<String>,
@@ -62,10 +61,7 @@ async fn found(
     (name, number): (String, u32),
     tenant: Option<String>,
 ) -> Result<(String, Head, Revision), ApiProblem> {
-    let tenant = tenant_to_read(caller, tenant).ok_or_else(|| {
-        let why = format!("there is no revision {number} of a definition {name}");
-        ApiProblem::not_found(codes::DEFINITION_UNKNOWN, why)
-    })?;
+    let tenant = caller.one_tenant(tenant)?;
     app.ask(move |store| {
         let registry = Registry::new(store);
         let revision = registry.revision(&tenant, &name, number)?;
@@ -186,7 +182,7 @@ async fn net(
 /// Which revisions to compare.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DiffQuery {
     /// The number of the older revision.
     from: u32,
@@ -249,6 +245,9 @@ struct CheckText {
     /// The path of its file, for messages.
     #[serde(default)]
     file: Option<String>,
+    /// Whether the answer has the compiled net, as `stepwell plan -o json` prints it.
+    #[serde(default)]
+    net: bool,
 }
 
 /// What was found in a text.
@@ -278,6 +277,10 @@ struct CheckedText {
     /// The inputs that the definition declares, with their defaults.
     #[schema(value_type = Object)]
     inputs: BTreeMap<String, Value>,
+    /// The compiled net, if it was asked for and the text can be compiled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    net: Option<Value>,
 }
 
 /// Check a text without keeping it: all problems with line, column and help, and advice. Child definitions that the
@@ -305,6 +308,7 @@ async fn check(
         let checked = Checked::with_children(permits, body.file.as_deref(), &body.text, &is_known);
         let plan = checked.loaded.plan.as_ref();
         let net = plan.map(Plan::net);
+        let shown = plan.filter(|_| body.net).map(shown_net).transpose()?;
         let declared = plan.map(inputs);
         let declared = declared.as_ref().and_then(Value::as_object).cloned();
         Ok::<_, ApiProblem>(CheckedText {
@@ -317,6 +321,7 @@ async fn check(
             plan_hash: plan.map(|it| it.hash().to_owned()),
             inputs: declared.into_iter().flatten().collect(),
             problems: checked.problems,
+            net: shown,
         })
     });
     Ok(Json(answer.await?))

@@ -8,7 +8,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use stepwell_kernel::rejection::Code;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -146,7 +145,7 @@ async fn registered(
     caller: &Caller,
     body: RegisterDefinition,
 ) -> Result<Response, ApiProblem> {
-    let tenant = tenant_to_change(caller, body.tenant)?;
+    let tenant = caller.one_tenant(body.tenant)?;
     let new = NewDefinition {
         tenant: tenant.clone(),
         project: caller.project.clone(),
@@ -191,31 +190,6 @@ pub(super) fn percent(name: &str) -> String {
     text
 }
 
-/// The tenant whose things a caller changes.
-pub(super) fn tenant_to_change(
-    caller: &Caller,
-    wanted: Option<String>,
-) -> Result<String, ApiProblem> {
-    match (&caller.tenant, wanted) {
-        (Some(own), Some(wanted)) if *own != wanted => Err(ApiProblem::new(
-            StatusCode::FORBIDDEN,
-            Code::AuthzTenantForbidden.name(),
-            "you may not change anything of another tenant",
-        )),
-        (None, Some(wanted)) => Ok(wanted),
-        (_, _) => Ok(caller.context().tenant_id),
-    }
-}
-
-/// The tenant whose things a caller reads; none if there is no such tenant for this caller.
-pub(super) fn tenant_to_read(caller: &Caller, wanted: Option<String>) -> Option<String> {
-    match (&caller.tenant, wanted) {
-        (Some(own), Some(wanted)) if *own != wanted => None,
-        (None, Some(wanted)) => Some(wanted),
-        (_, _) => Some(caller.context().tenant_id),
-    }
-}
-
 /// Where a page begins: a tenant and a key, which may have any characters.
 pub(super) fn cursor(tenant: &str, key: &str) -> String {
     format!("{}:{tenant}{key}", tenant.len())
@@ -243,7 +217,7 @@ pub(super) fn page_of(limit: Option<usize>) -> Result<usize, ApiProblem> {
 /// Which definitions to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct DefinitionsQuery {
     /// Only definitions of this tenant.
     tenant: Option<String>,
@@ -293,14 +267,7 @@ async fn list_definitions(
 ) -> Result<Json<DefinitionPage>, ApiProblem> {
     let limit = page_of(query.limit)?;
     let after = query.after.as_deref().map(read_cursor).transpose()?;
-    let tenant = match (caller.tenant.clone(), query.tenant) {
-        (Some(own), Some(other)) if own != other => {
-            // For this caller there are no other tenants.
-            let (definitions, next) = (Vec::new(), None);
-            return Ok(Json(DefinitionPage { definitions, next }));
-        }
-        (own, wanted) => own.or(wanted),
-    };
+    let tenant = caller.tenant_of(query.tenant)?;
     let mut heads = app
         .ask(move |store| Registry::new(store).heads(tenant, after, limit + 1))
         .await?;
@@ -327,7 +294,7 @@ async fn list_definitions(
 /// Which revisions to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RevisionsQuery {
     /// The tenant of the definition, for callers that may see all tenants.
     tenant: Option<String>,
@@ -353,13 +320,6 @@ struct DefinitionRevisions {
     next: Option<u32>,
 }
 
-fn unknown_tenant(name: &str) -> ApiProblem {
-    ApiProblem::not_found(
-        crate::codes::DEFINITION_UNKNOWN,
-        format!("there is no definition {name}"),
-    )
-}
-
 /// Read a definition and its revisions.
 #[utoipa::path(get, path = "/api/v1/definitions/{name}", tag = "definitions", security(("token" = ["view"])),
     params(("name" = String, Path, description = "The name of the definition."), RevisionsQuery),
@@ -372,7 +332,7 @@ async fn definition(
     Params(query): Params<RevisionsQuery>,
 ) -> Result<Json<DefinitionRevisions>, ApiProblem> {
     let limit = page_of(query.limit)?;
-    let tenant = tenant_to_read(&caller, query.tenant).ok_or_else(|| unknown_tenant(&name))?;
+    let tenant = caller.one_tenant(query.tenant)?;
     let answer = app
         .ask(move |store| {
             let registry = Registry::new(store);
@@ -426,7 +386,7 @@ async fn deprecate(
     PathOf((name, number)): PathOf<(String, u32)>,
     Body(body): Body<DeprecateRevision>,
 ) -> Result<Json<RevisionRow>, ApiProblem> {
-    let tenant = tenant_to_change(&caller, body.tenant)?;
+    let tenant = caller.one_tenant(body.tenant)?;
     let now = app.now();
     let deprecation = body.deprecated.then(|| Deprecation {
         by: caller.name.clone(),

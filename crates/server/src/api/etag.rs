@@ -8,10 +8,14 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt as _;
 use sha2::{Digest as _, Sha256};
 
+/// What a cache may do with an answer: keep it for its caller, and ask before it is used.
+const CACHE: &str = "private, no-cache";
+
 /// Adds a tag to the answers in JSON, and answers 304 if the caller has it.
 pub(super) async fn etag(request: Request, next: Next) -> Response {
-    let reads = request.method() == Method::GET;
-    let known = request.headers().get(header::IF_NONE_MATCH).cloned();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let known = request.headers().get_all(header::IF_NONE_MATCH);
+    let known: Vec<HeaderValue> = known.iter().cloned().collect();
     let response = next.run(request).await;
     if !reads || response.status() != StatusCode::OK || !is_json(response.headers()) {
         return response;
@@ -28,8 +32,12 @@ pub(super) async fn etag(request: Request, next: Next) -> Response {
         .collect();
     // Weak: the compression around this changes the bytes.
     let tag = format!("W/\"{hex}\"");
-    if known.is_some_and(|known| names(&known, &tag)) {
-        return (StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response();
+    if known.iter().any(|known| names(known, &tag)) {
+        let headers = [
+            (header::ETAG, tag),
+            (header::CACHE_CONTROL, CACHE.to_owned()),
+        ];
+        return (StatusCode::NOT_MODIFIED, headers).into_response();
     }
     if let Ok(tag) = HeaderValue::try_from(tag) {
         parts.headers.insert(header::ETAG, tag);
@@ -37,7 +45,7 @@ pub(super) async fn etag(request: Request, next: Next) -> Response {
     parts
         .headers
         .entry(header::CACHE_CONTROL)
-        .or_insert(HeaderValue::from_static("private, no-cache"));
+        .or_insert(HeaderValue::from_static(CACHE));
     Response::from_parts(parts, Body::from(bytes))
 }
 
@@ -47,10 +55,11 @@ fn is_json(headers: &HeaderMap) -> bool {
     kind.starts_with("application/json")
 }
 
-/// Whether a list of tags has this one.
+/// Whether a list of tags has this one. Weak and strong tags are compared as weak ones are.
 fn names(list: &HeaderValue, tag: &str) -> bool {
+    let weak = |tag: &str| tag.trim_start_matches("W/").to_owned();
     let list = list.to_str().unwrap_or_default();
     list.split(',')
         .map(str::trim)
-        .any(|it| it == tag || it == "*")
+        .any(|it| it == "*" || weak(it) == weak(tag))
 }

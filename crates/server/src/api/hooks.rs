@@ -12,9 +12,9 @@ use axum::{Extension, Json};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use stepwell_engine::run_id_of_trigger;
 use stepwell_engine::service::ExternalEvent;
 use stepwell_engine::store::{Delivered, TRIGGER_KEY};
+use stepwell_engine::{Error, StartRequest, check_repeated_parameter, run_id_of_trigger};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::keys;
 use stepwell_kernel::trace::TraceContext;
@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::PathOf;
+use super::body::{PathOf, whole};
 use crate::app::App;
 use crate::codes;
 use crate::definitions::Registry;
@@ -73,7 +73,7 @@ async fn hook(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiProblem> {
-    let body = body.map_err(|_| too_large())?;
+    let body = whole(body)?;
     let (of, called) = (tenant.clone(), name.clone());
     let found = app
         .ask(move |store| Webhooks { store }.find(&of, &called))
@@ -240,6 +240,28 @@ async fn started(
     let params = params_with(&target.params.clone().unwrap_or_else(|| json!({})), &cause);
     let cause = format!("webhook|{}|{delivery}", webhook.name);
     let run_id = run_id_of_trigger(&plan, &context, &cause);
+    let request = StartRequest {
+        params,
+        ..StartRequest::default()
+    };
+    // Stripe changes counters inside an event that it sends again.
+    let compares = !matches!(webhook.signature, Signature::Stripe(_));
+    let (known, asked) = (run_id.clone(), request.clone());
+    let is_known = app.ask(move |store| -> Result<bool, Error> {
+        let is_known = store.find(&known)?.is_some();
+        if is_known && compares {
+            check_repeated_parameter(store, &known, "payload", &asked)?;
+        }
+        Ok(is_known)
+    });
+    if is_known.await? {
+        return Ok(AcceptedDelivery {
+            delivery_id: delivery.to_owned(),
+            created: false,
+            run_id: Some(run_id),
+        });
+    }
+    let params = request.params;
     let params = match large_params::may_be_large(&plan, &params) {
         true => large_params::shrink(&app.artifacts, &run_id, &plan, params)
             .await

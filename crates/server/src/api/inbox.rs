@@ -7,9 +7,9 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use stepwell_engine::Error;
 use stepwell_engine::store::RunFilter;
+use stepwell_kernel::decide::{barred, barred_from_run};
 use stepwell_kernel::event::WaitKind;
 use stepwell_kernel::explain::{WakeSource, wake_sources};
-use stepwell_kernel::plan::Duty;
 use stepwell_kernel::time::Time;
 use stepwell_views::{RunView, people, phrases};
 use utoipa::{IntoParams, ToSchema};
@@ -17,6 +17,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Params;
+use super::cursor::{Before, next_page};
+use super::run_filter::{LOOK_AT, open_statuses};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -31,6 +33,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct InboxQuery {
     /// How many open runs are looked at; 100 if absent, 500 at most.
     limit: Option<usize>,
@@ -93,21 +96,21 @@ async fn inbox(
             "limit: a number from 1 to {MAX_RUNS} is needed"
         )));
     }
-    let now = app.now();
-    let page = app
+    let before = query.before.as_deref().map(|it| Before::read(&app, it));
+    let (before, now) = (before.transpose()?, app.now());
+    let (tasks, last) = app
         .ask(move |store| {
-            let before = query
-                .before
-                .map(|run| caller.find(store, &run))
-                .transpose()?;
-            let runs = store.list(&RunFilter {
+            let before = before.map(|it| it.find(&caller, store)).transpose()?;
+            let found = store.search(&RunFilter {
                 tenant: caller.tenant.clone(),
                 project: caller.project.clone(),
-                open: true,
+                statuses: open_statuses(),
                 before,
                 limit: limit + 1,
+                look_at: Some(LOOK_AT),
                 ..RunFilter::default()
             })?;
+            let (runs, searched_to) = (found.runs, found.searched_to);
             let more = runs.len() > limit;
             let mut tasks = Vec::new();
             let mut last = None;
@@ -118,15 +121,13 @@ async fn inbox(
                 {
                     tasks.extend(tasks_of(&view, &caller, now));
                 }
-                last = Some(run.run_id);
+                last = Some(run.run);
             }
-            Ok::<_, Error>(InboxPage {
-                tasks,
-                next: last.filter(|_| more),
-            })
+            Ok::<_, Error>((tasks, last.filter(|_| more).or(searched_to)))
         })
         .await?;
-    Ok(Json(page))
+    let next = last.map(|it| next_page(&app, it)).transpose()?;
+    Ok(Json(InboxPage { tasks, next }))
 }
 
 fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
@@ -148,11 +149,13 @@ fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
     for source in wake_sources(plan, state) {
         match source {
             WakeSource::Queue if plan.policy().needs_approval && !state.approved() => {
-                tasks.push(task(
+                let mut row = task(
                     "run_approval",
                     None,
                     "waits for approval before it starts".to_owned(),
-                ));
+                );
+                row.forbidden = barred_from_run(plan, state, &caller.name);
+                tasks.push(row);
             }
             WakeSource::Outside { step, wait } => {
                 let kind = match wait {
@@ -169,18 +172,7 @@ fn tasks_of(view: &RunView, caller: &Caller, now: Time) -> Vec<PersonTask> {
                 let approvals = people::approvals(view, step);
                 row.approvals = approvals.as_ref().map(|it| it.given);
                 row.approvals_needed = approvals.map(|it| it.needed);
-                let step = plan.step(step.step);
-                let gate = step.gate.as_ref().map_or(&[][..], |gate| &gate.duties[..]);
-                let duties = if wait == WaitKind::Gate {
-                    gate
-                } else {
-                    &step.duties[..]
-                };
-                let is_maker = state.context().triggered_by.as_ref() == Some(&caller.name);
-                if is_maker && duties.iter().any(|it| matches!(it, Duty::MakerChecker)) {
-                    row.forbidden =
-                        Some("you started the run, so another person must answer".to_owned());
-                }
+                row.forbidden = barred(plan, state, step, &caller.name);
                 tasks.push(row);
             }
             WakeSource::Queue

@@ -59,6 +59,7 @@ async fn list(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct LinesQuery {
     /// Only this execution; absent: all of them in order.
     execution: Option<u32>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
-use crate::metrics::Sample;
+use crate::metrics::{MetricsForm, Sample};
 use crate::problem::ApiProblem;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
@@ -119,11 +119,16 @@ async fn document(Extension(document): Extension<Arc<Document>>) -> Response {
     Json(&*document).into_response()
 }
 
-/// What the server counts and measures, as Prometheus reads it.
+/// What the server counts and measures, as Prometheus reads it: in the text format, or as OpenMetrics if the header `Accept`
+/// prefers it.
 #[utoipa::path(get, path = "/metrics", tag = "server", security(("token" = ["view"])),
-    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+    responses((status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
         (status = 403, body = ApiProblem)))]
-async fn metrics(State(app): State<Arc<App>>, caller: Caller) -> Result<Response, ApiProblem> {
+async fn metrics(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: HeaderMap,
+) -> Result<Response, ApiProblem> {
     super::operations::whole_installation(&caller)?;
     if app.metrics.needs_sample() {
         let now = app.now();
@@ -134,6 +139,7 @@ async fn metrics(State(app): State<Arc<App>>, caller: Caller) -> Result<Response
     }
     let text = app.metrics.text();
     let text = text.map_err(|error| ApiProblem::internal(&error))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    let form = MetricsForm::wanted(&headers);
+    let kind = (header::CONTENT_TYPE, form.content_type());
+    Ok(([kind, (header::VARY, "accept")], form.of(text)).into_response())
 }

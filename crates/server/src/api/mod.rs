@@ -2,25 +2,31 @@
 //! the same functions, so the document cannot say something else than the server does.
 
 mod actions;
+mod allowed;
 mod audit;
 mod body;
 mod bulk;
+mod cursor;
 mod definition_texts;
 mod definitions;
 mod etag;
 mod events;
 mod hooks;
 mod inbox;
+mod languages;
+mod log_windows;
 mod logs;
 mod meta;
 mod operations;
 mod run_feed;
 mod run_filter;
+mod run_list;
 mod run_reads;
 mod runs;
 mod schedules;
 mod sessions;
 mod stream;
+mod time_limit;
 mod tokens;
 mod watch;
 mod webhooks;
@@ -30,7 +36,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
@@ -50,6 +56,8 @@ use crate::app::App;
 use crate::codes;
 use crate::metrics::known_method;
 use crate::problem::ApiProblem;
+use crate::ui;
+use time_limit::TimeLimits;
 
 const JSON: &str = "application/json";
 const PROBLEM_JSON: &str = "application/problem+json";
@@ -72,8 +80,11 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(definitions::routes())
         .merge(definition_texts::routes())
         .merge(runs::routes())
+        .merge(run_list::routes())
         .merge(run_reads::routes())
         .merge(actions::routes())
+        .merge(allowed::routes())
+        .merge(languages::routes())
         .merge(schedules::routes())
         .merge(webhooks::routes())
         .merge(hooks::routes())
@@ -82,6 +93,7 @@ fn endpoints() -> OpenApiRouter<Arc<App>> {
         .merge(run_feed::routes())
         .merge(watch::routes())
         .merge(logs::routes())
+        .merge(log_windows::routes())
         .merge(inbox::routes())
         .merge(bulk::routes())
         .merge(operations::routes())
@@ -102,15 +114,17 @@ fn described(mut document: Document) -> Document {
     let components = document.components.get_or_insert_default();
     components.add_security_scheme(SCHEME, scheme);
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();
-    for item in document.paths.paths.values_mut() {
+    for (path, item) in &mut document.paths.paths {
         let operations = [
-            &mut item.get,
-            &mut item.put,
-            &mut item.post,
-            &mut item.delete,
-            &mut item.patch,
+            ("get", &mut item.get),
+            ("put", &mut item.put),
+            ("post", &mut item.post),
+            ("delete", &mut item.delete),
+            ("patch", &mut item.patch),
         ];
-        for operation in operations.into_iter().flatten() {
+        for (method, operation) in operations {
+            let Some(operation) = operation else { continue };
+            operation.operation_id = Some(operation_id(method, path));
             operation
                 .responses
                 .responses
@@ -119,6 +133,20 @@ fn described(mut document: Document) -> Document {
         }
     }
     document
+}
+
+/// The id of an operation, which no other one has: `get_runs_run_events` for `GET /api/v1/runs/{run}/events`.
+fn operation_id(method: &str, path: &str) -> String {
+    let path = path.strip_prefix("/api/v1").unwrap_or(path);
+    let words = path
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|it| !it.is_empty());
+    let mut id = method.to_owned();
+    for word in words {
+        id.push('_');
+        id.push_str(word);
+    }
+    id
 }
 
 /// Refusals have a media type of their own.
@@ -146,11 +174,15 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let rights = Arc::new(Rights::of(&document));
     // Events of a stream must not wait for a block of the compression to fill.
     let compressed = SizeAbove::new(1024).and(NotForContentType::SSE);
-    let (max_body, timeout) = (app.settings.max_body, app.settings.request_timeout);
+    let max_body = app.settings.max_body;
+    let times = TimeLimits {
+        body: app.settings.body_timeout,
+        all: app.settings.request_timeout,
+    };
     routes
         .route_layer(middleware::from_fn(etag::etag))
         .route_layer(middleware::from_fn(move |request, next| {
-            limited(request, next, timeout)
+            time_limit::limited(request, next, times)
         }))
         .route_layer(middleware::from_fn_with_state(
             (Arc::clone(&app), rights),
@@ -171,20 +203,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn(with_request_id))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), counted))
         .with_state(app)
-}
-
-/// Ends requests that take too long. Streams and long polls answer in time, and go on in their bodies.
-async fn limited(request: Request, next: Next, timeout: std::time::Duration) -> Response {
-    match tokio::time::timeout(timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => ApiProblem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            codes::REQUEST_TIMEOUT,
-            "the request took too long and was given up; what it asked for may still happen",
-        )
-        .retry_after(1)
-        .into_response(),
-    }
 }
 
 /// Counts requests and how long they take, and says where in a trace they are.
@@ -237,6 +255,8 @@ async fn with_request_id(mut request: Request, next: Next) -> Response {
         HeaderValue::try_from(fresh).unwrap_or(HeaderValue::from_static("none"))
     });
     request.headers_mut().insert(REQUEST_ID, id.clone());
+    let hosts = request.headers().get_all(header::HOST).iter().count();
+    let is_odd = hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11);
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     // Every line that is logged for the request names it; the guard adds the tenant.
     let span = tracing::error_span!(
@@ -244,7 +264,11 @@ async fn with_request_id(mut request: Request, next: Next) -> Response {
         request = id.to_str().unwrap_or_default(),
         tenant = tracing::field::Empty
     );
-    let mut response = next.run(request).instrument(span.clone()).await;
+    let mut response = match is_odd {
+        // RFC 9112: a server must refuse it, because two readers could take it for requests to different hosts.
+        true => ApiProblem::bad_request("the header `host` must be there once").into_response(),
+        false => next.run(request).instrument(span.clone()).await,
+    };
     if response.status().is_server_error() {
         let status = response.status().as_u16();
         span.in_scope(|| tracing::warn!(status, "{method} {path} was not done"));
@@ -266,7 +290,11 @@ fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
     ApiProblem::internal(&format!("an endpoint panicked: {text}")).into_response()
 }
 
-async fn no_such_endpoint(request: Request) -> ApiProblem {
+/// What is no endpoint: a file of the UI, or nothing.
+async fn no_such_endpoint(request: Request) -> Response {
+    if let Some(file) = ui::answer(&request) {
+        return file;
+    }
     ApiProblem::not_found(
         codes::ENDPOINT_UNKNOWN,
         format!(
@@ -274,6 +302,7 @@ async fn no_such_endpoint(request: Request) -> ApiProblem {
             request.uri().path()
         ),
     )
+    .into_response()
 }
 
 async fn no_such_method(request: Request) -> ApiProblem {
@@ -293,6 +322,22 @@ mod tests {
     use axum::http::Method;
 
     use super::*;
+
+    #[test]
+    fn every_operation_has_an_id_of_its_own() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        let mut ids = std::collections::BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let id = operation["operationId"].as_str().unwrap().to_owned();
+                assert!(
+                    ids.insert(id.clone()),
+                    "{method} {path}: {id} is there twice"
+                );
+            }
+        }
+        assert!(ids.contains("get_runs_run_events"), "{ids:?}");
+    }
 
     #[test]
     fn every_endpoint_names_the_right_that_it_needs() {

@@ -40,6 +40,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct RowsQuery {
     /// At most this many rows; 100 if absent, 1000 at most.
     limit: Option<usize>,
@@ -74,6 +75,7 @@ fn own(caller: Caller) -> NoticeFilter {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct AlertQuery {
     /// Only alerts with this code.
     code: Option<String>,
@@ -87,6 +89,7 @@ struct AlertQuery {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct LetterQuery {
     /// Only deliveries to this sink.
     sink: Option<String>,

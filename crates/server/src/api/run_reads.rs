@@ -8,15 +8,14 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use stepwell_engine::Error;
 use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::store::{RunSummary, Store};
 use stepwell_kernel::keys::TokenKey;
-use stepwell_kernel::snapshot::{ContractEvent, project};
 use stepwell_kernel::time::Time;
 use stepwell_views::evidence::RunEvidence;
-use stepwell_views::{artifact_ref, people, snapshot as views, undo, why};
+use stepwell_views::{RunView, artifact_ref, people, snapshot as views, undo, why};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -51,8 +50,10 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
 /// The run as the contract's snapshot, with `ext` beside it.
 pub(super) async fn snapshot(app: &App, caller: &Caller, run: &str) -> Result<Value, ApiProblem> {
     let view = app.run_view(caller, run).await?;
+    let unserved = app.workers.attendance.unserved(app, &view).await?;
     let now = app.now();
-    app.ask(move |store| views::shown(store, &view, now)).await
+    app.ask(move |store| views::shown(store, &view, now, &unserved))
+        .await
 }
 
 /// Show a run: the snapshot of the contract, and `ext` with the words of its language, its steps, what it waits for and
@@ -69,7 +70,7 @@ async fn show(
     Ok(Json(snapshot(&app, &caller, &run).await?))
 }
 
-/// Show a run as it was after one of its events.
+/// Show a run as it was after one of its events: the same as the run itself, at that moment.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/at/{seq}", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run."),
         ("seq" = u64, Path, description = "The number of the event, from 1.")),
@@ -83,29 +84,27 @@ async fn snapshot_at(
     let seq: u64 = seq
         .parse()
         .map_err(|_| ApiProblem::bad_request("seq: a whole number is needed"))?;
-    let view = app.run_view(&caller, &run).await?;
-    if seq == 0 || seq > view.state.seq() {
+    let row = app.row(&caller, &run).await?;
+    if seq == 0 || seq > row.last_seq {
         return Err(ApiProblem::not_found(
             codes::EVENT_UNKNOWN,
-            format!("the run has events 1 to {}", view.state.seq()),
+            format!("the run has events 1 to {}", row.last_seq),
         ));
     }
-    let value = app
-        .ask(move |store| {
-            let records = LogRecords::of(&view).unread(store, usize::MAX)?;
-            let events: Vec<ContractEvent> = records
-                .iter()
-                .take(usize::try_from(seq).unwrap_or(usize::MAX))
-                .filter_map(|record| ContractEvent::read(&record.contract))
-                .collect();
-            Ok::<_, Error>(json!(project(view.state.run_id(), &events)))
-        })
-        .await?;
+    let value = app.ask(move |store| match RunView::read_at(store, &run, seq)? {
+        Some(view) => views::shown_at(store, &view, seq).map(Some),
+        None => Ok::<_, Error>(None),
+    });
+    let value = value.await?.ok_or_else(|| {
+        let why = format!("the run has no event {seq}");
+        ApiProblem::not_found(codes::EVENT_UNKNOWN, why)
+    })?;
     Ok(Json(value))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct EventsQuery {
     /// Only events after this number: the watermark of the reader.
     #[serde(default)]
@@ -224,7 +223,9 @@ async fn completion_tokens(
 struct Explanation {
     /// Whether the run has ended: then nothing can move it.
     ended: bool,
-    /// Everything that can make the run move, one sentence each.
+    /// Everything that can make the run move, one sentence each (`text`). A reason of the kind `task` names the `queue` and
+    /// the `operation` that a worker must serve; it has `unserved: true` if no server of the store does this work and no
+    /// worker asked for it lately.
     #[schema(value_type = Vec<Object>)]
     reasons: Vec<Value>,
 }
@@ -243,7 +244,10 @@ async fn explain(
     let ended = view.state.phase().is_ended();
     let reasons = match ended {
         true => Vec::new(),
-        false => why::reasons(&view, app.now()),
+        false => {
+            let unserved = app.workers.attendance.unserved(&app, &view).await?;
+            why::reasons(&view, app.now(), &unserved)
+        }
     };
     Ok(Json(Explanation {
         ended,
@@ -316,6 +320,7 @@ async fn artifacts(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct ArtifactQuery {
     /// The address of the artifact, as the list has it.
     uri: String,

@@ -1,4 +1,4 @@
-//! Runs as a whole: start and list.
+//! Starts of runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,11 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stepwell_dialects::plan::reference::PlanRef;
-use stepwell_engine::store::{Mark, RunFilter, RunSummary};
-use stepwell_engine::{Error, StartRequest, run_id_of_request};
+use stepwell_engine::store::{Store, StoreError};
+use stepwell_engine::{
+    AskedDefinition, StartRequest, check_labels, check_repeated, check_request_id,
+    run_id_of_request,
+};
 use stepwell_kernel::event::RunContext;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::rejection::Code;
@@ -22,27 +25,21 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::body::{Body, Params};
+use super::body::Body;
 use super::operations::whole_installation;
-use super::run_filter::RunQuery;
 use super::run_reads;
-use crate::access::{Caller, Lost};
+use crate::access::{ActedOn, Caller, Lost};
 use crate::app::App;
-use crate::changes::NextLook;
+use crate::changes::{NextLook, RunEnd};
 use crate::definitions::{Permits, Registry, check_file, compile_for, serves, with_findings};
 use crate::problem::ApiProblem;
 use crate::telemetry::CallerTrace;
 
 /// The longest wait for the end of a run that is started.
 const MAX_WAIT_SECONDS: u64 = 50;
-/// The most runs of a page.
-const MAX_PAGE: usize = 500;
-const PAGE: usize = 50;
 
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
-    OpenApiRouter::new()
-        .routes(routes!(start, list))
-        .routes(routes!(counts))
+    OpenApiRouter::new().routes(routes!(start))
 }
 
 /// What a run is started with.
@@ -116,6 +113,14 @@ fn permits<'a>(app: &'a App, context: &'a RunContext) -> Permits<'a> {
 }
 
 impl DefinitionOfRun {
+    /// Whether the request names a definition that stays as it is.
+    fn asked(&self) -> AskedDefinition {
+        match self.name.is_some() && self.revision.is_none() {
+            true => AskedDefinition::Current,
+            false => AskedDefinition::Fixed,
+        }
+    }
+
     /// The plan of a text that was compiled before: nothing blocks.
     fn known_plan(&self, app: &App, context: &RunContext) -> Result<Option<Arc<Plan>>, ApiProblem> {
         let (Some(text), None, None, None, None) = (
@@ -209,8 +214,13 @@ async fn start(
     headers: HeaderMap,
     Body(mut body): Body<StartRun>,
 ) -> Result<Response, ApiProblem> {
-    let key = headers.get("idempotency-key");
-    if let (None, Some(key)) = (&body.request_id, key) {
+    let mut keys = headers.get_all("idempotency-key").iter();
+    if let (None, Some(key)) = (&body.request_id, keys.next()) {
+        if keys.next().is_some() {
+            return Err(ApiProblem::bad_request(
+                "the header `idempotency-key` is there more than once",
+            ));
+        }
         let key = key.to_str().unwrap_or_default();
         body.request_id = Some(key.to_owned());
     }
@@ -218,6 +228,7 @@ async fn start(
     context.trace = trace.map(|it| it.0.0);
     let start_after = body.start_at.as_deref().map(read_time).transpose()?;
     let (definition, whose) = (body.definition, context.clone());
+    let asked_definition = definition.asked();
     let (plan, changed) = match definition.known_plan(&app, &context)? {
         Some(plan) => (plan, None),
         None => {
@@ -239,44 +250,66 @@ async fn start(
         }
         (None, None) => format!("run_{}", uuid::Uuid::now_v7()),
     };
+    let params = body.params.unwrap_or_else(|| json!({}));
+    if !params.is_object() {
+        return Err(ApiProblem::bad_request("params: an object is needed"));
+    }
+    let mut request = StartRequest {
+        run_id: run_id.clone(),
+        request_id: body.request_id.clone(),
+        params,
+        context,
+        // A run that fails before it starts does so now.
+        start_after: start_after.filter(|_| changed.is_none()),
+        fetched_sha256: changed,
+        ..StartRequest::default()
+    };
+    let repeated = Repeated {
+        plan: Arc::clone(&plan),
+        definition: asked_definition,
+    };
     let known = run_id.clone();
-    let is_known =
+    let mut is_known =
         body.request_id.is_some() && app.ask(move |store| store.find(&known)).await?.is_some();
     let mut run = run_id.clone();
-    if !is_known {
-        let params = body.params.unwrap_or_else(|| json!({}));
-        if !params.is_object() {
-            return Err(ApiProblem::bad_request("params: an object is needed"));
-        }
-        let params = match large_params::may_be_large(&plan, &params) {
-            true => large_params::shrink(&app.artifacts, &run_id, &plan, params)
+    let tenant = request.context.tenant_id.clone();
+    let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
+    // Heard from before the run is there, so that its end is not missed.
+    let mut end = (!wait.is_zero()).then(|| app.changes.end_of(&run));
+    if is_known {
+        repeated.check(&app, &run, request).await?;
+    } else {
+        if large_params::may_be_large(&plan, &request.params) {
+            let params = std::mem::take(&mut request.params);
+            request.params = large_params::shrink(&app.artifacts, &run_id, &plan, params)
                 .await
-                .map_err(|error| ApiProblem::internal(&error))?,
-            false => params,
-        };
-        let request = StartRequest {
-            run_id: run_id.clone(),
-            request_id: body.request_id.clone(),
-            params,
-            context,
-            // A run that fails before it starts does so now.
-            start_after: start_after.filter(|_| changed.is_none()),
-            fetched_sha256: changed,
-            ..StartRequest::default()
-        };
-        run = match app.start(&plan, request).await {
+                .map_err(|error| ApiProblem::internal(&error))?;
+        }
+        let again = body.request_id.is_some().then(|| request.clone());
+        run = match (app.start(&plan, request).await, again) {
             // The id follows from the request id: another request was a moment faster.
-            Err(problem) if problem.code == Code::RunExists.name() && body.request_id.is_some() => {
+            (Err(problem), Some(again)) if problem.code == Code::RunExists.name() => {
+                is_known = true;
+                repeated.check(&app, &run_id, again).await?;
                 run_id
             }
-            answer => answer?,
+            // A run with an id of its own was started with this request id.
+            (Ok(first), Some(again)) if first != run_id => {
+                is_known = true;
+                repeated.check(&app, &first, again).await?;
+                first
+            }
+            (answer, _) => answer?,
         };
     }
-    let wait = Duration::from_secs(body.wait_seconds.min(MAX_WAIT_SECONDS));
-    let shown = match wait.is_zero() {
-        true => None,
-        false => {
-            ended(&app, &run, wait, &lost).await?;
+    if end.as_ref().is_some_and(|it| it.run_id() != run) {
+        // An earlier run of the same request.
+        end = Some(app.changes.end_of(&run));
+    }
+    let shown = match end {
+        None => None,
+        Some(end) => {
+            ended(&app, end, !is_known, wait, &lost).await?;
             Some(run_reads::snapshot(&app, &caller, &run).await?)
         }
     };
@@ -290,54 +323,45 @@ async fn start(
         created: !is_known,
         run: shown,
     };
-    Ok((status, [(header::LOCATION, location)], Json(started)).into_response())
+    let acted_on = Extension(ActedOn { tenant });
+    let location = [(header::LOCATION, location)];
+    Ok((status, location, acted_on, Json(started)).into_response())
+}
+
+/// A start request that may have come before.
+struct Repeated {
+    plan: Arc<Plan>,
+    definition: AskedDefinition,
+}
+
+impl Repeated {
+    /// Refuses the request if the run was started with other content.
+    async fn check(
+        &self,
+        app: &App,
+        run_id: &str,
+        request: StartRequest,
+    ) -> Result<(), ApiProblem> {
+        let (run_id, plan, definition) =
+            (run_id.to_owned(), Arc::clone(&self.plan), self.definition);
+        app.ask(move |store| check_repeated(store, &run_id, &plan, definition, &request))
+            .await
+    }
 }
 
 /// The context of a new run: what the caller may say about it.
 fn context(caller: &Caller, body: &StartRun) -> Result<RunContext, ApiProblem> {
-    let fits = |text: &String| text.chars().count() <= 200 && !text.chars().any(char::is_control);
-    let are_good = body.labels.iter().all(|(name, value)| {
-        fits(name) && fits(value) && !name.is_empty() && !name.contains(['=', ','])
-    });
-    if body.labels.len() > 32 || !are_good {
-        return Err(ApiProblem::bad_request(
-            "labels: at most 32, with names and values of at most 200 characters, and names without = and ,",
-        ));
-    }
+    check_labels(&body.labels)?;
     let own = caller.context();
-    let choose =
-        |what: &str, wanted: &Option<String>, bound: &Option<String>, default: String| match (
-            wanted, bound,
-        ) {
-            (None, _) => Ok(default),
-            (Some(wanted), None) => Ok(wanted.clone()),
-            (Some(wanted), Some(bound)) if wanted == bound => Ok(wanted.clone()),
-            (Some(_), Some(_)) => Err(ApiProblem::new(
-                StatusCode::FORBIDDEN,
-                Code::AuthzTenantForbidden.name(),
-                format!("you may not start runs of another {what}"),
-            )),
-        };
+    let project = caller.project_of(body.project.clone())?;
     Ok(RunContext {
-        tenant_id: choose("tenant", &body.tenant, &caller.tenant, own.tenant_id)?,
-        project_id: choose("project", &body.project, &caller.project, own.project_id)?,
+        tenant_id: caller.one_tenant(body.tenant.clone())?,
+        project_id: project.unwrap_or(own.project_id),
         environment_id: body.environment.clone().unwrap_or(own.environment_id),
         priority: body.priority,
         labels: body.labels.clone(),
         ..own
     })
-}
-
-fn check_request_id(id: &str) -> Result<(), ApiProblem> {
-    let fits = (1..=200).contains(&id.chars().count()) && !id.contains('|');
-    match fits && !id.chars().any(char::is_control) {
-        true => Ok(()),
-        false => Err(ApiProblem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            Code::InvalidId.name(),
-            "a request id has 1 to 200 characters, without | and control characters",
-        )),
-    }
 }
 
 pub(super) fn read_time(text: &str) -> Result<Time, ApiProblem> {
@@ -348,27 +372,29 @@ pub(super) fn read_time(text: &str) -> Result<Time, ApiProblem> {
     })
 }
 
-/// Waits until a run has ended, or so long.
-async fn ended(app: &Arc<App>, run: &str, wait: Duration, lost: &Lost) -> Result<(), ApiProblem> {
+/// Waits until a run has ended, or so long. Of a run that `is_new` the engine here tells the end.
+async fn ended(
+    app: &Arc<App>,
+    mut end: RunEnd,
+    is_new: bool,
+    wait: Duration,
+    lost: &Lost,
+) -> Result<(), ApiProblem> {
     let until = tokio::time::Instant::now() + wait;
-    let no = {
-        let run = run.to_owned();
-        app.ask(move |store| store.find(&run)).await?
-    };
-    let Some(no) = no else { return Ok(()) };
-    let mut changes = app.changes.of_run(no);
     let mut look = NextLook::new(app.store.is_shared());
+    let mut looks = !is_new;
     loop {
-        let row = app.ask(move |store| store.summary(no)).await?;
-        if row.is_none_or(|it| it.head.ended_at.is_some()) {
+        let run = end.run_id().to_owned();
+        if std::mem::replace(&mut looks, true) && app.ask(move |it| is_over(it, &run)).await? {
             return Ok(());
         }
-        // A change of this run, or a look now and then: another server may end it.
+        // A look now and then: another server may end it.
         let next = tokio::time::Instant::now() + look.pause();
         tokio::select! {
-            () = changes.changed() => look.reset(),
+            () = end.ended() => return Ok(()),
             () = tokio::time::sleep_until(next.min(until)) => {}
             () = app.stopping.cancelled() => {}
+            () = lost.cancelled() => {}
         }
         lost.check()?;
         if tokio::time::Instant::now() >= until || app.stopping.is_cancelled() {
@@ -377,174 +403,11 @@ async fn ended(app: &Arc<App>, run: &str, wait: Duration, lost: &Lost) -> Result
     }
 }
 
-/// The header with the watermark of a list.
-const WATERMARK: &str = "stepwell-watermark";
-type WithWatermark = ([(&'static str, String); 1], Json<RunPage>);
-
-/// A page of runs.
-#[derive(Debug, Serialize, ToSchema)]
-struct RunPage {
-    runs: Vec<RunRow>,
-    /// The `before` of the next page; absent on the last page. With `text` a page may have fewer runs than asked for, or
-    /// none, and be followed by others: the text is looked for in 5,000 runs at a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<String>,
-}
-
-/// A run in a list.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct RunRow {
-    run_id: String,
-    plan_id: String,
-    plan_version: String,
-    /// actions, dag, plan, playbook or linear.
-    language: String,
-    tenant_id: String,
-    project_id: String,
-    environment_id: String,
-    /// The run that waits for this one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parent_run_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    business_key: Option<String>,
-    /// The status of the contract; DAMAGED if the log of the run is damaged.
-    status: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    substatus: Option<String>,
-    created_at: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ended_at: Option<String>,
-    /// When the run goes on by itself, if it waits for a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wake_at: Option<String>,
-    /// How many events the log of the run has.
-    events: u64,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    labels: BTreeMap<String, String>,
-}
-
-impl RunRow {
-    pub(super) fn new(run: RunSummary, damaged: bool) -> RunRow {
-        RunRow {
-            run_id: run.run_id,
-            plan_id: run.plan_id,
-            plan_version: run.plan_version,
-            language: run.language,
-            tenant_id: run.tenant,
-            project_id: run.project,
-            environment_id: run.environment,
-            parent_run_id: run.parent,
-            business_key: run.unique_key,
-            // What the head of a damaged run says is not to be trusted.
-            status: if damaged {
-                "DAMAGED".to_owned()
-            } else {
-                run.head.status
-            },
-            substatus: run.head.substatus.filter(|_| !damaged),
-            created_at: run.created_at.to_rfc3339(),
-            ended_at: run.head.ended_at.map(Time::to_rfc3339),
-            wake_at: run.head.wake_at.map(Time::to_rfc3339),
-            events: run.last_seq,
-            labels: run.labels,
-        }
-    }
-}
-
-/// List runs, newest first.
-///
-/// The header `stepwell-watermark` of the answer is a watermark: `GET /api/v1/stream` with it as `Last-Event-ID` tells what
-/// has changed since the list was read.
-#[utoipa::path(get, path = "/api/v1/runs", tag = "runs", security(("token" = ["view"])),
-    params(RunQuery),
-    responses((status = 200, body = RunPage, headers(
-            ("stepwell-watermark" = String, description = "Where the stream of all runs goes on from."))), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
-        (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
-async fn list(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Params(query): Params<RunQuery>,
-) -> Result<WithWatermark, ApiProblem> {
-    let limit = query.limit.unwrap_or(PAGE);
-    if !(1..=MAX_PAGE).contains(&limit) {
-        return Err(ApiProblem::bad_request(format!(
-            "limit: a number from 1 to {MAX_PAGE} is needed"
-        )));
-    }
-    let before = query.before.clone();
-    let Some(filter) = query.filter(&caller)? else {
-        let mark = app.ask(|store| store.mark()).await?;
-        let none = RunPage {
-            runs: Vec::new(),
-            next: None,
-        };
-        return Ok(([(WATERMARK, sealed(&app, &mark)?)], Json(none)));
+/// Whether a run has ended or is not there.
+fn is_over(store: &dyn Store, run: &str) -> Result<bool, StoreError> {
+    let Some(no) = store.find(run)? else {
+        return Ok(true);
     };
-    let (mark, mut runs, damaged, searched_to) = app
-        .ask(move |store| {
-            let before = before.map(|run| caller.find(store, &run)).transpose()?;
-            let filter = RunFilter {
-                before,
-                // One row more than shown tells whether there is another page.
-                limit: limit + 1,
-                ..filter
-            };
-            // Before the list is read: what changes meanwhile is told once more.
-            let mark = store.mark()?;
-            let runs = store.list(&filter)?;
-            let searched_to = match runs.len() > limit {
-                true => None,
-                false => store.searched_to(&filter)?,
-            };
-            Ok::<_, Error>((mark, runs, store.quarantined()?, searched_to))
-        })
-        .await?;
-    let more = runs.len() > limit;
-    runs.truncate(limit);
-    let last = runs.last().filter(|_| more).map(|it| it.run_id.clone());
-    let next = last.or(searched_to);
-    let row = |run: RunSummary| {
-        let is_damaged = damaged.iter().any(|(it, _)| *it == run.run);
-        RunRow::new(run, is_damaged)
-    };
-    let page = RunPage {
-        runs: runs.into_iter().map(row).collect(),
-        next,
-    };
-    Ok(([(WATERMARK, sealed(&app, &mark)?)], Json(page)))
-}
-
-fn sealed(app: &App, mark: &Mark) -> Result<String, ApiProblem> {
-    let sealed = app.watermarks.seal(mark);
-    sealed.map_err(|error| ApiProblem::internal(&error))
-}
-
-/// How many runs have each status.
-#[derive(Debug, Serialize, ToSchema)]
-struct RunCounts {
-    /// The statuses that runs have, each with the number of runs.
-    counts: BTreeMap<String, u64>,
-    total: u64,
-}
-
-/// Count runs by status.
-#[utoipa::path(get, path = "/api/v1/runs/counts", tag = "runs", security(("token" = ["view"])),
-    params(RunQuery),
-    responses((status = 200, body = RunCounts), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
-        (status = 503, body = ApiProblem)))]
-async fn counts(
-    State(app): State<Arc<App>>,
-    caller: Caller,
-    Params(query): Params<RunQuery>,
-) -> Result<Json<RunCounts>, ApiProblem> {
-    let counts = match query.filter(&caller)? {
-        Some(filter) => app.ask(move |store| store.count_runs(&filter)).await?,
-        None => Vec::new(),
-    };
-    let total = counts.iter().map(|(_, count)| count).sum();
-    Ok(Json(RunCounts {
-        counts: counts.into_iter().collect(),
-        total,
-    }))
+    let row = store.summary(no)?;
+    Ok(row.is_none_or(|it| it.head.ended_at.is_some()))
 }

@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
-use super::definitions::{cursor, page_of, read_cursor, tenant_to_change, tenant_to_read};
+use super::definitions::{cursor, page_of, read_cursor};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -208,17 +208,9 @@ async fn put_schedule(
         )));
     }
     let own = caller.context();
-    let project = match (&caller.project, body.project) {
-        (Some(bound), Some(wanted)) if *bound != wanted => {
-            return Err(ApiProblem::new(
-                StatusCode::FORBIDDEN,
-                stepwell_kernel::rejection::Code::AuthzTenantForbidden.name(),
-                "you may not start runs of another project",
-            ));
-        }
-        (_, wanted) => wanted.unwrap_or(own.project_id),
-    };
-    let tenant = tenant_to_change(&caller, body.tenant)?;
+    let project = caller.project_of(body.project)?;
+    let project = project.unwrap_or(own.project_id);
+    let tenant = caller.one_tenant(body.tenant)?;
     let now = app.now();
     let wanted = ScheduleDocument {
         name: name.clone(),
@@ -277,7 +269,7 @@ async fn put_schedule(
 /// Which schedules to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SchedulesQuery {
     /// Only schedules of this tenant.
     tenant: Option<String>,
@@ -308,14 +300,7 @@ async fn list_schedules(
 ) -> Result<Json<SchedulePage>, ApiProblem> {
     let limit = page_of(query.limit)?;
     let after = query.after.as_deref().map(read_cursor).transpose()?;
-    let tenant = match (caller.tenant.clone(), query.tenant) {
-        (Some(own), Some(other)) if own != other => {
-            // For this caller there are no other tenants.
-            let (schedules, next) = (Vec::new(), None);
-            return Ok(Json(SchedulePage { schedules, next }));
-        }
-        (own, wanted) => own.or(wanted),
-    };
+    let tenant = caller.tenant_of(query.tenant)?;
     let now = app.now();
     let page = app.ask(move |store| {
         let mut found = Schedules { store }.list(tenant, after, limit + 1)?;
@@ -336,7 +321,7 @@ async fn list_schedules(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ScheduleQuery {
     /// The tenant of the schedule, for callers that may act for all tenants.
     tenant: Option<String>,
@@ -353,7 +338,7 @@ async fn schedule(
     Path(name): Path<String>,
     Params(query): Params<ScheduleQuery>,
 ) -> Result<Json<ScheduleView>, ApiProblem> {
-    let tenant = tenant_to_read(&caller, query.tenant).ok_or_else(|| unknown(&name))?;
+    let tenant = caller.one_tenant(query.tenant)?;
     let now = app.now();
     let view = app.ask(
         move |store| match (Schedules { store }).find(&tenant, &name)? {
@@ -380,7 +365,7 @@ async fn delete_schedule(
             "this schedule is the trigger of a definition: pause it, or register the definition without the trigger",
         ));
     }
-    let tenant = tenant_to_read(&caller, query.tenant).ok_or_else(|| unknown(&name))?;
+    let tenant = caller.one_tenant(query.tenant)?;
     app.ask(move |store| Schedules { store }.delete(&tenant, &name))
         .await?;
     app.due.changed();
@@ -422,7 +407,7 @@ async fn set_paused(
     tenant: Option<String>,
     paused: bool,
 ) -> Result<Json<ScheduleView>, ApiProblem> {
-    let tenant = tenant_to_read(caller, tenant).ok_or_else(|| unknown(&name))?;
+    let tenant = caller.one_tenant(tenant)?;
     let (now, by) = (app.now(), caller.name.clone());
     let view = app
         .ask(move |store| {

@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
-use crate::access::{Access, Caller, Known, Shown, csrf_denied, invalid, set_cookie};
+use crate::access::{Access, Caller, Known, Right, Shown, csrf_denied, invalid, set_cookie};
 use crate::app::App;
 use crate::problem::ApiProblem;
 
@@ -36,6 +36,10 @@ struct SessionInfo {
     name: String,
     /// The roles of the person or program.
     roles: Vec<&'static str>,
+    /// The rights that the roles have: `view`, `operate`, `engineer`, `approve`, `administer`, `work`.
+    rights: Vec<&'static str>,
+    /// `open`: callers say who they are, and need no token. `tokens`: callers need a token.
+    access: &'static str,
     /// The only tenant that they know; absent: all tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<String>,
@@ -51,10 +55,16 @@ struct SessionInfo {
 }
 
 impl SessionInfo {
-    fn of(caller: &Caller) -> SessionInfo {
+    fn of(caller: &Caller, access: &Access) -> SessionInfo {
+        let rights = Right::ALL.into_iter().filter(|it| caller.has(*it));
         SessionInfo {
             name: caller.name.clone(),
             roles: caller.roles.iter().map(|it| it.name()).collect(),
+            rights: rights.map(Right::name).collect(),
+            access: match access {
+                Access::Open => "open",
+                Access::Controlled { .. } => "tokens",
+            },
             tenant: caller.tenant.clone(),
             project: caller.project.clone(),
             csrf: None,
@@ -78,7 +88,7 @@ async fn begin(
     Body(body): Body<BeginSession>,
 ) -> Result<Response, ApiProblem> {
     if matches!(app.settings.access, Access::Open) {
-        return Ok(Json(SessionInfo::of(&caller)).into_response());
+        return Ok(Json(SessionInfo::of(&caller, &app.settings.access)).into_response());
     }
     let shown = Shown::Bearer(body.token.trim());
     let known = app.gate.identify(&app, shown, &caller.source).await?;
@@ -91,7 +101,7 @@ async fn begin(
     let info = SessionInfo {
         csrf: Some(app.gate.signer.csrf(&claims)),
         expires_at: Some(claims.expires.to_rfc3339()),
-        ..SessionInfo::of(&known.caller)
+        ..SessionInfo::of(&known.caller, &app.settings.access)
     };
     let mut response = Json(info).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -109,7 +119,7 @@ async fn show(
     caller: Caller,
     known: Option<Extension<Known>>,
 ) -> Result<Response, ApiProblem> {
-    let mut info = SessionInfo::of(&caller);
+    let mut info = SessionInfo::of(&caller, &app.settings.access);
     match (&app.settings.access, known) {
         (Access::Open, _) => {}
         (Access::Controlled { .. }, None) => return Err(invalid()),

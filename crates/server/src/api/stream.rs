@@ -53,6 +53,7 @@ pub(super) fn problem(problem: &ApiProblem) -> Event {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct StreamQuery {
     /// Only events after this number. The header `Last-Event-ID` comes first.
     #[serde(default)]
@@ -81,19 +82,22 @@ async fn run_stream(
         }
         None => query.after,
     };
-    let row = app.row(&caller, &run).await?;
-    let no = row.run;
+    let opened = app.ask(move |store| {
+        let row = caller.row(store, &run)?;
+        Ok::<_, Error>((row.run, LogRecords::after(store, &row, after)?))
+    });
+    let (no, records) = opened.await?;
     // Heard from before the log is read, so that no change in between is missed.
     let changes = app.changes.of_run(no);
-    let records = app.ask(move |store| LogRecords::after(store, &row, after));
     let follower = Follower {
         run: no,
-        records: Some(records.await?),
+        records: Some(records),
         after,
         read: after,
         waiting: VecDeque::new(),
         changes,
         look: NextLook::new(app.store.is_shared()),
+        has_all: false,
         ended: false,
         _open: app.metrics.stream(),
         app,
@@ -115,6 +119,8 @@ struct Follower {
     waiting: VecDeque<Event>,
     changes: RunChanges,
     look: NextLook,
+    /// Everything was read that was there at the last look.
+    has_all: bool,
     ended: bool,
     _open: OpenStream,
 }
@@ -135,36 +141,37 @@ impl Follower {
             if self.ended {
                 return None;
             }
-            match self.read_more().await {
-                Ok(true) => {}
-                Ok(false) => self.wait().await?,
-                Err(why) => {
-                    self.ended = true;
-                    return Some(problem(&why));
-                }
+            if std::mem::take(&mut self.has_all) {
+                self.wait().await?;
+            }
+            // Boxed: most of the time a stream only waits, and has no need for the room that reading takes.
+            if let Err(why) = Box::pin(self.read_more()).await {
+                self.ended = true;
+                return Some(problem(&why));
             }
         }
     }
 
-    /// Reads what was committed since; whether there was something, or the run has ended.
-    async fn read_more(&mut self) -> Result<bool, ApiProblem> {
+    /// Reads what was committed since.
+    async fn read_more(&mut self) -> Result<(), ApiProblem> {
         let Some(mut records) = self.records.take() else {
             return Err(ApiProblem::internal(&"a log is read twice at a time"));
         };
         let run = self.run;
-        let (records, read, end) = self
+        // What has changed up to now is in what is read.
+        self.changes.heard();
+        let (records, read, row) = self
             .app
             .ask(move |store| {
                 // Asked before the log is read: an end that is seen here is in what is read.
                 let row = store.summary(run)?;
                 let row = row.ok_or_else(|| Error::UnknownRun(format!("number {}", run.0)))?;
                 let read = records.unread(store, CHUNKS)?;
-                let end = row.head.ended_at.map(|_| row.last_seq);
-                Ok::<_, Error>((records, read, end))
+                Ok::<_, Error>((records, read, row))
             })
             .await?;
         self.records = Some(records);
-        let is_all = read.is_empty();
+        let is_empty = read.is_empty();
         for record in read {
             let line = line(record);
             let seq = line["runSeq"].as_u64().unwrap_or(self.read + 1);
@@ -175,13 +182,14 @@ impl Follower {
                 self.waiting.push_back(event.data(line.to_string()));
             }
         }
-        if let Some(last) = end.filter(|_| is_all) {
+        self.has_all = is_empty || self.read >= row.last_seq;
+        if self.has_all && row.head.ended_at.is_some() {
             let end = Event::default().event("end");
-            self.waiting
-                .push_back(end.data(json!({ "lastSeq": last }).to_string()));
+            let data = json!({ "lastSeq": row.last_seq }).to_string();
+            self.waiting.push_back(end.data(data));
             self.ended = true;
         }
-        Ok(!is_all || self.ended)
+        Ok(())
     }
 
     /// Waits for a change of the run, or for the time to look again. None if the server stops.

@@ -144,6 +144,7 @@ async fn projection(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 struct ResyncQuery {
     /// `full`: from all events; `from_snapshot`: from the kept snapshot and the events after it.
     mode: Option<String>,

@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::{Body, Params};
-use super::definitions::{cursor, page_of, percent, read_cursor, tenant_to_change, tenant_to_read};
+use super::definitions::{cursor, page_of, percent, read_cursor};
 use super::schedules::fixed_params;
 use crate::access::Caller;
 use crate::app::App;
@@ -233,7 +233,7 @@ async fn put_webhook(
             "maxBody: a number from 1 to {most} is needed"
         )));
     }
-    let tenant = tenant_to_change(&caller, body.tenant)?;
+    let tenant = caller.one_tenant(body.tenant)?;
     let (own, now) = (caller.context(), app.now());
     let document = WebhookDocument {
         name,
@@ -275,7 +275,7 @@ async fn put_webhook(
 /// Which webhooks to list.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WebhooksQuery {
     /// Only webhooks of this tenant.
     tenant: Option<String>,
@@ -306,14 +306,7 @@ async fn list_webhooks(
 ) -> Result<Json<WebhookPage>, ApiProblem> {
     let limit = page_of(query.limit)?;
     let after = query.after.as_deref().map(read_cursor).transpose()?;
-    let tenant = match (caller.tenant.clone(), query.tenant) {
-        (Some(own), Some(other)) if own != other => {
-            // For this caller there are no other tenants.
-            let (webhooks, next) = (Vec::new(), None);
-            return Ok(Json(WebhookPage { webhooks, next }));
-        }
-        (own, wanted) => own.or(wanted),
-    };
+    let tenant = caller.tenant_of(query.tenant)?;
     let page = app.ask(move |store| {
         let mut found = Webhooks { store }.list(tenant, after, limit + 1)?;
         let more = found.len() > limit;
@@ -331,7 +324,7 @@ async fn list_webhooks(
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WebhookQuery {
     /// The tenant of the webhook, for callers that may act for all tenants.
     tenant: Option<String>,
@@ -348,7 +341,7 @@ async fn webhook(
     Path(name): Path<String>,
     Params(query): Params<WebhookQuery>,
 ) -> Result<Json<WebhookView>, ApiProblem> {
-    let tenant = tenant_to_read(&caller, query.tenant).ok_or_else(|| unknown(&name))?;
+    let tenant = caller.one_tenant(query.tenant)?;
     let view = app.ask(
         move |store| match (Webhooks { store }).find(&tenant, &name)? {
             Some(document) => Ok(WebhookView::new(&tenant, document)),
@@ -369,7 +362,7 @@ async fn delete_webhook(
     Path(name): Path<String>,
     Params(query): Params<WebhookQuery>,
 ) -> Result<StatusCode, ApiProblem> {
-    let tenant = tenant_to_read(&caller, query.tenant).ok_or_else(|| unknown(&name))?;
+    let tenant = caller.one_tenant(query.tenant)?;
     app.ask(move |store| Webhooks { store }.delete(&tenant, &name))
         .await?;
     Ok(StatusCode::NO_CONTENT)

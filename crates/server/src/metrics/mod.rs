@@ -6,6 +6,7 @@
 
 mod collect;
 mod process;
+mod text_format;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,6 +23,7 @@ use prometheus_client::registry::{Registry, Unit};
 use stepwell_kernel::effect::RunOutcome;
 
 pub(crate) use collect::{Counted, Sample};
+pub(crate) use text_format::MetricsForm;
 
 /// Durations of requests and claims, in seconds.
 const SECONDS: [f64; 12] = [

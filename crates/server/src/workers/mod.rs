@@ -1,12 +1,14 @@
 //! Workers in other processes: what this server knows of them, and the tokens of the tasks that they were given. What a
 //! task is and whether its lease holds is the engine's matter.
 
+mod attendance;
 mod registry;
 mod token;
 
 use std::fmt;
 use std::sync::Arc;
 
+use stepwell_engine::coordinator::Serves;
 use stepwell_engine::port::Clock;
 use stepwell_engine::remote::{RemoteClaim, RemoteWork};
 use stepwell_engine::service::Handle;
@@ -18,6 +20,7 @@ use stepwell_worker::logs::Logs;
 use crate::access::Caller;
 use crate::codes;
 use crate::problem::ApiProblem;
+pub(crate) use attendance::{Attendance, announce};
 pub(crate) use registry::{Registry, SeenWorker};
 use token::TaskTokens;
 
@@ -26,6 +29,8 @@ pub(crate) struct Workers {
     pub(crate) remote: RemoteWork,
     pub(crate) inputs: OutsideInputs,
     pub(crate) registry: Registry,
+    /// Which work somebody does.
+    pub(crate) attendance: Attendance,
     tokens: TaskTokens,
 }
 
@@ -41,12 +46,14 @@ impl Workers {
         engine: Handle,
         clock: Arc<dyn Clock>,
         (artifacts, logs): (Artifacts, Logs),
+        serves: Serves,
     ) -> Result<Workers, StoreError> {
         Ok(Workers {
             tokens: TaskTokens::new(&store.secret()?),
             remote: RemoteWork::new(Arc::clone(store), engine, clock),
             inputs: OutsideInputs::new(artifacts, logs),
             registry: Registry::default(),
+            attendance: Attendance::new(serves),
         })
     }
 

@@ -1,7 +1,7 @@
 //! What this server remembers of workers: who asked for work lately, which tasks they were given, which results were
 //! accepted, and the step logs that they write. All of it may be lost: the store knows who has which lease.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stepwell_engine::remote::RemoteClaim;
@@ -14,6 +14,9 @@ use stepwell_worker::logs::LogWriter;
 const MAX_KEPT: usize = 20_000;
 /// A worker that has not asked for this long is no longer listed, in milliseconds.
 const FORGOTTEN_MS: u64 = 10 * 60 * 1000;
+/// A worker that has no request open is taken to be there for this long after its last one, in milliseconds: it works on
+/// what it was given, and asks again.
+const THERE_MS: u64 = 30 * 1000;
 
 /// A worker that asked for work lately.
 #[derive(Clone, Debug)]
@@ -23,6 +26,30 @@ pub(crate) struct SeenWorker {
     pub(crate) tenant: Option<String>,
     pub(crate) serves: Vec<(String, String)>,
     pub(crate) last_seen: Time,
+    /// How many requests for work of this worker are open.
+    open: usize,
+}
+
+impl SeenWorker {
+    pub(crate) fn new(
+        worker_id: String,
+        tenant: Option<String>,
+        serves: Vec<(String, String)>,
+        last_seen: Time,
+    ) -> SeenWorker {
+        SeenWorker {
+            worker_id,
+            tenant,
+            serves,
+            last_seen,
+            open: 0,
+        }
+    }
+
+    /// Whether the worker is there now, as far as this server knows.
+    pub(crate) fn is_there(&self, now: Time) -> bool {
+        self.open > 0 || self.last_seen.plus(THERE_MS) >= now
+    }
 }
 
 /// A task that a worker was given.
@@ -37,13 +64,21 @@ pub(crate) struct GivenTask {
 
 /// Names a task: the run and the name of the target.
 type TaskName = (RunNo, String);
+/// Names an execution of a task.
+type Execution = (RunNo, String, u32);
+
+fn execution(claim: &RemoteClaim) -> Execution {
+    (claim.run, claim.name.clone(), claim.execution)
+}
 
 #[derive(Default)]
 struct RegistryState {
     workers: HashMap<String, SeenWorker>,
+    /// When the leases of a worker were looked at last.
+    looked: HashMap<String, Time>,
     given: HashMap<TaskName, GivenTask>,
     /// Hashes of results that were accepted, in two halves: the older one is dropped when the newer one is full.
-    accepted: [HashSet<[u8; 32]>; 2],
+    accepted: [HashMap<Execution, [u8; 32]>; 2],
 }
 
 /// What this server remembers of workers.
@@ -55,10 +90,11 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker has asked for work. `name` is the one that leases have.
-    pub(crate) fn seen(&self, name: &str, worker: SeenWorker) {
+    /// A worker begins a request for work. `name` is the one that leases have.
+    pub(crate) fn begins(&self, name: &str, mut worker: SeenWorker) {
         let mut state = self.state();
         let now = worker.last_seen;
+        worker.open = 1 + state.workers.get(name).map_or(0, |it| it.open);
         if state.workers.len() >= MAX_KEPT {
             state
                 .workers
@@ -67,9 +103,25 @@ impl Registry {
         state.workers.insert(name.to_owned(), worker);
     }
 
+    /// A request for work of a worker is over: answered, or its connection is gone.
+    pub(crate) fn ends(&self, name: &str, now: Time) {
+        if let Some(worker) = self.state().workers.get_mut(name) {
+            worker.open = worker.open.saturating_sub(1);
+            worker.last_seen = worker.last_seen.max(now);
+        }
+    }
+
+    /// The workers that are there now.
+    pub(crate) fn there(&self, now: Time) -> Vec<SeenWorker> {
+        let state = self.state();
+        let there = state.workers.values().filter(|it| it.is_there(now));
+        there.cloned().collect()
+    }
+
     pub(crate) fn forget_worker(&self, name: &str) {
         let mut state = self.state();
         state.workers.remove(name);
+        state.looked.remove(name);
         state.given.retain(|_, it| it.claim.worker != name);
     }
 
@@ -118,6 +170,21 @@ impl Registry {
         given.map(|it| it.claim.run_id.clone())
     }
 
+    /// Whether the leases of a worker are to be looked at now, since nobody has for a while. Several requests of a worker, and
+    /// those that come often, share a look.
+    pub(crate) fn is_time_to_look(&self, worker: &str, now: Time, pause_ms: u64) -> bool {
+        let mut state = self.state();
+        let looked = state.looked.get(worker);
+        if looked.is_some_and(|at| now.since(*at) < pause_ms) {
+            return false;
+        }
+        if state.looked.len() >= MAX_KEPT {
+            state.looked.clear();
+        }
+        state.looked.insert(worker.to_owned(), now);
+        true
+    }
+
     /// The tokens of tasks that their worker must stop, and whether it was not told so before.
     pub(crate) fn stops(&self, tasks: impl Iterator<Item = TaskName>) -> (Vec<String>, bool) {
         let mut state = self.state();
@@ -153,7 +220,7 @@ impl Registry {
             let full = std::mem::take(&mut state.accepted[0]);
             state.accepted[1] = full;
         }
-        state.accepted[0].insert(result);
+        state.accepted[0].insert(execution(claim), result);
         let task = (claim.run, claim.name.clone());
         let is_this = |it: &GivenTask| it.claim.execution == claim.execution;
         match state.given.get(&task).is_some_and(is_this) {
@@ -162,8 +229,10 @@ impl Registry {
         }
     }
 
-    /// Whether exactly this result was accepted before.
-    pub(crate) fn was_accepted(&self, result: &[u8; 32]) -> bool {
-        self.state().accepted.iter().any(|it| it.contains(result))
+    /// The hash of the result of an execution, if this server has accepted one.
+    pub(crate) fn result_of(&self, claim: &RemoteClaim) -> Option<[u8; 32]> {
+        let (state, execution) = (self.state(), execution(claim));
+        let mut halves = state.accepted.iter();
+        halves.find_map(|half| half.get(&execution).copied())
     }
 }

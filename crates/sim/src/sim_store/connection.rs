@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stepwell_engine::store::{
     AlertRow, Alerts, AppendResult, AuditFilter, AuditLog, AuditRow, Batch, Capabilities,
     ChangeFeed, Changed, Commits, DeadLetter, DeadLetters, DeleteFilter, DeletedRun, Delivered,
-    DerivedRows, DocumentFilter, Documents, Health, Inbox, InboxEvent, KeptRows, Mailbox,
-    Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument, NewProjection,
-    NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result, Retention,
-    RunFilter, RunNo, RunReader, RunSummary, SessionNo, Sessions, SinkRow, SinkStart, Slots, Store,
-    StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow, Tasks,
-    WaitingCounts, WakeQueue,
+    DerivedRows, DocumentFilter, Documents, FoundRuns, Health, Inbox, InboxEvent, KeptRows,
+    Mailbox, Maintenance, Mark, Marker, MessageNo, MessageState, NewAlert, NewDocument,
+    NewProjection, NoticeFilter, Outbox, OutsideEvent, PlanNo, PlanRow, Plans, Projections, Result,
+    Retention, RunCounts, RunFilter, RunNo, RunReader, SessionNo, Sessions, SinkRow, SinkStart,
+    Slots, Store, StoredAuditRow, StoredChunk, StoredDocument, StoredMessage, StoredRun, TaskRow,
+    Tasks, WaitingCounts, WakeQueue,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -138,15 +138,11 @@ impl RunReader for StoreConnection {
         self.store()?.chunks(run, after, limit)
     }
 
-    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
-        self.store()?.list(filter)
+    fn search(&self, filter: &RunFilter) -> Result<FoundRuns> {
+        self.store()?.search(filter)
     }
 
-    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
-        self.store()?.searched_to(filter)
-    }
-
-    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+    fn count_runs(&self, filter: &RunFilter) -> Result<RunCounts> {
         self.store()?.count_runs(filter)
     }
 

@@ -37,7 +37,8 @@ Examples:
   stepwell bench remote --workers 2 --seconds 20 -o json
 
 Starts `stepwell serve --no-worker` and worker processes whose steps do nothing. First many chains of ten steps
-at a time (steps/s), then one at a time (ms for one run, start and answer included). The store is deleted afterwards.
+at a time (steps/s, and the processor time of the server and of all workers for each step), then one at a time (ms for
+one run, start and answer included). The store is deleted afterwards.
 
 Exit codes: 0 measured, 1 a process did not start, 2 wrong usage.")]
 pub(crate) struct RemoteArgs {
@@ -127,9 +128,16 @@ async fn work(url: &str, parallel: u64) -> Result<()> {
 
 /// Rate and times that were measured.
 struct RemoteFigures {
-    steps_per_second: f64,
+    load: LoadRate,
     /// Runs one at a time.
     idle: Times,
+}
+
+/// What many runs at a time took.
+struct LoadRate {
+    steps_per_second: f64,
+    /// Processor time of the server and of all workers for each step, in microseconds.
+    cpu: [f64; 2],
 }
 
 impl RemoteFigures {
@@ -138,7 +146,9 @@ impl RemoteFigures {
             "workload": "remote chain-10",
             "workers": args.workers,
             "concurrency": args.concurrency,
-            "stepsPerSecond": self.steps_per_second.round(),
+            "stepsPerSecond": self.load.steps_per_second.round(),
+            "serverUsPerStep": self.load.cpu[0].round(),
+            "workersUsPerStep": self.load.cpu[1].round(),
             "idleMsP50": self.idle.percentile(50),
             "idleMsP99": self.idle.percentile(99),
         })
@@ -146,11 +156,14 @@ impl RemoteFigures {
 
     fn human(&self, args: &RemoteArgs) -> String {
         format!(
-            "remote chain-10   {} workers, {} runs at a time: {:.0} steps/s\n\
+            "remote chain-10   {} workers, {} runs at a time: {:.0} steps/s, {:.0} µs of processor for each step in the server, \
+             {:.0} µs in the workers\n\
              remote idle       one run at a time: {:.2} ms (p50), {:.2} ms (p99)\n",
             args.workers,
             args.concurrency,
-            self.steps_per_second,
+            self.load.steps_per_second,
+            self.load.cpu[0],
+            self.load.cpu[1],
             self.idle.percentile(50),
             self.idle.percentile(99)
         )
@@ -191,13 +204,14 @@ fn measure(
         all.map(|it| it[which].load(Ordering::Relaxed)).sum()
     };
     let connection = Connection::new(url, None)?;
+    let cpu = || {
+        let of_workers = workers.iter().map(BenchProcess::cpu).sum();
+        [server.cpu(), of_workers]
+    };
     runtime.block_on(async {
-        let steps_per_second = load(args, &connection, &sum).await?;
+        let load = load(args, &connection, &sum, &cpu).await?;
         let idle = idle(args, &connection).await?;
-        Ok(RemoteFigures {
-            steps_per_second,
-            idle,
-        })
+        Ok(RemoteFigures { load, idle })
     })
 }
 
@@ -206,7 +220,8 @@ async fn load(
     args: &RemoteArgs,
     connection: &Connection,
     sum: &(dyn Fn(usize) -> u64 + Sync),
-) -> Result<f64> {
+    cpu: &(dyn Fn() -> [Duration; 2] + Sync),
+) -> Result<LoadRate> {
     let body = Arc::new(json!({ "definition": { "text": definition() } }));
     let mut starting = JoinSet::new();
     let warm = Instant::now() + Duration::from_secs(2).min(Duration::from_secs(args.seconds));
@@ -222,13 +237,21 @@ async fn load(
             ended??;
         }
         if measured.is_none() && Instant::now() >= warm {
-            measured = Some((Instant::now(), sum(0)));
+            measured = Some((Instant::now(), sum(0), cpu()));
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let (from, before) = measured.context("the measurement was too short")?;
-    let steps = sum(0) - before;
-    let rate = steps as f64 / from.elapsed().as_secs_f64();
+    let (from, before, used) = measured.context("the measurement was too short")?;
+    let steps = (sum(0) - before) as f64;
+    let now = cpu();
+    let micros = |at: usize| {
+        let used = now[at].saturating_sub(used[at]);
+        used.as_secs_f64() * 1e6 / steps.max(1.0)
+    };
+    let rate = LoadRate {
+        steps_per_second: steps / from.elapsed().as_secs_f64(),
+        cpu: [micros(0), micros(1)],
+    };
     while let Some(ended) = starting.join_next().await {
         ended??;
     }

@@ -84,6 +84,12 @@ impl Stat {
     }
 }
 
+/// CPU time that a process has used so far, without that of its children.
+pub(super) fn cpu_of(process: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    Stat::read(&stat).own
+}
+
 /// Resident memory in bytes.
 pub(super) fn resident() -> u64 {
     resident_of("self")

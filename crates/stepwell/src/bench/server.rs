@@ -24,6 +24,8 @@ use readers::SlowReaders;
 const WATCHED: usize = 100;
 /// How long the server has to settle before its memory is looked at.
 const SETTLE: Duration = Duration::from_secs(1);
+/// How often the memory of the server is looked at during the load.
+const SAMPLES: u32 = 8;
 /// Files that both processes need beside the connections.
 const OTHER_FILES: u64 = 200;
 
@@ -39,7 +41,7 @@ Starts `stepwell serve` with its own worker. First --streams connections follow 
 memory of the server for each of them. Then --clients clients start runs of three no-op steps and watch them to their
 ends over server-sent events, one run after the other, for --seconds: starts/s, steps/s, and the times from a start
 to its answer, to its first step and to its end, as the clients see them. --slow-readers connections read the stream
-of all runs meanwhile, 256 bytes at a time. The memory of the server is told at the start, in the middle and at the end.
+of all runs meanwhile, 256 bytes at a time. The memory of the server is told at the start and eight times until the end.
 The store is deleted afterwards.
 
 Both processes raise their limit of open files as far as the system allows (`ulimit -Hn`). If fewer streams than asked
@@ -151,17 +153,17 @@ async fn load(
 ) -> Result<LoadFigures> {
     let slow = SlowReaders::open(host, args.slow_readers).await?;
     let seconds = Duration::from_secs(args.seconds);
-    let mut resident = [server.resident(); 3];
     let clients = clients::start_and_watch(connection, args.clients, seconds);
-    let middle = async {
-        tokio::time::sleep(seconds / 2).await;
-        server.resident()
+    let resident = async {
+        let mut resident = vec![server.resident()];
+        for _ in 0..SAMPLES {
+            tokio::time::sleep(seconds / SAMPLES).await;
+            resident.push(server.resident());
+        }
+        resident
     };
-    let (clients, middle) = tokio::join!(clients, middle);
+    let (clients, resident) = tokio::join!(clients, resident);
     let (slow_bytes, dropped) = slow.close().await;
-    tokio::time::sleep(SETTLE).await;
-    resident[1] = middle;
-    resident[2] = server.resident();
     Ok(LoadFigures {
         clients,
         number: args.clients,
@@ -202,8 +204,8 @@ struct LoadFigures {
     slow_bytes: u64,
     /// Slow readers whose streams the server ended.
     dropped: Vec<String>,
-    /// Resident memory of the server at the start, in the middle and at the end.
-    resident: [u64; 3],
+    /// Resident memory of the server at the start and in equal steps of time to the end.
+    resident: Vec<u64>,
 }
 
 fn megabytes(bytes: u64) -> f64 {
@@ -254,7 +256,7 @@ impl LoadFigures {
             "slowReaders": self.slow_readers,
             "slowReadersKb": self.slow_bytes / 1_024,
             "slowReadersDropped": self.dropped.len(),
-            "residentMb": self.resident.map(megabytes),
+            "residentMb": self.resident.iter().copied().map(megabytes).collect::<Vec<f64>>(),
         })
     }
 }
@@ -284,7 +286,10 @@ impl ServerFigures {
             }
         }
         if let Some(it) = &self.load {
-            let [start, middle, end] = it.resident.map(megabytes);
+            let resident = it.resident.iter();
+            let resident: Vec<String> = resident
+                .map(|it| format!("{:.0}", megabytes(*it)))
+                .collect();
             let clients = &it.clients;
             let times = |name: &str, times: &super::percentile::Times| {
                 let (p50, p99) = (times.percentile(50), times.percentile(99));
@@ -302,7 +307,9 @@ impl ServerFigures {
             text += &times("first step", &clients.first_step);
             text += &times("end", &clients.end);
             text += &format!(
-                "  memory          {start:.1} MB, {middle:.1} MB, {end:.1} MB (start, middle, end)\n"
+                "  memory          {} MB (every {:.0} s)\n",
+                resident.join(", "),
+                it.seconds.as_secs_f64() / f64::from(SAMPLES)
             );
             if it.slow_readers > 0 {
                 text += &format!(

@@ -24,6 +24,13 @@ impl Drop for BenchProcess {
     }
 }
 
+impl BenchProcess {
+    /// The CPU time that the process has used so far; zero on systems without `/proc`.
+    pub(super) fn cpu(&self) -> Duration {
+        super::resource_usage::cpu_of(self.0.id())
+    }
+}
+
 /// A server that is measured.
 #[derive(Debug)]
 pub(super) struct BenchServer {
@@ -54,6 +61,11 @@ impl BenchServer {
         let process = BenchProcess(server);
         let url = address(err.context("the server has no output")?)?;
         Ok(BenchServer { process, url })
+    }
+
+    /// The CPU time that the server has used so far; zero on systems without `/proc`.
+    pub(super) fn cpu(&self) -> Duration {
+        self.process.cpu()
     }
 
     /// The resident memory of the server in bytes; zero on systems without `/proc`.

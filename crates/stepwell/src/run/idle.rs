@@ -96,6 +96,7 @@ pub(super) fn wait(
     let mut engine = engine(&args.go, kind, plan, place, HashSet::new())?;
     let context = RunContext {
         priority: args.start.priority,
+        labels: args.start.labels()?,
         trigger_source: Some(source_word(&trigger).to_owned()),
         ..actor::context_of(who)
     };

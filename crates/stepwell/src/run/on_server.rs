@@ -263,6 +263,8 @@ fn start(
             body[name] = value;
         }
     };
+    let labels = args.start.labels()?;
+    set("labels", (!labels.is_empty()).then(|| json!(labels)));
     set("startAt", start_at.map(|at| at.to_rfc3339().into()));
     set("tenant", tenant.map(Into::into));
     set("runId", args.run_id.clone().map(Into::into));

@@ -13,7 +13,9 @@ use stepwell_engine::clock::SystemClock;
 use stepwell_engine::port::Clock as _;
 use stepwell_kernel::command::{Actor, Command};
 use stepwell_kernel::event::{Event, Patch};
+use stepwell_kernel::explain::{WakeSource, wake_sources};
 use stepwell_views::stuck::End;
+use stepwell_views::why::WorkName;
 use stepwell_worker::logs::LogEntry;
 
 use super::args::GoArgs;
@@ -21,6 +23,7 @@ use super::follow::{EventSink, Followed, Follower};
 use super::supervise::{interrupts, tell_queued};
 use super::view::View;
 use super::{input, who};
+use crate::log;
 use crate::remote::Remote;
 use crate::runs::logs::{LogReader as _, ServerLogs};
 use crate::runs::send_to_server;
@@ -31,6 +34,8 @@ const NAP: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a run may be in the queue before the user is told why.
 const QUEUED: Duration = Duration::from_secs(1);
+/// How long a step may wait for a worker before the server is asked whether there is one, and how often again.
+const UNSERVED: Duration = Duration::from_secs(3);
 /// How often the lines of steps under way are read.
 const LOOK_AT_LINES: Duration = Duration::from_millis(500);
 /// How long a stream that broke stays away before it is opened again.
@@ -48,6 +53,8 @@ pub(super) struct Following<'a> {
     approves: bool,
     patch: Patch,
     max_events: u64,
+    /// Work of which the user knows that nobody serves it.
+    told_unserved: Vec<WorkName>,
     /// The user knows why the run has not started.
     pub(super) told_queued: bool,
 }
@@ -80,6 +87,7 @@ impl<'a> Following<'a> {
             approves: args.approve,
             patch,
             max_events: args.max_events.unwrap_or(u64::MAX),
+            told_unserved: Vec::new(),
             told_queued: false,
         })
     }
@@ -97,7 +105,7 @@ impl<'a> Following<'a> {
         self.look()?;
         self.approve()?;
         let begin = Instant::now();
-        let (mut looked, mut read) = (begin, begin);
+        let (mut looked, mut read, mut moved) = (begin, begin, begin);
         while !self.follower.root()?.state.phase().is_ended() {
             if self.stop.load(Ordering::SeqCst) {
                 return Ok(End::Interrupted);
@@ -105,6 +113,9 @@ impl<'a> Following<'a> {
             let changed = self.changes.recv_timeout(NAP).is_ok();
             // What came together is read together.
             while self.changes.try_recv().is_ok() {}
+            if changed {
+                moved = Instant::now();
+            }
             if changed || looked.elapsed() > LOOK {
                 self.look()?;
                 looked = Instant::now();
@@ -118,6 +129,10 @@ impl<'a> Following<'a> {
             if !self.told_queued && (later || begin.elapsed() > QUEUED) {
                 self.told_queued = true;
                 tell_queued(root, SystemClock.now());
+            }
+            if moved.elapsed() > UNSERVED {
+                moved = Instant::now();
+                self.tell_unserved()?;
             }
             if read.elapsed() > LOOK_AT_LINES {
                 let open = self
@@ -147,6 +162,37 @@ impl<'a> Following<'a> {
             lines: &mut self.lines,
         };
         self.follower.follow_all(&mut sink)
+    }
+
+    /// Says which work nobody serves, once for each kind of work. The server knows the workers.
+    fn tell_unserved(&mut self) -> Result<()> {
+        let waits = |run: &&Followed| {
+            let sources = wake_sources(&run.plan, &run.state);
+            let is_task = |it: &WakeSource| matches!(it, WakeSource::Task { .. });
+            sources.iter().any(is_task)
+        };
+        let runs = self.follower.all().filter(waits);
+        let runs: Vec<String> = runs.map(|it| it.state.run_id().to_owned()).collect();
+        for run in runs {
+            let reasons = self.server.waits_for(&run)?;
+            for reason in reasons.iter().filter(|it| it["unserved"] == true) {
+                let text = |name: &str| reason[name].as_str().unwrap_or_default();
+                let work = WorkName {
+                    queue: text("queue").to_owned(),
+                    operation: text("operation").to_owned(),
+                };
+                if self.told_unserved.contains(&work) {
+                    continue;
+                }
+                log::line(&format!(
+                    "nobody serves {work}, which step {} waits for: {}",
+                    text("stepId"),
+                    work.how_to_serve(self.server.url())
+                ));
+                self.told_unserved.push(work);
+            }
+        }
+        Ok(())
     }
 
     /// Approves the run where that was asked for.

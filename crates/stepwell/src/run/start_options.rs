@@ -1,6 +1,7 @@
 //! The options that say when a run starts: limits on concurrent runs, a request id, a start time, a priority, and the
 //! wait for a trigger.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
 
@@ -8,14 +9,11 @@ use anyhow::Result;
 use clap::Args;
 use stepwell::settings::{Settings, when_full};
 use stepwell_dialects::duration::parse_text;
-use stepwell_engine::Limits;
+use stepwell_engine::{Limits, check_labels, check_request_id};
 use stepwell_kernel::time::Time;
 
 use crate::store::word;
 use crate::usage;
-
-/// The most characters of a request id.
-const MAX_REQUEST_ID: usize = 200;
 
 /// The limits on concurrent runs, where the options say more than the configuration file.
 #[derive(Clone, Debug, Default, Args)]
@@ -88,21 +86,25 @@ pub(super) struct StartArgs {
         allow_negative_numbers = true
     )]
     pub(super) priority: i32,
+    /// Label of the run, which lists are searched by; can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
 }
 
 impl StartArgs {
     pub(super) fn check(&self) -> Result<()> {
-        let fits = |id: &String| {
-            let length = id.chars().count();
-            (1..=MAX_REQUEST_ID).contains(&length)
-                && !id.chars().any(|it| it.is_control() || it == '|')
-        };
-        if !self.request_id.as_ref().is_none_or(fits) {
-            return usage(format!(
-                "--request-id has 1 to {MAX_REQUEST_ID} characters, without line breaks and |"
-            ));
+        if let Some(Err(why)) = self.request_id.as_deref().map(check_request_id) {
+            return usage(format!("--request-id: {}", why.message));
+        }
+        if let Err(why) = check_labels(&self.labels()?) {
+            return usage(format!("--label: {}", why.message));
         }
         self.start_at(Time(0)).map(drop)
+    }
+
+    /// The labels of the run.
+    pub(super) fn labels(&self) -> Result<BTreeMap<String, String>> {
+        label_pairs(&self.labels)
     }
 
     /// When the run may start at the earliest.
@@ -119,6 +121,15 @@ impl StartArgs {
             )),
         }
     }
+}
+
+/// Reads options of the form `NAME=VALUE`.
+pub(crate) fn label_pairs(options: &[String]) -> Result<BTreeMap<String, String>> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
+        None => usage(format!("--label {}: write it as NAME=VALUE", word(text))),
+    };
+    options.iter().map(pair).collect()
 }
 
 /// How long ago what was missed may be at the most, if the user says nothing: a day.

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use stepwell_engine::read::LogRecords;
+use stepwell_engine::read::{LogRecords, LoggedRun};
 
 use crate::actor::ActorArgs;
 use crate::exit::Exit;
 use crate::place::PlaceArgs;
-use stepwell_views::RunView;
-use stepwell_views::snapshot;
+use stepwell_views::{may_see, snapshot};
 
 /// How often to read new events with `--follow`.
 const LOOK: Duration = Duration::from_millis(200);
@@ -51,15 +50,23 @@ pub(super) struct EventsArgs {
 
 pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
     let _ = args.output;
-    let store = args.store.runs(&args.actor)?;
-    let mut view = RunView::read_as(&*store, &args.run, &args.actor.actor(None)?)?;
-    let mut log = LogRecords::of(&view);
+    let source = args.store.runs(&args.actor)?;
+    let mut run = LoggedRun::open(&*source, &args.run)?;
+    // The first commit says whose run it is.
+    for event in run.unread_chunks(&*source, 1)? {
+        run.fold(&event)?;
+    }
+    may_see(&args.actor.actor(None)?, run.state.context())?;
+    // A number that the log has not reached yet: what comes before is read over.
+    let log = LogRecords::of_after(&*source, &run, args.after)?;
+    let log = log.unwrap_or_else(|| LogRecords::of(&run));
+    let mut log = log.noting_unknown();
+    let has_ended = run.head.ended_at.is_some();
     let mut told = 0;
     loop {
-        view.events.clear();
         let mut out = io::stdout().lock();
         loop {
-            let records = log.unread(&*store, AT_A_TIME)?;
+            let records = log.unread(&*source, AT_A_TIME)?;
             if records.is_empty() {
                 break;
             }
@@ -78,15 +85,14 @@ pub(super) fn run(args: &EventsArgs) -> Result<Exit> {
         }
         out.flush()?;
         drop(out);
-        let unknown = view.unknown_to_this_version();
+        let unknown = log.unknown_to_this_version();
         for note in &unknown[told..] {
             tracing::warn!("a newer version wrote the run: {note}");
         }
         told = unknown.len();
-        if !args.follow || view.state.phase().is_ended() {
+        if !args.follow || has_ended || log.has_end() {
             return Ok(Exit::Ok);
         }
         std::thread::sleep(LOOK);
-        view.catch_up(&*store)?;
     }
 }

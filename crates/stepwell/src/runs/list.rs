@@ -17,6 +17,7 @@ use crate::exit::Exit;
 use crate::output_format::OutputFormat;
 use crate::place::{Place, PlaceArgs};
 use crate::remote::Remote;
+use crate::run::label_pairs;
 use crate::store::{StoreArgs, word};
 use crate::term::{self, Paint, Tone, duration, one_line};
 use crate::text_table;
@@ -27,6 +28,7 @@ use crate::text_table;
 Examples:
   stepwell runs list --open
   stepwell runs list --plan order-saga --status failed --limit 100
+  stepwell runs list --label team=payments --label region=eu
   stepwell runs list --before RUN             the next page
   stepwell runs list -o json | jq -r '.runs[].runId'")]
 pub(super) struct ListArgs {
@@ -36,6 +38,9 @@ pub(super) struct ListArgs {
     /// Only runs of the plan with this id
     #[arg(long, value_name = "ID")]
     plan: Option<String>,
+    /// Only runs with this label; can be repeated, and all of them must fit
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
     /// Only runs that have not ended
     #[arg(long)]
     open: bool,
@@ -72,7 +77,10 @@ pub(super) fn run(args: &ListArgs) -> Result<Exit> {
         }
         OutputFormat::Human => {
             let paint = term::stdout_paint();
-            let mut text = table(&page.runs, SystemClock.now(), paint);
+            let mut text = match page.runs.is_empty() {
+                true => args.actor.none_of("runs")?,
+                false => table(&page.runs, SystemClock.now(), paint),
+            };
             if let Some(next) = page.next {
                 let line = format!("next page: stepwell runs list --before {}\n", word(&next));
                 text.push_str(&paint.tone(Tone::Dim, &line));
@@ -135,6 +143,7 @@ fn of_store(args: &ListArgs, store: &StoreArgs) -> Result<RunList> {
         statuses: args.status.iter().map(|it| it.to_uppercase()).collect(),
         plan_id: args.plan.clone(),
         tenant: args.actor.actor(None)?.tenant,
+        labels: label_pairs(&args.labels)?.into_iter().collect(),
         open: args.open,
         before,
         // One row more than shown tells whether there is another page.
@@ -188,6 +197,7 @@ fn of_server(args: &ListArgs, server: &Remote) -> Result<RunList> {
             ("status", args.status.as_ref().map(|it| it.to_uppercase())),
             ("plan", args.plan.clone()),
             ("tenant", args.actor.actor(None)?.tenant),
+            ("labels", labels(&args.labels)?),
             ("open", args.open.then(|| "true".to_owned())),
             ("before", list.next.take()),
             ("limit", Some(most.to_string())),
@@ -204,10 +214,17 @@ fn of_server(args: &ListArgs, server: &Remote) -> Result<RunList> {
     }
 }
 
+/// The labels as a server reads them.
+fn labels(options: &[String]) -> Result<Option<String>> {
+    let pairs = label_pairs(options)?;
+    let pairs: Vec<String> = pairs
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    Ok((!pairs.is_empty()).then(|| pairs.join(",")))
+}
+
 fn table(runs: &[RunRow], now: Time, paint: Paint) -> String {
-    if runs.is_empty() {
-        return "no runs\n".to_owned();
-    }
     let head = ["RUN", "PLAN", "STATUS", "EVENTS", "STARTED", "DURATION"];
     let rows = runs.iter().map(|run| {
         let status = match &run.substatus {

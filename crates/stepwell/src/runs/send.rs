@@ -287,6 +287,8 @@ fn known(first: EarlierResult) -> Result<Sent> {
         }
         first @ (EarlierResult::Succeeded
         | EarlierResult::Failed(_)
+        | EarlierResult::SucceededOtherwise
+        | EarlierResult::FailedOtherwise(_)
         | EarlierResult::Manual(_)
         | EarlierResult::Event
         | EarlierResult::SignalAccepted

@@ -11,43 +11,36 @@ use crate::remote::Remote;
 
 /// Sends a command to a run of a server.
 pub(crate) fn send(server: &Remote, run: &str, command: &Command) -> Result<Sent> {
-    let (name, body) = match command {
-        Command::Signal {
-            signal_id,
-            signal,
-            payload,
-            reason,
-            ..
-        } => {
-            let body = json!({ "signalId": signal_id, "signalType": signal, "payload": payload, "reason": reason });
-            ("signals", body)
-        }
-        Command::CancelRun {
-            reason, compensate, ..
-        } => (
-            "cancel",
-            json!({ "reason": reason, "compensate": compensate }),
-        ),
-        Command::ApproveRun { reason, .. } => ("approve", json!({ "reason": reason })),
-        Command::PatchCtx { ctx, .. } => ("ctx", json!({ "ctx": ctx })),
-        Command::DeliverEvent {
-            event_id,
-            event_type,
-            payload,
-        } => return deliver_to(server, run, (event_id, event_type, payload)),
-        Command::CreateRun { .. }
-        | Command::EnqueueRun
-        | Command::StartRun { .. }
-        | Command::ClaimStep { .. }
-        | Command::CompleteStep { .. }
-        | Command::FailStep { .. }
-        | Command::WaitStep { .. }
-        | Command::ConfirmKill { .. }
-        | Command::ExpireLease { .. }
-        | Command::FireTimer(_)
-        | Command::CompleteManually { .. }
-        | Command::ChildEnded { .. }
-        | Command::Proceed => anyhow::bail!("this is no command of a person to a run"),
+    let (name, body) = if let Command::Signal {
+        signal_id,
+        signal,
+        payload,
+        reason,
+        ..
+    } = command
+    {
+        let body = json!({ "signalId": signal_id, "signalType": signal, "payload": payload, "reason": reason });
+        ("signals", body)
+    } else if let Command::CancelRun {
+        reason, compensate, ..
+    } = command
+    {
+        let body = json!({ "reason": reason, "compensate": compensate });
+        ("cancel", body)
+    } else if let Command::ApproveRun { reason, .. } = command {
+        ("approve", json!({ "reason": reason }))
+    } else if let Command::PatchCtx { ctx, .. } = command {
+        ("ctx", json!({ "ctx": ctx }))
+    } else if let Command::DeliverEvent {
+        event_id,
+        event_type,
+        payload,
+    } = command
+    {
+        return deliver_to(server, run, (event_id, event_type, payload));
+    } else {
+        // Other commands are sent in other ways, or by nobody but an engine.
+        anyhow::bail!("this is no command of a person to a run");
     };
     let body = &body;
     let answer = server.tell(|it| async move { it.command(run, name, body).await });

@@ -61,7 +61,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
     };
     let text = match args.output {
         OutputFormat::Json => {
-            let mut value = snapshot::shown(&*runs, &view, SystemClock.now())?;
+            let mut value = snapshot::shown(&*runs, &view, SystemClock.now(), &[])?;
+            if let Place::Server(server) = &place {
+                value["ext"]["waitsFor"] = server.waits_for(&args.run)?.into();
+            }
             if args.tokens {
                 let pairs = tokens.into_iter();
                 let map: Map<String, Json> = pairs.map(|(step, it)| (step, it.into())).collect();
@@ -71,9 +74,18 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
         }
         OutputFormat::Human => {
             let below = ChildRuns::read(&*runs, &view)?;
-            let has_server = matches!(place, Place::Server(_));
-            let place = (args.store.flag(), has_server);
-            drawing(&view, &below, place, &tokens, term::stdout_paint())
+            let flag = args.store.flag();
+            let waits_for = match (&place, view.state.phase().is_ended()) {
+                (_, true) | (Place::Store(_), false) => None,
+                (Place::Server(server), false) => Some(server.waits_for(&args.run)?),
+            };
+            drawing(
+                &view,
+                &below,
+                (flag, waits_for),
+                &tokens,
+                term::stdout_paint(),
+            )
         }
     };
     term::print(&text)?;
@@ -83,7 +95,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit> {
 fn drawing(
     view: &RunView,
     below: &ChildRuns,
-    (flag, has_server): (String, bool),
+    (flag, on_server): (String, Option<Vec<Json>>),
     tokens: &[(String, String)],
     paint: Paint,
 ) -> String {
@@ -113,8 +125,19 @@ fn drawing(
     if view.state.phase().is_ended() {
         return text;
     }
-    for reason in why::reasons(view, now) {
-        fact("waits for", &reason.text);
+    let has_server = on_server.is_some();
+    let waits_for: Vec<String> = match on_server {
+        Some(reasons) => {
+            let text = |reason: &Json| reason["text"].as_str().unwrap_or_default().to_owned();
+            reasons.iter().map(text).collect()
+        }
+        None => {
+            let reasons = why::reasons(view, now, &[]).into_iter();
+            reasons.map(|it| it.text()).collect()
+        }
+    };
+    for text in waits_for {
+        fact("waits for", &text);
     }
     match view.head.session {
         _ if has_server => fact("owner", "the server, which goes on with the run by itself"),

@@ -148,11 +148,13 @@ fn of_server(args: &WatchArgs, server: &Remote) -> Result<Exit> {
                 return Ok(false);
             }
             let line: Json = serde_json::from_str(&event.data)?;
-            // After a break the stream begins with what was told before.
-            if last.as_ref() != Some(&line["lastEventSeq"]) || line["stale"] == true {
+            // After a break the stream begins with what was told before. A run that is stale may become good again without
+            // a new event.
+            let told = ["lastEventSeq", "observedSeq", "stale"].map(|field| line[field].clone());
+            if last.as_ref() != Some(&told) {
                 print(&line, args.output)?;
             }
-            last = Some(line["lastEventSeq"].clone());
+            last = Some(told);
             Ok(is_terminal(&line))
         },
     )?;

@@ -21,6 +21,10 @@ mod languages;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
 mod losses;
+#[allow(
+    dead_code,
+    reason = "the names of the tests of the server are not needed here"
+)]
 mod preload;
 mod saga;
 mod schedules;

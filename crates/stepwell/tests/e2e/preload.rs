@@ -42,6 +42,45 @@ int fsync(int file) { (void)file; return slow(); }
 int fdatasync(int file) { (void)file; return slow(); }
 "#;
 
+/// Names that end in `.test` have the addresses that the name server of the test at the port `TEST_DNS` answers with.
+const NAMES: &str = r#"
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+typedef int (*look_up)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **found) {
+  look_up real = (look_up)dlsym(RTLD_NEXT, "getaddrinfo");
+  const char *port = getenv("TEST_DNS");
+  size_t length = name ? strlen(name) : 0;
+  if (!port || length < 5 || strcmp(name + length - 5, ".test")) return real(name, service, hints, found);
+  struct sockaddr_in server = {0};
+  server.sin_family = AF_INET;
+  server.sin_port = htons(atoi(port));
+  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  struct timeval patience = {10, 0};
+  int line = socket(AF_INET, SOCK_DGRAM, 0);
+  setsockopt(line, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  sendto(line, name, length, 0, (struct sockaddr *)&server, sizeof server);
+  char answer[64];
+  ssize_t size = recv(line, answer, sizeof answer - 1, 0);
+  close(line);
+  if (size <= 0) return EAI_AGAIN;
+  answer[size] = 0;
+  return real(answer, service, hints, found);
+}
+"#;
+
+/// The library with the names of the test.
+pub(crate) fn names(folder: &Path) -> Option<PathBuf> {
+    compile(folder, "names", NAMES)
+}
+
 /// The library with the clock that a test sets; none, and a word about it, on a machine without a C compiler.
 pub(crate) fn clock(folder: &Path) -> Option<PathBuf> {
     compile(folder, "clock", CLOCK)
@@ -59,6 +98,7 @@ fn compile(folder: &Path, name: &str, text: &str) -> Option<PathBuf> {
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .args([&library, &source])
+        .arg("-ldl")
         .status();
     match compiled {
         Ok(status) => {

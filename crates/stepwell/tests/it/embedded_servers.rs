@@ -162,6 +162,9 @@ fn a_start_with_a_known_key_finds_the_run() {
         let first = engine.start_once("order-7", &file, json!({})).unwrap();
         let again = engine.start_once("order-7", &file, json!({})).unwrap();
         assert_eq!(first.id(), again.id());
+        let changed = engine.start_once("order-7", &file, json!({ "n": 1 }));
+        let refused = changed.err().map(|it| it.to_string()).unwrap_or_default();
+        assert!(refused.contains("REQUEST_CONTRADICTED"), "{refused}");
         let ended = first.wait_for(LONG).unwrap().expect("the run ends");
         assert_eq!(ended.output, json!(first.id()));
         // The key is the workflow's own.

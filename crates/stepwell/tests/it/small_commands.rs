@@ -72,7 +72,11 @@ fn schemas_are_json_and_end_with_a_line_break() {
     assert_eq!(one.out, text);
     for name in stepwell(&["schema"]).out.lines() {
         let schema = stepwell(&["schema", name]).json();
-        assert!(jsonschema::meta::is_valid(&schema), "{name}");
+        // The words of the languages for states are a table, not a schema.
+        assert!(
+            name == "languages" || jsonschema::meta::is_valid(&schema),
+            "{name}"
+        );
     }
     assert_eq!(stepwell(&["schema", "definitions/playbok"]).code, 2);
 }

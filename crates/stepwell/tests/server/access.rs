@@ -347,8 +347,8 @@ fn an_administrator_of_a_tenant_manages_the_tokens_of_the_tenant(place: Place) {
     // The audit log of a tenant has what its people did.
     let rows = audited(&server, &acme, "action=POST%20/api/v1/runs");
     assert_eq!(rows[0]["actor"], "new", "{rows:?}");
-    let (_, page) = asked(bearer(server.get("/api/v1/audit?tenant=acme"), &other));
-    assert_eq!(page["rows"], json!([]), "{page}");
+    let (status, page) = asked(bearer(server.get("/api/v1/audit?tenant=acme"), &other));
+    assert_eq!(status, 403, "{page}");
     let rows = audited(&server, &other, "limit=1000");
     assert!(rows.iter().all(|it| it["tenant"] == "umbrella"), "{rows:?}");
     let (status, gone) = revoke(&acme, id_of(operator));

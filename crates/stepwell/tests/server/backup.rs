@@ -157,6 +157,32 @@ fn a_backup_says_what_is_wrong() {
     assert_eq!(none.len(), 1, "nothing but text.db: {none:?}");
 }
 
+#[test]
+fn what_a_killed_backup_has_left_is_used_by_the_next_one() {
+    let dir = TestServer::start().kill();
+    let folder = dir.path();
+    let part = folder.join("copy.db-part");
+    std::fs::write(&part, vec![7; 1 << 20]).unwrap();
+    // Another process that is still writing keeps its file.
+    let writing = std::fs::File::open(&part).unwrap();
+    writing.lock().unwrap();
+    let output = stepwell(folder, &["db", "backup", "copy.db"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("STORE_HELD") && said.contains("copy.db-part"),
+        "{said}"
+    );
+    assert_eq!(std::fs::metadata(&part).unwrap().len(), 1 << 20);
+    drop(writing);
+    let copied = good(folder, &["db", "backup", "copy.db", "-o", "json"]);
+    assert_eq!(copied["verified"], true, "{copied}");
+    assert!(!part.exists());
+    good(
+        folder,
+        &["db", "check", "--store", "sqlite:copy.db", "-o", "json"],
+    );
+}
+
 /// A program of PostgreSQL, which distributions do not put into PATH.
 fn program(name: &str) -> std::path::PathBuf {
     let shelves = std::fs::read_dir("/usr/lib/postgresql")

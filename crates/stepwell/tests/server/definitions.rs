@@ -165,7 +165,7 @@ fn a_list_has_pages_and_another_tenant_has_its_own_names() {
         none.to_string()
     );
     let (status, _) = asked(other(server.get("/api/v1/definitions/a?tenant=local")));
-    assert_eq!(status, 404);
+    assert_eq!(status, 403);
     let body = json!({ "text": playbook("a", "false"), "tenant": "local" });
     let (status, denied) = asked(other(server.post("/api/v1/definitions", &body)));
     assert_eq!(

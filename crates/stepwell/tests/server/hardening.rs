@@ -13,7 +13,7 @@ use crate::stores::{Place, on_each_store};
 use crate::tenants::endpoints;
 
 /// Waits for a person.
-const WAITS: &str = "
+pub(crate) const WAITS: &str = "
 schemaVersion: 1
 workflowId: waits
 workspaceId: w

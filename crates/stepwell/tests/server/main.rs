@@ -3,16 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "in a test it is the shortest assertion")]
 
 mod access;
+mod attendance;
 mod backup;
 mod collector;
 mod command;
 mod confined;
 mod crowd;
 mod definitions;
+mod duties;
 mod hardening;
 mod harness;
+mod http_edges;
 mod issuer;
 mod listening;
+mod lists;
 mod load;
 mod log_lines;
 mod monitoring;
@@ -31,6 +35,9 @@ mod projection;
 #[allow(dead_code, unreachable_pub, reason = "a part of the faults is used")]
 mod proxy;
 mod reads;
+mod rebinding;
+mod repeated_starts;
+mod results;
 mod run_feed;
 mod runs;
 mod schedules;
@@ -39,6 +46,8 @@ mod several;
 mod stores;
 mod telemetry;
 mod tenants;
+mod ui;
 mod webhooks;
+mod worker_client;
 mod worker_process;
 mod workers;

@@ -56,7 +56,9 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 }
 
 fn metrics(server: &TestServer) -> BTreeMap<String, f64> {
-    let answer = server.get("/metrics").send().unwrap();
+    let request = server.get("/metrics");
+    let request = request.header("accept", "application/openmetrics-text");
+    let answer = request.send().unwrap();
     assert_eq!(answer.status(), 200);
     samples(&answer.text().unwrap())
 }

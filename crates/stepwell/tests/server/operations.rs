@@ -306,3 +306,91 @@ fn metrics_count_requests_commits_and_ended_runs() {
     }
     assert!(!text.contains(&run), "{text}");
 }
+
+/// Its undo waits for a file.
+const SLOW_UNDO: &str = "
+schemaVersion: 1
+workflowId: slow-undo
+workspaceId: w
+name: Slow
+version: 1
+active: true
+executionTier: Auto
+actions:
+  - actionId: reserve
+    order: 1
+    portFamily: x
+    operation: 'a:b'
+    sideEffecting: true
+    tool: {kind: noop}
+    compensation: {compensationOperation: 'a:c', compensationInput: {}, tool: {kind: shell, cmds: ['while ! test -e go; do sleep 0.05; done']}}
+  - {actionId: sign, order: 2, portFamily: x, operation: 'a:b', completionMode: manual, tool: {kind: noop}}
+";
+
+#[test]
+fn a_bulk_cancel_leaves_out_runs_that_are_undoing_unless_that_is_said() {
+    let server = TestServer::start();
+    let [undoing, waiting] = [(); 2].map(|()| server.start_run(SLOW_UNDO, &json!({})));
+    for run in [&undoing, &waiting] {
+        server.wait_for(run, waits);
+    }
+    let cancel = json!({ "compensate": true });
+    asked(server.post(&format!("/api/v1/runs/{undoing}/cancel"), &cancel));
+    server.wait_for(&undoing, |seen| {
+        seen["substatus"] == "stepwell/COMPENSATING"
+    });
+    let bulk = |body: Json| {
+        let (status, seen) = asked(server.post("/api/v1/runs/bulk", &body));
+        assert_eq!(status, 200, "{seen}");
+        let rows = seen["runs"].as_array().unwrap().clone();
+        let row = |run: &String| {
+            rows.iter()
+                .find(|it| it["runId"] == *run)
+                .cloned()
+                .unwrap_or_default()
+        };
+        (seen["undoing"].clone(), row(&undoing), row(&waiting))
+    };
+    for action in ["cancel", "cancel_and_undo"] {
+        let (left_out, row, other) = bulk(json!({ "action": action, "all": true }));
+        assert_eq!(
+            (left_out, &row["undo"]),
+            (json!(1), &json!("kept")),
+            "{row}"
+        );
+        assert_eq!(other["undo"], Json::Null, "{other}");
+    }
+    let abandon = json!({ "action": "cancel", "all": true, "abandonUndo": true });
+    let (left_out, row, _) = bulk(abandon);
+    assert_eq!(
+        (left_out, &row["undo"]),
+        (json!(0), &json!("dropped")),
+        "{row}"
+    );
+
+    let cancel = json!({ "action": "cancel", "all": true, "dryRun": false });
+    let (left_out, row, other) = bulk(cancel);
+    assert_eq!(
+        (left_out, &row["undo"]),
+        (json!(1), &json!("kept")),
+        "{row}"
+    );
+    assert_eq!(row["problem"]["code"], "RUN_UNDOING", "{row}");
+    assert_eq!(other["problem"], Json::Null, "{other}");
+    server.wait_for(&waiting, |seen| seen["status"] == "CANCELLED");
+    let (_, seen) = asked(server.get(&format!("/api/v1/runs/{undoing}")));
+    assert_eq!(seen["substatus"], "stepwell/COMPENSATING", "{seen}");
+
+    let wrong = json!({ "action": "pause", "all": true, "abandonUndo": true });
+    assert_eq!(asked(server.post("/api/v1/runs/bulk", &wrong)).0, 400);
+    let abandon =
+        json!({ "action": "cancel", "runs": [undoing], "abandonUndo": true, "dryRun": false });
+    let (_, row, _) = bulk(abandon);
+    assert_eq!(
+        (&row["undo"], &row["problem"]),
+        (&json!("dropped"), &Json::Null),
+        "{row}"
+    );
+    std::fs::write(server.folder.path().join("go"), "").unwrap();
+    server.wait_for(&undoing, |seen| seen["status"] == "CANCELLED");
+}

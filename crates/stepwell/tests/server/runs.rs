@@ -237,8 +237,18 @@ fn other_tenants_do_not_exist() {
     }
     let (_, list) = asked(other(server.get("/api/v1/runs")));
     assert_eq!(list["runs"], json!([]));
-    let (_, list) = asked(other(server.get("/api/v1/runs?tenant=acme")));
-    assert_eq!(list["runs"], json!([]));
+    // Whether there is such a tenant or not makes no difference.
+    for tenant in ["acme", "nobody"] {
+        for path in ["/api/v1/runs", "/api/v1/runs/counts", "/api/v1/definitions"] {
+            let (status, denied) = asked(other(server.get(&format!("{path}?tenant={tenant}"))));
+            assert_eq!(
+                (status, &denied["code"]),
+                (403, &json!("AUTHZ_TENANT_FORBIDDEN")),
+                "{path}: {denied}"
+            );
+            assert!(!denied.to_string().contains(tenant), "{denied}");
+        }
+    }
     let theirs = json!({ "definition": { "text": SIGNED }, "tenant": "acme" });
     let (status, denied) = asked(other(server.post("/api/v1/runs", &theirs)));
     assert_eq!(status, 403, "{denied}");
@@ -390,5 +400,6 @@ fn a_list_is_filtered_searched_counted_and_paged() {
     assert_eq!(second["runs"].as_array().unwrap().len(), 1, "{second}");
     assert_eq!(second["next"], Json::Null);
     let odd = json!({ "definition": { "text": playbook("true") }, "labels": { "a=b": "c" } });
-    assert_eq!(asked(server.post("/api/v1/runs", &odd)).0, 400);
+    let (status, seen) = asked(server.post("/api/v1/runs", &odd));
+    assert_eq!((status, &seen["code"]), (422, &json!("LABELS_INVALID")));
 }

@@ -109,7 +109,8 @@ impl Names {
             "{id}" => &self.id,
             "{hash}" => &self.hash,
             "{tenant}" => "acme",
-            "{revision}" | "{seq}" | "{no}" => "1",
+            "{revision}" | "{seq}" | "{no}" | "{execution}" => "1",
+            "{language}" => "dag",
             "{code}" => "RUN_UNKNOWN",
             part => part,
         });
@@ -124,6 +125,7 @@ impl Names {
             path if path.starts_with("/api/v1/plans/") => &[("run", &self.run)],
             path if path.ends_with("/artifact") => &[("uri", &self.uri)],
             path if path.ends_with("/diff") => &[("from", "1"), ("to", "1")],
+            path if path.ends_with("/search") => &[("text", "acme")],
             _ => &[],
         };
         let url = reqwest::Url::parse_with_params("http://x/", query).unwrap();
@@ -282,7 +284,10 @@ fn told(server: &TestServer, request: RequestBuilder) -> (u16, String) {
     (status, String::from_utf8_lossy(&text).into_owned())
 }
 
-on_each_store!(no_operation_tells_a_tenant_of_another);
+on_each_store!(
+    no_operation_tells_a_tenant_of_another,
+    a_business_key_of_one_tenant_says_nothing_to_another,
+);
 
 fn no_operation_tells_a_tenant_of_another(place: Place) {
     let Some(server) = place.server("[server]\naccess = 'tokens'\n[server.rate]\nper_source = 0\n")
@@ -364,4 +369,40 @@ fn no_operation_tells_a_tenant_of_another(place: Place) {
     let mut own = own.filter(|it| it["id"] == theirs.id.as_str());
     assert_eq!(own.next().unwrap()["state"], "valid", "{tokens}");
     assert_ne!(id_of(&acme), theirs.id);
+}
+
+/// A linear run that waits, with a business key.
+const PARCEL: &str = r#"
+workflowType: parcel
+workflowVersion: 1
+bizKey: "{{ workload.parcel }}"
+steps:
+  - {stepType: ARRIVE, waitFor: {event: parcel.arrived, timeout: 24h}}
+"#;
+
+fn a_business_key_of_one_tenant_says_nothing_to_another(place: Place) {
+    let Some(server) = place.controlled() else {
+        return;
+    };
+    let start = |tenant: &str| {
+        let token = token(
+            &server.folder,
+            &["ada", "--role", "operator", "--tenant", tenant],
+        );
+        let body = json!({ "definition": { "text": PARCEL }, "params": { "parcel": "p-1" } });
+        asked(bearer(server.post("/api/v1/runs", &body), &token))
+    };
+    let mut runs = Vec::new();
+    for tenant in ["acme", "globex"] {
+        let (status, started) = start(tenant);
+        assert_eq!(status, 201, "{tenant}: {started}");
+        runs.push(started["runId"].as_str().unwrap().to_owned());
+    }
+    for (tenant, own, other) in [("acme", 0, 1), ("globex", 1, 0)] {
+        let (status, refused) = start(tenant);
+        assert_eq!((status, &refused["code"]), (409, &json!("BIZ_KEY_TAKEN")));
+        let text = refused.to_string();
+        assert!(text.contains(&runs[own]), "{text}");
+        assert!(!text.contains(&runs[other]), "{text}");
+    }
 }

@@ -91,6 +91,16 @@ fn a_delivery_of_github_starts_one_run() {
     let witness = std::fs::read_to_string(server.folder.path().join("witness")).unwrap();
     assert_eq!(witness, "Hello, World! push\n");
 
+    // The same id with another body is no repetition.
+    let moon = "sha256=09c9f66ddff9875434f48f6e679674cae4b37bade255a57d1a0c669ac9601b37";
+    let other = [("x-hub-signature-256", moon), headers[1], headers[2]];
+    let (status, refused) = deliver(&server, "gh", &other, "Hello, Moon!");
+    assert_eq!(
+        (status, &refused["code"]),
+        (409, &json!("REQUEST_CONTRADICTED")),
+        "{refused}"
+    );
+
     // What has no right signature is answered as if there were no such webhook.
     let (status, unknown) = deliver(&server, "nothing", &headers, GITHUB.1);
     assert_eq!(
@@ -268,4 +278,65 @@ fn a_general_signature_has_headers_of_your_choice_and_a_limit() {
         ),
         (404, 204, 404)
     );
+}
+
+#[test]
+fn a_forged_delivery_is_refused_and_a_replayed_one_counts_once_until_its_window_ends() {
+    let server = server();
+    let body = json!({
+        "target": { "start": { "definition": "build" } }, "signature": { "stripe": { "windowSeconds": 60 } },
+        "secret": "env://STEPWELL_SECRET_HOOK_NEW",
+    });
+    assert_eq!(put(&server, "pay", &body).0, 201);
+    let sent = |header: &str, body: &str| {
+        let (status, seen) = deliver(&server, "pay", &[("stripe-signature", header)], body);
+        (status, seen["code"].as_str().unwrap_or_default().to_owned())
+    };
+    let text = |id: &str| json!({ "id": id, "type": "paid" }).to_string();
+    let signed = |at: u64, body: &str| signature(b"whsec_new", at, body.as_bytes());
+    let right = |at: u64, body: &str| format!("t={at},v1={}", signed(at, body));
+    let (denied, late) = ("WEBHOOK_DENIED".to_owned(), "WEBHOOK_LATE".to_owned());
+    // Both borders of the window, with room for the seconds that the test takes.
+    for at in [now() - 55, now() + 55] {
+        let body = text(&format!("at-{at}"));
+        assert_eq!(sent(&right(at, &body), &body).0, 202, "{at}");
+        assert_eq!(sent(&right(at, &body), &body).0, 200, "replayed");
+    }
+    for at in [now() - 65, now() + 70] {
+        let body = text("late");
+        assert_eq!(sent(&right(at, &body), &body), (401, late.clone()), "{at}");
+    }
+    let (at, body) = (now(), text("forged"));
+    let good = signed(at, &body);
+    for forged in [
+        String::new(),
+        format!("t={at}"),
+        format!("v1={good}"),
+        format!("t={at},v0={good}"),
+        format!("t={},v1={good}", at + 1),
+        // The time that counts is the one that was signed.
+        format!("t={at},t={},v1={good}", at - 1),
+        format!("t={at},v1={}", &good[..62]),
+        format!("t={at},v1={good}00"),
+        format!("t={at},v1={}", signature(b"", at, body.as_bytes())),
+        format!("t={at} ,v1={}", "0".repeat(64)),
+    ] {
+        assert_eq!(sent(&forged, &body), (401, denied.clone()), "{forged}");
+    }
+    let other = text("other");
+    assert_eq!(sent(&right(at, &body), &other), (401, denied.clone()));
+    // A webhook that is not there answers as one with another secret does.
+    let (status, seen) = deliver(
+        &server,
+        "nobody",
+        &[("stripe-signature", &right(at, &body))],
+        &body,
+    );
+    assert_eq!(
+        (status, &seen["code"]),
+        (401, &json!("WEBHOOK_DENIED")),
+        "{seen}"
+    );
+    let (_, runs) = asked(server.get("/api/v1/runs"));
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 2, "{runs}");
 }

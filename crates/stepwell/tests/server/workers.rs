@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use crate::harness::{PATIENCE, TestServer, asked};
 
 /// Two steps that a worker elsewhere does.
-const ORDER: &str = r#"
+pub(crate) const ORDER: &str = r#"
 workflowType: order
 workflowVersion: 1
 steps:
@@ -24,7 +24,7 @@ steps:
 ";
 
 /// A worker that asks by plain HTTP.
-struct PlainWorker<'a> {
+pub(crate) struct PlainWorker<'a> {
     server: &'a TestServer,
     id: &'a str,
     queue: &'a str,
@@ -45,21 +45,21 @@ impl PlainWorker<'_> {
         body
     }
 
-    fn poll(&self, more: &Json) -> Json {
+    pub(crate) fn poll(&self, more: &Json) -> Json {
         let (status, answer) = asked(self.server.post("/api/v1/worker/poll", &self.body(more)));
         assert_eq!(status, 200, "{answer}");
         answer
     }
 
     /// The only task that there is.
-    fn task(&self, more: &Json) -> Json {
+    pub(crate) fn task(&self, more: &Json) -> Json {
         let answer = self.poll(more);
         let tasks = answer["tasks"].as_array().unwrap();
         assert_eq!(tasks.len(), 1, "{answer:#}");
         tasks[0].clone()
     }
 
-    fn report(&self, result: &Json) -> Json {
+    pub(crate) fn report(&self, result: &Json) -> Json {
         let body = json!({ "protocol": 1, "results": [result] });
         let (status, answer) = asked(self.server.post("/api/v1/worker/results", &body));
         assert_eq!(status, 200, "{answer}");
@@ -74,7 +74,7 @@ impl PlainWorker<'_> {
     }
 }
 
-fn order_worker<'a>(server: &'a TestServer, id: &'a str) -> PlainWorker<'a> {
+pub(crate) fn order_worker<'a>(server: &'a TestServer, id: &'a str) -> PlainWorker<'a> {
     PlainWorker {
         server,
         id,
@@ -83,12 +83,12 @@ fn order_worker<'a>(server: &'a TestServer, id: &'a str) -> PlainWorker<'a> {
     }
 }
 
-fn done(task: &Json, output: &Json) -> Json {
+pub(crate) fn done(task: &Json, output: &Json) -> Json {
     json!({ "taskToken": task["taskToken"], "outcome": "completed", "output": output })
 }
 
 /// Servers on each kind of store that there is.
-fn servers(args: &[&str]) -> Vec<TestServer> {
+pub(crate) fn servers(args: &[&str]) -> Vec<TestServer> {
     let mut all = vec![TestServer::with(args)];
     all.extend(TestServer::on_postgres(args));
     all

@@ -310,7 +310,7 @@ pub(super) fn unique_key_step<'a>(
     let step = || {
         Query::new(sql)
             .with(runs)
-            .with(texts(|it| &it.plan_id))
+            .with(texts(|it| &it.tenant))
             .with(texts(|it| &it.key))
     };
     (!keys.is_empty()).then(step)

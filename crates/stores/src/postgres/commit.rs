@@ -308,7 +308,7 @@ fn waves<'p, 'a>(parts: &'p [Part<'a>]) -> Vec<&'p [Part<'a>]> {
             own.extend(new.request_key.as_deref().map(|key| (1, key, "")));
         }
         let unique = append.unique_key.as_ref().map(|it| it.key());
-        own.extend(unique.map(|it| (2, it.plan_id.as_str(), it.key.as_str())));
+        own.extend(unique.map(|it| (2, it.tenant.as_str(), it.key.as_str())));
         if own.iter().any(|name| names.contains(name)) {
             waves.push(&parts[begin..index]);
             begin = index;

@@ -122,7 +122,7 @@ const KEPT_KEYS: &str = "SELECT key FROM event_keys WHERE run_no = $1";
 
 const KEPT_WAITS: &str = "SELECT step, event_type, event_key FROM waits WHERE run_no = $1";
 
-const KEPT_UNIQUE: &str = "SELECT plan_id, key FROM unique_keys WHERE run_no = $1";
+const KEPT_UNIQUE: &str = "SELECT tenant, key FROM unique_keys WHERE run_no = $1";
 
 const KEPT_VIEWS: &str = "SELECT view_name, row_no, body FROM view_rows WHERE run_no = $1";
 
@@ -161,7 +161,7 @@ ON CONFLICT DO NOTHING";
 const DROP_UNIQUE: &str = "DELETE FROM unique_keys WHERE run_no = $1";
 
 const PUT_UNIQUE: &str = "
-INSERT INTO unique_keys (run_no, plan_id, key) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+INSERT INTO unique_keys (run_no, tenant, key) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
 
 const DROP_VIEW_ROWS: &str = "DELETE FROM view_rows WHERE run_no = $1";
 
@@ -270,7 +270,7 @@ impl Maintenance for PostgresStore {
                 .collect(),
         };
         let unique = |row: &tokio_postgres::Row| UniqueKey {
-            plan_id: row.get(0),
+            tenant: row.get(0),
             key: row.get(1),
         };
         Ok(Some(KeptRows {
@@ -359,7 +359,7 @@ impl Maintenance for PostgresStore {
         if let Some(key) = &rows.unique_key {
             let put = Query::new(PUT_UNIQUE)
                 .with(run.0)
-                .with(&key.plan_id)
+                .with(&key.tenant)
                 .with(&key.key);
             queries.push(put);
         }

@@ -26,6 +26,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0011_documents_and_audit_log.sql"),
     include_str!("../../migrations/postgres/0012_run_list.sql"),
     include_str!("../../migrations/postgres/0013_changes.sql"),
+    include_str!("../../migrations/postgres/0014_keys_of_a_tenant.sql"),
+    include_str!("../../migrations/postgres/0015_changes_in_place.sql"),
 ];
 
 /// The version that this program reads and writes.

@@ -28,6 +28,7 @@ mod refusals;
 mod retention;
 mod row_changes;
 mod run_list;
+mod run_search;
 mod sessions;
 mod sql;
 #[cfg(feature = "suite")]

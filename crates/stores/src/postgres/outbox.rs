@@ -221,20 +221,7 @@ impl DeadLetters for PostgresStore {
     }
 
     fn list_dead_letters(&self, filter: &NoticeFilter) -> Result<Vec<DeadLetter>> {
-        if has_nul(filter) {
-            return Ok(Vec::new());
-        }
-        let most = limit(filter.limit);
-        let (past, word) = (&filter.past, &filter.word);
-        let values: super::Values<'_> = &[
-            &most,
-            past,
-            word,
-            &filter.tenant,
-            &filter.project,
-            &filter.run_id,
-        ];
-        let rows = self.connections.read(DEAD_LETTERS, values)?;
+        let rows = self.notices(DEAD_LETTERS, filter, &[])?;
         let letter = |row: &Row| DeadLetter {
             no: row.get(5),
             marker: marker(row),
@@ -265,21 +252,7 @@ impl Alerts for PostgresStore {
     }
 
     fn list_alerts(&self, filter: &NoticeFilter) -> Result<Vec<AlertRow>> {
-        if has_nul(filter) {
-            return Ok(Vec::new());
-        }
-        let most = limit(filter.limit);
-        let (past, word) = (&filter.past, &filter.word);
-        let values: super::Values<'_> = &[
-            &most,
-            past,
-            word,
-            &filter.tenant,
-            &filter.project,
-            &filter.run_id,
-            &filter.about_store,
-        ];
-        let rows = self.connections.read(ALERTS, values)?;
+        let rows = self.notices(ALERTS, filter, &[&filter.about_store])?;
         Ok(rows.iter().map(alert).collect())
     }
 }
@@ -299,6 +272,33 @@ impl Projections for PostgresStore {
         Ok(rows
             .first()
             .map(|row| (unsigned(row.get::<_, i32>(0)), row.get(1))))
+    }
+}
+
+impl PostgresStore {
+    /// The rows of a list of notices. The first parameters of its statement are the fields of the filter.
+    fn notices(
+        &self,
+        statement: &'static str,
+        filter: &NoticeFilter,
+        more: super::Values<'_>,
+    ) -> Result<Vec<Row>> {
+        if has_nul(filter) {
+            return Ok(Vec::new());
+        }
+        let most = limit(filter.limit);
+        let mut values: Vec<_> = Vec::with_capacity(6 + more.len());
+        let first: super::Values<'_> = &[
+            &most,
+            &filter.past,
+            &filter.word,
+            &filter.tenant,
+            &filter.project,
+            &filter.run_id,
+        ];
+        values.extend_from_slice(first);
+        values.extend_from_slice(more);
+        self.connections.read(statement, &values)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use stepwell_engine::store::{
-    AppendResult, Batch, CommitId, Commits, Head, MessageNo, PlanNo, PlanRow, Plans, Result,
-    RunFilter, RunNo, RunReader, RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind,
-    StoredChunk, StoredMessage, StoredRun,
+    AppendResult, Batch, CommitId, Commits, FoundRuns, Head, MessageNo, PlanNo, PlanRow, Plans,
+    Result, RunCounts, RunFilter, RunNo, RunReader, RunSummary, SessionNo, StateSnapshot,
+    StoreError, StoreErrorKind, StoredChunk, StoredMessage, StoredRun,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -179,19 +179,15 @@ impl RunReader for PostgresStore {
         Ok(rows.iter().map(chunk).collect())
     }
 
-    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
-        self.list_runs(filter)
+    fn search(&self, filter: &RunFilter) -> Result<FoundRuns> {
+        self.search_runs(filter)
     }
 
     fn summaries(&self, runs: &[RunNo]) -> Result<Vec<RunSummary>> {
         self.read_summaries(runs)
     }
 
-    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
-        self.last_searched(filter)
-    }
-
-    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+    fn count_runs(&self, filter: &RunFilter) -> Result<RunCounts> {
         self.count_listed(filter)
     }
 

@@ -178,7 +178,9 @@ async fn not_created(
         let commit: (Option<i64>, Option<i64>) = (row.get(2), row.get(3));
         if let Some(id) = there {
             let ours = commit == (Some(batch.id.session), Some(batch.id.number));
-            return if ours && id == new.run_id {
+            // Another append of the same batch may have created a run with this id.
+            let no: Option<i64> = row.get(6);
+            return if ours && no == Some(append.run.0) && id == new.run_id {
                 AppendResult::Again
             } else {
                 AppendResult::RunExists

@@ -71,7 +71,7 @@ ON CONFLICT DO NOTHING RETURNING run_no";
 pub(super) const WHY_NOT_CREATED: &str = "
 SELECT u.run_no, r.run_id, l.commit_session, l.commit_number,
        (SELECT q.run_id FROM runs q WHERE q.request_key = u.request_key),
-       EXISTS (SELECT FROM plans p WHERE p.plan_no = u.plan_no)
+       EXISTS (SELECT FROM plans p WHERE p.plan_no = u.plan_no), r.run_no
 FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[])
     AS u (run_no, run_id, request_key, plan_no)
 LEFT JOIN LATERAL (
@@ -138,8 +138,8 @@ RETURNING h.run_no";
 /// Runs that want a key, and the run that has it.
 pub(super) const UNIQUE_KEYS_TAKEN: &str = "
 SELECT u.run_no, r.run_id
-FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, plan_id, key)
-JOIN unique_keys k ON k.plan_id = u.plan_id AND k.key = u.key AND k.run_no <> u.run_no
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, tenant, key)
+JOIN unique_keys k ON k.tenant = u.tenant AND k.key = u.key AND k.run_no <> u.run_no
 JOIN runs r ON r.run_no = k.run_no";
 
 pub(super) const TAKE_MAIL: &str = "
@@ -248,17 +248,17 @@ ON CONFLICT DO NOTHING";
 /// A key that another commit takes at the same time is a duplicate. In the order of the keys, so that
 /// two commits do not wait for each other.
 pub(super) const TAKE_UNIQUE_KEYS: &str = "
-INSERT INTO unique_keys (run_no, plan_id, key)
-SELECT u.run_no, u.plan_id, u.key
-FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, plan_id, key)
+INSERT INTO unique_keys (run_no, tenant, key)
+SELECT u.run_no, u.tenant, u.key
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, tenant, key)
 WHERE NOT EXISTS (SELECT FROM unique_keys k
-                  WHERE k.plan_id = u.plan_id AND k.key = u.key AND k.run_no = u.run_no)
-ORDER BY u.plan_id, u.key";
+                  WHERE k.tenant = u.tenant AND k.key = u.key AND k.run_no = u.run_no)
+ORDER BY u.key, u.tenant";
 
 pub(super) const FREE_UNIQUE_KEYS: &str = "
 DELETE FROM unique_keys k
-USING unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, plan_id, key)
-WHERE k.plan_id = u.plan_id AND k.key = u.key AND k.run_no = u.run_no";
+USING unnest($1::bigint[], $2::text[], $3::text[]) AS u (run_no, tenant, key)
+WHERE k.tenant = u.tenant AND k.key = u.key AND k.run_no = u.run_no";
 
 pub(super) const VIEW_ROWS: &str = "
 INSERT INTO view_rows (run_no, row_no, view_name, body)

@@ -49,7 +49,7 @@ FROM outbox o JOIN runs r ON r.run_no = o.run_no";
 const SLOTS: &str = "SELECT key, taken FROM slots";
 
 const UNIQUE_KEYS: &str = "
-SELECT k.plan_id, k.key, r.run_id FROM unique_keys k JOIN runs r ON r.run_no = k.run_no";
+SELECT k.tenant, k.key, r.run_id FROM unique_keys k JOIN runs r ON r.run_no = k.run_no";
 
 const VIEW_ROWS: &str = "
 SELECT r.run_id, v.view_name, v.row_no, v.body FROM view_rows v JOIN runs r ON r.run_no = v.run_no";

@@ -225,7 +225,8 @@ impl<'a> Commit<'a> {
             })
             .optional()?;
         if let Some((no, run_id)) = there {
-            let ours = run_id == new.run_id && self.is_ours(RunNo(no), 1)?;
+            // Another append of the same batch may have created a run with this id.
+            let ours = no == append.run.0 && run_id == new.run_id && self.is_ours(RunNo(no), 1)?;
             return Ok(Some(if ours {
                 AppendResult::Again
             } else {

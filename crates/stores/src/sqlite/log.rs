@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use stepwell_engine::store::{
-    AppendResult, Batch, CommitId, Commits, Head, PlanNo, PlanRow, Plans, Result, RunFilter, RunNo,
-    RunReader, RunSummary, SessionNo, StateSnapshot, StoreError, StoreErrorKind, StoredChunk,
-    StoredRun,
+    AppendResult, Batch, CommitId, Commits, FoundRuns, Head, PlanNo, PlanRow, Plans, Result,
+    RunCounts, RunFilter, RunNo, RunReader, SessionNo, StateSnapshot, StoreError, StoreErrorKind,
+    StoredChunk, StoredRun,
 };
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::time::Time;
@@ -221,15 +221,11 @@ impl RunReader for SqliteStore {
         self.read(|conn| chunks(conn, run, after.saturating_add(1), limit))
     }
 
-    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
-        self.list_runs(filter)
+    fn search(&self, filter: &RunFilter) -> Result<FoundRuns> {
+        self.search_runs(filter)
     }
 
-    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
-        self.last_searched(filter)
-    }
-
-    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
+    fn count_runs(&self, filter: &RunFilter) -> Result<RunCounts> {
         self.count_listed(filter)
     }
 

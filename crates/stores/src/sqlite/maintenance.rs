@@ -140,7 +140,7 @@ fn kept_rows(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<KeptRows>
     let mut waits =
         conn.prepare_cached("SELECT step, event_type, event_key FROM waits WHERE run_no = ?1")?;
     let mut unique_keys =
-        conn.prepare_cached("SELECT plan_id, key FROM unique_keys WHERE run_no = ?1")?;
+        conn.prepare_cached("SELECT tenant, key FROM unique_keys WHERE run_no = ?1")?;
     let mut view_rows =
         conn.prepare_cached("SELECT view_name, row_no, body FROM view_rows WHERE run_no = ?1")?;
     Ok(Some(KeptRows {
@@ -156,7 +156,7 @@ fn kept_rows(conn: &Connection, run: RunNo) -> rusqlite::Result<Option<KeptRows>
         unique_keys: unique_keys
             .query_map([run.0], |row| {
                 Ok(UniqueKey {
-                    plan_id: row.get(0)?,
+                    tenant: row.get(0)?,
                     key: row.get(1)?,
                 })
             })?
@@ -236,8 +236,8 @@ fn rebuild(conn: &Connection, run: RunNo, rows: &DerivedRows, now: Time) -> rusq
     conn.execute("DELETE FROM unique_keys WHERE run_no = ?1", [run.0])?;
     if let Some(unique) = &rows.unique_key {
         conn.execute(
-            "INSERT INTO unique_keys (plan_id, key, run_no) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-            params![unique.plan_id, unique.key, run.0],
+            "INSERT INTO unique_keys (tenant, key, run_no) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            params![unique.tenant, unique.key, run.0],
         )?;
     }
     // All views of the run at once: by name they would need a statement each.

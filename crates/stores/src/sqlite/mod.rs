@@ -21,6 +21,7 @@ mod outbox;
 mod private;
 mod retention;
 mod run_list;
+mod run_search;
 mod schema_check;
 mod sessions;
 #[cfg(feature = "suite")]

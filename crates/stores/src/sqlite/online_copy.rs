@@ -5,10 +5,12 @@
 //! until the copy is done. Without the transaction, SQLite would begin the copy again after every commit.
 //!
 //! The copy is written under another name and takes its own name when it is whole and on the disk. A file that is
-//! there already is never replaced.
+//! there already is never replaced. What a copy has left that was killed is used by the next one for the same name; a
+//! lock keeps two copies for one name apart.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +34,8 @@ pub struct UnnamedCopy {
     target: PathBuf,
     bytes: u64,
     named: bool,
+    /// Locked as long as the copy has no name.
+    _part: File,
 }
 
 impl UnnamedCopy {
@@ -52,14 +56,14 @@ impl UnnamedCopy {
         if let Some(folder) = target.parent().filter(|it| !it.as_os_str().is_empty()) {
             private::folder(folder).map_err(|error| open::unusable(folder, &error))?;
         }
-        let path = with_ending(target, &format!("-part-{}", std::process::id()));
-        remove(&path);
-        private::file(&path).map_err(|error| open::unusable(&path, &error))?;
+        let path = with_ending(target, "-part");
+        let part = part(&path)?;
         let mut copy = UnnamedCopy {
             path,
             target: target.to_owned(),
             bytes: 0,
             named: false,
+            _part: part,
         };
         copy.fill(&from, &mut progress)
             .map_err(|error| said(&copy.path, &error))?;
@@ -134,6 +138,30 @@ impl Drop for UnnamedCopy {
     }
 }
 
+/// The empty file of a copy that has no name yet, for this process alone.
+fn part(path: &Path) -> Result<File> {
+    let unusable = |error: io::Error| open::unusable(path, &error);
+    private::file(path).map_err(unusable)?;
+    if !fs::symlink_metadata(path).map_err(unusable)?.is_file() {
+        let what = format!("{} is not a file; move it away", path.display());
+        return Err(StoreError::new(StoreErrorKind::Unusable, what));
+    }
+    let file = File::options().write(true).open(path).map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("another process is writing {}; wait for it", path.display());
+            return Err(StoreError::new(StoreErrorKind::Held, what));
+        }
+        Err(TryLockError::Error(error)) => return Err(unusable(error)),
+    }
+    file.set_len(0).map_err(unusable)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+        .map_err(unusable)?;
+    remove_beside(path);
+    Ok(file)
+}
+
 /// A store that is there, or was there, is not touched: a log beside a new database would be taken for its own.
 fn must_be_free(target: &Path) -> Result<()> {
     for ending in ["", "-wal", "-shm", "-journal"] {
@@ -149,9 +177,15 @@ fn must_be_free(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes what an earlier copy under this name has left.
 fn remove(path: &Path) {
-    for ending in ["", "-wal", "-shm", "-journal"] {
+    // It may be gone.
+    drop(fs::remove_file(path));
+    remove_beside(path);
+}
+
+/// Removes what SQLite has left beside a copy that was killed.
+fn remove_beside(path: &Path) {
+    for ending in ["-wal", "-shm", "-journal"] {
         let gone: io::Result<()> = fs::remove_file(with_ending(path, ending));
         // Most of them are not there.
         drop(gone);

@@ -19,7 +19,7 @@ use super::{Mode, SqliteOptions, SqliteStore, lock, private, tallies, wal_witnes
 const APPLICATION: i32 = 0x5374_6570;
 
 /// Statements that change the schema, oldest first. The schema's version is how many have been run.
-pub(super) const MIGRATIONS: [&str; 12] = [
+pub(super) const MIGRATIONS: [&str; 13] = [
     include_str!("../../migrations/sqlite/0001_start.sql"),
     include_str!("../../migrations/sqlite/0002_views.sql"),
     include_str!("../../migrations/sqlite/0003_unique_keys_and_view_rows.sql"),
@@ -32,6 +32,7 @@ pub(super) const MIGRATIONS: [&str; 12] = [
     include_str!("../../migrations/sqlite/0010_documents_and_audit_log.sql"),
     include_str!("../../migrations/sqlite/0011_run_list.sql"),
     include_str!("../../migrations/sqlite/0012_runs_of_a_tenant.sql"),
+    include_str!("../../migrations/sqlite/0013_keys_of_a_tenant.sql"),
 ];
 
 /// The version of the schema that counts the rows of tables.

@@ -132,12 +132,13 @@ fn view_rows(conn: &Connection, dump: &mut StoreDump, no: RunNo, id: &str) -> ru
 
 /// Rows that do not belong to one run, or whose order counts.
 fn of_all(conn: &Connection, dump: &mut StoreDump) -> rusqlite::Result<()> {
-    let mut unique =
-        conn.prepare("SELECT plan_id, key, run_id FROM unique_keys JOIN runs USING (run_no)")?;
+    let mut unique = conn.prepare(
+        "SELECT unique_keys.tenant, key, run_id FROM unique_keys JOIN runs USING (run_no)",
+    )?;
     let mut rows = unique.query([])?;
     while let Some(row) = rows.next()? {
-        let (plan_id, key): (String, String) = (row.get(0)?, row.get(1)?);
-        dump.unique_key(&plan_id, &key, &row.get::<_, String>(2)?);
+        let (tenant, key): (String, String) = (row.get(0)?, row.get(1)?);
+        dump.unique_key(&tenant, &key, &row.get::<_, String>(2)?);
     }
     let mut inbox = conn.prepare(
         "SELECT event_id, coalesce(event_type, ''), coalesce(event_key, ''),

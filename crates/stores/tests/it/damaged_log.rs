@@ -23,6 +23,7 @@ fn cancel() -> Command {
         actor: stepwell_engine::engine::engine_actor(),
         reason: None,
         compensate: false,
+        keep_undo: false,
     }
 }
 

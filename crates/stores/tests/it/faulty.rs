@@ -72,9 +72,8 @@ impl RunReader for Torn {
 
     as_it_is! { RunReader:
         fn find(run_id: &str) -> Result<Option<RunNo>>;
-        fn list(filter: &RunFilter) -> Result<Vec<RunSummary>>;
-        fn searched_to(filter: &RunFilter) -> Result<Option<String>>;
-        fn count_runs(filter: &RunFilter) -> Result<Vec<(String, u64)>>;
+        fn search(filter: &RunFilter) -> Result<FoundRuns>;
+        fn count_runs(filter: &RunFilter) -> Result<RunCounts>;
         fn asleep(limit: usize) -> Result<Vec<String>>;
     }
 }

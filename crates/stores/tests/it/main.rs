@@ -4,6 +4,7 @@
 mod conformance;
 mod damaged_log;
 mod faulty;
+mod keys_of_tenants;
 #[path = "../../../bus/tests/it/listener.rs"]
 mod listener;
 mod outbox;

@@ -176,7 +176,7 @@ fn a_newer_schema_is_named_and_left_alone() {
             StoreErrorKind::Newer,
             "schema version 99",
         );
-        refused(&path, with_mode(mode), StoreErrorKind::Newer, "up to 12");
+        refused(&path, with_mode(mode), StoreErrorKind::Newer, "up to 13");
     }
 }
 
@@ -194,13 +194,13 @@ fn an_older_schema_is_migrated_by_its_owner_only() {
         &path,
         with_mode(Mode::Guest),
         StoreErrorKind::Older,
-        "needs 12",
+        "needs 13",
     );
     open(&path).unwrap();
     let version: i64 = older
         .query_row("PRAGMA user_version", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(version, 12);
+    assert_eq!(version, 13);
     older.prepare("SELECT event FROM events").unwrap();
 }
 

@@ -4,6 +4,7 @@
 mod follow;
 mod line;
 mod read;
+mod window;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use tokio::sync::broadcast;
 pub use follow::Follow;
 pub use line::{LogEntry, LogLine};
 pub use read::LogFile;
+pub use window::{LogHits, LogWindow, PlacedLine};
 pub use writer::LogWriter;
 
 use crate::artifacts::{Artifacts, Pruned, name_of, segment};

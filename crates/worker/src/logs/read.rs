@@ -99,7 +99,7 @@ impl Logs {
     }
 
     /// A log as it was written. One that is not there is empty: the execution said nothing.
-    async fn bytes(&self, key: &ArtifactKey) -> io::Result<Vec<u8>> {
+    pub(super) async fn bytes(&self, key: &ArtifactKey) -> io::Result<Vec<u8>> {
         let path = self.file(&key.run_id, &key.step_id, key.execution);
         match (self.whole(path).await, self.remote()) {
             (Ok(bytes), _) => Ok(bytes),

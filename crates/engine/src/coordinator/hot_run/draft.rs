@@ -197,7 +197,7 @@ impl Draft {
     }
 
     /// The append on its way, and what stays here meanwhile.
-    pub(super) fn send_off(self, now: Time) -> (Append, Flight) {
+    pub(super) fn send_off(self: Box<Self>, now: Time) -> (Append, Flight) {
         let flight = Flight {
             decided: self.decided,
             starts: self.starts,
@@ -212,7 +212,7 @@ impl Draft {
         (self.append, flight)
     }
 
-    pub(super) fn into_uncommitted(self) -> Uncommitted {
+    pub(super) fn into_uncommitted(self: Box<Self>) -> Uncommitted {
         let (append, flight) = self.send_off(Time(0));
         flight.into_uncommitted(&append)
     }
@@ -318,7 +318,7 @@ mod tests {
             request: Request::new(Command::Proceed, origin),
             answer: Ok(Reply::Done),
         });
-        let lost = draft.into_uncommitted();
+        let lost = Box::new(draft).into_uncommitted();
         assert_eq!(lost.discarded, [MessageNo(1)]);
         assert_eq!(lost.requests().count(), 1);
     }

@@ -141,6 +141,7 @@ pub(in crate::coordinator) fn cancel_child() -> Command {
         actor: engine_actor(),
         reason: Some("the parent stops".into()),
         compensate: false,
+        keep_undo: false,
     }
 }
 
@@ -158,5 +159,6 @@ pub fn engine_actor() -> Actor {
         id: "engine".into(),
         role: Role::System,
         tenant: None,
+        may_answer: true,
     }
 }

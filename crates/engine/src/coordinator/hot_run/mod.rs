@@ -63,7 +63,8 @@ pub struct HotRun {
     event_key: String,
     /// The last sequence number that is in the store.
     committed: u64,
-    draft: Option<Draft>,
+    /// In a box, as a run that only waits has none.
+    draft: Option<Box<Draft>>,
     flight: Option<Flight>,
     /// Requests that wait for the commit in flight.
     waiting: VecDeque<Request>,
@@ -126,8 +127,8 @@ impl HotRun {
     }
 
     /// A run that its first commit creates.
-    pub(super) fn create(run: RunNo, new: Box<NewRun>, plan: Arc<Plan>) -> HotRun {
-        let mut hot = HotRun::new(run, &new.run_id, plan);
+    pub(super) fn create(run: RunNo, new: Box<NewRun>, plan: Arc<Plan>) -> Box<HotRun> {
+        let mut hot = Box::new(HotRun::new(run, &new.run_id, plan));
         hot.draft().create(new);
         hot
     }
@@ -286,7 +287,9 @@ impl HotRun {
 
     fn rows_and_draft(&mut self) -> (&Plan, &mut KnownRows, &mut Draft) {
         let (run, committed) = (self.run, self.committed);
-        let draft = self.draft.get_or_insert_with(|| Draft::new(run, committed));
+        let draft = self
+            .draft
+            .get_or_insert_with(|| Box::new(Draft::new(run, committed)));
         (&self.plan, &mut self.rows, draft)
     }
 
@@ -466,12 +469,12 @@ impl HotRun {
     }
 
     /// What is left of the run once it is forgotten; `jobs` is its work in flight.
-    pub(super) fn into_leftover(self, jobs: NumberMap<Target, u32>) -> Leftover {
+    pub(super) fn into_leftover(self: Box<Self>, jobs: NumberMap<Target, u32>) -> Leftover {
         Leftover {
             run_id: self.run_id,
             plan: self.plan,
             event_key: self.event_key,
-            draft: self.draft.map(Draft::into_uncommitted),
+            draft: self.draft.map(|draft| draft.into_uncommitted()),
             waiting: self.waiting,
             jobs,
         }

@@ -180,7 +180,10 @@ impl HotRun {
             // It keeps what it has; or it is over before anyone could meet it.
             (false, false) | (true, true) => return None,
         };
-        let key = self.plan.unique_key(&self.run_id, &self.event_key)?;
+        let tenant = &self.state.context().tenant_id;
+        let key = self
+            .plan
+            .unique_key(tenant, &self.run_id, &self.event_key)?;
         Some(Box::new(change(key)))
     }
 

@@ -69,8 +69,10 @@ impl Tables {
         let there = by_id.or_else(|| self.runs.contains_key(&append.run).then_some(append.run));
         if let Some(run) = there.and_then(|no| self.runs.get(&no)) {
             let first = run.chunks.get(&1);
-            let ours =
-                run.row.run_id == new.run_id && first.is_some_and(|it| it.commit == batch.id);
+            // Another append of the same batch may have created a run with this id.
+            let ours = there == Some(append.run)
+                && run.row.run_id == new.run_id
+                && first.is_some_and(|it| it.commit == batch.id);
             return Err(if ours {
                 AppendResult::Again
             } else {

@@ -31,7 +31,7 @@ impl DumpRows for MemoryStore {
             }
         }
         for (unique, run) in &tables.unique_keys {
-            dump.unique_key(&unique.plan_id, &unique.key, &tables.run_id(*run));
+            dump.unique_key(&unique.tenant, &unique.key, &tables.run_id(*run));
         }
         for kept in tables.inbox.values() {
             dump.inbox(&kept.event, kept.given);

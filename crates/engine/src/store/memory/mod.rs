@@ -24,9 +24,9 @@ use crate::random;
 
 use super::{
     AlertRow, AppendResult, AuditRow, Batch, Capabilities, CommitId, Commits, DeadLetter,
-    DerivedRows, Head, Health, KeptRows, Maintenance, MarkerState, MessageNo, NewAlert, NewRun,
-    OutsideEvent, PlanNo, PlanRow, Plans, Result, RunColumns, RunFilter, RunNo, RunReader,
-    RunSummary, SessionNo, SinkRow, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk,
+    DerivedRows, FoundRuns, Head, Health, KeptRows, Maintenance, MarkerState, MessageNo, NewAlert,
+    NewRun, OutsideEvent, PlanNo, PlanRow, Plans, Result, RunColumns, RunCounts, RunFilter, RunNo,
+    RunReader, SessionNo, SinkRow, StateSnapshot, Store, StoreError, StoreErrorKind, StoredChunk,
     StoredDocument, StoredMessage, StoredRun, TaskRow, UniqueKey, ViewRow, WaitingCounts,
 };
 
@@ -324,26 +324,12 @@ impl RunReader for MemoryStore {
         Ok(later.cloned().collect())
     }
 
-    fn list(&self, filter: &RunFilter) -> Result<Vec<RunSummary>> {
-        let tables = self.tables();
-        let before = filter.before.unwrap_or(RunNo(i64::MAX));
-        let found = tables.listed(filter, before);
-        let found = found.map(|(no, run)| tables.summary(no, run));
-        Ok(found.take(filter.limit).collect())
+    fn search(&self, filter: &RunFilter) -> Result<FoundRuns> {
+        Ok(self.tables().search(filter))
     }
 
-    fn searched_to(&self, filter: &RunFilter) -> Result<Option<String>> {
-        let before = filter.before.unwrap_or(RunNo(i64::MAX));
-        Ok(self.tables().searched_to(filter, before))
-    }
-
-    fn count_runs(&self, filter: &RunFilter) -> Result<Vec<(String, u64)>> {
-        let tables = self.tables();
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        for (_, run) in tables.listed(filter, RunNo(i64::MAX)) {
-            *counts.entry(run.head.status.clone()).or_default() += 1;
-        }
-        Ok(counts.into_iter().collect())
+    fn count_runs(&self, filter: &RunFilter) -> Result<RunCounts> {
+        Ok(self.tables().count(filter))
     }
 
     fn asleep(&self, limit: usize) -> Result<Vec<String>> {

@@ -2,6 +2,7 @@
 //! language shares, named after the behaviour it promises.
 
 pub(crate) mod c;
+mod duties;
 mod executions;
 mod memo;
 mod people;

@@ -60,6 +60,7 @@ pub(super) fn actor(dice: &mut Dice) -> Actor {
         id: format!("p{}", dice.roll(1 << 20) % 3),
         role,
         tenant,
+        may_answer: true,
     }
 }
 
@@ -120,6 +121,7 @@ pub(super) fn lawful(
                     id,
                     role: Role::Admin,
                     tenant: None,
+                    may_answer: true,
                 },
                 reason: None,
             });
@@ -168,6 +170,7 @@ pub(super) fn lawful(
                 id: "op".into(),
                 role: Role::Admin,
                 tenant: None,
+                may_answer: true,
             },
             ctx: [("open".to_owned(), json!(true))].into(),
         },
@@ -271,6 +274,7 @@ fn outside(
                 id: format!("q{}", dice.roll(5_000)),
                 role: Role::Operator,
                 tenant: None,
+                may_answer: true,
             },
             output: json!(null),
         },
@@ -414,6 +418,7 @@ pub(super) fn wild(plan: &Plan, state: &State, now: Time, dice: &mut Dice) -> Co
             actor: actor(dice),
             reason: None,
             compensate: dice.one_in(2),
+            keep_undo: false,
         },
         16 => Command::Proceed,
         _ => {
@@ -444,5 +449,6 @@ pub(super) fn operator() -> Actor {
         id: "operator".into(),
         role: Role::Operator,
         tenant: None,
+        may_answer: true,
     }
 }

@@ -505,6 +505,7 @@ impl World {
                     actor: super::commands::operator(),
                     reason: None,
                     compensate: false,
+                    keep_undo: false,
                 });
             }
         }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// The version of the protocol that this server speaks.
@@ -38,7 +39,8 @@ pub(super) struct PollRequest {
     pub(super) lease_seconds: u64,
     /// Results of earlier tasks. They are decided before work is looked for.
     #[serde(default)]
-    pub(super) completed: Vec<WorkResult>,
+    #[schema(value_type = Vec<WorkResult>)]
+    pub(super) completed: Vec<SentResult>,
 }
 
 fn one() -> usize {
@@ -166,6 +168,9 @@ pub(super) enum WorkOutcome {
     Stopped,
 }
 
+/// A result as it was sent. It is read by itself, so that one that cannot be read keeps no other from being accepted.
+pub(super) type SentResult = Box<RawValue>;
+
 /// The result of a task.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -262,17 +267,20 @@ pub(super) struct ResultsRequest {
     /// The version of the protocol: 1.
     pub(super) protocol: u32,
     /// At most 256.
-    pub(super) results: Vec<WorkResult>,
+    #[schema(value_type = Vec<WorkResult>)]
+    pub(super) results: Vec<SentResult>,
 }
 
 /// What became of one result.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ResultAnswer {
+    /// The token of the task; empty if the result has none.
     pub(super) task_token: String,
     /// The result is in the log of the run. The same result reported again is accepted again.
     pub(super) accepted: bool,
-    /// Why not: `LEASE_LOST` if the task is no longer this worker's, and others.
+    /// Why not: `LEASE_LOST` if the task is no longer this worker's, `RESULT_CONTRADICTED` if the task has another result,
+    /// `REQUEST_INVALID` if the result cannot be read, and others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
     /// The reason for people.

@@ -21,7 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::super::body::{Body, Params};
+use super::super::body::{Body, Params, whole};
 use crate::access::Caller;
 use crate::app::App;
 use crate::codes;
@@ -149,10 +149,7 @@ async fn put_artifact(
     Params(query): Params<ArtifactQuery>,
     bytes: Result<Bytes, axum::extract::rejection::BytesRejection>,
 ) -> Result<Json<ArtifactRef>, ApiProblem> {
-    let bytes = bytes.map_err(|rejection| {
-        let status = rejection.status();
-        ApiProblem::new(status, codes::BODY_TOO_LARGE, rejection.body_text())
-    })?;
+    let bytes = whole(bytes)?;
     super::within("name", query.name.len(), 1, 200)?;
     let claim = app.workers.claim(&caller, &query.task_token)?;
     let (run, step) = (&claim.run_id, &claim.name);

@@ -1,5 +1,6 @@
 //! Workers in other processes: they ask for work, keep it, report it and give it back.
 
+mod answers;
 mod dto;
 mod files;
 mod list;
@@ -55,6 +56,19 @@ pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
         .merge(list::routes())
 }
 
+/// A request for work that is open: the worker is there as long as it is.
+struct OpenPoll<'a> {
+    app: &'a App,
+    worker: &'a str,
+}
+
+impl Drop for OpenPoll<'_> {
+    fn drop(&mut self) {
+        let app = self.app;
+        app.workers.registry.ends(self.worker, app.now());
+    }
+}
+
 /// Ask for work, report results of earlier work, or both in one request. Waits for work if there is none.
 #[utoipa::path(post, path = "/api/v1/worker/poll", tag = "workers", security(("token" = ["work"])),
     request_body = PollRequest,
@@ -79,13 +93,13 @@ async fn poll(
         tenant: caller.tenant.clone(),
         serves: serves.map(|it| (it.queue, it.operation)).collect(),
     };
-    let seen = SeenWorker {
-        worker_id: body.worker_id,
-        tenant: worker.tenant.clone(),
-        serves: worker.serves.clone(),
-        last_seen: app.now(),
+    let (tenant, serves) = (worker.tenant.clone(), worker.serves.clone());
+    let seen = SeenWorker::new(body.worker_id, tenant, serves, app.now());
+    app.workers.registry.begins(&worker.name, seen);
+    let _open = OpenPoll {
+        app: &app,
+        worker: &worker.name,
     };
-    app.workers.registry.seen(&worker.name, seen);
     let wanted = Wanted {
         max: body.max,
         lease_ms: body.lease_seconds * 1_000,

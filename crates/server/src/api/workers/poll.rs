@@ -13,7 +13,7 @@ use stepwell_engine::store::{StoreError, TaskRow};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::dto::{ResultAnswer, WorkResult, WorkTask};
+use super::dto::{ResultAnswer, SentResult, WorkTask};
 use super::{results, task};
 use crate::access::{Caller, Lost};
 use crate::app::App;
@@ -79,15 +79,17 @@ impl<'a> Visit<'a> {
     /// Reports results, and looks for work until there is some, or something to stop, or the time is over.
     pub(super) async fn work(
         self,
-        completed: Vec<WorkResult>,
+        completed: Vec<SentResult>,
     ) -> (Vec<ResultAnswer>, Result<Found, ApiProblem>) {
         // What lies in the store has its share of the places: what the results make ready must not keep it waiting.
         let share = match completed.is_empty() {
             true => self.wanted.max,
             false => self.wanted.max.div_ceil(2),
         };
+        self.seat.set_reporting(!completed.is_empty());
         let reported = results::report_all(self.app, self.caller, completed);
         let (results, lying) = join(reported, self.lying(share)).await;
+        self.seat.set_reporting(false);
         let found = match lying {
             Ok(tasks) => self.wait(tasks).await,
             Err(problem) => Err(problem),
@@ -114,7 +116,7 @@ impl<'a> Visit<'a> {
                 let cancel = Vec::new();
                 return Ok(Found { tasks, cancel });
             }
-            let (cancel, news) = stops(self.app, self.worker).await?;
+            let (cancel, news) = self.stops().await?;
             let now = Instant::now();
             if news || now >= self.wanted.until || self.app.stopping.is_cancelled() {
                 let tasks = self.last().await;
@@ -178,6 +180,22 @@ impl<'a> Visit<'a> {
         Ok(tasks)
     }
 
+    /// Tasks of the worker whose runs no longer want them, and whether the worker has not been told so. Looked at once a second.
+    async fn stops(&self) -> Result<(Vec<String>, bool), ApiProblem> {
+        let (app, registry) = (self.app, &self.app.workers.registry);
+        let (name, tenant) = (self.worker.name.clone(), self.worker.tenant.clone());
+        let pause = LOOK.as_millis() as u64;
+        if !registry.is_time_to_look(&name, app.now(), pause) {
+            return Ok((Vec::new(), false));
+        }
+        let leases: Vec<TaskRow> = app
+            .ask(move |store| store.leases(Some(&name), tenant.as_deref(), usize::MAX))
+            .await?;
+        let stopping = leases.into_iter().filter(|task| task.stopping);
+        let named = stopping.map(|task| (task.run, task.target));
+        Ok(registry.stops(named))
+    }
+
     /// Claims one reserved task, and says what the worker gets; nothing if another was faster.
     async fn claim(&self, task: TaskRow) -> Option<WorkTask> {
         let (answer, answered) = oneshot::channel();
@@ -197,17 +215,6 @@ impl<'a> Visit<'a> {
         self.app.metrics.claimed(began.elapsed());
         task::describe(self.app, self.caller, &claimed).await
     }
-}
-
-/// Tasks of a worker whose runs no longer want them, and whether the worker has not been told so.
-async fn stops(app: &App, worker: &RemoteWorker) -> Result<(Vec<String>, bool), ApiProblem> {
-    let (name, tenant) = (worker.name.clone(), worker.tenant.clone());
-    let leases: Vec<TaskRow> = app
-        .ask(move |store| store.leases(Some(&name), tenant.as_deref(), usize::MAX))
-        .await?;
-    let stopping = leases.into_iter().filter(|task| task.stopping);
-    let named = stopping.map(|task| (task.run, task.target));
-    Ok(app.workers.registry.stops(named))
 }
 
 fn problem_of(error: StoreError) -> ApiProblem {

@@ -9,74 +9,218 @@ use sha2::{Digest as _, Sha256};
 use stepwell_engine::Error;
 use stepwell_engine::read::LoggedRun;
 use stepwell_engine::remote::RemoteClaim;
-use stepwell_kernel::command::{Claim, Command, WaitFor};
+use stepwell_kernel::command::{Claim, Command, EarlierResult, Reply, WaitFor};
 use stepwell_kernel::event::{ArtifactRef, CalledRun, Patch, StepError};
 use stepwell_kernel::plan::{ErrorClass, Plan};
 use stepwell_worker::artifacts::INLINE_BYTES;
 use tokio::sync::oneshot;
 
-use super::dto::{ResultAnswer, WaitsFor, WorkOutcome, WorkResult, WorkWait};
+use super::answers::{AnswerPlace, Gathered};
+use super::dto::{ResultAnswer, SentResult, WaitsFor, WorkOutcome, WorkResult, WorkWait};
 use crate::access::Caller;
-use crate::app::App;
-use crate::problem::ApiProblem;
+use crate::app::{App, replied};
+use crate::codes;
+use crate::problem::{ApiProblem, unanswered};
 
 /// The longest message of an error that is kept, in bytes.
 const MAX_MESSAGE: usize = 4 << 10;
 
-/// Reports all results of a batch at once, and answers in their order.
+/// Reports all results of a batch at once, and answers in their order. Whoever waits is woken once, when all are answered.
 pub(super) async fn report_all(
     app: &App,
     caller: &Caller,
-    results: Vec<WorkResult>,
+    results: Vec<SentResult>,
 ) -> Vec<ResultAnswer> {
-    join_all(results.into_iter().map(|it| report_one(app, caller, it))).await
+    if results.is_empty() {
+        return Vec::new();
+    }
+    let mut answers = Vec::with_capacity(results.len());
+    let (mut sent, mut large) = (Vec::with_capacity(results.len()), Vec::new());
+    let (gathered, all) = Gathered::new(results.len());
+    for (place, result) in results.iter().enumerate() {
+        let (task_token, report) = read_result(app, caller, result);
+        answers.push(ResultAnswer::accepted(task_token));
+        match report {
+            // It was accepted before.
+            Ok(None) => {}
+            Ok(Some(report)) if report.is_large => large.push((place, report)),
+            Ok(Some(report)) => sent.push((place, report.send(app, gathered.place(place)))),
+            Err(problem) => answers[place].refuse(problem),
+        }
+    }
+    let shrunk = large.into_iter().map(async |(place, report)| {
+        let report = report.shrunk(app).await;
+        let sent = report.and_then(|it| it.send(app, gathered.place(place)));
+        (place, sent)
+    });
+    sent.extend(join_all(shrunk).await);
+    drop(gathered);
+    let mut gathered = all.answers().await;
+    for (place, sent) in sent {
+        let reply = gathered.get_mut(place).and_then(Option::take);
+        let ended = match sent {
+            Ok(report) => report.end(app, reply).await,
+            Err(problem) => Err(problem),
+        };
+        if let Err(problem) = ended {
+            answers[place].refuse(problem);
+        }
+    }
+    answers
 }
 
-async fn report_one(app: &App, caller: &Caller, result: WorkResult) -> ResultAnswer {
-    let task_token = result.task_token.clone();
-    match reported(app, caller, result).await {
-        Ok(()) => ResultAnswer {
+impl ResultAnswer {
+    fn accepted(task_token: String) -> ResultAnswer {
+        ResultAnswer {
             task_token,
             accepted: true,
             code: None,
             detail: None,
             retry: false,
-        },
-        Err(problem) => ResultAnswer {
-            task_token,
-            accepted: false,
-            // Whatever is not the worker's fault may go better later.
-            retry: problem.retry_after.is_some()
-                || problem.status >= StatusCode::INTERNAL_SERVER_ERROR.as_u16(),
-            code: Some(problem.code),
-            detail: Some(problem.detail),
-        },
+        }
+    }
+
+    fn refuse(&mut self, problem: ApiProblem) {
+        self.accepted = false;
+        // Whatever is not the worker's fault may go better later.
+        self.retry = problem.retry_after.is_some()
+            || problem.status >= StatusCode::INTERNAL_SERVER_ERROR.as_u16();
+        self.code = Some(problem.code);
+        self.detail = Some(problem.detail);
     }
 }
 
-async fn reported(app: &App, caller: &Caller, result: WorkResult) -> Result<(), ApiProblem> {
-    let claim = app.workers.claim(caller, &result.task_token)?;
-    // What is written in the same words is the same result.
-    let text = serde_json::to_vec(&result).map_err(|error| ApiProblem::internal(&error))?;
-    let hash: [u8; 32] = Sha256::digest(&text).into();
-    let command = command_of(result, claim.proof())?;
-    let command = match text.len() > INLINE_BYTES {
-        true => shrunk(app, &claim, command).await?,
-        false => command,
-    };
-    match submit(app, &claim, command).await {
-        Ok(()) => {
-            if let Some(log) = app.workers.registry.reported(&claim, hash) {
-                log.finish().await;
+/// The token of a result, and the result as the engine gets it.
+fn read_result(
+    app: &App,
+    caller: &Caller,
+    sent: &SentResult,
+) -> (String, Result<Option<Report>, ApiProblem>) {
+    match serde_json::from_str::<WorkResult>(sent.get()) {
+        Ok(result) => {
+            let token = result.task_token.clone();
+            (token, Report::new(app, caller, result))
+        }
+        Err(error) => {
+            let why = format!("the result cannot be read, and only this one is refused: {error}");
+            (token_in(sent), Err(ApiProblem::bad_request(why)))
+        }
+    }
+}
+
+/// The token of a result that cannot be read.
+fn token_in(sent: &SentResult) -> String {
+    let read = serde_json::from_str::<Value>(sent.get()).unwrap_or_default();
+    let token = read.get("taskToken").and_then(Value::as_str);
+    token.unwrap_or_default().to_owned()
+}
+
+/// A result as the engine gets it.
+struct Report {
+    claim: RemoteClaim,
+    /// What is written in the same words is the same result.
+    hash: [u8; 32],
+    command: Command,
+    /// Larger than what is kept in a log.
+    is_large: bool,
+}
+
+/// A result that the engine has.
+struct SentReport {
+    claim: RemoteClaim,
+    hash: [u8; 32],
+}
+
+impl Report {
+    /// The result; none if the same one was accepted before.
+    fn new(app: &App, caller: &Caller, result: WorkResult) -> Result<Option<Report>, ApiProblem> {
+        let claim = app.workers.claim(caller, &result.task_token)?;
+        let text = serde_json::to_vec(&result).map_err(|error| ApiProblem::internal(&error))?;
+        let hash: [u8; 32] = Sha256::digest(&text).into();
+        if let Some(first) = app.workers.registry.result_of(&claim) {
+            return same(first == hash).map(|()| None);
+        }
+        Ok(Some(Report {
+            command: command_of(result, claim.proof())?,
+            claim,
+            hash,
+            is_large: text.len() > INLINE_BYTES,
+        }))
+    }
+
+    /// Keeps large values as artifacts.
+    async fn shrunk(self, app: &App) -> Result<Report, ApiProblem> {
+        let claim = &self.claim;
+        let plan: Arc<Plan> = match app.workers.registry.plan_of(claim) {
+            Some(plan) => plan,
+            None => {
+                let run_id = claim.run_id.clone();
+                app.ask(move |store| Ok::<_, Error>(LoggedRun::open(store, &run_id)?.plan))
+                    .await?
             }
-            Ok(())
+        };
+        let (run, inputs) = ((claim.run_id.as_str(), &plan), &app.workers.inputs);
+        let command = inputs.shrink(run, &claim.proof(), self.command).await;
+        Ok(Report { command, ..self })
+    }
+
+    fn send(self, app: &App, answer: AnswerPlace) -> Result<SentReport, ApiProblem> {
+        let (claim, hash, remote) = (self.claim, self.hash, &app.workers.remote);
+        remote.report(&claim, self.command, move |reply| answer.give(reply))?;
+        Ok(SentReport { claim, hash })
+    }
+}
+
+impl SentReport {
+    /// What the engine's answer means for the worker.
+    async fn end(self, app: &App, reply: Option<Result<Reply, Error>>) -> Result<(), ApiProblem> {
+        let (claim, hash, registry) = (self.claim, self.hash, &app.workers.registry);
+        let reply = match reply {
+            Some(reply) => replied(reply),
+            None => Err(unanswered(&claim.run_id)),
+        };
+        match reply {
+            Ok(Reply::Duplicate(first)) => match *first {
+                EarlierResult::SucceededOtherwise | EarlierResult::FailedOtherwise(_) => {
+                    same(false)
+                }
+                // This server may know more of the first result than the run does.
+                EarlierResult::Succeeded
+                | EarlierResult::Failed(_)
+                | EarlierResult::Manual(_)
+                | EarlierResult::Event
+                | EarlierResult::SignalAccepted
+                | EarlierResult::SignalRejected(_)
+                | EarlierResult::Child => {
+                    let first = registry.result_of(&claim);
+                    same(first.is_none_or(|first| first == hash))
+                }
+            },
+            Ok(_) => {
+                if let Some(log) = registry.reported(&claim, hash) {
+                    log.finish().await;
+                }
+                Ok(())
+            }
+            // The kernel knows a success or a failure again, but not a wait or a failure that was retried.
+            Err(problem) if problem.status == 409 => match registry.result_of(&claim) {
+                Some(first) => same(first == hash),
+                None => Err(problem),
+            },
+            Err(problem) => Err(problem),
         }
-        // The kernel knows a success or a failure again, but not a wait or a failure that was retried.
-        Err(problem) if problem.status == 409 && app.workers.registry.was_accepted(&hash) => {
-            tracing::debug!(code = problem.code, "a result was reported twice");
-            Ok(())
-        }
-        Err(problem) => Err(problem),
+    }
+}
+
+/// The answer to a result of a task that has one: the first answer for the same result, a refusal for another one.
+fn same(is_same: bool) -> Result<(), ApiProblem> {
+    match is_same {
+        true => Ok(()),
+        false => Err(ApiProblem::new(
+            StatusCode::CONFLICT,
+            codes::RESULT_CONTRADICTED,
+            "another result of this execution of the task was accepted before; it counts, and this one changes nothing",
+        )),
     }
 }
 
@@ -85,32 +229,13 @@ pub(super) async fn submit(
     app: &App,
     claim: &RemoteClaim,
     command: Command,
-) -> Result<(), ApiProblem> {
+) -> Result<Reply, ApiProblem> {
     let (answer, answered) = oneshot::channel();
     app.workers.remote.report(claim, command, move |reply| {
         // The worker may be gone.
         let _ = answer.send(reply);
     })?;
-    app.answer(&claim.run_id, answered).await?;
-    Ok(())
-}
-
-/// Keeps large values as artifacts.
-async fn shrunk(app: &App, claim: &RemoteClaim, command: Command) -> Result<Command, ApiProblem> {
-    let plan: Arc<Plan> = match app.workers.registry.plan_of(claim) {
-        Some(plan) => plan,
-        None => {
-            let run_id = claim.run_id.clone();
-            app.ask(move |store| Ok::<_, Error>(LoggedRun::open(store, &run_id)?.plan))
-                .await?
-        }
-    };
-    let run = (claim.run_id.as_str(), &plan);
-    Ok(app
-        .workers
-        .inputs
-        .shrink(run, &claim.proof(), command)
-        .await)
+    app.answer(&claim.run_id, answered).await
 }
 
 /// The command that reports a result.

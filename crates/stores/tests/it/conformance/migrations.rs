@@ -48,10 +48,13 @@ fn views(view: &View) -> [Vec<Vec<Option<String>>>; 2] {
     ]
 }
 
+/// A start of the tenant that the runs of the older store have: keys belong to a tenant.
 fn parcel(run_id: &str, parcel: &str) -> StartRequest {
+    let mut start = request(run_id);
+    start.context.tenant_id = "local".into();
     StartRequest {
         params: json!({ "parcel": parcel }),
-        ..request(run_id)
+        ..start
     }
 }
 

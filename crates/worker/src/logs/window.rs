@@ -1,0 +1,310 @@
+//! A part of a large log: lines around a place in it, and places where a text is. Places are bytes of the file, so that
+//! nobody must read what comes before.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+
+use super::line::{LogLine, read};
+use super::read::blocking;
+use super::{Logs, writer};
+
+/// The longest line that a window grows to.
+const LONGEST: usize = 16 << 20;
+/// How much is read at a time when a text is searched.
+const BLOCK: usize = 1 << 20;
+
+/// A line and where it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedLine {
+    pub at_byte: u64,
+    pub line: LogLine,
+}
+
+/// Lines of one execution that stand one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogWindow {
+    pub lines: Vec<PlacedLine>,
+    /// Where the first line begins.
+    pub first: u64,
+    /// Where the line after the last one begins.
+    pub next: u64,
+    /// How many bytes the log has now.
+    pub size: u64,
+}
+
+/// Lines that contain a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogHits {
+    pub lines: Vec<PlacedLine>,
+    /// Where the search goes on.
+    pub next: u64,
+    pub size: u64,
+}
+
+/// Where bytes of a log are read.
+enum Bytes {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl Bytes {
+    fn size(&self) -> io::Result<u64> {
+        match self {
+            Bytes::File(file) => Ok(file.metadata()?.len()),
+            Bytes::Memory(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    /// At most so many bytes from there on.
+    fn read_at(&mut self, from: u64, most: usize) -> io::Result<Vec<u8>> {
+        match self {
+            Bytes::File(file) => {
+                file.seek(SeekFrom::Start(from))?;
+                let mut bytes = Vec::new();
+                file.take(most as u64).read_to_end(&mut bytes)?;
+                Ok(bytes)
+            }
+            Bytes::Memory(bytes) => {
+                let from = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
+                let until = from.saturating_add(most).min(bytes.len());
+                Ok(bytes[from..until].to_vec())
+            }
+        }
+    }
+
+    /// Where the first line begins that is not cut at this place.
+    fn line_start(&mut self, at: u64) -> io::Result<u64> {
+        if at == 0 {
+            return Ok(0);
+        }
+        let mut from = at - 1;
+        loop {
+            let bytes = self.read_at(from, BLOCK)?;
+            match bytes.iter().position(|it| *it == b'\n') {
+                Some(end) => return Ok(from + end as u64 + 1),
+                None if bytes.is_empty() => return Ok(from),
+                None => from += bytes.len() as u64,
+            }
+        }
+    }
+}
+
+impl Logs {
+    /// The lines of an execution from a place on, or its last ones; about so many bytes of them.
+    pub async fn window(
+        &self,
+        run_id: &str,
+        step_id: &str,
+        execution: u32,
+        from: Option<u64>,
+        most: usize,
+    ) -> io::Result<LogWindow> {
+        let mut bytes = self.opened(run_id, step_id, execution).await?;
+        blocking(move || window(&mut bytes, from, most.min(LONGEST))).await
+    }
+
+    /// The lines of an execution after a place that contain a text; upper and lower case of ASCII are the same.
+    pub async fn search(
+        &self,
+        run_id: &str,
+        step_id: &str,
+        execution: u32,
+        text: &str,
+        from: u64,
+        most: usize,
+    ) -> io::Result<LogHits> {
+        let mut bytes = self.opened(run_id, step_id, execution).await?;
+        let text = text.to_owned();
+        blocking(move || search(&mut bytes, &text, from, most)).await
+    }
+
+    /// The log of an execution; an empty one if it said nothing.
+    async fn opened(&self, run_id: &str, step_id: &str, execution: u32) -> io::Result<Bytes> {
+        let path = self.file(run_id, step_id, execution);
+        let logs = self.clone();
+        match blocking(move || logs.open_file(&path)).await {
+            Ok(file) => Ok(Bytes::File(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = writer::key(run_id, step_id, execution);
+                Ok(Bytes::Memory(self.bytes(&key).await?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn window(bytes: &mut Bytes, from: Option<u64>, most: usize) -> io::Result<LogWindow> {
+    let size = bytes.size()?;
+    let at = from.unwrap_or(size.saturating_sub(most as u64)).min(size);
+    let first = bytes.line_start(at)?;
+    let mut most = most;
+    let read = loop {
+        let read = bytes.read_at(first, most)?;
+        // A line that is longer than the window is read to its end.
+        if read.len() < most || read.contains(&b'\n') || most >= LONGEST {
+            break read;
+        }
+        most = (most * 2).min(LONGEST);
+    };
+    let whole = read
+        .iter()
+        .rposition(|it| *it == b'\n')
+        .map_or(0, |it| it + 1);
+    Ok(LogWindow {
+        lines: placed(first, &read[..whole]).collect(),
+        first,
+        next: first + whole as u64,
+        size,
+    })
+}
+
+/// The lines of a block that begins at a place, with the places where they begin.
+fn lines_of(first: u64, block: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let mut at = first;
+    block.split_inclusive(|it| *it == b'\n').map(move |line| {
+        let start = at;
+        at += line.len() as u64;
+        (start, line)
+    })
+}
+
+fn placed(first: u64, block: &[u8]) -> impl Iterator<Item = PlacedLine> {
+    lines_of(first, block).filter_map(|(at_byte, line)| {
+        let line = read(line)?;
+        Some(PlacedLine { at_byte, line })
+    })
+}
+
+fn search(bytes: &mut Bytes, text: &str, from: u64, most: usize) -> io::Result<LogHits> {
+    let size = bytes.size()?;
+    // As the text stands in the file: without its quotes, with its escapes. Only lines that have it are parsed.
+    let written = serde_json::to_string(text).unwrap_or_default();
+    let written = written[1..written.len().max(2) - 1].to_ascii_lowercase();
+    let text = text.to_lowercase();
+    let mut hits = LogHits {
+        lines: Vec::new(),
+        next: bytes.line_start(from.min(size))?,
+        size,
+    };
+    let mut step = BLOCK;
+    while hits.next < size && hits.lines.len() < most {
+        let block = bytes.read_at(hits.next, step)?;
+        let Some(end) = block.iter().rposition(|it| *it == b'\n') else {
+            if block.len() < step || step >= LONGEST {
+                // A line that is being written, or one that nobody can show.
+                hits.next = size;
+                break;
+            }
+            step *= 2;
+            continue;
+        };
+        step = BLOCK;
+        let first = hits.next;
+        hits.next = first + end as u64 + 1;
+        for (at_byte, raw) in lines_of(first, &block[..=end]) {
+            if !has(raw, written.as_bytes()) {
+                continue;
+            }
+            let Some(line) = read(raw) else { continue };
+            if line.text.to_lowercase().contains(&text) {
+                hits.lines.push(PlacedLine { at_byte, line });
+            }
+            if hits.lines.len() == most {
+                hits.next = at_byte + raw.len() as u64;
+                break;
+            }
+        }
+    }
+    Ok(hits)
+}
+
+/// Whether bytes contain others, without regard to the case of ASCII. `wanted` is in lower case.
+fn has(bytes: &[u8], wanted: &[u8]) -> bool {
+    let Some((first, rest)) = wanted.split_first() else {
+        return true;
+    };
+    let upper = first.to_ascii_uppercase();
+    let mut from = 0;
+    while let Some(found) = bytes[from..]
+        .iter()
+        .position(|it| *it == *first || *it == upper)
+    {
+        let at = from + found + 1;
+        let tail = bytes.get(at..at + rest.len());
+        if tail.is_some_and(|it| it.eq_ignore_ascii_case(rest)) {
+            return true;
+        }
+        from = at;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::write;
+    use super::*;
+    use crate::step_log::Stream;
+
+    fn log(lines: usize) -> Bytes {
+        let line = |n: usize| {
+            write(
+                "2026-01-01T00:00:00Z",
+                "",
+                Stream::Out,
+                &format!("Line {n}"),
+            )
+        };
+        Bytes::Memory((1..=lines).flat_map(line).collect())
+    }
+
+    fn texts(lines: &[PlacedLine]) -> Vec<&str> {
+        lines.iter().map(|it| it.line.text.as_str()).collect()
+    }
+
+    #[test]
+    fn windows_join_without_a_gap_and_never_cut_a_line() {
+        let mut bytes = log(100);
+        let mut seen = Vec::new();
+        let mut at = 0;
+        loop {
+            let window = window(&mut bytes, Some(at), 500).unwrap();
+            if window.lines.is_empty() {
+                break;
+            }
+            seen.extend(window.lines.iter().map(|it| it.line.text.clone()));
+            at = window.next;
+        }
+        assert_eq!(seen.len(), 100);
+        assert_eq!(seen[99], "Line 100");
+    }
+
+    #[test]
+    fn the_end_is_shown_if_no_place_is_given_and_a_place_inside_a_line_begins_after_it() {
+        let mut bytes = log(100);
+        let end = window(&mut bytes, None, 200).unwrap();
+        assert_eq!(texts(&end.lines).last(), Some(&"Line 100"));
+        assert_eq!(end.next, end.size);
+        let inside = window(&mut bytes, Some(end.first + 1), 10_000).unwrap();
+        assert_eq!(inside.lines.len(), end.lines.len() - 1);
+    }
+
+    #[test]
+    fn a_line_longer_than_the_window_is_shown_whole() {
+        let long = write("t", "", Stream::Err, &"x".repeat(5000));
+        let window = window(&mut Bytes::Memory(long), Some(0), 100).unwrap();
+        assert_eq!(window.lines[0].line.text.len(), 5000);
+    }
+
+    #[test]
+    fn a_search_finds_every_line_with_the_text_and_goes_on_where_it_stopped() {
+        let mut bytes = log(100);
+        let first = search(&mut bytes, "LINE 1", 0, 5).unwrap();
+        assert_eq!(first.lines.len(), 5);
+        let rest = search(&mut bytes, "LINE 1", first.next, 100).unwrap();
+        // 1, 10 to 19 and 100.
+        assert_eq!(first.lines.len() + rest.lines.len(), 12);
+        assert_eq!(rest.next, rest.size);
+        // A name of a field of the file is no text of a line.
+        assert!(search(&mut bytes, "stream", 0, 5).unwrap().lines.is_empty());
+    }
+}
