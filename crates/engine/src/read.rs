@@ -145,6 +145,12 @@ impl LoggedRun {
         Ok(events)
     }
 
+    /// The sequence number of the last event that was read.
+    #[must_use]
+    pub fn last_read(&self) -> u64 {
+        self.chain.seq()
+    }
+
     /// Folds the next event of the run. An event that cannot follow means that the log is damaged, or that a newer
     /// version wrote events before it that this version does not know; the state is then not folded any further.
     pub fn fold(&mut self, event: &Event) -> Result<(), Error> {

@@ -37,14 +37,15 @@ pub fn snapshot(
     end: End,
     notes: &[String],
 ) -> Result<Json, Error> {
-    upto(source, logged, usize::MAX, end, notes)
+    upto(source, logged, logged.last_read(), end, notes)
 }
 
-/// The same for the run after so many of its events, whose state is that of `logged`.
+/// The same for the run after one of its events, whose state is that of `logged`. The log may have grown since `logged`
+/// was read: later events are left out, so that the events and the state tell of the same moment.
 fn upto(
     source: &dyn RunSource,
     logged: &LoggedRun,
-    most: usize,
+    seq: u64,
     end: End,
     notes: &[String],
 ) -> Result<Json, Error> {
@@ -52,8 +53,8 @@ fn upto(
     let records = LogRecords::of(logged).unread(source, usize::MAX)?;
     let events: Vec<ContractEvent> = records
         .iter()
-        .take(most)
         .filter_map(|record| ContractEvent::read(&record.contract))
+        .take_while(|event| event.run_seq <= seq)
         .collect();
     let mut snapshot = project(state.run_id(), &events);
     complete(&mut snapshot, plan, state);
@@ -88,23 +89,22 @@ pub fn shown(
     now: Time,
     unserved: &[WorkName],
 ) -> Result<Json, Error> {
-    shown_upto(source, view, usize::MAX, now, unserved)
+    shown_upto(source, view, view.last_read(), now, unserved)
 }
 
 /// The run as it was after one of its events, as `shown` would have told it then. The view must not have later events.
 pub fn shown_at(source: &dyn RunSource, view: &RunView, seq: u64) -> Result<Json, Error> {
-    let most = usize::try_from(seq).unwrap_or(usize::MAX);
-    shown_upto(source, view, most, view.state.last_at(), &[])
+    shown_upto(source, view, seq, view.state.last_at(), &[])
 }
 
 fn shown_upto(
     source: &dyn RunSource,
     view: &RunView,
-    most: usize,
+    seq: u64,
     now: Time,
     unserved: &[WorkName],
 ) -> Result<Json, Error> {
-    let mut value = upto(source, view, most, End::default(), &[])?;
+    let mut value = upto(source, view, seq, End::default(), &[])?;
     let reasons = why::reasons(view, now, unserved);
     value["ext"]["waitsFor"] = reasons.iter().map(why::Reason::json).collect();
     value["ext"]["children"] = children(view);

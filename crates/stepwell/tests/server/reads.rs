@@ -12,6 +12,30 @@ fn seqs(page: &Json) -> Vec<u64> {
         .collect()
 }
 
+/// The answer is made of the log and of the state that the log folds to. Both are read while the run goes on.
+#[test]
+fn a_run_that_is_read_while_it_goes_on_tells_of_one_moment() {
+    let server = TestServer::start();
+    let runs: Vec<String> = (0..8)
+        .map(|_| server.start_run(&chain(40, "0"), &json!({})))
+        .collect();
+    std::thread::scope(|readers| {
+        for run in &runs {
+            let server = &server;
+            readers.spawn(move || {
+                loop {
+                    let (_, seen) = asked(server.get(&format!("/api/v1/runs/{run}")));
+                    let has_ended = seen["status"] == "COMPLETED";
+                    assert_eq!(has_ended, seen["ext"]["word"] == "success", "{seen}");
+                    if has_ended {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_log_is_read_in_pages_from_any_event_on() {
     let servers = [Some(TestServer::start()), TestServer::on_postgres(&[])];
