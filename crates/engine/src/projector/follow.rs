@@ -278,6 +278,7 @@ impl Followed {
         let mut verified = after;
         for chunk in chunks {
             // After a gap nothing is applied: the projector tells it and asks for what is missing.
+            let mut shown = None;
             if chunk.first <= verified + 1 {
                 let known = self.hashes.iter().find(|(seq, _)| *seq == verified);
                 let chain = match known {
@@ -285,16 +286,20 @@ impl Followed {
                     None => ChainCheck::from_store(store, self.run, &self.run_id, verified)?,
                 };
                 if let Some(mut chain) = chain {
-                    chain.verify(&self.version, chunk)?;
+                    let parts = chain.verify_parts(&self.version, chunk)?;
+                    shown = Some(parts.into_iter().map(|(contract, _)| contract).collect());
                     self.hashes.truncate(KNOWN_HASHES - 1);
                     self.hashes
                         .push_front((chain.seq(), chain.hash().to_owned()));
                 }
                 verified = chunk.last;
             }
-            let read = self.contract_events(chunk)?;
-            events.extend(read.iter().filter_map(ContractEvent::read));
+            let read: Vec<Json> = match shown {
+                Some(read) => read,
+                None => self.contract_events(chunk)?,
+            };
             self.last_at = read.last().and_then(emitted_at).or(self.last_at);
+            events.extend(read.into_iter().filter_map(ContractEvent::read));
         }
         events.retain(|event| event.run_seq > after);
         Ok(events)

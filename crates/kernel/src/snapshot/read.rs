@@ -19,12 +19,14 @@ pub struct ContractEvent {
 impl ContractEvent {
     /// Reads an event; `None` only if it has no type or no place in the log.
     #[must_use]
-    pub fn read(event: &Json) -> Option<ContractEvent> {
-        let fields = event.as_object()?;
+    pub fn read(event: Json) -> Option<ContractEvent> {
+        let Json::Object(fields) = event else {
+            return None;
+        };
         Some(ContractEvent {
             event_type: fields.get("eventType")?.as_str()?.to_owned(),
             run_seq: fields.get("runSeq")?.as_u64()?,
-            fields: fields.clone(),
+            fields,
         })
     }
 

@@ -19,7 +19,7 @@ const GAP: &str = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED";
 /// What the kernel makes of all of a run's events.
 fn whole(store: &dyn Store, run_id: &str) -> RunSnapshot {
     let events = events(store, run_id);
-    let events: Vec<ContractEvent> = events.iter().filter_map(ContractEvent::read).collect();
+    let events: Vec<ContractEvent> = events.into_iter().filter_map(ContractEvent::read).collect();
     project(run_id, &events)
 }
 
