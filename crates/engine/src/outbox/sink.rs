@@ -59,6 +59,8 @@ pub struct SinkError {
     /// The sink as a whole fails: other deliveries would fail too. The publisher makes no other attempt until a
     /// delivery succeeds.
     pub down: bool,
+    /// The delivery will never be taken: it becomes a dead letter at once, so that the run's later events do not wait.
+    pub is_final: bool,
 }
 
 impl SinkError {
@@ -68,6 +70,15 @@ impl SinkError {
             why: why.to_string(),
             retry_after: None,
             down: false,
+            is_final: false,
+        }
+    }
+
+    /// The sink refuses this delivery, and will always do.
+    pub fn never(why: impl fmt::Display) -> SinkError {
+        SinkError {
+            is_final: true,
+            ..SinkError::refused(why)
         }
     }
 
