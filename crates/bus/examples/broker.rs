@@ -44,6 +44,7 @@ fn drain(address: &str, group: &str, count: usize, most: Duration) -> Result<(),
                 (last, seen) = (Instant::now(), seen + 1);
             }
         }
+        source.close().await?;
         Ok(())
     })
 }

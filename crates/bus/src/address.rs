@@ -107,6 +107,15 @@ impl BrokerAddress {
         }
     }
 
+    /// Adds a domain to hosts that have none.
+    pub(crate) fn complete(&mut self, domain: &str) {
+        for (host, _) in &mut self.hosts {
+            if !host.contains(['.', ':']) && host != "localhost" {
+                *host = format!("{host}.{domain}");
+            }
+        }
+    }
+
     /// Checks the hosts as far as their names go; the addresses behind them are checked when they are connected to.
     pub(crate) fn check(&self, rules: &HostRules) -> Result<(), String> {
         for (host, port) in &self.hosts {

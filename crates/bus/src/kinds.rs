@@ -18,6 +18,9 @@ use crate::{Webhook, WebhookOptions};
 /// machine can see command lines.
 const SECRET: &str = "STEPWELL_SINK_SECRET";
 
+/// Where an account of Snowflake is that is named without its domain.
+const SNOWFLAKE_DOMAIN: &str = "snowflakecomputing.com";
+
 /// What a sink or a source needs from the process that opens it.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
@@ -295,7 +298,11 @@ pub fn open_sink(sink: &SinkRow, around: &Surroundings) -> Result<Box<dyn Sink>,
     let Some(open) = kind.openers.sink else {
         return Err(not_built(kind));
     };
-    let address = BrokerAddress::read(&sink.address, kind.port, kind.sink_params).map_err(text)?;
+    crate::webhook::install_provider();
+    let mut address = BrokerAddress::read(&sink.address, kind.port, kind.sink_params).map_err(text)?;
+    if kind.name == "snowflake" {
+        address.complete(SNOWFLAKE_DOMAIN);
+    }
     address.check(&around.hosts)?;
     open(sink, address, around)
 }
@@ -320,6 +327,7 @@ pub fn open_source(address: &str, around: &Surroundings) -> Result<Box<dyn Sourc
             _ => not_built(kind),
         });
     };
+    crate::webhook::install_provider();
     let address = BrokerAddress::read(address, kind.port, kind.source_params).map_err(text)?;
     address.check(&around.hosts)?;
     open(address, around)

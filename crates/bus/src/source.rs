@@ -40,6 +40,11 @@ pub trait Source: Send + fmt::Debug {
     fn hold(&mut self) -> SourceFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }
+
+    /// Says goodbye, so that others get what is left without waiting.
+    fn close(&mut self) -> SourceFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
 }
 
 /// Opens connections of one source.

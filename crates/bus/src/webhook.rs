@@ -277,7 +277,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Installs the TLS provider of the process, unless one is already installed.
-fn install_provider() {
+pub(crate) fn install_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let _ = rustls::crypto::ring::default_provider().install_default();

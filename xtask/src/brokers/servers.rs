@@ -228,7 +228,8 @@ fn program(repo: &Repo, kind: Kind) -> Result<PathBuf> {
             let python = repo.root.join("target/tools/fakesnow/bin/python");
             let imports = |python: &Path| quiet(Command::new(python).args(["-c", "import fakesnow"]));
             if imports(&python).is_err() {
-                programs::pip_install(&repo.root.join("target/tools/fakesnow"), "fakesnow==0.12.1")?;
+                let packages = "fakesnow==0.12.1 snowflake-connector-python<5";
+                programs::pip_install(&repo.root.join("target/tools/fakesnow"), packages)?;
             }
             imports(&python)?;
             Ok(python)

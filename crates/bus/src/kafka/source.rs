@@ -20,6 +20,9 @@ const BATCH: i32 = 64;
 /// How long a call waits for messages.
 const WAIT: Duration = Duration::from_secs(1);
 
+/// How long a server may be silent before others get its partitions.
+const SESSION: Duration = Duration::from_secs(10);
+
 /// A topic that messages come from.
 #[derive(Debug)]
 pub(crate) struct KafkaSource {
@@ -47,6 +50,8 @@ impl KafkaSource {
             .enable_auto_commit(false)
             .auto_offset_reset(AutoOffsetReset::Earliest)
             .max_poll_records(BATCH)
+            .session_timeout(SESSION)
+            .heartbeat_interval(SESSION / 4)
             .build()
             .await;
         let consumer = consumer.map_err(|error| failure(&error))?;
@@ -163,6 +168,13 @@ impl Source for KafkaMessages {
         Box::pin(async move {
             self.keep_dead(message, why).await?;
             self.commit(&message.place).await
+        })
+    }
+
+    fn close(&mut self) -> SourceFuture<'_, ()> {
+        Box::pin(async move {
+            let closed = self.consumer.close().await;
+            closed.map_err(|error| failure(&error).why())
         })
     }
 }

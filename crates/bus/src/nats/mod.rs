@@ -9,6 +9,7 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config as StreamConfig, StorageType};
 use async_nats::jetstream::{self, Context};
+use async_nats::connection::State;
 use async_nats::{ConnectOptions, HeaderMap, ServerAddr};
 use stepwell_http::hosts::HostRules;
 
@@ -235,14 +236,19 @@ async fn publish_one(
             PublishErrorKind::MaxPayloadExceeded => {
                 Failure::Never(format!("NATS takes no message of this size: {error}"))
             }
-            PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe => {
-                Failure::Down(error.to_string())
-            }
             PublishErrorKind::StreamNotFound
             | PublishErrorKind::WrongLastMessageId
-            | PublishErrorKind::WrongLastSequence
+            | PublishErrorKind::WrongLastSequence => {
+                Failure::Refused(format!("NATS refused a message: {error}"))
+            }
+            // The stream says no, for example because it is full.
+            PublishErrorKind::Other if context.client().connection_state() == State::Connected => {
+                Failure::Refused(format!("NATS refused a message: {error}"))
+            }
+            PublishErrorKind::TimedOut
+            | PublishErrorKind::BrokenPipe
             | PublishErrorKind::MaxAckPending
-            | PublishErrorKind::Other => Failure::Refused(format!("NATS refused a message: {error}")),
+            | PublishErrorKind::Other => Failure::Down(error.to_string()),
         }),
     }
 }

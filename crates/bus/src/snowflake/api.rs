@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use stepwell_http::hosts::CheckedResolver;
 
 use super::jwt::Signer;
-use crate::address::{AddressFault, BrokerAddress};
+use crate::address::{AddressFault, BrokerAddress, bracketed};
 use crate::credentials::Credentials;
 use crate::dial;
 use crate::kinds::Surroundings;
@@ -81,11 +81,9 @@ impl Api {
         let Some((host, port)) = address.hosts.first() else {
             return Err(Failure::Never("the address names no host".to_owned()));
         };
-        // An account without dots is a name at Snowflake's own domain.
-        let (scheme, full) = match address.scheme.as_str() {
-            "snowflake+http" => ("http", host.clone()),
-            _ if host.contains('.') => ("https", host.clone()),
-            _ => ("https", format!("{host}.snowflakecomputing.com")),
+        let scheme = match address.scheme.as_str() {
+            "snowflake+http" => "http",
+            _ => "https",
         };
         let account = address.param("account").unwrap_or(host);
         let key = credentials.field(&["privateKey", "private_key"]);
@@ -126,7 +124,7 @@ impl Api {
         fixed.insert("timeout".into(), around.timeout.as_secs().into());
         Ok(Api {
             client,
-            base: format!("{scheme}://{full}:{port}/api/v2/statements"),
+            base: format!("{scheme}://{}:{port}/api/v2/statements", bracketed(host)),
             fixed,
             signer,
             timeout: around.timeout,

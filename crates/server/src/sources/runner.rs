@@ -27,6 +27,8 @@ const MOST: usize = 1_000;
 /// The first wait after a failure; it doubles with each.
 const BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// How long a connection may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(3);
 
 /// Tenant and name.
 type Key = (String, String);
@@ -154,13 +156,27 @@ impl Reader {
         opener: &dyn SourceOpener,
         failures: &mut u32,
     ) -> Result<(), String> {
+        let read = self.read_all(&mut *source, opener, failures).await;
+        if read.is_ok() {
+            // The others find out without it too, only later.
+            let _ = tokio::time::timeout(GOODBYE, source.close()).await;
+        }
+        read
+    }
+
+    async fn read_all(
+        &self,
+        source: &mut dyn Source,
+        opener: &dyn SourceOpener,
+        failures: &mut u32,
+    ) -> Result<(), String> {
         loop {
             let messages = tokio::select! {
                 () = self.stop.cancelled() => return Ok(()),
                 messages = source.next() => messages?,
             };
             for message in &messages {
-                if !self.take(&mut *source, opener, message).await? {
+                if self.stop.is_cancelled() || !self.take(source, opener, message).await? {
                     return Ok(());
                 }
             }
