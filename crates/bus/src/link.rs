@@ -49,6 +49,11 @@ pub(crate) trait Broker: Send + Sync + 'static {
     fn servers(&self) -> String;
 
     fn connect(&self) -> impl Future<Output = Result<Self::Link, Failure>> + Send;
+
+    /// How many deliveries are better sent together.
+    fn together(&self) -> usize {
+        1
+    }
 }
 
 /// A connection to a broker.
@@ -126,17 +131,10 @@ impl<B: Broker> BrokerSink<B> {
         }
         sent
     }
-}
 
-impl<B: Broker> Sink for BrokerSink<B> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn deliver(&self, delivery: &Delivery) -> Result<(), SinkError> {
-        let messages = Message::all(delivery);
+    /// Sends the messages of what has this key.
+    fn send_all(&self, key: String, messages: Vec<Message>) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = delivery.key();
         // A delivery that is tried again goes on behind what the broker has confirmed.
         let before = state.last.take().filter(|it| it.0 == key);
         let before = before.map_or(0, |it| it.1).min(messages.len());
@@ -163,7 +161,34 @@ impl<B: Broker> Sink for BrokerSink<B> {
         if sent.is_err() {
             state.last = Some((key, before + confirmed));
         }
-        Ok(sent?)
+        sent
+    }
+}
+
+impl<B: Broker> Sink for BrokerSink<B> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn deliver(&self, delivery: &Delivery) -> Result<(), SinkError> {
+        Ok(self.send_all(delivery.key(), Message::all(delivery))?)
+    }
+
+    fn deliver_together(&self, deliveries: &[Delivery]) -> Vec<Result<(), SinkError>> {
+        let messages = deliveries.iter().flat_map(Message::all).collect();
+        let keys: Vec<String> = deliveries.iter().map(Delivery::key).collect();
+        match self.send_all(keys.join(" "), messages) {
+            Ok(()) => vec![Ok(()); deliveries.len()],
+            Err(Failure::Down(why)) => vec![Err(SinkError::down(why)); deliveries.len()],
+            // One of them may be the reason.
+            Err(Failure::Refused(_) | Failure::Never(_)) => {
+                deliveries.iter().map(|it| self.deliver(it)).collect()
+            }
+        }
+    }
+
+    fn together(&self) -> usize {
+        self.broker.together()
     }
 
     fn patience(&self) -> Duration {

@@ -118,3 +118,44 @@ fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(content);
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+    use serde_json::Value as Json;
+
+    use super::*;
+
+    /// A key of the tests of the server, which protects nothing.
+    const KEY: &str = include_str!("../../../stepwell/tests/server/keys/issuer.key");
+    /// Made by another program: `openssl rsa -pubout -outform DER | openssl dgst -sha256 -binary | openssl enc -base64`.
+    const FINGERPRINT: &str = "E7fUo6zSETDww7+OYs9PnsPFnZS6MtTsUndxOpFcmiI=";
+
+    #[test]
+    fn a_token_names_the_user_and_the_key_and_is_signed() {
+        let mut signer = Signer::new("acme-eu.region", "robot", KEY).unwrap();
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let token = signer.token(now).unwrap();
+        let (signed, signature) = token.rsplit_once('.').unwrap();
+        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, signer.key.public().as_ref());
+        let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+        public.verify(signed.as_bytes(), &signature).unwrap();
+        let claims = URL_SAFE_NO_PAD.decode(signed.split('.').nth(1).unwrap()).unwrap();
+        let claims: Json = serde_json::from_slice(&claims).unwrap();
+        let expected = json!({
+            "iss": format!("ACME-EU.ROBOT.SHA256:{FINGERPRINT}"), "sub": "ACME-EU.ROBOT",
+            "iat": 1_000_000, "exp": 1_003_300,
+        });
+        assert_eq!(claims, expected);
+        assert_eq!(signer.token(now + Duration::from_secs(60)).unwrap(), token, "used again");
+        assert_ne!(signer.token(now + Duration::from_secs(3_200)).unwrap(), token, "made anew");
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_without_showing_it() {
+        for wrong in ["", "secret", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"] {
+            let why = Signer::new("a", "u", wrong).unwrap_err();
+            assert!(why.contains("PKCS#8") && !why.contains("c2Vj"), "{why}");
+        }
+    }
+}

@@ -17,6 +17,8 @@ use crate::link::{Broker, Failure, Link};
 use api::{Api, Bind};
 
 
+/// How many runs one statement merges.
+const TOGETHER: usize = 32;
 /// How many rows one statement merges.
 const ROWS: usize = 100;
 /// How many snapshots are remembered.
@@ -31,9 +33,9 @@ const CREATE_SNAPSHOTS: &str = "CREATE TABLE IF NOT EXISTS RUN_SNAPSHOTS (RUN_ID
 
 const EVENT_ROW: &str = "SELECT ? AS IDEMPOTENCY_KEY, ? AS RUN_ID, TO_NUMBER(?) AS RUN_SEQ, ? AS EVENT_TYPE, \
     ? AS STEP_ID, ? AS EMITTED_AT, PARSE_JSON(?) AS EVENT";
-const MERGE_SNAPSHOT: &str = "MERGE INTO RUN_SNAPSHOTS t USING (SELECT ? AS RUN_ID, ? AS STATUS, ? AS SUBSTATUS, \
-    TO_NUMBER(?) AS LAST_EVENT_SEQ, TO_BOOLEAN(?) AS IS_COMPLETE, ? AS STARTED_AT, ? AS COMPLETED_AT, \
-    PARSE_JSON(?) AS SNAPSHOT) s ON t.RUN_ID = s.RUN_ID \
+const SNAPSHOT_ROW: &str = "SELECT ? AS RUN_ID, ? AS STATUS, ? AS SUBSTATUS, TO_NUMBER(?) AS LAST_EVENT_SEQ, \
+    TO_BOOLEAN(?) AS IS_COMPLETE, ? AS STARTED_AT, ? AS COMPLETED_AT, PARSE_JSON(?) AS SNAPSHOT";
+const MERGE_SNAPSHOTS: &str = "ON t.RUN_ID = s.RUN_ID \
     WHEN MATCHED AND s.LAST_EVENT_SEQ >= t.LAST_EVENT_SEQ THEN UPDATE SET STATUS = s.STATUS, \
     SUBSTATUS = s.SUBSTATUS, LAST_EVENT_SEQ = s.LAST_EVENT_SEQ, IS_COMPLETE = s.IS_COMPLETE, \
     STARTED_AT = s.STARTED_AT, COMPLETED_AT = s.COMPLETED_AT, SNAPSHOT = s.SNAPSHOT \
@@ -71,6 +73,11 @@ impl Broker for Snowflake {
         self.address.servers()
     }
 
+    /// A statement costs the same for the commits of many runs.
+    fn together(&self) -> usize {
+        TOGETHER
+    }
+
     async fn connect(&self) -> Result<SnowflakeLink, Failure> {
         let mut api = Api::open(&self.address, &self.around).await?;
         if self.creates {
@@ -99,8 +106,15 @@ impl Link for SnowflakeLink {
         for rows in events.chunks(ROWS) {
             self.merge_events(rows).await?;
         }
-        if let (Some(first), Some(last)) = (events.first(), events.last()) {
-            self.merge_snapshot(&first.run_id, first.seq, last.seq, &events).await?;
+        let mut runs: Vec<(&str, Vec<&Message>)> = Vec::new();
+        for event in &events {
+            match runs.last_mut() {
+                Some((run, own)) if *run == event.run_id => own.push(event),
+                _ => runs.push((&event.run_id, vec![event])),
+            }
+        }
+        for runs in runs.chunks(ROWS) {
+            self.merge_snapshots(runs).await?;
         }
         *confirmed += messages.len();
         Ok(())
@@ -129,48 +143,57 @@ impl SnowflakeLink {
         self.api.run(&merge, &binds).await.map(drop)
     }
 
-    async fn merge_snapshot(
-        &mut self,
-        run: &str,
-        first: u64,
-        last: u64,
-        events: &[&Message],
-    ) -> Result<(), Failure> {
-        let known = self.snapshots.remove(run);
-        let known = match known {
-            None if first == 1 => Some((RunSnapshot::new(run), true)),
-            known => known.filter(|it| it.0.last_event_seq + 1 == first),
-        };
-        let (snapshot, is_complete) = match known {
-            Some((before, is_complete)) => {
-                let read = events.iter().filter_map(|it| ContractEvent::read(&it.data));
-                let read: Vec<ContractEvent> = read.collect();
-                (incremental(&before, &read), is_complete)
-            }
-            // Another process has delivered what is before, or a delivery came out of turn: the table has the events.
-            None => self.projected(run, last).await?,
-        };
-        let json = serde_json::to_value(&snapshot);
-        let json = json.map_err(|error| Failure::Never(error.to_string()))?;
-        let binds = [
-            Bind::text(run),
-            Bind::text(json.get("status").and_then(Json::as_str).unwrap_or_default()),
-            Bind::maybe(snapshot.substatus.as_deref()),
-            Bind::text(snapshot.last_event_seq.to_string()),
-            Bind::text(is_complete.to_string()),
-            Bind::maybe(snapshot.started_at.as_deref()),
-            Bind::maybe(snapshot.completed_at.as_deref()),
-            Bind::text(json.to_string()),
-        ];
-        self.api.run(MERGE_SNAPSHOT, &binds).await?;
+    async fn merge_snapshots(&mut self, runs: &[(&str, Vec<&Message>)]) -> Result<(), Failure> {
+        let (mut binds, mut made) = (Vec::new(), Vec::new());
+        for (run, events) in runs {
+            let (snapshot, is_complete) = self.snapshot(run, events).await?;
+            let json = serde_json::to_value(&snapshot);
+            let json = json.map_err(|error| Failure::Never(error.to_string()))?;
+            binds.extend([
+                Bind::text(*run),
+                Bind::text(json.get("status").and_then(Json::as_str).unwrap_or_default()),
+                Bind::maybe(snapshot.substatus.as_deref()),
+                Bind::text(snapshot.last_event_seq.to_string()),
+                Bind::text(is_complete.to_string()),
+                Bind::maybe(snapshot.started_at.as_deref()),
+                Bind::maybe(snapshot.completed_at.as_deref()),
+                Bind::text(json.to_string()),
+            ]);
+            made.push(((*run).to_owned(), (snapshot, is_complete)));
+        }
+        let selects = vec![SNAPSHOT_ROW; runs.len()].join(" UNION ALL ");
+        let merge = format!("MERGE INTO RUN_SNAPSHOTS t USING ({selects}) s {MERGE_SNAPSHOTS}");
+        self.api.run(&merge, &binds).await?;
         if self.snapshots.len() >= REMEMBERED {
             self.snapshots.clear();
         }
         // Nothing comes after the end of a run.
-        if snapshot.completed_at.is_none() {
-            self.snapshots.insert(run.to_owned(), (snapshot, is_complete));
-        }
+        made.retain(|it| it.1.0.completed_at.is_none());
+        self.snapshots.extend(made);
         Ok(())
+    }
+
+    /// The snapshot of a run after these events, and whether the table has all events up to them.
+    async fn snapshot(
+        &mut self,
+        run: &str,
+        events: &[&Message],
+    ) -> Result<(RunSnapshot, bool), Failure> {
+        let first = events.first().map_or(0, |it| it.seq);
+        let last = events.last().map_or(0, |it| it.seq);
+        let known = match self.snapshots.remove(run) {
+            None if first == 1 => Some((RunSnapshot::new(run), true)),
+            known => known.filter(|it| it.0.last_event_seq + 1 == first),
+        };
+        match known {
+            Some((before, is_complete)) => {
+                let read = events.iter().filter_map(|it| ContractEvent::read(&it.data));
+                let read: Vec<ContractEvent> = read.collect();
+                Ok((incremental(&before, &read), is_complete))
+            }
+            // Another process has delivered what is before, or a delivery came out of turn: the table has the events.
+            None => self.projected(run, last).await,
+        }
     }
 
     /// The snapshot from the events that the table has, and whether it has all of them.

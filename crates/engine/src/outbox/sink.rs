@@ -15,7 +15,17 @@ pub trait Sink: Send + fmt::Debug {
     /// Takes a delivery; on success it is the sink's. The same delivery may come again.
     fn deliver(&self, delivery: &Delivery) -> Result<(), SinkError>;
 
-    /// `deliver` answers within this time.
+    /// Takes deliveries of different runs together, where that is cheaper. As many results, in the same order.
+    fn deliver_together(&self, deliveries: &[Delivery]) -> Vec<Result<(), SinkError>> {
+        deliveries.iter().map(|it| self.deliver(it)).collect()
+    }
+
+    /// How many deliveries are better made together than one by one.
+    fn together(&self) -> usize {
+        1
+    }
+
+    /// `deliver` and `deliver_together` answer within this time.
     fn patience(&self) -> Duration {
         Duration::from_secs(30)
     }
