@@ -149,7 +149,14 @@ impl NatsMessages {
         };
         let stream = self.context.get_or_create_stream(config).await;
         stream.map_err(|error| format!("the stream {}: {error}", self.dead))?;
-        let mut headers = self.open.get(&message.place).and_then(|it| it.headers.clone()).unwrap_or_default();
+        let mut headers = HeaderMap::new();
+        let own = self.open.get(&message.place).and_then(|it| it.headers.as_ref());
+        for (name, values) in own.iter().flat_map(|it| it.iter()) {
+            // Those of the server are about the stream that the message was in.
+            if !name.to_string().to_ascii_lowercase().starts_with("nats-") {
+                values.iter().for_each(|it| headers.append(name.clone(), it.clone()));
+            }
+        }
         headers.insert("stepwell-dead-reason", cloud_event::visible(why).as_str());
         headers.insert("stepwell-dead-place", message.place.as_str());
         let publish = PublishMessage::build()
