@@ -3,15 +3,38 @@
 //! - `broker drain SOURCE_ADDRESS GROUP COUNT SECONDS`: prints one line for each message, `ID RUN SEQ`, until COUNT messages
 //!   came and none followed for 2 seconds, or for at most SECONDS.
 //! - `broker produce SINK_ADDRESS RUN COUNT [POISON]`: sends COUNT events of a run; message POISON has a body of 4 KiB.
+//!
+//! `auth=NAME` in an address names an environment variable with the secret.
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use stepwell_bus::{Surroundings, open_sink, open_source};
+use stepwell_bus::{CredentialFuture, SecretSource, Surroundings, open_sink, open_source};
 use stepwell_engine::outbox::Delivery;
 use stepwell_engine::store::SinkRow;
 use stepwell_kernel::time::Time;
+
+/// The secret `NAME` is the environment variable NAME: JSON, or else a text.
+#[derive(Debug)]
+struct Variables;
+
+impl SecretSource for Variables {
+    fn credential<'a>(&'a self, name: &'a str) -> CredentialFuture<'a> {
+        Box::pin(async move {
+            let text = std::env::var(name).map_err(|error| error.to_string())?;
+            Ok(serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        })
+    }
+}
+
+fn around() -> Surroundings {
+    Surroundings {
+        secrets: Arc::new(Variables),
+        ..Surroundings::default()
+    }
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -29,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn drain(address: &str, group: &str, count: usize, most: Duration) -> Result<(), Box<dyn std::error::Error>> {
-    let opener = open_source(address, &Surroundings::default())?;
+    let opener = open_source(address, &around())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut source = opener.open(group).await?;
@@ -55,7 +78,7 @@ fn produce(address: &str, run: &str, count: u64, poison: Option<u64>) -> Result<
         address: address.into(),
         since: Time(0),
     };
-    let sink = open_sink(&row, &Surroundings::default())?;
+    let sink = open_sink(&row, &around())?;
     for seq in 1..=count {
         let filling = if poison == Some(seq) { "x".repeat(4096) } else { String::new() };
         let event = json!({
