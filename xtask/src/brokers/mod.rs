@@ -18,7 +18,7 @@ middle, and checks what arrived: all of it, in the order of each run, twice only
 
 Usage: cargo xtask brokers [--quick] [--events N] [--only KIND,KIND] [--no-build]
 
-  --quick      1,000 events and 50 messages; about 2 minutes
+  --quick      1,000 events and 50 messages, and a server is stopped instead of killed; about 2 minutes
   --events N   so many events; default 10,000
   --only KINDS of nats, redis, kafka, amqp and snowflake
   --no-build   with the programs that are in target/debug
@@ -32,6 +32,8 @@ PyPI. What cannot be had is printed as SKIPPED.
 struct Amount {
     events: usize,
     messages: u64,
+    /// A server that is killed keeps what it has taken for up to a minute; one that stops gives it back.
+    kills_server: bool,
 }
 
 /// The programs that take part.
@@ -55,6 +57,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
     let mut amount = Amount {
         events: 10_000,
         messages: 300,
+        kills_server: true,
     };
     let (mut only, mut builds) = (ALL.to_vec(), true);
     let mut args = args.iter();
@@ -65,6 +68,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
                 amount = Amount {
                     events: 1_000,
                     messages: 50,
+                    kills_server: false,
                 }
             }
             "--events" => amount.events = value()?.parse()?,
@@ -122,7 +126,7 @@ fn all(repo: &Repo, programs: &Programs, only: &[Kind], amount: Amount, folder: 
     }
     if !servers.is_empty() {
         sinks::check(programs, &mut servers, amount.events, folder)?;
-        sources::check(programs, &mut servers, amount.messages, folder)?;
+        sources::check(programs, &mut servers, amount, folder)?;
     }
     for (name, error) in &skipped {
         println!("SKIPPED: {name} cannot be started: {error:#}");

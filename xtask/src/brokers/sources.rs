@@ -1,7 +1,7 @@
 //! Sources: two servers on one PostgreSQL read from each broker; the broker is killed in the middle, and one of the servers.
 //! Each message starts one run, and one message that cannot be used is in the dead-letter place.
 
-use super::Programs;
+use super::{Amount, Programs};
 use super::servers::{Kind, Server};
 use crate::postgres;
 use crate::served::{Served, ask};
@@ -44,7 +44,7 @@ fn addresses(server: &Server) -> Option<[String; 3]> {
     })
 }
 
-pub(super) fn check(programs: &Programs, servers: &mut [Server], messages: u64, folder: &Path) -> Result<()> {
+pub(super) fn check(programs: &Programs, servers: &mut [Server], amount: Amount, folder: &Path) -> Result<()> {
     let database = postgres::private()?;
     let store = database.url();
     let start = || Served::start(&programs.stepwell, folder, &["--store", &store]);
@@ -56,10 +56,12 @@ pub(super) fn check(programs: &Programs, servers: &mut [Server], messages: u64, 
         let begun = Instant::now();
         let name = server.kind.name();
         let second = start()?;
-        let counted = one(programs, &keeper.url, server, &places, messages, second)
+        let counted = one(programs, &keeper.url, server, &places, amount, second)
             .with_context(|| format!("the source {name}"))?;
+        let end = if amount.kills_server { "killed" } else { "stopped" };
         println!(
-            "source {name}: {messages} messages, {counted} runs, 1 dead letter, broker and server killed, {:.0} s",
+            "source {name}: {} messages, {counted} runs, 1 dead letter, broker killed, server {end}, {:.0} s",
+            amount.messages,
             begun.elapsed().as_secs_f32()
         );
     }
@@ -71,9 +73,10 @@ fn one(
     url: &str,
     server: &mut Server,
     [write, read, dead]: &[String; 3],
-    messages: u64,
+    amount: Amount,
     second: Served,
 ) -> Result<u64> {
+    let messages = amount.messages;
     let name = server.kind.name();
     let text = DEFINITION.replace("NAME", name);
     put(url, "/api/v1/definitions", &json!({ "text": text }))?;
@@ -86,8 +89,11 @@ fn one(
     put(url, &format!("/api/v1/sources/{name}"), &source)?;
     wait_for(url, name, 1)?;
     server.kill()?;
-    // Killed as a crash does it: what it was working on comes to the other server.
-    drop(second);
+    // What it was working on comes to the other server.
+    match amount.kills_server {
+        true => drop(second),
+        false => second.stop()?,
+    }
     std::thread::sleep(Duration::from_secs(1));
     server.resume()?;
     // The ids of the first half come again, and count once.

@@ -201,4 +201,15 @@ impl Source for NatsMessages {
             Ok(())
         })
     }
+
+    fn close(&mut self) -> SourceFuture<'_, ()> {
+        Box::pin(async move {
+            for message in self.open.values() {
+                let given_back = message.ack_with(AckKind::Nak(None)).await;
+                given_back.map_err(|error| error.to_string())?;
+            }
+            let flushed = self.context.client().flush().await;
+            flushed.map_err(|error| error.to_string())
+        })
+    }
 }

@@ -208,6 +208,20 @@ impl Source for RedisMessages {
             self.ask(&claim).await.map(drop)
         })
     }
+
+    fn close(&mut self) -> SourceFuture<'_, ()> {
+        Box::pin(async move {
+            if self.open.is_empty() {
+                return Ok(());
+            }
+            // Messages that are old enough may be taken by others.
+            let mut claim = redis::cmd("XCLAIM");
+            let idle = u64::try_from(IDLE.as_millis()).unwrap_or(u64::MAX);
+            claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(0);
+            claim.arg(&self.open).arg("IDLE").arg(idle).arg("JUSTID");
+            self.ask(&claim).await.map(drop)
+        })
+    }
 }
 
 /// The entries of an answer; one that was deleted meanwhile is left out.
