@@ -5,7 +5,8 @@
 
 use crate::repo::Repo;
 use crate::{
-    Task, api, brokers, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak, tidy, ui,
+    Task, api, brokers, conformance, corpus, deps, mutants, playbooks, postgres, schemas, soak,
+    tidy, ui,
 };
 use anyhow::{Result, bail};
 use std::io::Write as _;

@@ -51,9 +51,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-fn drain(address: &str, group: &str, count: usize, most: Duration) -> Result<(), Box<dyn std::error::Error>> {
+fn drain(
+    address: &str,
+    group: &str,
+    count: usize,
+    most: Duration,
+) -> Result<(), Box<dyn std::error::Error>> {
     let opener = open_source(address, &around())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let mut source = opener.open(group).await?;
         let (begun, mut last, mut seen) = (Instant::now(), Instant::now(), 0);
@@ -62,7 +69,13 @@ fn drain(address: &str, group: &str, count: usize, most: Duration) -> Result<(),
             for message in source.next().await? {
                 let text = |name: &str| message.attributes.get(name).and_then(Value::as_str);
                 let (run, seq) = (text("partitionkey"), text("sequence"));
-                writeln!(out, "{} {} {}", message.id, run.unwrap_or("-"), seq.unwrap_or("-"))?;
+                writeln!(
+                    out,
+                    "{} {} {}",
+                    message.id,
+                    run.unwrap_or("-"),
+                    seq.unwrap_or("-")
+                )?;
                 source.done(&message).await?;
                 (last, seen) = (Instant::now(), seen + 1);
             }
@@ -72,7 +85,12 @@ fn drain(address: &str, group: &str, count: usize, most: Duration) -> Result<(),
     })
 }
 
-fn produce(address: &str, run: &str, count: u64, poison: Option<u64>) -> Result<(), Box<dyn std::error::Error>> {
+fn produce(
+    address: &str,
+    run: &str,
+    count: u64,
+    poison: Option<u64>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let row = SinkRow {
         name: "produce".into(),
         address: address.into(),
@@ -80,7 +98,11 @@ fn produce(address: &str, run: &str, count: u64, poison: Option<u64>) -> Result<
     };
     let sink = open_sink(&row, &around())?;
     for seq in 1..=count {
-        let filling = if poison == Some(seq) { "x".repeat(4096) } else { String::new() };
+        let filling = if poison == Some(seq) {
+            "x".repeat(4096)
+        } else {
+            String::new()
+        };
         let event = json!({
             "eventId": format!("{run}-{seq}"), "eventType": "Produced", "runSeq": seq, "runId": run, "filling": filling,
         });

@@ -241,7 +241,8 @@ mod tests {
 
     #[test]
     fn an_address_has_hosts_a_path_and_parameters() {
-        let it = read("nats://me%40x@a,b:1,[::1]:2/EVENTS%2F1?subject=a.b&auth=env%3A%2F%2FX").unwrap();
+        let it =
+            read("nats://me%40x@a,b:1,[::1]:2/EVENTS%2F1?subject=a.b&auth=env%3A%2F%2FX").unwrap();
         assert_eq!(it.user.as_deref(), Some("me@x"));
         let hosts = [("a", 4222), ("b", 1), ("::1", 2)];
         assert_eq!(it.hosts, hosts.map(|(host, port)| (host.to_owned(), port)));

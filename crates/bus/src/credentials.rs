@@ -66,7 +66,9 @@ impl Credentials {
                 found.username = named.or(found.username);
             }
             Json::Null | Json::Bool(_) | Json::Number(_) | Json::Array(_) => {
-                return Err("the secret that `auth` names is neither a text nor a mapping".to_owned());
+                return Err(
+                    "the secret that `auth` names is neither a text nor a mapping".to_owned(),
+                );
             }
         }
         Ok(found)
@@ -95,16 +97,24 @@ mod tests {
 
     fn resolved(address: &str, secret: Json) -> Result<Credentials, String> {
         let address = BrokerAddress::read(address, 1, &[]).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(Credentials::resolve(&address, &One(secret)))
     }
 
     #[test]
     fn a_text_is_a_password_and_a_mapping_has_names() {
         let it = resolved("a://u@h?auth=x", json!("p")).unwrap();
-        assert_eq!((it.username.as_deref(), it.password.as_deref()), (Some("u"), Some("p")));
+        assert_eq!(
+            (it.username.as_deref(), it.password.as_deref()),
+            (Some("u"), Some("p"))
+        );
         let it = resolved("a://u@h?auth=x", json!({"user": "v", "token": "t"})).unwrap();
-        assert_eq!((it.username.as_deref(), it.field(&["token"])), (Some("v"), Some("t")));
+        assert_eq!(
+            (it.username.as_deref(), it.field(&["token"])),
+            (Some("v"), Some("t"))
+        );
         assert!(resolved("a://h?auth=x", json!(1)).is_err());
         let none = resolved("a://h", json!("unused")).unwrap();
         assert!(none.password.is_none() && !format!("{none:?}").contains("unused"));

@@ -10,7 +10,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error as TlsError, RootCertStore, SignatureScheme,
+};
 use stepwell_http::hosts::{DeniedHost, HostRules};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -83,7 +85,10 @@ pub(crate) async fn tcp(
 
 /// What a server is checked by, and the certificate of this client: `ca` of the address, or `ca`, `certificate` and `key`
 /// of the secret, as PEM.
-pub(crate) fn tls(address: &BrokerAddress, credentials: &Credentials) -> Result<ClientConfig, Failure> {
+pub(crate) fn tls(
+    address: &BrokerAddress,
+    credentials: &Credentials,
+) -> Result<ClientConfig, Failure> {
     client_config(roots(address, credentials)?, credentials)
 }
 
@@ -147,7 +152,10 @@ fn client_config(roots: RootCertStore, credentials: &Credentials) -> Result<Clie
         .with_safe_default_protocol_versions()
         .map_err(|error| wrong(&error))?
         .with_root_certificates(roots);
-    let (certificate, key) = (credentials.field(&["certificate"]), credentials.field(&["key"]));
+    let (certificate, key) = (
+        credentials.field(&["certificate"]),
+        credentials.field(&["key"]),
+    );
     let (Some(certificate), Some(key)) = (certificate, key) else {
         return Ok(builder.with_no_client_auth());
     };

@@ -83,9 +83,15 @@ pub struct SinkKind {
 macro_rules! openers {
     ($feature:literal, $sink:expr, $source:expr) => {{
         #[cfg(feature = $feature)]
-        let openers = Openers { sink: $sink, source: $source };
+        let openers = Openers {
+            sink: $sink,
+            source: $source,
+        };
         #[cfg(not(feature = $feature))]
-        let openers = Openers { sink: None, source: None };
+        let openers = Openers {
+            sink: None,
+            source: None,
+        };
         openers
     }};
 }
@@ -103,15 +109,24 @@ pub const KINDS: &[SinkKind] = &[
         order: "one request after the other",
         repeats: "arrives twice, with the same `Idempotency-Key`",
         port: 443,
-        openers: Openers { sink: None, source: None },
+        openers: Openers {
+            sink: None,
+            source: None,
+        },
     },
     SinkKind {
         name: "nats",
         schemes: &["nats://", "nats+tls://"],
         sink_form: "nats://HOST[:4222]/STREAM",
         source_form: "nats://HOST[:4222]/STREAM",
-        sink_params: &[("subject", "what the subject begins with; the id of the run follows; `stepwell.events` if absent")],
-        source_params: &[("subject", "only messages of this subject, which may have `*` and `>`")],
+        sink_params: &[(
+            "subject",
+            "what the subject begins with; the id of the run follows; `stepwell.events` if absent",
+        )],
+        source_params: &[(
+            "subject",
+            "only messages of this subject, which may have `*` and `>`",
+        )],
         auth: "`username` and `password`; or `token`, `nkey` (its seed), `creds` (the content of a credentials file); a text is the token",
         order: "one subject for each run; each message waits for the confirmation of the one before",
         repeats: "dropped by the server within the duplicate window of the stream (`Nats-Msg-Id`; 10 minutes in a stream that the sink creates); later it arrives twice",
@@ -134,8 +149,14 @@ pub const KINDS: &[SinkKind] = &[
         sink_form: "redis://HOST[:6379][/DATABASE]",
         source_form: "redis://HOST[:6379][/DATABASE]?stream=KEY",
         sink_params: &[
-            ("prefix", "what the key of the stream of a run begins with; `stepwell:` if absent"),
-            ("keep", "how many seconds the stream of a run is kept after its last event; forever if absent"),
+            (
+                "prefix",
+                "what the key of the stream of a run begins with; `stepwell:` if absent",
+            ),
+            (
+                "keep",
+                "how many seconds the stream of a run is kept after its last event; forever if absent",
+            ),
         ],
         source_params: &[("stream", "the key of the stream; required")],
         auth: "`username` and `password`; a text is the password",
@@ -159,8 +180,14 @@ pub const KINDS: &[SinkKind] = &[
         schemes: &["kafka://", "kafka+tls://"],
         sink_form: "kafka://HOST[:9092][,HOST…]/TOPIC",
         source_form: "kafka://HOST[:9092][,HOST…]/TOPIC",
-        sink_params: &[("sasl", "`plain`, `scram-sha-256` or `scram-sha-512`, with the user and the password of `auth`")],
-        source_params: &[("sasl", "`plain`, `scram-sha-256` or `scram-sha-512`, with the user and the password of `auth`")],
+        sink_params: &[(
+            "sasl",
+            "`plain`, `scram-sha-256` or `scram-sha-512`, with the user and the password of `auth`",
+        )],
+        source_params: &[(
+            "sasl",
+            "`plain`, `scram-sha-256` or `scram-sha-512`, with the user and the password of `auth`",
+        )],
         auth: "`username` and `password`; a text is the password",
         order: "the id of the run is the key, so a run has one partition",
         repeats: "dropped by the brokers while the connection lasts (idempotent producer, `acks=all`); after a new connection it arrives twice",
@@ -183,11 +210,23 @@ pub const KINDS: &[SinkKind] = &[
         sink_form: "amqp://HOST[:5672][/VHOST]?queue=NAME",
         source_form: "amqp://HOST[:5672][/VHOST]?queue=NAME",
         sink_params: &[
-            ("exchange", "the exchange that messages go to; it must be there"),
-            ("key", "with `exchange`: the routing key; `stepwell.RUN` if absent"),
-            ("queue", "instead of `exchange`: the queue that messages go to; a durable one is created if it is not there"),
+            (
+                "exchange",
+                "the exchange that messages go to; it must be there",
+            ),
+            (
+                "key",
+                "with `exchange`: the routing key; `stepwell.RUN` if absent",
+            ),
+            (
+                "queue",
+                "instead of `exchange`: the queue that messages go to; a durable one is created if it is not there",
+            ),
         ],
-        source_params: &[("queue", "the queue; required. A durable one is created if it is not there")],
+        source_params: &[(
+            "queue",
+            "the queue; required. A durable one is created if it is not there",
+        )],
         auth: "`username` and `password`; a text is the password",
         order: "one channel; each message waits for the confirmation of the one before",
         repeats: "arrives twice, with the same message id: RabbitMQ knows no repeats",
@@ -212,8 +251,14 @@ pub const KINDS: &[SinkKind] = &[
         sink_params: &[
             ("warehouse", "the warehouse that computes"),
             ("role", "the role of the user"),
-            ("account", "the name of the account, if the host does not begin with it"),
-            ("create", "`false`: the tables are not created if they are not there"),
+            (
+                "account",
+                "the name of the account, if the host does not begin with it",
+            ),
+            (
+                "create",
+                "`false`: the tables are not created if they are not there",
+            ),
         ],
         source_params: &[],
         auth: "`privateKey`: an RSA key as PKCS#8 in PEM form, not encrypted; a text is the key",
@@ -277,8 +322,11 @@ pub fn is_sink_name(name: &str) -> bool {
 
 /// The kind of an address that this program may be built without.
 fn kind_of(address: &str, forms: &str) -> Result<&'static SinkKind, String> {
-    SinkKind::of(address)
-        .ok_or_else(|| text(AddressFault::new(format!("this is no address; there are {forms}"))))
+    SinkKind::of(address).ok_or_else(|| {
+        text(AddressFault::new(format!(
+            "this is no address; there are {forms}"
+        )))
+    })
 }
 
 fn not_built(kind: &SinkKind) -> String {
@@ -299,7 +347,8 @@ pub fn open_sink(sink: &SinkRow, around: &Surroundings) -> Result<Box<dyn Sink>,
         return Err(not_built(kind));
     };
     crate::webhook::install_provider();
-    let mut address = BrokerAddress::read(&sink.address, kind.port, kind.sink_params).map_err(text)?;
+    let mut address =
+        BrokerAddress::read(&sink.address, kind.port, kind.sink_params).map_err(text)?;
     if kind.name == "snowflake" {
         address.complete(SNOWFLAKE_DOMAIN);
     }
@@ -351,13 +400,17 @@ fn open_webhook(sink: &SinkRow, around: &Surroundings) -> Result<Box<dyn Sink>, 
 /// The tables of the page about sinks, in Markdown.
 #[must_use]
 pub fn tables() -> String {
-    let mut page = String::from("| kind | address of a sink | address of a source |\n|---|---|---|\n");
+    let mut page =
+        String::from("| kind | address of a sink | address of a source |\n|---|---|---|\n");
     let code = |it: &str| match it {
         "" => "none".to_owned(),
         _ => format!("`{it}`"),
     };
     for kind in KINDS {
-        let others = kind.schemes.get(1).map_or_else(String::new, |it| format!(", `{it}`"));
+        let others = kind
+            .schemes
+            .get(1)
+            .map_or_else(String::new, |it| format!(", `{it}`"));
         // Writing into memory does not fail.
         let _ = writeln!(
             page,
@@ -369,7 +422,11 @@ pub fn tables() -> String {
     }
     page.push_str("\n| kind | order of a run | a message that is sent again |\n|---|---|---|\n");
     for kind in KINDS {
-        let _ = writeln!(page, "| {} | {} | {} |", kind.name, kind.order, kind.repeats);
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} |",
+            kind.name, kind.order, kind.repeats
+        );
     }
     page.push_str("\n| kind | parameter | |\n|---|---|---|\n");
     for (name, says) in COMMON {

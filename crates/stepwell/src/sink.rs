@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use stepwell_bus::{NoSecrets, SecretSource, SinkKind, Surroundings, is_sink_name, open_sink, sink_forms};
+use stepwell_bus::{
+    NoSecrets, SecretSource, SinkKind, Surroundings, is_sink_name, open_sink, sink_forms,
+};
 use stepwell_engine::outbox::{self, Config, Notify, Publishers};
 use stepwell_engine::store::{SinkRow, SinkStart, Store};
 use stepwell_kernel::time::Time;
@@ -147,7 +149,12 @@ fn parse(text: &str) -> Result<(&str, &str)> {
         Some((name, address)) if !name.contains(':') => (Some(name), address),
         _ => (None, text),
     };
-    let form = || format!("write a sink as [NAME=]ADDRESS, where ADDRESS is one of {}", sink_forms());
+    let form = || {
+        format!(
+            "write a sink as [NAME=]ADDRESS, where ADDRESS is one of {}",
+            sink_forms()
+        )
+    };
     let Some(kind) = SinkKind::of(address) else {
         return usage(format!("invalid sink; {}", form()));
     };
@@ -280,7 +287,11 @@ mod tests {
     fn a_sink_has_a_name_and_an_address() {
         for (text, name, address) in [
             ("a=webhook:https://x/?k=v", "a", "webhook:https://x/?k=v"),
-            ("webhook:https://x/?k=v", "webhook", "webhook:https://x/?k=v"),
+            (
+                "webhook:https://x/?k=v",
+                "webhook",
+                "webhook:https://x/?k=v",
+            ),
             ("nats://x/S?subject=a", "nats", "nats://x/S?subject=a"),
             ("b=kafka://x/t", "b", "kafka://x/t"),
         ] {

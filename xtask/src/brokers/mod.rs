@@ -87,10 +87,15 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
         stepwell: repo.root.join("target/debug/stepwell"),
         broker: repo.root.join("target/debug/examples/broker"),
     };
-    let folder = repo.root.join(format!("target/tmp/brokers-{}", std::process::id()));
+    let folder = repo
+        .root
+        .join(format!("target/tmp/brokers-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     // The brokers are on this machine, which is closed to servers as long as nobody opens it.
-    std::fs::write(folder.join("stepwell.toml"), "[security.network]\nopen = [\"loopback\"]\n")?;
+    std::fs::write(
+        folder.join("stepwell.toml"),
+        "[security.network]\nopen = [\"loopback\"]\n",
+    )?;
     let checked = all(repo, &programs, &only, amount, &folder);
     if checked.is_ok() {
         std::fs::remove_dir_all(&folder)?;
@@ -101,7 +106,15 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 fn build(repo: &Repo) -> Result<()> {
     let both = [
         &["build", "-p", "stepwell", "--locked"][..],
-        &["build", "-p", "stepwell-bus", "--example", "broker", "--all-features", "--locked"],
+        &[
+            "build",
+            "-p",
+            "stepwell-bus",
+            "--example",
+            "broker",
+            "--all-features",
+            "--locked",
+        ],
     ];
     for args in both {
         if !repo.cargo(args).status()?.success() {
@@ -111,14 +124,24 @@ fn build(repo: &Repo) -> Result<()> {
     Ok(())
 }
 
-fn all(repo: &Repo, programs: &Programs, only: &[Kind], amount: Amount, folder: &Path) -> Result<()> {
+fn all(
+    repo: &Repo,
+    programs: &Programs,
+    only: &[Kind],
+    amount: Amount,
+    folder: &Path,
+) -> Result<()> {
     let mut servers = Vec::new();
     let mut skipped = Vec::new();
     for kind in only {
         let begun = Instant::now();
         match Server::start(repo, *kind, folder) {
             Ok(server) => {
-                println!("{}: started in {:.1} s", kind.name(), begun.elapsed().as_secs_f32());
+                println!(
+                    "{}: started in {:.1} s",
+                    kind.name(),
+                    begun.elapsed().as_secs_f32()
+                );
                 servers.push(server);
             }
             Err(error) => skipped.push((kind.name(), error)),

@@ -34,7 +34,13 @@ pub(super) enum Kind {
     Snowflake,
 }
 
-pub(super) const ALL: [Kind; 5] = [Kind::Nats, Kind::Redis, Kind::Kafka, Kind::Amqp, Kind::Snowflake];
+pub(super) const ALL: [Kind; 5] = [
+    Kind::Nats,
+    Kind::Redis,
+    Kind::Kafka,
+    Kind::Amqp,
+    Kind::Snowflake,
+];
 
 impl Kind {
     pub(super) fn name(self) -> &'static str {
@@ -94,7 +100,13 @@ impl Server {
                 );
                 fs::write(self.folder.join("server.properties"), settings)?;
                 let mut format = self.java(repo);
-                format.args(["kafka.tools.StorageTool", "format", "-t", "4L6g3nShT-eMCtK--X86sw", "-c"]);
+                format.args([
+                    "kafka.tools.StorageTool",
+                    "format",
+                    "-t",
+                    "4L6g3nShT-eMCtK--X86sw",
+                    "-c",
+                ]);
                 format.arg(self.folder.join("server.properties"));
                 quiet(&mut format)
             }
@@ -103,14 +115,22 @@ impl Server {
 
     fn java(&self, repo: &Repo) -> Command {
         let mut java = Command::new(&self.program);
-        java.args(["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
+        java.args([
+            "-Xmx384m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+        ]);
         java.arg(kafka_libraries(repo).join("*"));
         java
     }
 
     /// Starts the broker on its port with what is in its folder.
     pub(super) fn resume(&mut self) -> Result<()> {
-        let (port, folder) = (self.port.to_string(), self.folder.to_string_lossy().into_owned());
+        let (port, folder) = (
+            self.port.to_string(),
+            self.folder.to_string_lossy().into_owned(),
+        );
         let mut command = match self.kind {
             Kind::Nats => {
                 let mut command = Command::new(&self.program);
@@ -125,20 +145,33 @@ impl Server {
             }
             Kind::Kafka => {
                 let mut command = self.java(&Repo::find()?);
-                command.arg("kafka.Kafka").arg(self.folder.join("server.properties"));
+                command
+                    .arg("kafka.Kafka")
+                    .arg(self.folder.join("server.properties"));
                 command
             }
             Kind::Amqp => self.rabbitmq(&folder),
             Kind::Snowflake => {
                 let mut command = Command::new(&self.program);
-                command.arg(self.folder.join("api.py")).args([&port, &folder]);
+                command
+                    .arg(self.folder.join("api.py"))
+                    .args([&port, &folder]);
                 command
             }
         };
-        let log = File::options().create(true).append(true).open(self.folder.join("log"))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"))?;
         // A group of its own: what it starts is killed with it.
-        let command = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
-        let child = command.spawn().with_context(|| format!("cannot start {}", self.kind.name()))?;
+        let command = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", self.kind.name()))?;
         self.child = Some(child);
         let until = Instant::now() + START;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
@@ -147,7 +180,10 @@ impl Server {
                 None => true,
             };
             if ended || Instant::now() > until {
-                bail!("{} does not listen; its log is {folder}/log", self.kind.name());
+                bail!(
+                    "{} does not listen; its log is {folder}/log",
+                    self.kind.name()
+                );
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -180,7 +216,7 @@ impl Server {
 
     /// A port that follows from the port of the broker.
     fn neighbour(&self, by: u16) -> u16 {
-        10_000 + (self.port % 20_000) + by * 20_000
+        10_000 + (self.port % 15_000) + by * 15_000
     }
 
     /// Kills the broker without a word, with all that it started.
@@ -198,10 +234,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.kill();
         if self.kind == Kind::Amqp {
-            // Erlang's name server is a daemon of its own.
-            let mut stop = Command::new("epmd");
-            stop.args(["-port", &self.neighbour(2).to_string(), "-kill"]);
-            let _ = quiet(&mut stop);
+            // Erlang's name server is a daemon of its own, and ends when it has noticed that the broker is gone.
+            for _ in 0..50 {
+                let mut stop = Command::new("epmd");
+                stop.args(["-port", &self.neighbour(2).to_string(), "-kill"]);
+                if quiet(&mut stop).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
         }
     }
 }
@@ -226,7 +267,8 @@ fn program(repo: &Repo, kind: Kind) -> Result<PathBuf> {
         Kind::Amqp => debian("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server"),
         Kind::Snowflake => {
             let python = repo.root.join("target/tools/fakesnow/bin/python");
-            let imports = |python: &Path| quiet(Command::new(python).args(["-c", "import fakesnow"]));
+            let imports =
+                |python: &Path| quiet(Command::new(python).args(["-c", "import fakesnow"]));
             if imports(&python).is_err() {
                 let packages = "fakesnow==0.12.1 snowflake-connector-python<5";
                 programs::pip_install(&repo.root.join("target/tools/fakesnow"), packages)?;

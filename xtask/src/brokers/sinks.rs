@@ -22,8 +22,16 @@ const AWAY: Duration = Duration::from_secs(2);
 fn definition() -> String {
     let mut text = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: brokers, path: brokers}\nworkflow:\n".to_owned();
     for no in 1..=10 {
-        let name = if no == 1 { "start".to_owned() } else { format!("s{no}") };
-        let next = if no == 10 { String::new() } else { format!(", next: [{{step: s{}}}]", no + 1) };
+        let name = if no == 1 {
+            "start".to_owned()
+        } else {
+            format!("s{no}")
+        };
+        let next = if no == 10 {
+            String::new()
+        } else {
+            format!(", next: [{{step: s{}}}]", no + 1)
+        };
         // Writing into memory does not fail.
         let _ = writeln!(text, "- {{step: {name}, tool: {{kind: noop}}{next}}}");
     }
@@ -45,7 +53,12 @@ fn sink_address(server: &Server) -> String {
 /// What must be there: each run with the number of its last event.
 type Expected = HashMap<String, u64>;
 
-pub(super) fn check(programs: &Programs, servers: &mut [Server], events: usize, folder: &Path) -> Result<()> {
+pub(super) fn check(
+    programs: &Programs,
+    servers: &mut [Server],
+    events: usize,
+    folder: &Path,
+) -> Result<()> {
     let served = Served::start(&programs.stepwell, folder, &["--store", "sinks.db"])?;
     for server in servers.iter() {
         let body = json!({ "address": sink_address(server) });
@@ -58,7 +71,11 @@ pub(super) fn check(programs: &Programs, servers: &mut [Server], events: usize, 
     let begun = Instant::now();
     let expected = start_runs(&served.url, events, servers)?;
     let total: u64 = expected.values().sum();
-    println!("sinks: {} runs with {total} events in {:.0} s", expected.len(), begun.elapsed().as_secs_f32());
+    println!(
+        "sinks: {} runs with {total} events in {:.0} s",
+        expected.len(),
+        begun.elapsed().as_secs_f32()
+    );
     wait_until_empty(&served.url, begun)?;
     let (_, dead) = ask(&served.url, "GET", "/api/v1/dead-letters", None)?;
     if dead.as_array().is_none_or(|it| !it.is_empty()) {
@@ -78,7 +95,10 @@ pub(super) fn check(programs: &Programs, servers: &mut [Server], events: usize, 
         if twice > 0 && !may_repeat {
             bail!("the sink {name}: {twice} events arrived twice");
         }
-        println!("sink {name}: {} messages, {total} events, {twice} of them twice, order of each run holds", found.len());
+        println!(
+            "sink {name}: {} messages, {total} events, {twice} of them twice, order of each run holds",
+            found.len()
+        );
     }
     Ok(())
 }
@@ -104,13 +124,17 @@ fn start_runs(url: &str, events: usize, servers: &mut [Server]) -> Result<Expect
             println!("{}: killed at {total} events", server.kind.name());
             server.kill()?;
             // Runs go on while the broker is away.
-            start_together(url, &body)?.into_iter().try_for_each(|run| -> Result<()> {
-                let (_, snapshot) = ask(url, "GET", &format!("/api/v1/runs/{run}"), None)?;
-                let last = snapshot["lastEventSeq"].as_u64().context("a run without events")?;
-                total += last;
-                expected.insert(run, last);
-                Ok(())
-            })?;
+            start_together(url, &body)?
+                .into_iter()
+                .try_for_each(|run| -> Result<()> {
+                    let (_, snapshot) = ask(url, "GET", &format!("/api/v1/runs/{run}"), None)?;
+                    let last = snapshot["lastEventSeq"]
+                        .as_u64()
+                        .context("a run without events")?;
+                    total += last;
+                    expected.insert(run, last);
+                    Ok(())
+                })?;
             std::thread::sleep(AWAY);
             server.resume()?;
             killed += 1;
@@ -127,12 +151,17 @@ fn start_together(url: &str, body: &Json) -> Result<Vec<String>> {
             if answer["run"]["status"] != "COMPLETED" {
                 bail!("a run did not end ({status}): {answer}");
             }
-            Ok(answer["runId"].as_str().context("a run without an id")?.to_owned())
+            Ok(answer["runId"]
+                .as_str()
+                .context("a run without an id")?
+                .to_owned())
         };
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
         threads.into_iter().map(|it| it.join()).collect::<Vec<_>>()
     });
-    let joined = started.into_iter().map(|it| it.map_err(|_| anyhow::anyhow!("a thread panicked"))?);
+    let joined = started
+        .into_iter()
+        .map(|it| it.map_err(|_| anyhow::anyhow!("a thread panicked"))?);
     joined.collect()
 }
 
@@ -149,7 +178,10 @@ fn wait_until_empty(url: &str, begun: Instant) -> Result<()> {
             .collect();
         let now = left.join(", ");
         if now != open {
-            println!("sinks: after {:.0} s waiting for [{now}]", begun.elapsed().as_secs_f32());
+            println!(
+                "sinks: after {:.0} s waiting for [{now}]",
+                begun.elapsed().as_secs_f32()
+            );
             open = now;
         }
         if left.is_empty() {
@@ -177,7 +209,10 @@ fn drained(programs: &Programs, server: &Server, total: u64) -> Result<Found> {
         let mut words = line.split(' ').skip(1);
         Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
     };
-    lines.lines().map(|it| read(it).with_context(|| format!("{it:?} is no message of a run"))).collect()
+    lines
+        .lines()
+        .map(|it| read(it).with_context(|| format!("{it:?} is no message of a run")))
+        .collect()
 }
 
 /// Each run has a stream of its own.
@@ -194,7 +229,9 @@ fn from_redis(server: &Server, expected: &Expected) -> Result<Found> {
         .collect();
     let writing = std::thread::spawn(move || input.write_all(commands.as_bytes()));
     let output = client.wait_with_output()?;
-    writing.join().map_err(|_| anyhow::anyhow!("redis-cli was not asked"))??;
+    writing
+        .join()
+        .map_err(|_| anyhow::anyhow!("redis-cli was not asked"))??;
     let (mut run, mut found) = (String::new(), Found::new());
     for line in String::from_utf8(output.stdout)?.lines() {
         if let Some(next) = line.strip_prefix("run=") {
@@ -221,7 +258,11 @@ fn from_snowflake(server: &Server, expected: &Expected) -> Result<Found> {
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
     let snapshots = rows("SELECT RUN_ID, LAST_EVENT_SEQ, IS_COMPLETE, STATUS FROM RUN_SNAPSHOTS")?;
     if snapshots.len() != expected.len() {
-        bail!("RUN_SNAPSHOTS has {} rows for {} runs", snapshots.len(), expected.len());
+        bail!(
+            "RUN_SNAPSHOTS has {} rows for {} runs",
+            snapshots.len(),
+            expected.len()
+        );
     }
     for row in &snapshots {
         let (run, last) = (text(&row[0]), text(&row[1]).parse::<u64>()?);
@@ -231,7 +272,10 @@ fn from_snowflake(server: &Server, expected: &Expected) -> Result<Found> {
         }
     }
     let events = rows("SELECT RUN_ID, RUN_SEQ FROM RUN_EVENTS ORDER BY RUN_ID, RUN_SEQ")?;
-    events.iter().map(|row| Ok((text(&row[0]), text(&row[1]).parse()?))).collect()
+    events
+        .iter()
+        .map(|row| Ok((text(&row[0]), text(&row[1]).parse()?)))
+        .collect()
 }
 
 /// Whether each event is there, and in order when it comes first. How many came twice.
@@ -254,7 +298,11 @@ fn compare(found: &Found, expected: &Expected) -> Result<usize> {
     }
     match seen.len() == expected.len() {
         true => Ok(twice),
-        false => bail!("there are events of {} runs, expected {}", seen.len(), expected.len()),
+        false => bail!(
+            "there are events of {} runs, expected {}",
+            seen.len(),
+            expected.len()
+        ),
     }
 }
 
@@ -265,7 +313,8 @@ mod tests {
     #[test]
     fn what_is_missing_or_out_of_order_is_found() {
         let expected = Expected::from([("a".to_owned(), 2)]);
-        let found = |seqs: &[u64]| -> Found { seqs.iter().map(|it| ("a".to_owned(), *it)).collect() };
+        let found =
+            |seqs: &[u64]| -> Found { seqs.iter().map(|it| ("a".to_owned(), *it)).collect() };
         assert_eq!(compare(&found(&[1, 2]), &expected).unwrap(), 0);
         assert_eq!(compare(&found(&[1, 1, 2, 1]), &expected).unwrap(), 2);
         assert!(compare(&found(&[2, 1]), &expected).is_err());

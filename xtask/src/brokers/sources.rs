@@ -1,8 +1,8 @@
 //! Sources: two servers on one PostgreSQL read from each broker; the broker is killed in the middle, and one of the servers.
 //! Each message starts one run, and one message that cannot be used is in the dead-letter place.
 
-use super::{Amount, Programs};
 use super::servers::{Kind, Server};
+use super::{Amount, Programs};
 use crate::postgres;
 use crate::served::{Served, ask};
 use anyhow::{Context as _, Result, bail};
@@ -44,7 +44,12 @@ fn addresses(server: &Server) -> Option<[String; 3]> {
     })
 }
 
-pub(super) fn check(programs: &Programs, servers: &mut [Server], amount: Amount, folder: &Path) -> Result<()> {
+pub(super) fn check(
+    programs: &Programs,
+    servers: &mut [Server],
+    amount: Amount,
+    folder: &Path,
+) -> Result<()> {
     let database = postgres::private()?;
     let store = database.url();
     let start = || Served::start(&programs.stepwell, folder, &["--store", &store]);
@@ -58,7 +63,11 @@ pub(super) fn check(programs: &Programs, servers: &mut [Server], amount: Amount,
         let second = start()?;
         let counted = one(programs, &keeper.url, server, &places, amount, second)
             .with_context(|| format!("the source {name}"))?;
-        let end = if amount.kills_server { "killed" } else { "stopped" };
+        let end = if amount.kills_server {
+            "killed"
+        } else {
+            "stopped"
+        };
         println!(
             "source {name}: {} messages, {counted} runs, 1 dead letter, broker killed, server {end}, {:.0} s",
             amount.messages,
@@ -82,7 +91,13 @@ fn one(
     put(url, "/api/v1/definitions", &json!({ "text": text }))?;
     // The first half is there before the source is; in the middle is the message that cannot be used.
     let poison = messages / 2;
-    programs.broker(&["produce", write, "m", &poison.to_string(), &poison.to_string()])?;
+    programs.broker(&[
+        "produce",
+        write,
+        "m",
+        &poison.to_string(),
+        &poison.to_string(),
+    ])?;
     let source = json!({
         "address": read, "maxBody": 3000, "target": { "start": { "definition": name } },
     });
@@ -97,7 +112,13 @@ fn one(
     std::thread::sleep(Duration::from_secs(1));
     server.resume()?;
     // The ids of the first half come again, and count once.
-    programs.broker(&["produce", write, "m", &messages.to_string(), &poison.to_string()])?;
+    programs.broker(&[
+        "produce",
+        write,
+        "m",
+        &messages.to_string(),
+        &poison.to_string(),
+    ])?;
     wait_for(url, name, messages - 1)?;
     // A run too many would come now.
     std::thread::sleep(Duration::from_secs(2));
@@ -109,7 +130,12 @@ fn one(
     if buried.lines().next().is_none() {
         bail!("the dead-letter place is empty");
     }
-    let (_, alerts) = ask(url, "GET", "/api/v1/alerts?code=SOURCE_MESSAGE_REJECTED", None)?;
+    let (_, alerts) = ask(
+        url,
+        "GET",
+        "/api/v1/alerts?code=SOURCE_MESSAGE_REJECTED",
+        None,
+    )?;
     let is_told = |it: &Json| it["message"].as_str().is_some_and(|it| it.contains(name));
     if !alerts.as_array().is_some_and(|it| it.iter().any(is_told)) {
         bail!("there is no alert: {alerts}");
@@ -125,7 +151,12 @@ fn put(url: &str, path: &str, body: &Json) -> Result<()> {
 }
 
 fn runs_of(url: &str, definition: &str) -> Result<u64> {
-    let (_, counts) = ask(url, "GET", &format!("/api/v1/runs/counts?plan={definition}"), None)?;
+    let (_, counts) = ask(
+        url,
+        "GET",
+        &format!("/api/v1/runs/counts?plan={definition}"),
+        None,
+    )?;
     counts["total"].as_u64().context("no counts of runs")
 }
 

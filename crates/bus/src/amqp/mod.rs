@@ -9,7 +9,9 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOpti
 use lapin::tcp::{AsyncTcpStream, RustlsConnector};
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Error, ErrorKind};
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Error, ErrorKind,
+};
 
 use crate::address::{AddressFault, BrokerAddress, bracketed};
 use crate::cloud_event::{Format, Message, Prefix};
@@ -59,7 +61,9 @@ impl Amqp {
         };
         let names = ["exchange", "queue", "key"].map(|it| address.param(it).unwrap_or_default());
         if names.iter().any(|it| it.len() > MAX_NAME) {
-            return Err(AddressFault::new(format!("names have at most {MAX_NAME} bytes")));
+            return Err(AddressFault::new(format!(
+                "names have at most {MAX_NAME} bytes"
+            )));
         }
         Ok(Amqp {
             place,
@@ -100,7 +104,10 @@ async fn connect_to(
     let server = format!("{}:{port}", bracketed(host));
     let is_encrypted = address.scheme == "amqps";
     let tls = match is_encrypted {
-        true => Some(RustlsConnector::from(Arc::new(dial::tls(address, credentials)?))),
+        true => Some(RustlsConnector::from(Arc::new(dial::tls(
+            address,
+            credentials,
+        )?))),
         false => None,
     };
     let port = match is_encrypted && port == 5672 {
@@ -116,8 +123,14 @@ async fn connect_to(
         },
         authority: AMQPAuthority {
             userinfo: AMQPUserInfo {
-                username: credentials.username.clone().unwrap_or_else(|| "guest".to_owned()),
-                password: credentials.password.clone().unwrap_or_else(|| "guest".to_owned()),
+                username: credentials
+                    .username
+                    .clone()
+                    .unwrap_or_else(|| "guest".to_owned()),
+                password: credentials
+                    .password
+                    .clone()
+                    .unwrap_or_else(|| "guest".to_owned()),
             },
             host: host.to_owned(),
             port,
@@ -167,7 +180,9 @@ impl Broker for Amqp {
         if let Place::Queue(queue) = &self.place {
             ensure_queue(&connection, queue).await?;
         }
-        let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
+        let confirms = channel
+            .confirm_select(ConfirmSelectOptions::default())
+            .await;
         confirms.map_err(|error| failure(&error))?;
         Ok(AmqpLink {
             _connection: connection,
@@ -193,7 +208,10 @@ impl Link for AmqpLink {
             let encoded = message.encode(self.format, Prefix::Word);
             let (exchange, key) = match &self.place {
                 Place::Queue(queue) => ("", queue.clone()),
-                Place::Exchange { name, key: Some(key) } => (name.as_str(), key.clone()),
+                Place::Exchange {
+                    name,
+                    key: Some(key),
+                } => (name.as_str(), key.clone()),
                 Place::Exchange { name, key: None } => {
                     (name.as_str(), format!("stepwell.{}", message.run_id))
                 }
@@ -227,7 +245,10 @@ fn properties(id: &str, content_type: &str, headers: &[(String, String)]) -> Bas
 /// Makes a queue that is not there; one that is there stays as it is.
 pub(crate) async fn ensure_queue(connection: &Connection, queue: &str) -> Result<(), Failure> {
     // The broker closes a channel that asks for a queue that is not there.
-    let channel = connection.create_channel().await.map_err(|error| failure(&error))?;
+    let channel = connection
+        .create_channel()
+        .await
+        .map_err(|error| failure(&error))?;
     let passive = QueueDeclareOptions {
         passive: true,
         ..QueueDeclareOptions::default()
@@ -236,7 +257,10 @@ pub(crate) async fn ensure_queue(connection: &Connection, queue: &str) -> Result
     if asked.await.is_ok() {
         return Ok(());
     }
-    let channel = connection.create_channel().await.map_err(|error| failure(&error))?;
+    let channel = connection
+        .create_channel()
+        .await
+        .map_err(|error| failure(&error))?;
     let options = QueueDeclareOptions {
         durable: true,
         ..QueueDeclareOptions::default()
@@ -289,7 +313,12 @@ mod tests {
         };
         assert_eq!(amqp.place, place);
         assert!(open("amqp://h?queue=q").is_ok());
-        for wrong in ["amqp://h", "amqp://h?key=k", "amqp://h?queue=q&exchange=e", "amqp://h?queue=q&key=k"] {
+        for wrong in [
+            "amqp://h",
+            "amqp://h?key=k",
+            "amqp://h?queue=q&exchange=e",
+            "amqp://h?queue=q&key=k",
+        ] {
             assert!(open(wrong).is_err(), "{wrong}");
         }
     }

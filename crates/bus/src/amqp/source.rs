@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use lapin::message::Delivery;
-use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicQosOptions, ConfirmSelectOptions,
-};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Acker, Channel, Connection, Consumer};
 use sha2::{Digest as _, Sha256};
@@ -128,7 +126,9 @@ impl AmqpMessages {
         let mut headers = Headers::new();
         for (name, value) in properties.headers().iter().flat_map(|it| it.inner()) {
             let text = match value {
-                AMQPValue::LongString(text) => String::from_utf8_lossy(text.as_bytes()).into_owned(),
+                AMQPValue::LongString(text) => {
+                    String::from_utf8_lossy(text.as_bytes()).into_owned()
+                }
                 AMQPValue::ShortString(text) => text.to_string(),
                 AMQPValue::Boolean(value) => value.to_string(),
                 AMQPValue::LongInt(value) => value.to_string(),
@@ -151,7 +151,13 @@ impl AmqpMessages {
         }
         self.open.insert(place.clone(), delivery.acker);
         let id = own.unwrap_or(known);
-        cloud_event::message(place, Some(&id), content_type.as_deref(), &headers, delivery.data)
+        cloud_event::message(
+            place,
+            Some(&id),
+            content_type.as_deref(),
+            &headers,
+            delivery.data,
+        )
     }
 
     async fn acknowledge(&mut self, place: &str) -> Result<(), String> {
@@ -168,7 +174,9 @@ impl AmqpMessages {
             None => {
                 let channel = self.connection.create_channel().await;
                 let channel = channel.map_err(|error| failure(&error))?;
-                let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
+                let confirms = channel
+                    .confirm_select(ConfirmSelectOptions::default())
+                    .await;
                 confirms.map_err(|error| failure(&error))?;
                 ensure_queue(&self.connection, &self.dead).await?;
                 channel

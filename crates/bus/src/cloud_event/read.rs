@@ -34,10 +34,13 @@ pub(crate) fn message(
         }
     }
     let content_type = content_type.map(str::to_owned).or_else(|| {
-        let of_type = headers.iter().find(|it| it.0.eq_ignore_ascii_case("content-type"));
+        let of_type = headers
+            .iter()
+            .find(|it| it.0.eq_ignore_ascii_case("content-type"));
         of_type.map(|it| it.1.clone())
     });
-    let is_structured = content_type.is_some_and(|it| it.starts_with("application/cloudevents+json"));
+    let is_structured =
+        content_type.is_some_and(|it| it.starts_with("application/cloudevents+json"));
     let payload = match std::str::from_utf8(&body) {
         Err(_) => Err("the body is neither JSON nor text".to_owned()),
         Ok(text) => match serde_json::from_str::<Json>(text) {
@@ -121,15 +124,27 @@ mod tests {
 
     #[test]
     fn both_content_modes_are_understood() {
-        let structured = br#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1}}"#;
+        let structured =
+            br#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{"a":1}}"#;
         let ways = [
-            message("p".into(), None, Some("application/cloudevents+json"), &headers(&[]), structured.to_vec()),
+            message(
+                "p".into(),
+                None,
+                Some("application/cloudevents+json"),
+                &headers(&[]),
+                structured.to_vec(),
+            ),
             message("p".into(), None, None, &headers(&[]), structured.to_vec()),
             message(
                 "p".into(),
                 None,
                 None,
-                &headers(&[("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/s"), ("ce-type", "t")]),
+                &headers(&[
+                    ("ce-specversion", "1.0"),
+                    ("ce-id", "1"),
+                    ("ce-source", "/s"),
+                    ("ce-type", "t"),
+                ]),
                 br#"{"a":1}"#.to_vec(),
             ),
             message(
@@ -155,18 +170,37 @@ mod tests {
     #[test]
     fn other_messages_have_the_id_of_the_sender_or_their_place() {
         let plain = message("q/7".into(), None, None, &headers(&[]), b"hello".to_vec());
-        assert_eq!((plain.id.as_str(), plain.payload), ("q/7", Ok(json!("hello"))));
-        let own = message("q/7".into(), Some("m1"), None, &headers(&[]), b"[1]".to_vec());
+        assert_eq!(
+            (plain.id.as_str(), plain.payload),
+            ("q/7", Ok(json!("hello")))
+        );
+        let own = message(
+            "q/7".into(),
+            Some("m1"),
+            None,
+            &headers(&[]),
+            b"[1]".to_vec(),
+        );
         assert_eq!((own.id.as_str(), own.payload), ("m1", Ok(json!([1]))));
         let odd = message("q".into(), Some("a|b"), None, &headers(&[]), b"1".to_vec());
-        assert_eq!(odd.id.len(), 64, "an id that the inbox cannot have is hashed");
+        assert_eq!(
+            odd.id.len(),
+            64,
+            "an id that the inbox cannot have is hashed"
+        );
     }
 
     #[test]
     fn a_body_that_cannot_be_read_is_said_so() {
         let binary = message("p".into(), None, None, &headers(&[]), vec![0xff, 0xfe]);
         assert!(binary.payload.is_err());
-        let cut = message("p".into(), None, Some("application/cloudevents+json"), &headers(&[]), b"{".to_vec());
+        let cut = message(
+            "p".into(),
+            None,
+            Some("application/cloudevents+json"),
+            &headers(&[]),
+            b"{".to_vec(),
+        );
         assert!(cut.payload.is_err());
     }
 }

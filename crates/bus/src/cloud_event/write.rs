@@ -227,7 +227,10 @@ mod tests {
     #[test]
     fn messages_are_in_the_order_of_the_log_and_have_stable_ids() {
         let all = Message::all(&delivery());
-        let places: Vec<_> = all.iter().map(|it| (it.seq, it.place, it.id.as_str())).collect();
+        let places: Vec<_> = all
+            .iter()
+            .map(|it| (it.seq, it.place, it.id.as_str()))
+            .collect();
         let expected = [
             (7, 0, "e7"),
             (7, 1, "run_ä/7/0"),
@@ -256,7 +259,10 @@ mod tests {
             (Prefix::Word, "cloudEvents_partitionkey", "run_ä"),
         ] {
             let binary = message.encode(Format::Binary, prefix);
-            assert!(binary.headers.contains(&(name.into(), value.into())), "{binary:?}");
+            assert!(
+                binary.headers.contains(&(name.into(), value.into())),
+                "{binary:?}"
+            );
             let data: Json = serde_json::from_slice(&binary.body).unwrap();
             assert_eq!(data, delivery().events[0]);
         }

@@ -39,7 +39,10 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(address: BrokerAddress, around: &Surroundings) -> Result<Cluster, AddressFault> {
+    pub(crate) fn new(
+        address: BrokerAddress,
+        around: &Surroundings,
+    ) -> Result<Cluster, AddressFault> {
         let is_name = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
         let topic = address.path.clone();
         if !(1..=240).contains(&topic.len()) || !topic.chars().all(is_name) {
@@ -59,7 +62,9 @@ impl Cluster {
             }
         };
         if sasl.is_some() && address.param("auth").is_none() {
-            return Err(AddressFault::new("`sasl` needs `auth`, the name of a secret"));
+            return Err(AddressFault::new(
+                "`sasl` needs `auth`, the name of a secret",
+            ));
         }
         Ok(Cluster {
             topic,
@@ -116,10 +121,12 @@ impl Cluster {
             (None, Some(pem)) => tls.with_ca_cert_pem(pem.as_bytes().to_vec()),
             (None, None) => tls.with_native_roots(),
         };
-        if let (Some(certificate), Some(key)) =
-            (credentials.field(&["certificate"]), credentials.field(&["key"]))
-        {
-            tls = tls.with_client_cert_pem(certificate.as_bytes().to_vec(), key.as_bytes().to_vec());
+        if let (Some(certificate), Some(key)) = (
+            credentials.field(&["certificate"]),
+            credentials.field(&["key"]),
+        ) {
+            tls =
+                tls.with_client_cert_pem(certificate.as_bytes().to_vec(), key.as_bytes().to_vec());
         }
         Ok(match self.sasl {
             None => AuthConfig::ssl(tls),

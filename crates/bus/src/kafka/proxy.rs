@@ -46,7 +46,8 @@ impl CheckedProxy {
             // The connections end with the listener: with the task.
             let mut open = tokio::task::JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let (rules, expected, note) = (Arc::clone(&rules), expected.clone(), Arc::clone(&note));
+                let (rules, expected, note) =
+                    (Arc::clone(&rules), expected.clone(), Arc::clone(&note));
                 open.spawn(async move {
                     // The client sees that the connection ends.
                     let _ = serve(client, &rules, &expected, &note).await;
@@ -64,12 +65,19 @@ impl CheckedProxy {
 
     /// Address, user and password.
     pub(crate) fn access(&self) -> (String, String, String) {
-        (self.address.to_string(), USER.to_owned(), self.password.clone())
+        (
+            self.address.to_string(),
+            USER.to_owned(),
+            self.password.clone(),
+        )
     }
 
     /// The last address that was refused.
     pub(crate) fn denied(&self) -> Option<DeniedHost> {
-        self.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.denied
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -125,7 +133,9 @@ async fn serve(
         Err(error) => {
             let denied = DeniedHost::behind(&*error).cloned();
             // 2: the rules do not allow it; 5: refused.
-            client.write_all(&answer(if denied.is_some() { 2 } else { 5 })).await?;
+            client
+                .write_all(&answer(if denied.is_some() { 2 } else { 5 }))
+                .await?;
             if denied.is_some() {
                 *note.lock().unwrap_or_else(PoisonError::into_inner) = denied;
             }

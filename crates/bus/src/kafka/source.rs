@@ -108,7 +108,9 @@ impl KafkaMessages {
         for record in records {
             let mut headers = Headers::new();
             for (name, value) in &record.headers {
-                let value = value.as_ref().map(|it| String::from_utf8_lossy(it).into_owned());
+                let value = value
+                    .as_ref()
+                    .map(|it| String::from_utf8_lossy(it).into_owned());
                 headers.push((name.to_string(), value.unwrap_or_default()));
             }
             let place = format!("{}/{}/{}", record.topic, record.partition, record.offset);
@@ -129,7 +131,10 @@ impl KafkaMessages {
         };
         let partition = i32::try_from(partition).map_err(|error| error.to_string())?;
         let at = TopicPartition::new(topic, partition);
-        let committed = self.consumer.commit_offsets([(at, OffsetAndMetadata::new(offset + 1))]).await;
+        let committed = self
+            .consumer
+            .commit_offsets([(at, OffsetAndMetadata::new(offset + 1))])
+            .await;
         committed.map_err(|error| failure(&error).why())
     }
 

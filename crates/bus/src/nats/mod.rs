@@ -5,11 +5,11 @@ mod source;
 
 use std::time::Duration;
 
+use async_nats::connection::State;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{Config as StreamConfig, StorageType};
 use async_nats::jetstream::{self, Context};
-use async_nats::connection::State;
 use async_nats::{ConnectOptions, HeaderMap, ServerAddr};
 use stepwell_http::hosts::HostRules;
 
@@ -123,7 +123,10 @@ async fn connect_to(
     });
     if let (Some(user), Some(password)) = (&credentials.username, &credentials.password) {
         options = options.user_and_password(user.clone(), password.clone());
-    } else if let Some(token) = credentials.field(&["token"]).or(credentials.password.as_deref()) {
+    } else if let Some(token) = credentials
+        .field(&["token"])
+        .or(credentials.password.as_deref())
+    {
         options = options.token(token.to_owned());
     } else if let Some(seed) = credentials.field(&["nkey"]) {
         options = options.nkey(seed.to_owned());
@@ -180,7 +183,10 @@ impl Broker for Nats {
         // A stream that is there stays as it is.
         let stream = context.get_or_create_stream(config).await;
         stream.map_err(|error| {
-            Failure::Down(format!("the stream {} cannot be used: {error}", self.stream))
+            Failure::Down(format!(
+                "the stream {} cannot be used: {error}",
+                self.stream
+            ))
         })?;
         Ok(NatsLink {
             context,
@@ -270,8 +276,16 @@ mod tests {
             Nats::new(address, &Surroundings::default())
         };
         let nats = open("nats://h/EVENTS?subject=a.b").unwrap();
-        assert_eq!((nats.stream.as_str(), nats.subject.as_str()), ("EVENTS", "a.b"));
-        for wrong in ["nats://h", "nats://h/a.b", "nats://h/S?subject=a.*", "nats://h/S?subject=a..b"] {
+        assert_eq!(
+            (nats.stream.as_str(), nats.subject.as_str()),
+            ("EVENTS", "a.b")
+        );
+        for wrong in [
+            "nats://h",
+            "nats://h/a.b",
+            "nats://h/S?subject=a.*",
+            "nats://h/S?subject=a..b",
+        ] {
             assert!(open(wrong).is_err(), "{wrong}");
         }
     }

@@ -53,7 +53,10 @@ impl NatsSource {
     async fn connected(&self, group: &str) -> Result<NatsMessages, Failure> {
         let context = connect(&self.address, &self.around).await?;
         let down = |error: &dyn std::fmt::Display| {
-            Failure::Down(format!("the stream {} cannot be read: {error}", self.stream))
+            Failure::Down(format!(
+                "the stream {} cannot be read: {error}",
+                self.stream
+            ))
         };
         let stream = context.get_stream(&self.stream).await;
         let stream = stream.map_err(|error| down(&error))?;
@@ -124,10 +127,18 @@ impl NatsMessages {
                     headers.push((name.to_string(), value.as_str().to_owned()));
                 }
             }
-            let own = headers.iter().find(|it| it.0.eq_ignore_ascii_case("nats-msg-id"));
+            let own = headers
+                .iter()
+                .find(|it| it.0.eq_ignore_ascii_case("nats-msg-id"));
             let own = own.map(|it| it.1.clone());
             let body = message.payload.to_vec();
-            received.push(cloud_event::message(place.clone(), own.as_deref(), None, &headers, body));
+            received.push(cloud_event::message(
+                place.clone(),
+                own.as_deref(),
+                None,
+                &headers,
+                body,
+            ));
             self.open.insert(place, message);
         }
         Ok(received)
@@ -136,7 +147,10 @@ impl NatsMessages {
     async fn acknowledge(&mut self, place: &str) -> Result<(), String> {
         match self.open.remove(place) {
             // The server answers: an acknowledgement that is lost would be noticed only as a repeat.
-            Some(message) => message.double_ack().await.map_err(|error| error.to_string()),
+            Some(message) => message
+                .double_ack()
+                .await
+                .map_err(|error| error.to_string()),
             None => Ok(()),
         }
     }
@@ -150,11 +164,16 @@ impl NatsMessages {
         let stream = self.context.get_or_create_stream(config).await;
         stream.map_err(|error| format!("the stream {}: {error}", self.dead))?;
         let mut headers = HeaderMap::new();
-        let own = self.open.get(&message.place).and_then(|it| it.headers.as_ref());
+        let own = self
+            .open
+            .get(&message.place)
+            .and_then(|it| it.headers.as_ref());
         for (name, values) in own.iter().flat_map(|it| it.iter()) {
             // Those of the server are about the stream that the message was in.
             if !name.to_string().to_ascii_lowercase().starts_with("nats-") {
-                values.iter().for_each(|it| headers.append(name.clone(), it.clone()));
+                values
+                    .iter()
+                    .for_each(|it| headers.append(name.clone(), it.clone()));
             }
         }
         headers.insert("stepwell-dead-reason", cloud_event::visible(why).as_str());

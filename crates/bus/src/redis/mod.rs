@@ -20,7 +20,6 @@ use crate::link::{Broker, Failure, Link};
 
 pub(crate) use source::RedisSource;
 
-
 /// Appends entries, each only if it is not there. `ARGV`: seconds to keep the stream (0: forever), then for each entry its
 /// id, the number of its fields, and the fields. An entry whose place has passed comes at the end: a dead letter that is
 /// sent once more. Returns how many entries are new.
@@ -61,7 +60,10 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    pub(crate) fn new(address: BrokerAddress, around: &Surroundings) -> Result<Redis, AddressFault> {
+    pub(crate) fn new(
+        address: BrokerAddress,
+        around: &Surroundings,
+    ) -> Result<Redis, AddressFault> {
         database(&address)?;
         let keep = match address.param("keep").map(str::parse) {
             None => 0,
@@ -82,9 +84,9 @@ impl Redis {
 fn database(address: &BrokerAddress) -> Result<i64, AddressFault> {
     match address.path.as_str() {
         "" => Ok(0),
-        path => path
-            .parse()
-            .map_err(|_| AddressFault::new("the path is the number of the database: redis://HOST/0")),
+        path => path.parse().map_err(|_| {
+            AddressFault::new("the path is the number of the database: redis://HOST/0")
+        }),
     }
 }
 
@@ -137,7 +139,15 @@ fn failure(error: &RedisError) -> Failure {
     let why = format!("Redis: {error}");
     // What concerns every delivery: memory is full, the login fails, the server is not ready.
     let of_all = [
-        "OOM", "NOAUTH", "WRONGPASS", "MISCONF", "LOADING", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN",
+        "OOM",
+        "NOAUTH",
+        "WRONGPASS",
+        "MISCONF",
+        "LOADING",
+        "READONLY",
+        "CLUSTERDOWN",
+        "MASTERDOWN",
+        "TRYAGAIN",
     ];
     match error.code() {
         Some(code) if !of_all.contains(&code) => Failure::Refused(why),
@@ -178,7 +188,9 @@ impl Link for RedisLink {
         };
         let mut script = redis::cmd("EVAL");
         script.arg(APPEND).arg(1);
-        script.arg(format!("{}{}", self.prefix, first.run_id)).arg(self.keep);
+        script
+            .arg(format!("{}{}", self.prefix, first.run_id))
+            .arg(self.keep);
         for message in messages {
             let fields = fields(message, self.format);
             script.arg(format!("{}-{}", message.seq, message.place));
@@ -187,7 +199,8 @@ impl Link for RedisLink {
                 script.arg(name).arg(value);
             }
         }
-        let added: Result<i64, RedisError> = script.query_async(&mut self.connection.commands).await;
+        let added: Result<i64, RedisError> =
+            script.query_async(&mut self.connection.commands).await;
         added.map_err(|error| failure(&error))?;
         *confirmed += messages.len();
         Ok(())
@@ -198,7 +211,9 @@ impl Link for RedisLink {
 fn fields(message: &Message, format: Format) -> Vec<(String, Vec<u8>)> {
     let encoded = message.encode(format, Prefix::Underscore);
     let headers = encoded.headers.into_iter();
-    let mut fields: Vec<_> = headers.map(|(name, value)| (name, value.into_bytes())).collect();
+    let mut fields: Vec<_> = headers
+        .map(|(name, value)| (name, value.into_bytes()))
+        .collect();
     let body = match format {
         Format::Structured => "event",
         Format::Binary => "data",
@@ -219,7 +234,12 @@ mod tests {
         };
         let redis = open("redis://h/2?prefix=a:&keep=60").unwrap();
         assert_eq!((redis.prefix.as_str(), redis.keep), ("a:", 60));
-        for wrong in ["redis://h/x", "redis://h?keep=0", "redis://h?keep=x", "redis://h?format=x"] {
+        for wrong in [
+            "redis://h/x",
+            "redis://h?keep=0",
+            "redis://h?keep=x",
+            "redis://h?format=x",
+        ] {
             assert!(open(wrong).is_err(), "{wrong}");
         }
     }

@@ -36,7 +36,8 @@ impl RedisSource {
     ) -> Result<RedisSource, AddressFault> {
         super::database(&address)?;
         let stream = address.param("stream");
-        let stream = stream.ok_or_else(|| AddressFault::new("`stream` names the stream to read"))?;
+        let stream =
+            stream.ok_or_else(|| AddressFault::new("`stream` names the stream to read"))?;
         Ok(RedisSource {
             stream: stream.to_owned(),
             around: around.clone(),
@@ -51,7 +52,12 @@ impl RedisSource {
     async fn connected(&self, group: &str) -> Result<RedisMessages, Failure> {
         let mut connection = connect(&self.address, &self.around).await?;
         let mut create = redis::cmd("XGROUP");
-        create.arg("CREATE").arg(&self.stream).arg(group).arg("0").arg("MKSTREAM");
+        create
+            .arg("CREATE")
+            .arg(&self.stream)
+            .arg(group)
+            .arg("0")
+            .arg("MKSTREAM");
         let created: Result<(), RedisError> = create.query_async(&mut connection.commands).await;
         if let Err(error) = created
             && error.code() != Some("BUSYGROUP")
@@ -113,7 +119,11 @@ impl RedisMessages {
         if self.calls.is_multiple_of(CLAIM_EVERY) {
             let mut claim = redis::cmd("XAUTOCLAIM");
             let idle = u64::try_from(IDLE.as_millis()).unwrap_or(u64::MAX);
-            claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(idle);
+            claim
+                .arg(&self.stream)
+                .arg(&self.group)
+                .arg(&self.consumer)
+                .arg(idle);
             claim.arg("0").arg("COUNT").arg(BATCH);
             if let Value::Array(parts) = self.ask(&claim).await? {
                 entries = parts.get(1).map(read_entries).unwrap_or_default();
@@ -133,7 +143,10 @@ impl RedisMessages {
                     .and_then(|it| it.as_sequence()?.get(1))
                     .map(read_entries)
                     .unwrap_or_default(),
-                Value::Map(streams) => streams.first().map(|it| read_entries(&it.1)).unwrap_or_default(),
+                Value::Map(streams) => streams
+                    .first()
+                    .map(|it| read_entries(&it.1))
+                    .unwrap_or_default(),
                 _ => Vec::new(),
             };
         }
@@ -147,13 +160,16 @@ impl RedisMessages {
 
     /// The body is the field `event`, `data` or `payload`, or else all fields as one object.
     fn received(&self, id: &str, fields: Vec<(String, Vec<u8>)>) -> Received {
-        let is_body = |it: &(String, Vec<u8>)| matches!(it.0.as_str(), "event" | "data" | "payload");
+        let is_body =
+            |it: &(String, Vec<u8>)| matches!(it.0.as_str(), "event" | "data" | "payload");
         let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
         let body = match fields.iter().find(|it| is_body(it)) {
             Some((_, body)) => body.clone(),
             None => {
                 let all = fields.iter().map(|it| (it.0.clone(), text(&it.1).into()));
-                serde_json::Value::Object(all.collect()).to_string().into_bytes()
+                serde_json::Value::Object(all.collect())
+                    .to_string()
+                    .into_bytes()
             }
         };
         let headers: Headers = fields
@@ -161,13 +177,21 @@ impl RedisMessages {
             .filter(|it| !is_body(it))
             .map(|it| (it.0.clone(), text(&it.1)))
             .collect();
-        let own = headers.iter().find(|it| it.0 == "id").map(|it| it.1.clone());
+        let own = headers
+            .iter()
+            .find(|it| it.0 == "id")
+            .map(|it| it.1.clone());
         let place = format!("{}/{id}", self.stream);
         cloud_event::message(place, own.as_deref(), None, &headers, body)
     }
 
     async fn acknowledge(&mut self, message: &Received) -> Result<(), String> {
-        let id = message.place.rsplit('/').next().unwrap_or_default().to_owned();
+        let id = message
+            .place
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let mut ack = redis::cmd("XACK");
         ack.arg(&self.stream).arg(&self.group).arg(&id);
         self.ask(&ack).await?;
@@ -188,7 +212,10 @@ impl Source for RedisMessages {
     fn bury<'a>(&'a mut self, message: &'a Received, why: &'a str) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let mut add = redis::cmd("XADD");
-            add.arg(&self.dead).arg("*").arg("place").arg(&message.place);
+            add.arg(&self.dead)
+                .arg("*")
+                .arg("place")
+                .arg(&message.place);
             add.arg("id").arg(&message.id).arg("why").arg(why);
             add.arg("event").arg(message.body.as_slice());
             self.ask(&add).await?;
@@ -203,7 +230,11 @@ impl Source for RedisMessages {
             }
             // Taking its own messages again makes them young.
             let mut claim = redis::cmd("XCLAIM");
-            claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(0);
+            claim
+                .arg(&self.stream)
+                .arg(&self.group)
+                .arg(&self.consumer)
+                .arg(0);
             claim.arg(&self.open).arg("JUSTID");
             self.ask(&claim).await.map(drop)
         })
@@ -217,7 +248,11 @@ impl Source for RedisMessages {
             // Messages that are old enough may be taken by others.
             let mut claim = redis::cmd("XCLAIM");
             let idle = u64::try_from(IDLE.as_millis()).unwrap_or(u64::MAX);
-            claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(0);
+            claim
+                .arg(&self.stream)
+                .arg(&self.group)
+                .arg(&self.consumer)
+                .arg(0);
             claim.arg(&self.open).arg("IDLE").arg(idle).arg("JUSTID");
             self.ask(&claim).await.map(drop)
         })

@@ -40,7 +40,8 @@ pub(crate) fn check(address: &BrokerAddress) -> Result<(), AddressFault> {
         ));
     }
     let is_plain = address.scheme == "snowflake+http";
-    let is_local = |(host, _): &(String, u16)| matches!(host.as_str(), "127.0.0.1" | "localhost" | "::1");
+    let is_local =
+        |(host, _): &(String, u16)| matches!(host.as_str(), "127.0.0.1" | "localhost" | "::1");
     if is_plain && !address.hosts.iter().all(is_local) {
         return Err(AddressFault::new(
             "`snowflake+http` is for an emulation on this machine; use `snowflake`",
@@ -75,7 +76,10 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) async fn open(address: &BrokerAddress, around: &Surroundings) -> Result<Api, Failure> {
+    pub(crate) async fn open(
+        address: &BrokerAddress,
+        around: &Surroundings,
+    ) -> Result<Api, Failure> {
         let credentials = Credentials::resolve(address, &*around.secrets).await;
         let credentials = credentials.map_err(Failure::Refused)?;
         let Some((host, port)) = address.hosts.first() else {
@@ -132,7 +136,11 @@ impl Api {
     }
 
     /// Runs a statement to its end. Its rows, all pages of them.
-    pub(crate) async fn run(&mut self, statement: &str, binds: &[Bind]) -> Result<Vec<Vec<Json>>, Failure> {
+    pub(crate) async fn run(
+        &mut self,
+        statement: &str,
+        binds: &[Bind],
+    ) -> Result<Vec<Vec<Json>>, Failure> {
         let mut body = self.fixed.clone();
         body.insert("statement".into(), statement.into());
         if !binds.is_empty() {
@@ -159,17 +167,24 @@ impl Api {
             )));
         }
         let mut rows = read_rows(&answer);
-        let pages = answer["resultSetMetaData"]["partitionInfo"].as_array().map_or(0, Vec::len);
+        let pages = answer["resultSetMetaData"]["partitionInfo"]
+            .as_array()
+            .map_or(0, Vec::len);
         for page in 1..pages {
             let handle = handle(&answer)?;
-            let request = self.client.get(format!("{}/{handle}?partition={page}", self.base));
+            let request = self
+                .client
+                .get(format!("{}/{handle}?partition={page}", self.base));
             let (_, more) = self.ask(request).await?;
             rows.extend(read_rows(&more));
         }
         Ok(rows)
     }
 
-    async fn ask(&mut self, request: reqwest::RequestBuilder) -> Result<(StatusCode, Json), Failure> {
+    async fn ask(
+        &mut self,
+        request: reqwest::RequestBuilder,
+    ) -> Result<(StatusCode, Json), Failure> {
         let mut request = request
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json");
@@ -189,13 +204,19 @@ impl Api {
             StatusCode::UNPROCESSABLE_ENTITY => {
                 let body = read(answer).await?;
                 let message = body["message"].as_str().unwrap_or("no reason given");
-                Err(Failure::Refused(format!("Snowflake refused the statement: {message}")))
+                Err(Failure::Refused(format!(
+                    "Snowflake refused the statement: {message}"
+                )))
             }
             StatusCode::UNAUTHORIZED
             | StatusCode::FORBIDDEN
             | StatusCode::REQUEST_TIMEOUT
-            | StatusCode::TOO_MANY_REQUESTS => Err(Failure::Down(format!("Snowflake answered {status}"))),
-            _ if status.is_server_error() => Err(Failure::Down(format!("Snowflake answered {status}"))),
+            | StatusCode::TOO_MANY_REQUESTS => {
+                Err(Failure::Down(format!("Snowflake answered {status}")))
+            }
+            _ if status.is_server_error() => {
+                Err(Failure::Down(format!("Snowflake answered {status}")))
+            }
             _ => Err(Failure::Refused(format!("Snowflake answered {status}"))),
         }
     }
@@ -215,5 +236,6 @@ fn handle(answer: &Json) -> Result<&str, Failure> {
 
 fn read_rows(answer: &Json) -> Vec<Vec<Json>> {
     let rows = answer["data"].as_array().into_iter().flatten();
-    rows.map(|row| row.as_array().cloned().unwrap_or_default()).collect()
+    rows.map(|row| row.as_array().cloned().unwrap_or_default())
+        .collect()
 }

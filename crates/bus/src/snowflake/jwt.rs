@@ -76,15 +76,28 @@ impl Signer {
             return Ok(token.clone());
         }
         let until = now + GOOD_FOR;
-        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seconds = |time: SystemTime| {
+            time.duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs()
+        };
         let claims = json!({
             "iss": self.issuer, "sub": self.subject, "iat": seconds(now), "exp": seconds(until),
         });
         let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let signed = format!("{}.{}", part(json!({"alg": "RS256", "typ": "JWT"})), part(claims));
+        let signed = format!(
+            "{}.{}",
+            part(json!({"alg": "RS256", "typ": "JWT"})),
+            part(claims)
+        );
         let mut signature = vec![0; self.key.public().modulus_len()];
         let random = SystemRandom::new();
-        let done = self.key.sign(&RSA_PKCS1_SHA256, &random, signed.as_bytes(), &mut signature);
+        let done = self.key.sign(
+            &RSA_PKCS1_SHA256,
+            &random,
+            signed.as_bytes(),
+            &mut signature,
+        );
         done.map_err(|_| "the token cannot be signed with the private key".to_owned())?;
         let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
         self.made = Some((until, token.clone()));
@@ -137,23 +150,38 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let token = signer.token(now).unwrap();
         let (signed, signature) = token.rsplit_once('.').unwrap();
-        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, signer.key.public().as_ref());
+        let public =
+            UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, signer.key.public().as_ref());
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
         public.verify(signed.as_bytes(), &signature).unwrap();
-        let claims = URL_SAFE_NO_PAD.decode(signed.split('.').nth(1).unwrap()).unwrap();
+        let claims = URL_SAFE_NO_PAD
+            .decode(signed.split('.').nth(1).unwrap())
+            .unwrap();
         let claims: Json = serde_json::from_slice(&claims).unwrap();
         let expected = json!({
             "iss": format!("ACME-EU.ROBOT.SHA256:{FINGERPRINT}"), "sub": "ACME-EU.ROBOT",
             "iat": 1_000_000, "exp": 1_003_300,
         });
         assert_eq!(claims, expected);
-        assert_eq!(signer.token(now + Duration::from_secs(60)).unwrap(), token, "used again");
-        assert_ne!(signer.token(now + Duration::from_secs(3_200)).unwrap(), token, "made anew");
+        assert_eq!(
+            signer.token(now + Duration::from_secs(60)).unwrap(),
+            token,
+            "used again"
+        );
+        assert_ne!(
+            signer.token(now + Duration::from_secs(3_200)).unwrap(),
+            token,
+            "made anew"
+        );
     }
 
     #[test]
     fn what_is_no_key_is_refused_without_showing_it() {
-        for wrong in ["", "secret", "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n"] {
+        for wrong in [
+            "",
+            "secret",
+            "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n",
+        ] {
             let why = Signer::new("a", "u", wrong).unwrap_err();
             assert!(why.contains("PKCS#8") && !why.contains("c2Vj"), "{why}");
         }

@@ -16,7 +16,6 @@ use crate::kinds::Surroundings;
 use crate::link::{Broker, Failure, Link};
 use api::{Api, Bind};
 
-
 /// How many runs one statement merges.
 const TOGETHER: usize = 32;
 /// How many rows one statement merges.
@@ -42,7 +41,8 @@ const MERGE_SNAPSHOTS: &str = "ON t.RUN_ID = s.RUN_ID \
     WHEN NOT MATCHED THEN INSERT (RUN_ID, STATUS, SUBSTATUS, LAST_EVENT_SEQ, IS_COMPLETE, STARTED_AT, COMPLETED_AT, \
     SNAPSHOT) VALUES (s.RUN_ID, s.STATUS, s.SUBSTATUS, s.LAST_EVENT_SEQ, s.IS_COMPLETE, s.STARTED_AT, \
     s.COMPLETED_AT, s.SNAPSHOT)";
-const EVENTS_OF_RUN: &str = "SELECT TO_JSON(EVENT) FROM RUN_EVENTS WHERE RUN_ID = ? ORDER BY RUN_SEQ";
+const EVENTS_OF_RUN: &str =
+    "SELECT TO_JSON(EVENT) FROM RUN_EVENTS WHERE RUN_ID = ? ORDER BY RUN_SEQ";
 
 /// A schema of a Snowflake account.
 #[derive(Clone, Debug)]
@@ -151,7 +151,11 @@ impl SnowflakeLink {
             let json = json.map_err(|error| Failure::Never(error.to_string()))?;
             binds.extend([
                 Bind::text(*run),
-                Bind::text(json.get("status").and_then(Json::as_str).unwrap_or_default()),
+                Bind::text(
+                    json.get("status")
+                        .and_then(Json::as_str)
+                        .unwrap_or_default(),
+                ),
                 Bind::maybe(snapshot.substatus.as_deref()),
                 Bind::text(snapshot.last_event_seq.to_string()),
                 Bind::text(is_complete.to_string()),

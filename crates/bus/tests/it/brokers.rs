@@ -44,7 +44,11 @@ fn delivery(run: &str, first: u64, last: u64) -> Delivery {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// One address of each broker that is built, at a port.
@@ -77,7 +81,11 @@ fn a_broker_that_is_not_there_or_says_nothing_is_down_in_time() {
             let begun = Instant::now();
             let error = sink.deliver(&delivery("r", 1, 1)).unwrap_err();
             assert!(error.down && !error.is_final, "{address}: {error}");
-            assert!(begun.elapsed() < sink.patience(), "{address}: {:?}", begun.elapsed());
+            assert!(
+                begun.elapsed() < sink.patience(),
+                "{address}: {:?}",
+                begun.elapsed()
+            );
         }
     }
 }
@@ -95,7 +103,10 @@ fn what_may_not_be_connected_to_is_refused_also_behind_a_name() {
         let named = address.replace("127.0.0.1", "localhost");
         let sink = sink(&named, &closed).unwrap();
         let error: SinkError = sink.deliver(&delivery("r", 1, 1)).unwrap_err();
-        assert!(error.why.contains("HOST_DENIED") && !error.down, "{named}: {error}");
+        assert!(
+            error.why.contains("HOST_DENIED") && !error.down,
+            "{named}: {error}"
+        );
     }
 }
 
@@ -114,7 +125,14 @@ impl Redis {
     fn start() -> Redis {
         let port = free_port();
         let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
+        command.args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "--save",
+            "",
+        ]);
         let child = command.stdout(Stdio::null()).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(20);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -142,7 +160,10 @@ fn a_repeat_changes_nothing_and_a_late_delivery_comes_at_the_end() {
     // The third event was a dead letter, and is sent once more after the fourth.
     sink.deliver(&delivery("r", 4, 4)).unwrap();
     sink.deliver(&delivery("r", 3, 3)).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let ids = runtime.block_on(async {
         let address = format!("redis://127.0.0.1:{}?stream=stepwell:r", redis.1);
         let opener = open_source(&address, &quick()).unwrap();
@@ -153,7 +174,10 @@ fn a_repeat_changes_nothing_and_a_late_delivery_comes_at_the_end() {
     });
     let expected = ["1-0 r-1", "2-0 r-2", "4-0 r-4", "4-1 r-3"].map(|it| {
         let (place, id) = it.split_once(' ').unwrap();
-        (format!("stepwell:r/{place}"), format!("/stepwell/runs/r#{id}"))
+        (
+            format!("stepwell:r/{place}"),
+            format!("/stepwell/runs/r#{id}"),
+        )
     });
     assert_eq!(ids, expected);
 }

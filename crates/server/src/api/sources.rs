@@ -123,7 +123,9 @@ async fn put_source(
     let max_body = body.max_body.unwrap_or(MAX_BODY);
     if !(1..=app.settings.max_body).contains(&max_body) {
         let most = app.settings.max_body;
-        return Err(invalid(format!("maxBody: a number from 1 to {most} is needed")));
+        return Err(invalid(format!(
+            "maxBody: a number from 1 to {most} is needed"
+        )));
     }
     let tenant = caller.one_tenant(body.tenant)?;
     let (own, now) = (caller.context(), app.now());
@@ -227,7 +229,9 @@ async fn source(
 ) -> Result<Json<SourceView>, ApiProblem> {
     let tenant = caller.one_tenant(query.tenant)?;
     let (of, called) = (tenant.clone(), name.clone());
-    let found = app.ask(move |store| Sources { store }.find(&of, &called)).await?;
+    let found = app
+        .ask(move |store| Sources { store }.find(&of, &called))
+        .await?;
     match found {
         Some(document) => Ok(Json(SourceView::new(&app, &tenant, document))),
         None => Err(unknown(&name)),

@@ -54,7 +54,11 @@ pub(crate) struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    pub(crate) fn find(&self, tenant: &str, name: &str) -> Result<Option<SourceDocument>, ApiProblem> {
+    pub(crate) fn find(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Option<SourceDocument>, ApiProblem> {
         let found = self.store.document(KIND, tenant, name)?;
         found.map(|it| read(&it)).transpose()
     }

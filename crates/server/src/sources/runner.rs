@@ -44,7 +44,9 @@ struct Reading {
 pub(crate) async fn follow(app: Arc<App>) {
     let mut readings: HashMap<Key, Reading> = HashMap::new();
     loop {
-        let found = app.ask(|store| Sources { store }.list(None, None, MOST)).await;
+        let found = app
+            .ask(|store| Sources { store }.list(None, None, MOST))
+            .await;
         match found {
             Ok(found) => set(&app, &mut readings, found).await,
             // Looked at again soon; the engine tells that the store is away.
@@ -61,7 +63,11 @@ pub(crate) async fn follow(app: Arc<App>) {
 }
 
 /// Makes what is read from those sources that the store knows.
-async fn set(app: &Arc<App>, readings: &mut HashMap<Key, Reading>, found: Vec<(String, SourceDocument)>) {
+async fn set(
+    app: &Arc<App>,
+    readings: &mut HashMap<Key, Reading>,
+    found: Vec<(String, SourceDocument)>,
+) {
     let found = found.into_iter().filter(|it| it.1.enabled);
     let mut found: HashMap<Key, SourceDocument> = found
         .map(|(tenant, document)| ((tenant, document.name.clone()), document))
@@ -81,7 +87,14 @@ async fn set(app: &Arc<App>, readings: &mut HashMap<Key, Reading>, found: Vec<(S
             stop: stop.clone(),
         };
         let task = tokio::spawn(reader.run());
-        readings.insert(key, Reading { document, stop, task });
+        readings.insert(
+            key,
+            Reading {
+                document,
+                stop,
+                task,
+            },
+        );
     }
 }
 
@@ -141,7 +154,9 @@ impl Reader {
 
     /// Waits, longer after each failure.
     async fn pause(&self, failures: &mut u32) {
-        let wait = BACKOFF.saturating_mul(1 << (*failures).min(10)).min(MAX_BACKOFF);
+        let wait = BACKOFF
+            .saturating_mul(1 << (*failures).min(10))
+            .min(MAX_BACKOFF);
         *failures += 1;
         tokio::select! {
             () = self.stop.cancelled() => {}
@@ -215,7 +230,9 @@ impl Reader {
                     let why = format!("{}: {}", problem.code, problem.detail);
                     let (tenant, name) = (&self.key.0, &self.key.1);
                     tracing::warn!(tenant, name, id = message.id, "a message waits: {why}");
-                    self.app.sources.change(&self.key, |it| it.error = Some(why));
+                    self.app
+                        .sources
+                        .change(&self.key, |it| it.error = Some(why));
                     source.hold().await?;
                     self.pause(&mut failures).await;
                     if self.stop.is_cancelled() {
@@ -257,7 +274,10 @@ impl Reader {
                 intake::start(&self.app, &door, target, &message.id, (cause, None)).await
             }
             Target::Event(target) => {
-                if let Some(fields) = payload.as_object_mut().filter(|_| !message.attributes.is_empty()) {
+                if let Some(fields) = payload
+                    .as_object_mut()
+                    .filter(|_| !message.attributes.is_empty())
+                {
                     fields.entry("headers").or_insert(headers);
                 }
                 intake::deliver(&self.app, &door, target, &message.id, payload).await
@@ -288,7 +308,10 @@ impl Reader {
         tracing::warn!(code = alert.code, "{}", alert.message);
         self.app.sources.change(&self.key, |it| it.rejected += 1);
         let now = self.app.now();
-        let raised = self.app.ask(move |store| store.alert(None, &alert, now)).await;
+        let raised = self
+            .app
+            .ask(move |store| store.alert(None, &alert, now))
+            .await;
         if let Err(problem) = raised {
             tracing::warn!(why = problem.detail, "the alert could not be stored");
         }
@@ -313,11 +336,19 @@ mod tests {
     #[test]
     fn only_a_wrong_message_is_given_up() {
         let problem = |status: StatusCode, code: &str| ApiProblem::new(status, code, "");
-        assert!(is_final(&problem(StatusCode::UNPROCESSABLE_ENTITY, "SOURCE_INVALID")));
+        assert!(is_final(&problem(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "SOURCE_INVALID"
+        )));
         assert!(is_final(&problem(StatusCode::CONFLICT, "X")));
         assert!(!is_final(&problem(StatusCode::SERVICE_UNAVAILABLE, "X")));
         assert!(!is_final(&problem(StatusCode::TOO_MANY_REQUESTS, "X")));
-        assert!(!is_final(&problem(StatusCode::NOT_FOUND, codes::DEFINITION_UNKNOWN)));
-        assert!(!is_final(&problem(StatusCode::CONFLICT, "X").retry_after(1)));
+        assert!(!is_final(&problem(
+            StatusCode::NOT_FOUND,
+            codes::DEFINITION_UNKNOWN
+        )));
+        assert!(!is_final(
+            &problem(StatusCode::CONFLICT, "X").retry_after(1)
+        ));
     }
 }

@@ -24,11 +24,25 @@ struct Redis {
 
 impl Redis {
     fn start() -> Redis {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
-        command.args(["--requirepass", PASSWORD]).arg("--dir").arg(folder.path());
+        command.args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "--save",
+            "",
+        ]);
+        command
+            .args(["--requirepass", PASSWORD])
+            .arg("--dir")
+            .arg(folder.path());
         let child = command.stdout(Stdio::null()).spawn().unwrap();
         let until = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -86,7 +100,12 @@ fn server() -> TestServer {
 }
 
 fn put(server: &TestServer, path: &str, body: &Json) -> (u16, Json) {
-    asked(server.client.put(format!("{}{path}", server.url)).json(body))
+    asked(
+        server
+            .client
+            .put(format!("{}{path}", server.url))
+            .json(body),
+    )
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -126,7 +145,9 @@ fn messages_of_a_broker_start_runs_once_and_events_go_back() {
     }
     until("two runs", || runs(&server) == 2);
     let state = || asked(server.get("/api/v1/sources/jobs")).1["state"].clone();
-    until("all messages", || state()["accepted"] == 2 && state()["rejected"] == 1);
+    until("all messages", || {
+        state()["accepted"] == 2 && state()["rejected"] == 1
+    });
     assert_eq!((runs(&server), &state()["repeated"]), (2, &json!(1)));
     // What cannot be used is put aside, with an alert.
     assert_eq!(redis.number(&["XLEN", "in:dead"]), 1);
@@ -141,7 +162,10 @@ fn messages_of_a_broker_start_runs_once_and_events_go_back() {
         let key = format!("out:{run}");
         until("all events", || redis.number(&["XLEN", &key]) == last);
         let first = redis.ask(&["XRANGE", &key, "-", "+", "COUNT", "1"]);
-        assert!(first.contains(r#""specversion":"1.0""#) && first.contains("1-0"), "{first}");
+        assert!(
+            first.contains(r#""specversion":"1.0""#) && first.contains("1-0"),
+            "{first}"
+        );
     }
     assert_eq!(list["runs"].as_array().unwrap().len(), 2, "{list}");
     // The secret is nowhere but in the process.
@@ -165,14 +189,26 @@ fn addresses_that_cannot_be_used_are_refused() {
         ("amqp://h?secret=x", "there is no parameter"),
     ] {
         let (status, answer) = source(address);
-        assert_eq!((status, &answer["code"]), (400, &json!("SOURCE_INVALID")), "{answer}");
+        assert_eq!(
+            (status, &answer["code"]),
+            (400, &json!("SOURCE_INVALID")),
+            "{answer}"
+        );
         let detail = answer["detail"].as_str().unwrap();
-        assert!(detail.contains("BROKER_ADDRESS_INVALID") && detail.contains(says), "{detail}");
+        assert!(
+            detail.contains("BROKER_ADDRESS_INVALID") && detail.contains(says),
+            "{detail}"
+        );
         assert!(!detail.contains("secret@"), "{detail}");
     }
     let (status, answer) = asked(server.get("/api/v1/sources/odd"));
-    assert_eq!((status, &answer["code"]), (404, &json!("SOURCE_UNKNOWN")), "{answer}");
-    let body = json!({ "address": "nats://h/S", "target": { "start": { "definition": "nobody" } } });
+    assert_eq!(
+        (status, &answer["code"]),
+        (404, &json!("SOURCE_UNKNOWN")),
+        "{answer}"
+    );
+    let body =
+        json!({ "address": "nats://h/S", "target": { "start": { "definition": "nobody" } } });
     let (status, answer) = put(&server, "/api/v1/sources/odd", &body);
     assert_eq!(status, 404, "{answer}");
 }
