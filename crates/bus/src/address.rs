@@ -10,7 +10,7 @@ use stepwell_kernel::codes::HOST_DENIED;
 /// The code of every address that cannot be used.
 const BROKER_ADDRESS_INVALID: &str = "BROKER_ADDRESS_INVALID";
 
-/// The longest address.
+/// The most bytes of an address.
 const MAX_LENGTH: usize = 2_000;
 
 /// Why an address cannot be used. The address itself is not repeated: it may hold a secret by mistake.

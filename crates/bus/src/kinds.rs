@@ -73,7 +73,7 @@ pub struct SinkKind {
     pub auth: &'static str,
     /// How the events of a run keep their order.
     pub order: &'static str,
-    /// What becomes of a message that is sent again.
+    /// The result of sending a message again.
     pub repeats: &'static str,
     port: u16,
     openers: Openers,
@@ -96,7 +96,7 @@ macro_rules! openers {
     }};
 }
 
-/// All kinds.
+/// All kinds, those that this program is built without too.
 pub const KINDS: &[SinkKind] = &[
     SinkKind {
         name: "webhook",

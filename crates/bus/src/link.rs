@@ -23,7 +23,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The reason alone.
+    /// The reason, without what it means for the delivery.
     pub(crate) fn why(self) -> String {
         match self {
             Failure::Down(why) | Failure::Refused(why) | Failure::Never(why) => why,

@@ -37,7 +37,7 @@ pub(crate) struct AcceptedDelivery {
 /// Which way a message came.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    /// `webhook` or `source`.
+    /// What it is called in causes: `webhook` or `source`.
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     pub(crate) tenant: String,

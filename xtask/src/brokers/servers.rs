@@ -219,7 +219,7 @@ impl Server {
         10_000 + (self.port % 15_000) + by * 15_000
     }
 
-    /// Kills the broker without a word, with all that it started.
+    /// Kills the broker (SIGKILL), with all that it started.
     pub(super) fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             let group = format!("-{}", child.id());

@@ -53,7 +53,7 @@ pub(super) fn check(
     let database = postgres::private()?;
     let store = database.url();
     let start = || Served::start(&programs.stepwell, folder, &["--store", &store]);
-    let keeper = start()?;
+    let first = start()?;
     for server in servers.iter_mut() {
         let Some(places) = addresses(server) else {
             continue;
@@ -61,7 +61,7 @@ pub(super) fn check(
         let begun = Instant::now();
         let name = server.kind.name();
         let second = start()?;
-        let counted = one(programs, &keeper.url, server, &places, amount, second)
+        let counted = one(programs, &first.url, server, &places, amount, second)
             .with_context(|| format!("the source {name}"))?;
         let end = if amount.kills_server {
             "killed"
@@ -74,7 +74,7 @@ pub(super) fn check(
             begun.elapsed().as_secs_f32()
         );
     }
-    keeper.stop()
+    first.stop()
 }
 
 fn one(

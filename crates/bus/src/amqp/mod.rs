@@ -38,7 +38,7 @@ pub(crate) struct Amqp {
     format: Format,
 }
 
-/// Where messages go.
+/// What messages are published to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// An exchange that is there; the routing key is `stepwell.RUN` if there is none.

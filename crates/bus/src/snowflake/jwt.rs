@@ -25,7 +25,7 @@ const RSA_ALGORITHM: &[u8] = &[
 /// Makes tokens for one user.
 pub(crate) struct Signer {
     key: KeyPair,
-    /// `ACCOUNT.USER`, in capitals.
+    /// The user, as `ACCOUNT.USER` in capitals.
     subject: String,
     issuer: String,
     made: Option<(SystemTime, String)>,

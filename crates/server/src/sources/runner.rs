@@ -30,7 +30,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// How long a connection may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(3);
 
-/// Tenant and name.
+/// Tenant and name of a source.
 type Key = (String, String);
 
 /// A source that is read from.
