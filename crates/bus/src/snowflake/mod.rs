@@ -107,10 +107,10 @@ impl Link for SnowflakeLink {
             self.merge_events(rows).await?;
         }
         let mut runs: Vec<(&str, Vec<&Message>)> = Vec::new();
-        for event in &events {
+        for event in events.iter().copied() {
             match runs.last_mut() {
-                Some((run, own)) if *run == event.run_id => own.push(event),
-                _ => runs.push((&event.run_id, vec![event])),
+                Some((run, own)) if *run == event.run_id.as_str() => own.push(event),
+                _ => runs.push((event.run_id.as_str(), vec![event])),
             }
         }
         for runs in runs.chunks(ROWS) {

@@ -135,10 +135,11 @@ fn messages_of_a_broker_start_runs_once_and_events_go_back() {
     let (status, answer) = put(&server, "/api/v1/sources/jobs", &source);
     assert_eq!(status, 201, "{answer}");
     assert!(!answer.to_string().contains("auth"), "{answer}");
+    let large = "x".repeat(200);
     for (id, body) in [
         ("m1", r#"{"order": 1}"#),
         ("m1", r#"{"order": 1}"#),
-        ("large", &"x".repeat(200)),
+        ("large", large.as_str()),
         ("m2", "plain text"),
     ] {
         redis.ask(&["XADD", "in", "*", "id", id, "data", body]);
