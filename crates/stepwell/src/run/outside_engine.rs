@@ -1,0 +1,142 @@
+//! An engine outside drives the runs of this command: the service decides and writes, the engine outside says when, and the attempts
+//! are done by the tools of this process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use sha2::{Digest as _, Sha256};
+use stepwell_engine::coordinator::{Config, Serves};
+use stepwell_engine::port::Clock;
+use stepwell_engine::remote::RemoteWork;
+use stepwell_engine::service::Handle;
+use stepwell_engine::store::{RunNo, Store};
+use stepwell_engines::{Driver, DriverSetup, EngineAddress};
+use stepwell_worker::Crew;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// Where the numbers of changed runs go.
+pub(super) type Changes = UnboundedSender<RunNo>;
+
+/// A channel for the numbers of changed runs.
+pub(super) fn changes() -> (Changes, UnboundedReceiver<RunNo>) {
+    mpsc::unbounded_channel()
+}
+
+/// The address of an engine; `engine_kind` has checked it.
+pub(super) fn address(text: &str) -> Result<EngineAddress> {
+    match EngineAddress::parse(text) {
+        Some(address) => Ok(address?),
+        None => Err(anyhow!("{text:?} is not the address of an engine")),
+    }
+}
+
+/// The configuration of a service that an engine outside drives, and what this process is called in leases.
+pub(super) fn configure(
+    config: Config,
+    engine: &'static str,
+    store: &dyn Store,
+) -> Result<(Config, String)> {
+    // Two stores never share a part of an engine, even if their runs have the same ids.
+    let hash = Sha256::digest(store.secret()?);
+    let place: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let worker = format!("{engine}:{}:{}", config.name, uuid::Uuid::now_v7().simple());
+    let config = Config {
+        engine_type: engine,
+        engine_place: format!("{place}/"),
+        driven: true,
+        serves: Serves::Nothing,
+        ..config
+    };
+    Ok((config, worker))
+}
+
+/// What an engine outside is started with.
+pub(super) struct OutsideSetup {
+    pub(super) address: EngineAddress,
+    pub(super) handle: Handle,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) crew: Arc<Crew>,
+    pub(super) worker: String,
+    pub(super) place: String,
+    pub(super) changed: UnboundedReceiver<RunNo>,
+    pub(super) parallel: usize,
+    pub(super) write_budget: Duration,
+}
+
+/// The part of an engine outside that is in this process.
+pub(super) struct OutsideEngine {
+    crew: Arc<Crew>,
+    remote: RemoteWork,
+    worker: String,
+    #[cfg(feature = "temporal")]
+    host: stepwell_engines::temporal::TemporalHost,
+}
+
+impl OutsideEngine {
+    pub(super) fn start(setup: OutsideSetup) -> Result<OutsideEngine> {
+        let remote = RemoteWork::new(
+            setup.store.clone(),
+            setup.handle.clone(),
+            setup.clock.clone(),
+        );
+        let driver = Arc::new(Driver::new(DriverSetup {
+            handle: setup.handle,
+            store: setup.store,
+            clock: setup.clock,
+            crew: setup.crew.clone(),
+            engine: setup.address.engine(),
+            worker: setup.worker.clone(),
+            write_budget: setup.write_budget,
+        })?);
+        match setup.address {
+            #[cfg(feature = "temporal")]
+            EngineAddress::Temporal(address) => {
+                use stepwell_engines::temporal::{HostSetup, TemporalHost};
+                let host = TemporalHost::start(HostSetup {
+                    address,
+                    driver,
+                    changes: setup.changed,
+                    place: setup.place,
+                    parallel: setup.parallel,
+                    identity: setup.worker.clone(),
+                })?;
+                Ok(OutsideEngine {
+                    crew: setup.crew,
+                    remote,
+                    worker: setup.worker,
+                    host,
+                })
+            }
+            #[cfg(not(feature = "temporal"))]
+            EngineAddress::Temporal(_) => {
+                drop((driver, setup.changed, setup.place, setup.parallel, remote));
+                Err(anyhow!("this program was built without the engine `temporal`"))
+            }
+        }
+    }
+
+    /// How many attempts are under way in this process.
+    pub(super) fn busy(&self) -> usize {
+        self.crew.busy()
+    }
+
+    /// Stops: attempts that run have `grace` to end, or until `hurry` is set. Leases of what is left end now, so that another
+    /// process can take the work over at once.
+    pub(super) fn stop(self, grace: Duration, hurry: &AtomicBool) {
+        let until = Instant::now() + grace;
+        while self.crew.busy() > 0 && Instant::now() < until && !hurry.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        #[cfg(feature = "temporal")]
+        drop(self.host);
+        if self.crew.busy() > 0 {
+            self.crew.stop_all();
+            if let Err(error) = self.remote.give_back(&self.worker) {
+                tracing::warn!(%error, "leases could not be given back; they end by themselves");
+            }
+        }
+    }
+}
