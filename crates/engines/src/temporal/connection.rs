@@ -90,10 +90,12 @@ pub(super) async fn connect(address: &TemporalAddress, identity: &str) -> Result
 fn tls_options(address: &TemporalAddress) -> Result<TlsOptions, HostError> {
     let ca = address.ca.as_deref().map(file).transpose()?;
     let client = match &address.client {
-        Some((cert, key)) => Some(ClientTlsOptions {
-            client_cert: file(cert)?,
-            client_private_key: file(key)?,
-        }),
+        Some((cert, key)) => Some(
+            ClientTlsOptions::builder()
+                .client_cert(file(cert)?)
+                .client_private_key(file(key)?)
+                .build(),
+        ),
         None => None,
     };
     Ok(TlsOptions::builder()

@@ -31,6 +31,7 @@ const STICKY: Duration = Duration::from_secs(2);
 const TURNS: usize = 100;
 
 /// What a host is made of.
+#[derive(Debug)]
 pub struct HostSetup {
     pub address: TemporalAddress,
     pub driver: Arc<Driver>,

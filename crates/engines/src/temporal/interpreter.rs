@@ -54,7 +54,7 @@ struct Alarm<'a> {
 
 /// What the workflow waited for.
 enum Woke {
-    Ended(WorkItem, Ended),
+    Ended(Ended),
     Alarm,
     Rung,
     Cancelled(Option<String>),
@@ -117,7 +117,7 @@ pub(super) async fn interpret(ctx: &WorkflowContext<RunWorkflow>) -> WorkflowRes
         let woke = wait(ctx, &mut flights, &mut alarm, rings, cancel_asked).await;
         rings = ctx.state(|it| it.rings);
         let report = match woke {
-            Woke::Ended(_, Ok(AttemptEnd::Written(next))) => {
+            Woke::Ended(Ok(AttemptEnd::Written(next))) => {
                 // Attempts end in any order; what is known is never replaced by what was known before.
                 if next.seen.seq >= turn.seen.seq {
                     turn = next;
@@ -125,8 +125,8 @@ pub(super) async fn interpret(ctx: &WorkflowContext<RunWorkflow>) -> WorkflowRes
                 }
                 None
             }
-            Woke::Ended(_, Ok(AttemptEnd::Kept(report))) => Some(report),
-            Woke::Ended(_, Err(error)) => {
+            Woke::Ended(Ok(AttemptEnd::Kept(report))) => Some(report),
+            Woke::Ended(Err(error)) => {
                 not_before = now_ms(ctx) + PAUSE_MS;
                 begun(&error)
             }
@@ -276,8 +276,8 @@ async fn wait<'a>(
     std::future::poll_fn(move |cx| {
         for index in 0..flights.len() {
             if let Poll::Ready(end) = flights[index].end.as_mut().poll(cx) {
-                let flight = flights.remove(index);
-                return Poll::Ready(Woke::Ended(flight.item, end));
+                flights.remove(index);
+                return Poll::Ready(Woke::Ended(end));
             }
         }
         if !cancel_asked && let Poll::Ready(reason) = cancelled.as_mut().poll(cx) {

@@ -11,10 +11,13 @@
 //! | timer | the next wake-up of the run |
 //! | continue-as-new | a new history that begins with what the store has |
 
+// The macros of the SDK make types for the methods.
+#[allow(missing_debug_implementations)]
 mod activities;
 mod connection;
 mod host;
 mod interpreter;
+#[allow(missing_debug_implementations)]
 mod workflow;
 
 pub use activities::{EngineActivities, TurnRequest};
