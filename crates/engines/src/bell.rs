@@ -137,6 +137,9 @@ impl<R: Ring> Bell<R> {
             return;
         }
         self.driver.stop_unwanted(&run_id, &turn);
+        if turn.ended.is_some() {
+            self.driver.note_end(&run_id);
+        }
         if turn.ended.is_some() || !self.driver.is_told(&run_id, &turn) {
             self.waiting.insert(run_id, news);
         }

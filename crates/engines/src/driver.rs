@@ -1,7 +1,7 @@
 //! The driver: what an engine outside calls. Asks the service of this process to move a run, says what the run waits for, and
 //! passes commands on with the kernel's answer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub struct Driver {
     attempts: Mutex<HashMap<AttemptKey, CancellationToken>>,
     /// What the engine outside was last told of each run.
     told: Mutex<HashMap<String, Turn>>,
+    /// Runs that have ended since the driver began.
+    ended: Mutex<BTreeSet<String>>,
 }
 
 /// The run, the target and the execution of an attempt.
@@ -114,6 +116,7 @@ impl Driver {
             remote,
             attempts: Mutex::default(),
             told: Mutex::default(),
+            ended: Mutex::default(),
         })
     }
 
@@ -179,11 +182,24 @@ impl Driver {
     /// Remembers what the engine is told, and stops attempts of this process that the run no longer wants.
     pub(crate) fn tell(&self, run_id: &str, turn: &Turn) {
         self.stop_unwanted(run_id, turn);
-        let mut told = self.told();
-        match turn.ended {
-            Some(_) => drop(told.remove(run_id)),
-            None => drop(told.insert(run_id.to_owned(), turn.clone())),
+        if turn.ended.is_some() {
+            return self.note_end(run_id);
         }
+        self.told().insert(run_id.to_owned(), turn.clone());
+    }
+
+    /// A run has ended: its driver at the engine has nothing to do any more.
+    pub(crate) fn note_end(&self, run_id: &str) {
+        self.told().remove(run_id);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.insert(run_id.to_owned());
+    }
+
+    /// The runs that have ended since this was asked last.
+    #[must_use]
+    pub fn take_ended(&self) -> BTreeSet<String> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *ended)
     }
 
     /// Whether an engine that was told the last turn acts as this turn wants.

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use stepwell_engine::store::RunNo;
 use temporalio_client::errors::WorkflowInteractionError;
-use temporalio_client::{Client, WorkflowSignalOptions, WorkflowStartOptions};
+use temporalio_client::{
+    Client, WorkflowDescribeOptions, WorkflowExecutionStatus, WorkflowSignalOptions,
+    WorkflowStartOptions,
+};
 use temporalio_common::search_attributes::SearchAttributes;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
@@ -27,6 +30,10 @@ const REST: Duration = Duration::from_secs(1);
 /// How long a workflow task may lie in the queue of one worker before any worker gets it: the time until others notice that a worker
 /// is gone.
 const STICKY: Duration = Duration::from_secs(2);
+/// How long a worker that stops waits for the end of workflows, and for its own.
+const CLOSING: Duration = Duration::from_secs(3);
+/// How long the last news of a run may take to come here.
+const LAST_NEWS: Duration = Duration::from_millis(100);
 /// Local activities at a time: turns are short.
 const TURNS: usize = 100;
 
@@ -105,14 +112,15 @@ async fn serve(setup: HostSetup, ready: Sender<Result<(), HostError>>, mut stopp
         }
     };
     let searchable = register_attributes(&client, &setup.address.namespace).await;
-    let queue = format!("stepwell-{}", setup.place.trim_end_matches('/'));
+    let place = setup.place;
+    let queue = format!("stepwell-{}", place.trim_end_matches('/'));
     let bell = Bell::new(
         setup.driver.clone(),
         setup.changes,
         Workflows {
             client: client.clone(),
             queue: queue.clone(),
-            place: setup.place,
+            place: place.clone(),
             heartbeat_ms: u64::try_from(setup.address.heartbeat.as_millis()).unwrap_or(u64::MAX),
             searchable,
         },
@@ -132,8 +140,15 @@ async fn serve(setup: HostSetup, ready: Sender<Result<(), HostError>>, mut stopp
                 let ended = tokio::select! {
                     ended = &mut run => ended,
                     _ = &mut stopped => {
+                        // Workflows of runs that have ended end now: there may be no worker for them later.
+                        let closing = close_ended(&client, &place, &setup.driver);
+                        let closing = tokio::time::timeout(CLOSING, closing);
+                        tokio::select! {
+                            _ = closing => {}
+                            _ = &mut run => {}
+                        }
                         shutdown();
-                        let _ = tokio::time::timeout(Duration::from_secs(3), run).await;
+                        let _ = tokio::time::timeout(CLOSING, run).await;
                         break;
                     }
                 };
@@ -149,6 +164,20 @@ async fn serve(setup: HostSetup, ready: Sender<Result<(), HostError>>, mut stopp
         }
     }
     bell.abort();
+}
+
+/// Waits until the workflows of runs that have ended have ended, too.
+async fn close_ended(client: &Client, place: &str, driver: &Driver) {
+    tokio::time::sleep(LAST_NEWS).await;
+    for run_id in driver.take_ended() {
+        let workflow = client.get_workflow_handle::<RunWorkflow>(format!("{place}{run_id}"));
+        while let Ok(found) = workflow.describe(WorkflowDescribeOptions::default()).await {
+            if found.status() != WorkflowExecutionStatus::Running {
+                break;
+            }
+            tokio::time::sleep(LAST_NEWS / 2).await;
+        }
+    }
 }
 
 fn options(queue: &str, driver: &Arc<Driver>, parallel: usize) -> Result<WorkerOptions, String> {
