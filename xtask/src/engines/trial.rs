@@ -175,24 +175,28 @@ impl Trial {
             .spawn()
             .context("python3 locks the database")?;
         let locked_until = Instant::now() + Duration::from_secs(12);
-        let second = self.folder.join("second-began");
-        while !second.exists() && Instant::now() < locked_until {
+        let events = self.events(&path, run)?;
+        let first_one = events.iter().any(|it| it.0 == "StepStarted" && it.1 == "first");
+        let later = if first_one { "second" } else { "first" };
+        let began = self.folder.join(format!("began-{later}"));
+        ensure!(!began.exists(), "both steps began before the store was locked");
+        while !began.exists() && Instant::now() < locked_until {
             std::thread::sleep(Duration::from_millis(50));
         }
-        let began_while_locked = second.exists() && lock.try_wait()?.is_none();
+        let began_while_locked = began.exists() && lock.try_wait()?.is_none();
         lock.wait()?;
         let status = wait(&mut child, SHORT)?;
         ensure!(status.success(), "the run ended with {status}");
-        ensure!(began_while_locked, "the second step did not begin while the store was locked");
+        ensure!(began_while_locked, "the step {later} did not begin while the store was locked");
         let events = self.events(&path, run)?;
         let at = |kind: &str| {
             let found = events.iter().enumerate();
-            let mut of_second = found.filter(|(_, it)| it.0 == kind && it.1 == "second");
-            of_second.next().map(|(index, _)| index)
+            let mut of_later = found.filter(|(_, it)| it.0 == kind && it.1 == later);
+            of_later.next().map(|(index, _)| index)
         };
         ensure!(at("StepStarted") < at("StepCompleted"), "{events:?}");
         self.whole(&path, run, 2)?;
-        let alerts = self.told(&["alerts", "--store", &path])?;
+        let alerts = self.told(&["alerts", "list", "--store", &path])?;
         ensure!(alerts.contains("WRITE_LATENCY_EXCEEDED"), "{alerts}");
         Ok("a step began while the store was locked; its start was written before its result, with an alert".into())
     }

@@ -1,6 +1,9 @@
 //! The driver on a real service and real stores, with an engine outside that lives in the test: a loop that asks for turns and starts
 //! attempts, as every engine does. It can forget everything it knows at any time.
 
+mod conformance;
+#[cfg(feature = "temporal")]
+mod replay;
 mod support;
 
 use std::time::Duration;

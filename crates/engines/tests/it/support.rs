@@ -1,12 +1,13 @@
 //! A service, a crew and a driver on a store of the test, and an engine outside that is a loop.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stepwell_dialects::{Source, load};
 use stepwell_engine::StartRequest;
 use stepwell_engine::coordinator::Config;
+use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::service::{NoWorker, Service, Setup};
 use stepwell_engine::store::{MemoryStore, Store};
 use stepwell_engines::{AttemptEnd, AttemptWatch, Driver, DriverSetup, Report, WorkItem};
@@ -29,7 +30,7 @@ pub(crate) struct Lab {
     pub(crate) store: Arc<dyn Store>,
     plan: Arc<Plan>,
     service: Service,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// An engine that never stops an attempt.
@@ -43,8 +44,27 @@ impl AttemptWatch for Patient {
     }
 }
 
+/// An engine that lets attempts run.
+pub(crate) fn never_stopped() -> impl AttemptWatch {
+    Patient
+}
+
 impl Lab {
     pub(crate) fn new(kind: StoreKind, text: &str) -> Lab {
+        Lab::with_budget(kind, text, Duration::from_secs(3))
+    }
+
+    /// A lab whose claims may take so long to be written.
+    pub(crate) fn with_budget(kind: StoreKind, text: &str, write_budget: Duration) -> Lab {
+        Lab::make(kind, text, write_budget, false)
+    }
+
+    /// A lab whose service moves the runs itself.
+    pub(crate) fn native(kind: StoreKind, text: &str) -> Lab {
+        Lab::make(kind, text, Duration::from_secs(3), true)
+    }
+
+    fn make(kind: StoreKind, text: &str, write_budget: Duration, is_native: bool) -> Lab {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = match kind {
             StoreKind::Memory => Arc::new(MemoryStore::with_secret([7; 32])),
@@ -57,39 +77,86 @@ impl Lab {
         let source = Source::from_bytes("test.yaml", text.as_bytes()).unwrap();
         let loaded = load(&source);
         let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.problems));
-        let secrets = Secrets::from_vars(&EnvVars::new(|_: &str| None)).unwrap();
-        let artifacts = Artifacts::open("memory:").unwrap();
-        let resources =
-            WorkerResources::new(secrets, artifacts, Logs::open(folder.path())).with_all_tools();
-        let crew = Arc::new(Crew::new(resources, Handlers::new()).unwrap());
-        let config = Config {
-            engine_type: "temporal",
-            engine_place: "test/".into(),
-            driven: true,
-            poll_ms: 50,
-            ..Config::default()
+        let crew = || {
+            let secrets = Secrets::from_vars(&EnvVars::new(|_: &str| None)).unwrap();
+            let artifacts = Artifacts::open("memory:").unwrap();
+            let resources = WorkerResources::new(secrets, artifacts, Logs::open(folder.path()));
+            Crew::new(resources.with_all_tools(), Handlers::new()).unwrap()
         };
-        let service = Service::start(Setup {
-            config,
-            ..Setup::new(store.clone(), NoWorker)
-        })
-        .unwrap();
+        let service = match is_native {
+            true => {
+                let crew = crew();
+                let config = Config {
+                    serves: crew.serves(),
+                    ..Config::default()
+                };
+                Service::start(Setup {
+                    config,
+                    ..Setup::new(store.clone(), crew)
+                })
+            }
+            false => {
+                let config = Config {
+                    engine_type: "temporal",
+                    engine_place: "test/".into(),
+                    driven: true,
+                    poll_ms: 50,
+                    // A result is waited for, however long the store is locked.
+                    write_budget_ms: 60_000,
+                    ..Config::default()
+                };
+                Service::start(Setup {
+                    config,
+                    ..Setup::new(store.clone(), NoWorker)
+                })
+            }
+        };
+        let service = service.unwrap();
         let driver = Driver::new(DriverSetup {
             handle: service.handle(),
             store: store.clone(),
             clock: service.clock().clone(),
-            crew,
+            crew: Arc::new(crew()),
             engine: "temporal",
             worker: "temporal:test".into(),
-            write_budget: Duration::from_secs(3),
+            write_budget,
         });
         Lab {
             driver: Arc::new(driver.unwrap()),
             store,
             plan: Arc::new(plan),
             service,
-            _folder: folder,
+            folder,
         }
+    }
+
+    /// Keeps others from writing to the store, as long as the value lives.
+    pub(crate) fn lock(&self) -> rusqlite::Connection {
+        let lock = rusqlite::Connection::open(self.folder.path().join("runs.db")).unwrap();
+        lock.execute_batch("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE").unwrap();
+        lock
+    }
+
+    /// Waits for the end of a run that nobody drives.
+    pub(crate) async fn wait(&self, run_id: &str) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while self.event_types(run_id).last().map(String::as_str) != Some("RunCompleted") {
+            assert!(Instant::now() < until, "the run does not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The types and keys of the events of each step in their order; those of the run itself under no name.
+    pub(crate) fn steps(&self, run_id: &str) -> BTreeMap<String, Vec<String>> {
+        let mut steps: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let logged = LoggedRun::open(&*self.store, run_id).unwrap();
+        let mut records = LogRecords::of(&logged);
+        for record in records.unread(&*self.store, 100_000).unwrap() {
+            let text = |name: &str| record.contract[name].as_str().unwrap_or_default().to_owned();
+            let line = format!("{} {}", text("eventType"), text("idempotencyKey"));
+            steps.entry(text("stepId")).or_default().push(line);
+        }
+        steps
     }
 
     pub(crate) fn start(&self, run_id: &str) {
