@@ -20,6 +20,7 @@ mod graph;
 mod help_text;
 mod log;
 mod outbox;
+mod outside_engine;
 mod output_format;
 mod patience;
 mod place;

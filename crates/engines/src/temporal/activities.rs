@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use stepwell_kernel::command::Command;
+use stepwell_kernel::command::{Command, Role};
 use temporalio_macros::activities;
 use temporalio_sdk::ApplicationFailure;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
@@ -90,6 +90,9 @@ impl EngineActivities {
                 ));
             }
         };
+        if let Some(why) = not_for_people(&command) {
+            return Ok(CommandAnswer::refused("REQUEST_INVALID", why.to_owned()));
+        }
         let answer = self.driver.command(&asked.run_id, command).await;
         Ok(match answer.map_err(failure)? {
             Ok(_) => CommandAnswer {
@@ -100,6 +103,31 @@ impl EngineActivities {
             Err(why) => CommandAnswer::refused(why.code.name(), why.message),
         })
     }
+}
+
+/// Why a command is not taken from outside: it is the engine's own, or claims to come from the engine itself.
+fn not_for_people(command: &Command) -> Option<&'static str> {
+    let actor = match command {
+        Command::ApproveRun { actor, .. }
+        | Command::CompleteManually { actor, .. }
+        | Command::PatchCtx { actor, .. }
+        | Command::CancelRun { actor, .. }
+        | Command::Signal { actor, .. } => actor,
+        Command::DeliverEvent { .. } => return None,
+        Command::CreateRun { .. }
+        | Command::EnqueueRun
+        | Command::StartRun { .. }
+        | Command::ClaimStep { .. }
+        | Command::CompleteStep { .. }
+        | Command::FailStep { .. }
+        | Command::WaitStep { .. }
+        | Command::ConfirmKill { .. }
+        | Command::ExpireLease { .. }
+        | Command::FireTimer(_)
+        | Command::ChildEnded { .. }
+        | Command::Proceed => return Some("this command is the engine's own"),
+    };
+    (actor.role == Role::System).then_some("the role `system` is the engine's own")
 }
 
 /// Errors that trying again does not mend end the workflow; others are tried again.

@@ -19,8 +19,8 @@ use stepwell_worker::logs::LogEntry;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use super::engine_kind::EngineKind;
-use super::outside_engine::{self, OutsideEngine, OutsideSetup};
 use super::{GoArgs, RunStore, clock};
+use crate::outside_engine::{self, OutsideEngine, OutsideSetup};
 use crate::patience::{WriteBudget, write_budget_ms};
 use crate::work;
 

@@ -17,15 +17,15 @@ use stepwell_worker::Crew;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// Where the numbers of changed runs go.
-pub(super) type Changes = UnboundedSender<RunNo>;
+pub(crate) type Changes = UnboundedSender<RunNo>;
 
 /// A channel for the numbers of changed runs.
-pub(super) fn changes() -> (Changes, UnboundedReceiver<RunNo>) {
+pub(crate) fn changes() -> (Changes, UnboundedReceiver<RunNo>) {
     mpsc::unbounded_channel()
 }
 
 /// The address of an engine; `engine_kind` has checked it.
-pub(super) fn address(text: &str) -> Result<EngineAddress> {
+pub(crate) fn address(text: &str) -> Result<EngineAddress> {
     match EngineAddress::parse(text) {
         Some(address) => Ok(address?),
         None => Err(anyhow!("{text:?} is not the address of an engine")),
@@ -33,7 +33,7 @@ pub(super) fn address(text: &str) -> Result<EngineAddress> {
 }
 
 /// The configuration of a service that an engine outside drives, and what this process is called in leases.
-pub(super) fn configure(
+pub(crate) fn configure(
     config: Config,
     engine: &'static str,
     store: &dyn Store,
@@ -53,21 +53,22 @@ pub(super) fn configure(
 }
 
 /// What an engine outside is started with.
-pub(super) struct OutsideSetup {
-    pub(super) address: EngineAddress,
-    pub(super) handle: Handle,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) crew: Arc<Crew>,
-    pub(super) worker: String,
-    pub(super) place: String,
-    pub(super) changed: UnboundedReceiver<RunNo>,
-    pub(super) parallel: usize,
-    pub(super) write_budget: Duration,
+pub(crate) struct OutsideSetup {
+    pub(crate) address: EngineAddress,
+    pub(crate) handle: Handle,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) crew: Arc<Crew>,
+    pub(crate) worker: String,
+    pub(crate) place: String,
+    pub(crate) changed: UnboundedReceiver<RunNo>,
+    pub(crate) parallel: usize,
+    pub(crate) write_budget: Duration,
 }
 
 /// The part of an engine outside that is in this process.
-pub(super) struct OutsideEngine {
+#[derive(Debug)]
+pub(crate) struct OutsideEngine {
     crew: Arc<Crew>,
     remote: RemoteWork,
     worker: String,
@@ -76,7 +77,7 @@ pub(super) struct OutsideEngine {
 }
 
 impl OutsideEngine {
-    pub(super) fn start(setup: OutsideSetup) -> Result<OutsideEngine> {
+    pub(crate) fn start(setup: OutsideSetup) -> Result<OutsideEngine> {
         let remote = RemoteWork::new(
             setup.store.clone(),
             setup.handle.clone(),
@@ -119,13 +120,13 @@ impl OutsideEngine {
     }
 
     /// How many attempts are under way in this process.
-    pub(super) fn busy(&self) -> usize {
+    pub(crate) fn busy(&self) -> usize {
         self.crew.busy()
     }
 
     /// Stops: attempts that run have `grace` to end, or until `hurry` is set. Leases of what is left end now, so that another
     /// process can take the work over at once.
-    pub(super) fn stop(self, grace: Duration, hurry: &AtomicBool) {
+    pub(crate) fn stop(self, grace: Duration, hurry: &AtomicBool) {
         let until = Instant::now() + grace;
         while self.crew.busy() > 0 && Instant::now() < until && !hurry.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(20));
