@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Driver, TurnError};
-use crate::turn::{Report, Turn, WorkItem};
+use crate::turn::{KeptReport, Turn, WorkItem};
 
 /// How long the lease of an attempt lasts without a heartbeat, in milliseconds.
 pub const LEASE_MS: u64 = 10_000;
@@ -43,13 +43,13 @@ pub enum AttemptEnd {
     /// Everything is in the store; this is what the run waits for now.
     Written(Turn),
     /// The store did not answer in time: the engine keeps this and brings it with the next turn.
-    Kept(Report),
+    Kept(KeptReport),
 }
 
 /// Who watches an attempt: the engine outside.
 pub trait AttemptWatch: Send + Sync {
     /// The attempt is alive. `unwritten`: its claim is not in the store yet, and the engine keeps it with the heartbeat.
-    fn beat(&self, unwritten: Option<&Report>) -> impl Future<Output = ()> + Send;
+    fn beat(&self, unwritten: Option<&KeptReport>) -> impl Future<Output = ()> + Send;
     /// Ends when the engine wants the attempt to stop.
     fn stopped(&self) -> impl Future<Output = ()> + Send;
 }
@@ -74,7 +74,7 @@ enum ClaimEnd {
 }
 
 impl Driver {
-    /// Does one attempt.
+    /// Does one attempt: claims the work, does it, and writes its result.
     pub async fn attempt(
         &self,
         run_id: &str,
@@ -277,8 +277,8 @@ impl Driver {
         }
     }
 
-    fn begun(&self, item: &WorkItem) -> Report {
-        Report::Begun {
+    fn begun(&self, item: &WorkItem) -> KeptReport {
+        KeptReport::Begun {
             target: item.target.clone(),
             execution: item.execution,
             worker: self.setup.worker.clone(),
@@ -321,7 +321,7 @@ impl Driver {
             step = item.target,
             "the store did not write a result within the write budget; the engine keeps the result until it does"
         );
-        Ok(AttemptEnd::Kept(Report::Result {
+        Ok(AttemptEnd::Kept(KeptReport::Result {
             target: item.target.clone(),
             execution: item.execution,
             worker: self.setup.worker.clone(),

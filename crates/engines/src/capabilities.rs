@@ -12,7 +12,7 @@ pub enum Support {
     Native,
     /// By the kernel and the store, or by a means that costs something.
     Emulated { cost: &'static str },
-    /// Not at all.
+    /// The engine cannot do it.
     No { reason: &'static str },
 }
 

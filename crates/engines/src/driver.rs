@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::codes::ENGINE_DIVERGED;
-use crate::turn::{Report, Seen, Turn};
+use crate::turn::{KeptReport, Seen, Turn};
 
 /// Bytes of the digests of one event: id, idempotency key and hash.
 const DIGESTS: usize = 80;
@@ -132,7 +132,7 @@ impl Driver {
         &self,
         run_id: &str,
         seen: Option<&Seen>,
-        report: Option<Report>,
+        report: Option<KeptReport>,
     ) -> Result<Turn, TurnError> {
         if let Some(seen) = seen {
             self.check_history(run_id, seen).await?;
@@ -273,9 +273,9 @@ impl Driver {
     }
 
     /// Writes what the engine kept while the store did not answer. What is written already, or no longer counts, is left.
-    async fn write(&self, run_id: &str, report: Report) -> Result<(), TurnError> {
+    async fn write(&self, run_id: &str, report: KeptReport) -> Result<(), TurnError> {
         match report {
-            Report::Cancel { reason } => {
+            KeptReport::Cancel { reason } => {
                 let cancel = Command::CancelRun {
                     actor: self.actor(),
                     reason,
@@ -287,7 +287,7 @@ impl Driver {
                     Err(error) => Err(error.into()),
                 }
             }
-            Report::Begun {
+            KeptReport::Begun {
                 target,
                 execution,
                 worker,
@@ -306,7 +306,7 @@ impl Driver {
                     Err(error) => Err(error.into()),
                 }
             }
-            Report::Result {
+            KeptReport::Result {
                 target,
                 execution,
                 worker,
@@ -346,7 +346,7 @@ impl Driver {
         self.visit(run_id, true, find).await
     }
 
-    /// The one who cancels a run at the engine outside: whoever may do that there may do it here.
+    /// The actor of a cancel at the engine outside: an operator of the engine may cancel runs there, and so here.
     fn actor(&self) -> Actor {
         Actor {
             id: self.setup.engine.to_owned(),

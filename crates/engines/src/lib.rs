@@ -32,4 +32,4 @@ pub use address::EngineAddress;
 pub use attempt::{AttemptEnd, AttemptWatch};
 pub use bell::{Bell, Ring, RunNews};
 pub use driver::{Driver, DriverSetup, TurnError};
-pub use turn::{Report, Seen, Turn, WorkItem};
+pub use turn::{KeptReport, Seen, Turn, WorkItem};

@@ -169,7 +169,7 @@ fn timeout_ms(plan: &Plan, target: Target) -> Option<u64> {
 /// What an engine outside kept for the store while the store did not answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Report {
+pub enum KeptReport {
     /// Work was begun whose claim could not be written within the write budget, and its worker is lost.
     #[serde(rename_all = "camelCase")]
     Begun {

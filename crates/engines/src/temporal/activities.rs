@@ -9,10 +9,10 @@ use temporalio_macros::activities;
 use temporalio_sdk::ApplicationFailure;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
-use super::workflow::CommandAnswer;
+use super::workflow::UpdateAnswer;
 use crate::attempt::{AttemptEnd, AttemptWatch};
 use crate::driver::{Driver, TurnError};
-use crate::turn::{Report, Seen, Turn, WorkItem};
+use crate::turn::{KeptReport, Seen, Turn, WorkItem};
 
 /// What a turn is asked with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct TurnRequest {
     pub seen: Option<Seen>,
     /// What the history keeps for the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<KeptReport>,
 }
 
 /// One attempt of a run.
@@ -80,27 +80,27 @@ impl EngineActivities {
         self: Arc<Self>,
         _ctx: ActivityContext,
         asked: CommandRequest,
-    ) -> Result<CommandAnswer, ActivityError> {
+    ) -> Result<UpdateAnswer, ActivityError> {
         let command: Command = match serde_json::from_value(asked.command) {
             Ok(command) => command,
             Err(error) => {
-                return Ok(CommandAnswer::refused(
+                return Ok(UpdateAnswer::refused(
                     "REQUEST_INVALID",
                     format!("the command cannot be read: {error}"),
                 ));
             }
         };
         if let Some(why) = not_for_people(&command) {
-            return Ok(CommandAnswer::refused("REQUEST_INVALID", why.to_owned()));
+            return Ok(UpdateAnswer::refused("REQUEST_INVALID", why.to_owned()));
         }
         let answer = self.driver.command(&asked.run_id, command).await;
         Ok(match answer.map_err(failure)? {
-            Ok(_) => CommandAnswer {
+            Ok(_) => UpdateAnswer {
                 accepted: true,
                 code: None,
                 message: None,
             },
-            Err(why) => CommandAnswer::refused(why.code.name(), why.message),
+            Err(why) => UpdateAnswer::refused(why.code.name(), why.message),
         })
     }
 }
@@ -130,7 +130,7 @@ fn not_for_people(command: &Command) -> Option<&'static str> {
     (actor.role == Role::System).then_some("the role `system` is the engine's own")
 }
 
-/// Errors that trying again does not mend end the workflow; others are tried again.
+/// An error that stays the same ends the workflow; after others the call is tried again.
 fn failure(error: TurnError) -> ActivityError {
     let message = error.to_string();
     match error {
@@ -147,7 +147,7 @@ struct Watch {
 }
 
 impl AttemptWatch for Watch {
-    async fn beat(&self, unwritten: Option<&Report>) {
+    async fn beat(&self, unwritten: Option<&KeptReport>) {
         if let Err(error) = self.ctx.record_heartbeat(unwritten.cloned()).await {
             tracing::warn!(%error, "a heartbeat could not be sent");
         }

@@ -17,7 +17,7 @@ use temporalio_sdk::{
 use super::activities::{AttemptRequest, EngineActivities, TurnRequest};
 use super::workflow::{RunInput, RunWorkflow};
 use crate::attempt::AttemptEnd;
-use crate::turn::{EndedAs, Report, Seen, Turn, WorkItem};
+use crate::turn::{EndedAs, KeptReport, Seen, Turn, WorkItem};
 
 /// The search attribute with the status of a run.
 pub(super) const STATUS: SearchAttributeKey<String> = SearchAttributeKey::keyword("StepwellStatus");
@@ -132,7 +132,7 @@ pub(super) async fn interpret(ctx: &WorkflowContext<RunWorkflow>) -> WorkflowRes
             }
             Woke::Cancelled(reason) => {
                 cancel_asked = true;
-                Some(Report::Cancel { reason })
+                Some(KeptReport::Cancel { reason })
             }
             Woke::Alarm | Woke::Rung => None,
         };
@@ -145,7 +145,7 @@ async fn ask(
     ctx: &WorkflowContext<RunWorkflow>,
     input: &RunInput,
     seen: Option<Seen>,
-    report: Option<Report>,
+    report: Option<KeptReport>,
 ) -> Result<Turn, WorkflowTermination> {
     let asked = TurnRequest {
         run_id: input.run_id.clone(),
@@ -298,8 +298,8 @@ async fn wait<'a>(
 }
 
 /// What the last heartbeat of a lost attempt says: its claim may not be in the store.
-fn begun(error: &ActivityExecutionError) -> Option<Report> {
+fn begun(error: &ActivityExecutionError) -> Option<KeptReport> {
     let timeout = error.as_timeout()?;
-    let details = timeout.last_heartbeat_details::<Option<Report>>();
+    let details = timeout.last_heartbeat_details::<Option<KeptReport>>();
     details.ok().flatten().flatten()
 }

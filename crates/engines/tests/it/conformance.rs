@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stepwell_engines::{AttemptEnd, Report};
+use stepwell_engines::{AttemptEnd, KeptReport};
 
 use crate::support::{Lab, StoreKind, never_stopped};
 
@@ -34,7 +34,7 @@ async fn c37_work_begins_when_its_start_cannot_be_written_and_the_start_is_writt
     let AttemptEnd::Kept(report) = end else {
         panic!("{end:?}");
     };
-    assert!(matches!(&report, Report::Result { target, .. } if target == "left"));
+    assert!(matches!(&report, KeptReport::Result { target, .. } if target == "left"));
     drop(lock);
     lab.driver.turn("run_a", None, Some(report.clone())).await.unwrap();
     // The engine brings it once more: it counts once.
@@ -50,7 +50,7 @@ async fn c37_the_start_of_work_whose_worker_is_lost_is_written_when_the_store_is
     let lab = Lab::with_budget(StoreKind::Sqlite, TWO, Duration::from_millis(400));
     lab.start("run_a");
     lab.driver.turn("run_a", None, None).await.unwrap();
-    let begun = Report::Begun {
+    let begun = KeptReport::Begun {
         target: "left".into(),
         execution: 1,
         worker: "temporal:gone".into(),

@@ -10,7 +10,7 @@ use stepwell_engine::coordinator::Config;
 use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::service::{NoWorker, Service, Setup};
 use stepwell_engine::store::{MemoryStore, Store};
-use stepwell_engines::{AttemptEnd, AttemptWatch, Driver, DriverSetup, Report, WorkItem};
+use stepwell_engines::{AttemptEnd, AttemptWatch, Driver, DriverSetup, KeptReport, WorkItem};
 use stepwell_kernel::plan::Plan;
 use stepwell_stores::{Address, OpenMode};
 use stepwell_worker::artifacts::Artifacts;
@@ -37,7 +37,7 @@ pub(crate) struct Lab {
 struct Patient;
 
 impl AttemptWatch for Patient {
-    async fn beat(&self, _: Option<&Report>) {}
+    async fn beat(&self, _: Option<&KeptReport>) {}
 
     async fn stopped(&self) {
         std::future::pending().await

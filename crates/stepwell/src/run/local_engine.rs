@@ -157,7 +157,7 @@ impl LocalEngine {
         LocalEngine::observed(place, clock, config, worker, (said, None), notes)
     }
 
-    /// An engine; the numbers of changed runs go to whoever drives it from outside, too.
+    /// An engine; the numbers of changed runs go to the engine outside that drives it, too.
     fn observed(
         place: &RunStore,
         clock: Arc<dyn Clock>,
