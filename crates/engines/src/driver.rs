@@ -13,12 +13,13 @@ use stepwell_engine::rows::parse_target;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{NewAlert, Store, StoreError};
 use stepwell_kernel::codes;
-use stepwell_kernel::command::{Actor, Command, Reply, Role};
+use stepwell_kernel::command::{Actor, Command, LeaseEnd, Reply, Role};
 use stepwell_kernel::effect::{Priority, Target};
 use stepwell_kernel::event::StepError;
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::time::Time;
 use stepwell_worker::Crew;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -422,11 +423,29 @@ impl Driver {
             answer => return answer,
         };
         let Some(failure) = failure_of(&command, code, why) else {
+            if matches!(command, Command::ConfirmKill { .. }) {
+                self.give_back(claim).await?;
+            }
             return Ok(());
         };
         match self.report_once(claim, failure).await {
             Err(Error::Rejected(_)) => Ok(()),
             answer => answer,
+        }
+    }
+
+    /// Work was stopped because this process stops, not because the run wants it: it is offered again at once, and nobody is to
+    /// blame.
+    async fn give_back(&self, claim: &RemoteClaim) -> Result<(), Error> {
+        let expire = Command::ExpireLease {
+            target: claim.target,
+            execution: claim.execution,
+            lease_until: Some(Time(self.setup.clock.now().0 - 1)),
+            cause: LeaseEnd::OwnSession,
+        };
+        match self.submit(&claim.run_id, expire).await {
+            Ok(_) | Err(Error::Rejected(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

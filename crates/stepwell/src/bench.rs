@@ -16,7 +16,7 @@ mod workload_report;
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -265,7 +265,7 @@ impl WorkloadBench<'_> {
         let engines = self.engines(&load)?;
         let figures = self.measure(&load, &engines, self.workload)?;
         for outside in self.outside.take() {
-            outside.stop(Duration::ZERO, &AtomicBool::new(true));
+            outside.stop();
         }
         stop(engines)?;
         let batch = figures.appends_per_commit().round().max(1.0) as usize;

@@ -2,8 +2,7 @@
 //! are done by the tools of this process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use sha2::{Digest as _, Sha256};
@@ -124,13 +123,9 @@ impl OutsideEngine {
         self.crew.busy()
     }
 
-    /// Stops: attempts that run have `grace` to end, or until `hurry` is set. Leases of what is left end now, so that another
-    /// process can take the work over at once.
-    pub(crate) fn stop(self, grace: Duration, hurry: &AtomicBool) {
-        let until = Instant::now() + grace;
-        while self.crew.busy() > 0 && Instant::now() < until && !hurry.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    /// Stops: nothing new is begun, and attempts that run have some seconds to end. Leases of what is left end now, so that
+    /// another process can take the work over at once.
+    pub(crate) fn stop(self) {
         #[cfg(feature = "temporal")]
         drop(self.host);
         if self.crew.busy() > 0 {

@@ -30,6 +30,8 @@ const REST: Duration = Duration::from_secs(1);
 /// How long a workflow task may lie in the queue of one worker before any worker gets it: the time until others notice that a worker
 /// is gone.
 const STICKY: Duration = Duration::from_secs(2);
+/// How long attempts in flight may take once the worker stops; then they are told to stop.
+const GRACE: Duration = Duration::from_secs(8);
 /// How long a worker that stops waits for the end of workflows, and for its own.
 const CLOSING: Duration = Duration::from_secs(3);
 /// How long the last news of a run may take to come here.
@@ -148,7 +150,7 @@ async fn serve(setup: HostSetup, ready: Sender<Result<(), HostError>>, mut stopp
                             _ = &mut run => {}
                         }
                         shutdown();
-                        let _ = tokio::time::timeout(CLOSING, run).await;
+                        let _ = tokio::time::timeout(GRACE + CLOSING, run).await;
                         break;
                     }
                 };
@@ -194,7 +196,7 @@ fn options(queue: &str, driver: &Arc<Driver>, parallel: usize) -> Result<WorkerO
     let options = WorkerOptions::new(queue)
         .tuner(tuner)
         .sticky_queue_schedule_to_start_timeout(STICKY)
-        .graceful_shutdown_period(Duration::from_secs(1))
+        .graceful_shutdown_period(GRACE)
         .register_activities(activities)
         .register_workflow::<RunWorkflow>()
         .map_err(|error| error.to_string())?;

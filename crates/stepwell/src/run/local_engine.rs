@@ -218,7 +218,7 @@ impl LocalEngine {
     /// given back.
     pub(super) fn stop(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
         if let Some(outside) = self.outside.take() {
-            outside.stop(grace, hurry);
+            outside.stop();
         }
         match self.service.take() {
             Some(service) => service.stop_sooner(grace, hurry),
