@@ -33,6 +33,8 @@ const RENEW: Duration = Duration::from_secs(3);
 const BEAT: Duration = Duration::from_secs(1);
 /// How long an attempt whose claim was refused waits before the engine asks again: the reason may last.
 const REFUSED_WAIT: Duration = Duration::from_millis(500);
+/// How often an attempt looks whether the one before has ended.
+const EARLIER: Duration = Duration::from_millis(50);
 /// The largest result that is left with the engine, in bytes of JSON. A larger one waits for the store.
 const MAX_KEPT: usize = 512 * 1024;
 
@@ -87,6 +89,11 @@ impl Driver {
             tokio::time::sleep(REFUSED_WAIT).await;
             return Ok(AttemptEnd::Written(self.turn(run_id, None, None).await?));
         };
+        // The next attempt begins when nothing of the one before is left, whatever the one before does with its time to stop.
+        while self.has_earlier(&key) {
+            watch.beat(None).await;
+            tokio::time::sleep(EARLIER).await;
+        }
         let end = self.claim_and_work(run_id, item, watch, &stop).await;
         self.end(&key);
         end

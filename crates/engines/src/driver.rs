@@ -255,6 +255,16 @@ impl Driver {
         Some(stop)
     }
 
+    /// Whether this process still works on an earlier attempt of the same step: one that was told to stop and has not ended.
+    pub(crate) fn has_earlier(&self, (run, target, execution): &AttemptKey) -> bool {
+        let step = |target: &str| target.trim_end_matches("~undo").to_owned();
+        let is_earlier = |(other, name, number): &AttemptKey| {
+            let same = other == run && step(name) == step(target);
+            same && (name != target || number < execution)
+        };
+        self.attempts().keys().any(is_earlier)
+    }
+
     pub(crate) fn end(&self, key: &AttemptKey) {
         self.attempts().remove(key);
     }
