@@ -148,14 +148,12 @@ impl Driver {
         let expected = match prepared.expected {
             Ok(expected) => expected,
             // Nothing can be begun without the store's answer.
-            Err(_) => {
-                loop {
-                    tokio::select! {
-                        reply = &mut answer => return self.claimed(run_id, reply).await,
-                        _ = beats.tick() => watch.beat(None).await,
-                    }
+            Err(_) => loop {
+                tokio::select! {
+                    reply = &mut answer => return self.claimed(run_id, reply).await,
+                    _ = beats.tick() => watch.beat(None).await,
                 }
-            }
+            },
         };
         tracing::warn!(
             run = run_id,
@@ -203,7 +201,11 @@ impl Driver {
             if done + 1 != execution {
                 return None;
             }
-            let command = claim_of(target, worker, now.max(hot.state().last_at()).plus(LEASE_MS));
+            let command = claim_of(
+                target,
+                worker,
+                now.max(hot.state().last_at()).plus(LEASE_MS),
+            );
             let expected = hot.expected_claim(&command, &env);
             Some(Prepared {
                 run: hot.run(),

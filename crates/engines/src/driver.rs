@@ -142,13 +142,19 @@ impl Driver {
             self.write(run_id, report).await?;
         }
         let now = self.setup.clock.now();
-        let turn = self.visit(run_id, true, move |hot| Turn::of(hot, now)).await?;
+        let turn = self
+            .visit(run_id, true, move |hot| Turn::of(hot, now))
+            .await?;
         self.tell(run_id, &turn);
         Ok(turn)
     }
 
     /// Passes a command on and gives back the kernel's answer: a rejection is an answer.
-    pub async fn command(&self, run_id: &str, command: Command) -> Result<Result<Reply, Rejection>, TurnError> {
+    pub async fn command(
+        &self,
+        run_id: &str,
+        command: Command,
+    ) -> Result<Result<Reply, Rejection>, TurnError> {
         match self.submit(run_id, command).await {
             Ok(reply) => Ok(Ok(reply)),
             Err(Error::Rejected(rejection)) => Ok(Err(rejection)),
@@ -211,7 +217,9 @@ impl Driver {
         };
         let wants = |turn: &Turn| -> Vec<(String, u32, bool)> {
             let items = turn.work.iter();
-            let mut all: Vec<_> = items.map(|it| (it.target.clone(), it.execution, it.stop)).collect();
+            let mut all: Vec<_> = items
+                .map(|it| (it.target.clone(), it.execution, it.stop))
+                .collect();
             all.sort();
             all
         };
@@ -369,7 +377,10 @@ impl Driver {
 
     /// Compares what the engine has seen with the log: the store may be another one, or an older copy.
     async fn check_history(&self, run_id: &str, seen: &Seen) -> Result<(), TurnError> {
-        let is_known = self.told().get(run_id).is_some_and(|told| told.seen.seq >= seen.seq);
+        let is_known = self
+            .told()
+            .get(run_id)
+            .is_some_and(|told| told.seen.seq >= seen.seq);
         if is_known || seen.seq == 0 {
             return Ok(());
         }
@@ -390,7 +401,10 @@ impl Driver {
             let hash = chunk.digests.get(end - HASH..end).map(hex);
             let same = hash.as_deref() == Some(&*seen.hash);
             Ok((!same).then(|| {
-                format!("event {} of run {id} is not the one that the engine has seen", seen.seq)
+                format!(
+                    "event {} of run {id} is not the one that the engine has seen",
+                    seen.seq
+                )
             }))
         });
         let found: Result<Option<String>, StoreError> =
@@ -408,7 +422,11 @@ impl Driver {
 
     async fn alert(&self, run_id: &str, why: &str) {
         tracing::error!(run = run_id, code = ENGINE_DIVERGED, "{why}");
-        let (store, id, now) = (self.setup.store.clone(), run_id.to_owned(), self.setup.clock.now());
+        let (store, id, now) = (
+            self.setup.store.clone(),
+            run_id.to_owned(),
+            self.setup.clock.now(),
+        );
         let alert = NewAlert {
             code: ENGINE_DIVERGED.to_owned(),
             priority: Priority::P1,
@@ -474,7 +492,11 @@ const EARLY_MS: u64 = 50;
 fn is_late(code: Code) -> bool {
     matches!(
         code,
-        Code::LeaseLost | Code::StaleExecution | Code::StepNotRunning | Code::StepTerminal | Code::RunTerminal
+        Code::LeaseLost
+            | Code::StaleExecution
+            | Code::StepNotRunning
+            | Code::StepTerminal
+            | Code::RunTerminal
     )
 }
 
@@ -495,4 +517,3 @@ fn failure_of(command: &Command, code: &str, why: String) -> Option<Command> {
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
-

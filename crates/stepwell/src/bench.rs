@@ -29,8 +29,8 @@ use stepwell_kernel::plan::Plan;
 use stepwell_stores::sqlite::Durability;
 
 use crate::exit::Exit;
-use crate::outside_engine::OutsideEngine;
 use crate::output_format::OutputFormat;
+use crate::outside_engine::OutsideEngine;
 use crate::progress::Progress;
 use crate::{term, usage};
 use bench_store::BenchStore;

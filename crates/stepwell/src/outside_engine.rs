@@ -39,7 +39,11 @@ pub(crate) fn configure(
 ) -> Result<(Config, String)> {
     // Two stores never share a part of an engine, even if their runs have the same ids.
     let hash = Sha256::digest(store.secret()?);
-    let place: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let place: String = hash
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let worker = format!("{engine}:{}:{}", config.name, uuid::Uuid::now_v7().simple());
     let config = Config {
         engine_type: engine,
@@ -113,7 +117,9 @@ impl OutsideEngine {
             #[cfg(not(feature = "temporal"))]
             EngineAddress::Temporal(_) => {
                 drop((driver, setup.changed, setup.place, setup.parallel, remote));
-                Err(anyhow!("this program was built without the engine `temporal`"))
+                Err(anyhow!(
+                    "this program was built without the engine `temporal`"
+                ))
             }
         }
     }

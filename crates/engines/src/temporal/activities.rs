@@ -58,7 +58,9 @@ impl EngineActivities {
         _ctx: ActivityContext,
         asked: TurnRequest,
     ) -> Result<Turn, ActivityError> {
-        let turn = self.driver.turn(&asked.run_id, asked.seen.as_ref(), asked.report);
+        let turn = self
+            .driver
+            .turn(&asked.run_id, asked.seen.as_ref(), asked.report);
         turn.await.map_err(failure)
     }
 

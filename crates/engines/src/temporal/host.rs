@@ -86,7 +86,9 @@ impl TemporalHost {
         match is_ready.recv() {
             Ok(Ok(())) => Ok(host),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(HostError::Unreachable("the worker ended at its start".to_owned())),
+            Err(_) => Err(HostError::Unreachable(
+                "the worker ended at its start".to_owned(),
+            )),
         }
     }
 }
@@ -102,7 +104,11 @@ impl Drop for TemporalHost {
     }
 }
 
-async fn serve(setup: HostSetup, ready: Sender<Result<(), HostError>>, mut stopped: oneshot::Receiver<()>) {
+async fn serve(
+    setup: HostSetup,
+    ready: Sender<Result<(), HostError>>,
+    mut stopped: oneshot::Receiver<()>,
+) {
     let client = match connect(&setup.address, &setup.identity).await {
         Ok(client) => client,
         Err(error) => return drop(ready.send(Err(error))),

@@ -165,7 +165,9 @@ async fn ask(
 fn now_ms(ctx: &WorkflowContext<RunWorkflow>) -> u64 {
     let time = ctx.workflow_time();
     let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// How the workflow ends, in Temporal's own words.
@@ -205,7 +207,11 @@ fn stop_unlisted(flights: &mut [Flight<'_>], turn: &Turn) {
 }
 
 /// Starts an attempt. The kernel owns retries, so the server tries once.
-fn begin<'a>(ctx: &'a WorkflowContext<RunWorkflow>, input: &RunInput, item: WorkItem) -> Flight<'a> {
+fn begin<'a>(
+    ctx: &'a WorkflowContext<RunWorkflow>,
+    input: &RunInput,
+    item: WorkItem,
+) -> Flight<'a> {
     let stop = WorkflowCancellationToken::new();
     let once = temporalio_common::RetryPolicy::builder()
         .maximum_attempts(1)

@@ -23,4 +23,4 @@ mod workflow;
 pub use activities::{EngineActivities, TurnRequest};
 pub use connection::HostError;
 pub use host::{HostSetup, TemporalHost};
-pub use workflow::{UpdateAnswer, RunInput, RunWorkflow};
+pub use workflow::{RunInput, RunWorkflow, UpdateAnswer};

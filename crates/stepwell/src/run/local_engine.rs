@@ -128,7 +128,9 @@ impl LocalEngine {
                     (Some(said), Some(changes)),
                     Notes::default(),
                 )?;
-                let budget = args.write_budget.map_or(WRITE_BUDGET_MS, WriteBudget::millis);
+                let budget = args
+                    .write_budget
+                    .map_or(WRITE_BUDGET_MS, WriteBudget::millis);
                 local.outside = Some(OutsideEngine::start(OutsideSetup {
                     address,
                     handle: local.handle.clone(),
