@@ -1,6 +1,7 @@
 //! An engine outside drives the runs of this command: the service decides and writes, the engine outside says when, and the attempts
 //! are done by the tools of this process.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,8 +76,8 @@ pub(crate) struct OutsideEngine {
     crew: Arc<Crew>,
     remote: RemoteWork,
     worker: String,
-    #[cfg(feature = "temporal")]
-    host: stepwell_engines::temporal::TemporalHost,
+    /// Serves the engine as long as the value lives.
+    host: Box<dyn fmt::Debug>,
 }
 
 impl OutsideEngine {
@@ -86,42 +87,14 @@ impl OutsideEngine {
             setup.handle.clone(),
             setup.clock.clone(),
         );
-        let driver = Arc::new(Driver::new(DriverSetup {
-            handle: setup.handle,
-            store: setup.store,
-            clock: setup.clock,
-            crew: setup.crew.clone(),
-            engine: setup.address.engine(),
-            worker: setup.worker.clone(),
-            write_budget: setup.write_budget,
-        })?);
-        match setup.address {
-            #[cfg(feature = "temporal")]
-            EngineAddress::Temporal(address) => {
-                use stepwell_engines::temporal::{HostSetup, TemporalHost};
-                let host = TemporalHost::start(HostSetup {
-                    address,
-                    driver,
-                    changes: setup.changed,
-                    place: setup.place,
-                    parallel: setup.parallel,
-                    identity: setup.worker.clone(),
-                })?;
-                Ok(OutsideEngine {
-                    crew: setup.crew,
-                    remote,
-                    worker: setup.worker,
-                    host,
-                })
-            }
-            #[cfg(not(feature = "temporal"))]
-            EngineAddress::Temporal(_) => {
-                drop((driver, setup.changed, setup.place, setup.parallel, remote));
-                Err(anyhow!(
-                    "this program was built without the engine `temporal`"
-                ))
-            }
-        }
+        let (crew, worker) = (setup.crew.clone(), setup.worker.clone());
+        let host = start_host(setup)?;
+        Ok(OutsideEngine {
+            crew,
+            remote,
+            worker,
+            host,
+        })
     }
 
     /// How many attempts are under way in this process.
@@ -132,13 +105,46 @@ impl OutsideEngine {
     /// Stops: nothing new is begun, and attempts that run have some seconds to end. Leases of what is left end now, so that
     /// another process can take the work over at once.
     pub(crate) fn stop(self) {
-        #[cfg(feature = "temporal")]
         drop(self.host);
         if self.crew.busy() > 0 {
             self.crew.stop_all();
             if let Err(error) = self.remote.give_back(&self.worker) {
                 tracing::warn!(%error, "leases could not be given back; they end by themselves");
             }
+        }
+    }
+}
+
+/// Starts to serve an engine.
+fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug>> {
+    let driver = Arc::new(Driver::new(DriverSetup {
+        handle: setup.handle,
+        store: setup.store,
+        clock: setup.clock,
+        crew: setup.crew,
+        engine: setup.address.engine(),
+        worker: setup.worker.clone(),
+        write_budget: setup.write_budget,
+    })?);
+    match setup.address {
+        #[cfg(feature = "temporal")]
+        EngineAddress::Temporal(address) => {
+            use stepwell_engines::temporal::{HostSetup, TemporalHost};
+            Ok(Box::new(TemporalHost::start(HostSetup {
+                address,
+                driver,
+                changes: setup.changed,
+                place: setup.place,
+                parallel: setup.parallel,
+                identity: setup.worker,
+            })?))
+        }
+        #[cfg(not(feature = "temporal"))]
+        EngineAddress::Temporal(_) => {
+            drop((driver, setup.changed, setup.place, setup.parallel));
+            Err(anyhow!(
+                "this program was built without the engine `temporal`"
+            ))
         }
     }
 }
