@@ -77,7 +77,7 @@ pub(crate) struct OutsideEngine {
     remote: RemoteWork,
     worker: String,
     /// Serves the engine as long as the value lives.
-    host: Box<dyn fmt::Debug>,
+    host: Box<dyn fmt::Debug + Send>,
 }
 
 impl OutsideEngine {
@@ -116,7 +116,7 @@ impl OutsideEngine {
 }
 
 /// Starts to serve an engine.
-fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug>> {
+fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
     let driver = Arc::new(Driver::new(DriverSetup {
         handle: setup.handle,
         store: setup.store,
