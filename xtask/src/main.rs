@@ -10,6 +10,7 @@ mod cluster;
 mod conformance;
 mod corpus;
 mod deps;
+mod engines;
 mod faults;
 mod growth;
 mod mutants;
@@ -53,6 +54,7 @@ Tasks:
   playbooks    run the real playbooks of the corpus, with all their work
   kills        kill real processes on both databases, 10,000 times, and check what is left
   db-faults    let a PostgreSQL fail under real processes, 1,000 times, and check what is left
+  engines      run definitions on a real Temporal server, with kills, and compare with the native engine
   growth       run long plans and long loops at two sizes: time is linear, memory bounded
   soak         keep a server under load for 30 minutes: memory, handles, threads and store stay flat
   mutants      plant faults in a copy of the checkout, one at a time: the kit or a test notices each
@@ -100,6 +102,7 @@ fn run(args: &[String]) -> Result<()> {
         "kills" => (faults::KILLS_HELP, faults::kills),
         "corrupt" => (faults::CORRUPT_HELP, faults::corrupt),
         "db-faults" => (faults::DATABASE_HELP, faults::database),
+        "engines" => (engines::HELP, engines::run),
         "growth" => (growth::HELP, growth::run),
         "soak" => (soak::HELP, soak::run),
         "mutants" => (mutants::HELP, mutants::run),
