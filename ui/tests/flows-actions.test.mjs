@@ -431,3 +431,19 @@ test('an approver answers and may do nothing else; a token that is revoked ends 
   await page.done();
   await own.stop();
 });
+
+test('a page without a stream says when the server is away, and goes on by itself', async () => {
+  const own = await new Served().start();
+  await own.register(GREETS, 'greets.yaml');
+  const page = await open(own, '#/schedules');
+  await page.getByText('There is no schedule').waitFor();
+  await page.getByRole('status').getByText('Live').waitFor();
+  await own.kill();
+  await page.getByText('The server cannot be reached.').first().waitFor();
+  await own.start();
+  await page.getByRole('status').getByText('Live').waitFor();
+  await own.ask('PUT', '/api/v1/schedules/late', { cron: '0 2 * * *', definition: 'greets' });
+  await page.getByRole('row').filter({ hasText: 'late' }).waitFor();
+  await page.done();
+  await own.stop();
+});
