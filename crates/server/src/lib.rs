@@ -55,6 +55,7 @@ pub use access::{
     TokenRecord,
 };
 pub use api::openapi;
+pub use definitions::FoundProblem;
 pub use problem::ApiProblem;
 pub use retention::RetentionTimes;
 pub use server::{FetchPlan, FetchedPlan, RegisteredFile, Server, ServerError, ServerParts};

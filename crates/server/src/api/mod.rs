@@ -9,6 +9,7 @@ mod bulk;
 mod cursor;
 mod definition_texts;
 mod definitions;
+mod described;
 mod etag;
 mod events;
 mod hooks;

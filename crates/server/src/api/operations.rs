@@ -425,13 +425,28 @@ async fn redrive(
     }
 }
 
+/// A run that is created and has not started.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct WaitingRun {
+    run_id: String,
+    plan_id: String,
+    tenant_id: String,
+    created_at: String,
+    /// Why it waits, in the word of the contract.
+    #[schema(required)]
+    substatus: Option<String>,
+    /// When it may start at the earliest.
+    #[schema(required)]
+    start_at: Option<String>,
+}
+
 /// The runs that wait for a slot, and the limits.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct QueueState {
     /// Runs that are created and have not started, oldest first.
-    #[schema(value_type = Vec<Object>)]
-    waiting: Vec<serde_json::Value>,
+    waiting: Vec<WaitingRun>,
     /// How many runs of all tenants hold a slot, if the number is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<u32>,
@@ -464,12 +479,13 @@ async fn queue(
             };
             let mut waiting = store.list(&filter)?;
             waiting.reverse();
-            let row = |run: stepwell_engine::store::RunSummary| {
-                serde_json::json!({
-                    "runId": run.run_id, "planId": run.plan_id, "tenantId": run.tenant,
-                    "createdAt": run.created_at.to_rfc3339(), "substatus": run.head.substatus,
-                    "startAt": run.head.wake_at.map(Time::to_rfc3339),
-                })
+            let row = |run: stepwell_engine::store::RunSummary| WaitingRun {
+                run_id: run.run_id,
+                plan_id: run.plan_id,
+                tenant_id: run.tenant,
+                created_at: run.created_at.to_rfc3339(),
+                substatus: run.head.substatus,
+                start_at: run.head.wake_at.map(Time::to_rfc3339),
             };
             let taken = match total {
                 Some(_) => Some(store.slots_taken("all")?),
