@@ -173,6 +173,8 @@ pub struct UndoRow {
 #[serde(rename_all = "camelCase")]
 pub struct UndoPreview {
     pub run_id: String,
+    /// Which cancel undoes these steps.
+    pub message: String,
     /// Whether the run has ended: then nothing can be cancelled.
     pub ended: bool,
     /// What would be undone, in this order.

@@ -7,6 +7,13 @@ use stepwell_kernel::explain::{WakeSource, wake_sources};
 use crate::RunView;
 use crate::run_ext::UndoPreview;
 
+/// The steps that a cancel with compensation would undo now, in this order.
+#[must_use]
+pub fn undone_steps(view: &RunView) -> Vec<String> {
+    let (undo, _) = undo_order(&view.plan, &view.state);
+    undo.iter().map(|at| view.plan.step_id(*at)).collect()
+}
+
 /// What would be undone, in this order, what cannot be undone, and the work whose end decides whether it is.
 #[must_use]
 pub fn preview(view: &RunView) -> UndoPreview {
@@ -26,8 +33,15 @@ pub fn preview(view: &RunView) -> UndoPreview {
             | WakeSource::Proceed => None,
         })
         .collect();
+    let message = match undo.is_empty() {
+        true => "nothing would be undone",
+        false => {
+            "these steps are undone by a cancel with `compensate: true`; a cancel without it undoes nothing"
+        }
+    };
     UndoPreview {
         run_id: state.run_id().to_owned(),
+        message: message.to_owned(),
         ended: state.phase().is_ended(),
         undo: undo.iter().map(|at| plan.step_id(*at)).collect(),
         cannot_undo: cannot.iter().map(|at| plan.step_id(*at)).collect(),

@@ -13,6 +13,7 @@ use super::committer::{CommitPipeline, Committer};
 use super::delivery::DeliveryQueue;
 use super::renewing::session_length;
 use super::stats::Stats;
+use super::visit::Visitor;
 use super::{
     Handle, Idle, Input, Observer, OnAnswer, OnClaimed, OnDelivered, OnRest, Reporter, Setup,
     Worker,
@@ -26,6 +27,8 @@ use crate::store::{Batch, Delivered, OutsideEvent, StoreError, StoreErrorKind, T
 
 /// How long the loop sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
+/// How often the same trouble with the store is logged.
+const COMPLAIN_MS: u64 = 60_000;
 /// How long a batch that failed waits before it is sent again, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 /// How many inputs are taken before the clock is looked at again.
@@ -114,6 +117,8 @@ pub(crate) struct ServiceLoop<W> {
     pub(super) tickets: u64,
     pub(super) answers: NumberMap<Ticket, OnAnswer>,
     pub(super) flushes: Vec<OnRest>,
+    /// Those who wait to look at a run.
+    pub(super) visitors: Vec<Visitor>,
     pub(super) stopping: Option<Stopping>,
     pub(super) backoff: Duration,
     /// Batches that the store did not take, with when to send them again.
@@ -127,6 +132,8 @@ pub(crate) struct ServiceLoop<W> {
     /// How many commits had events in them.
     pub(super) changes: u64,
     pub(super) stats: Arc<Stats>,
+    /// What kept the store from being asked, and when that was logged last.
+    pub(super) complained: Option<(StoreErrorKind, Time)>,
 }
 
 impl<W: Worker> ServiceLoop<W> {
@@ -151,6 +158,7 @@ impl<W: Worker> ServiceLoop<W> {
             tickets: 0,
             answers: NumberMap::default(),
             flushes: Vec::new(),
+            visitors: Vec::new(),
             stopping: None,
             backoff: BACKOFF.0,
             again: Vec::new(),
@@ -159,6 +167,7 @@ impl<W: Worker> ServiceLoop<W> {
             moved: true,
             changes: 0,
             stats: part.stats,
+            complained: None,
         })
     }
 
@@ -204,13 +213,24 @@ impl<W: Worker> ServiceLoop<W> {
         }
     }
 
+    /// Logs that the store cannot be asked: at once, and the same again once in a while.
+    fn complain(&mut self, error: &StoreError, now: Time) {
+        let is_known = |&(kind, at): &(StoreErrorKind, Time)| {
+            kind == error.kind && now.since(at) < COMPLAIN_MS
+        };
+        if !self.complained.as_ref().is_some_and(is_known) {
+            tracing::warn!(%error, "the store could not be asked; it is asked again");
+            self.complained = Some((error.kind, now));
+        }
+    }
+
     /// One turn: does what is due, and gives the actors what there is for them. The inputs come next.
     pub(super) fn turn(&mut self) -> Turn {
         let now = self.clock.now();
         if now >= self.coordinator.next_tick()
             && let Err(error) = self.coordinator.tick(now)
         {
-            tracing::warn!(%error, "the store could not be asked");
+            self.complain(&error, now);
             self.store_failed(&error);
             // Asked again after a while, not at once.
             self.coordinator.rest(now);
@@ -220,6 +240,7 @@ impl<W: Worker> ServiceLoop<W> {
         self.deliveries.send(&self.inbox);
         self.send_batches(true, now);
         self.prepare(now);
+        self.serve_visitors();
         self.stats
             .in_flight
             .store(self.coordinator.busy(), Ordering::SeqCst);
@@ -353,6 +374,7 @@ impl<W: Worker> ServiceLoop<W> {
             Input::Deliver(event, on_delivered) => self.deliveries.push(*event, on_delivered),
             Input::Delivered(events, answer) => self.delivered(events, answer),
             Input::Look => self.coordinator.look(),
+            Input::Visit(visit) => self.take_visit(visit, now),
             Input::Handoff(handoff) => self.coordinator.take_handoff(handoff, now),
             Input::Recover(run_id, answer) => {
                 self.coordinator.work_on(&run_id);
@@ -411,6 +433,10 @@ impl<W: Worker> ServiceLoop<W> {
             Input::Submit(run_id, ..) | Input::Recover(run_id, _) | Input::CatchUp(run_id) => {
                 run_id
             }
+            Input::Visit(visit) => match visit.run_id() {
+                Some(run_id) => run_id,
+                None => return Some(input),
+            },
             // These are sent to the shard that they are for.
             Input::Start { .. }
             | Input::Guarded(..)

@@ -43,6 +43,7 @@ mod runs;
 mod schedules;
 mod sessions;
 mod several;
+mod sources;
 mod stores;
 mod telemetry;
 mod tenants;

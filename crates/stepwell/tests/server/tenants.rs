@@ -153,6 +153,10 @@ impl Names {
                 "target": { "start": { "definition": self.name } }, "signature": { "github": {} },
                 "secret": "env://STEPWELL_SECRET_OF_TESTS",
             }),
+            ("PUT", "/api/v1/sources/{name}") => json!({
+                "address": "nats://example.com/EVENTS", "enabled": false,
+                "target": { "start": { "definition": self.name } },
+            }),
             ("PUT", "/api/v1/sinks/{name}") => json!({ "address": "webhook:https://example.com/" }),
             ("POST", "/api/v1/tokens") => json!({ "name": "mine", "roles": ["viewer"] }),
             ("POST", "/api/v1/worker/poll") => json!({
@@ -234,6 +238,11 @@ fn furnish(server: &TestServer, acme: &str) -> Names {
         "webhooks",
         json!({ "target": { "start": { "definition": MARKER } }, "signature": { "github": {} },
             "secret": "env://STEPWELL_SECRET_OF_TESTS" }),
+    );
+    put(
+        "sources",
+        json!({ "target": { "start": { "definition": MARKER } }, "address": "nats://example.com/EVENTS",
+            "enabled": false }),
     );
     let token = made(ask(server.post(
         "/api/v1/tokens",
@@ -357,7 +366,7 @@ fn no_operation_tells_a_tenant_of_another(place: Place) {
     let run = format!("/api/v1/runs/{}", theirs.run);
     let (_, seen) = asked(bearer(server.get(&run), &acme));
     assert_eq!(seen["status"], "RUNNING", "{seen}");
-    for path in ["schedules", "webhooks", "definitions"] {
+    for path in ["schedules", "webhooks", "sources", "definitions"] {
         let (status, seen) = asked(bearer(
             server.get(&format!("/api/v1/{path}/{MARKER}")),
             &acme,
