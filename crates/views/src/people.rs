@@ -67,14 +67,12 @@ impl Act {
 #[serde(rename_all = "camelCase")]
 pub struct ActRow {
     /// The step that the person answered for; null for the approval of the run.
-    #[schemars(required)]
     pub step_id: Option<String>,
     /// `approved`, `succeeded`, `failed` or `cancelled`.
     pub outcome: String,
     pub by: String,
     pub at: String,
     /// Why, in the words of the person.
-    #[schemars(required)]
     pub notes: Option<String>,
     pub evidence_refs: Vec<String>,
 }

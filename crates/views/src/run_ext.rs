@@ -41,7 +41,6 @@ pub struct RunExt {
     /// The state in the word of the language.
     pub word: String,
     /// Detail of the state in the word of the language; null if there is none.
-    #[schemars(required)]
     pub substatus: Option<String>,
     /// Every visit of every step, also steps that no token has reached.
     pub steps: Vec<VisitRow>,
@@ -50,10 +49,8 @@ pub struct RunExt {
     pub params: Json,
     pub ctx: Json,
     /// The run and step that wait for this run; null if no run has started it.
-    #[schemars(required)]
     pub parent: Option<ParentRun>,
     /// The run that this run repeats; null if it repeats none.
-    #[schemars(required)]
     pub repeats: Option<String>,
     /// The result of each undo.
     pub compensation: Vec<UndoRow>,
@@ -76,7 +73,6 @@ pub struct ShownExt {
     /// The child runs that steps have waited for, in the order of the log.
     pub children: Vec<ChildRow>,
     /// Who started the run; null if nobody is known.
-    #[schemars(required)]
     pub started_by: Option<String>,
     /// What people did in the run, in the order of the log.
     pub answers: Vec<ActRow>,
@@ -93,13 +89,10 @@ pub struct VisitRow {
     /// The name of the step.
     pub step: String,
     /// The number of the visit, from 1; null if no token has reached the step.
-    #[schemars(required)]
     pub visit: Option<u32>,
     /// The state in the word of the language.
     pub word: String,
-    #[schemars(required)]
     pub started_at: Option<String>,
-    #[schemars(required)]
     pub ended_at: Option<String>,
     /// How often a worker has taken the work.
     pub executions: u32,
@@ -109,15 +102,12 @@ pub struct VisitRow {
     pub losses: u32,
     /// The output; null if there is none yet.
     pub output: Json,
-    #[schemars(required)]
     pub error: Option<StepError>,
     /// Whether it is not known if the work was done.
     pub outcome_unknown: bool,
     /// The items of a loop; null if the step has no loop.
-    #[schemars(required)]
     pub items: Option<ItemCounts>,
     /// How far the undo of the step is; null if no token has reached the step.
-    #[schemars(required)]
     pub compensation: Option<UndoWord>,
 }
 
@@ -175,7 +165,6 @@ pub struct UndoRow {
     pub outcome: UndoOutcome,
     pub executions: u32,
     pub attempts: u32,
-    #[schemars(required)]
     pub error: Option<StepError>,
 }
 

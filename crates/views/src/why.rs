@@ -119,20 +119,16 @@ pub struct ReasonRow {
     /// What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`.
     pub kind: String,
     /// The step that waits; null if the whole run does.
-    #[schemars(required)]
     pub step_id: Option<String>,
     /// What is waited for, with the command that gives it.
     pub text: String,
     /// What is waited for, without the command.
     pub says: String,
     /// The command that gives what is waited for, where a person can give it.
-    #[schemars(required)]
     pub command: Option<String>,
     /// Since when it is waited for.
-    #[schemars(required)]
     pub since: Option<String>,
     /// When the wait ends by itself.
-    #[schemars(required)]
     pub until: Option<String>,
     /// The queue that a worker must serve, if that is waited for.
     #[serde(skip_serializing_if = "Option::is_none")]

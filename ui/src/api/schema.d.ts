@@ -1333,11 +1333,11 @@ export interface components {
             by: string;
             evidenceRefs: string[];
             /** @description Why, in the words of the person. */
-            notes: string;
+            notes: string | null;
             /** @description `approved`, `succeeded`, `failed` or `cancelled`. */
             outcome: string;
             /** @description The step that the person answered for; null for the approval of the run. */
-            stepId: string;
+            stepId: string | null;
         };
         /**
          * @description Rules that decide whether a token may enter a step. The first rule that matches decides; if no rule matches, the
@@ -2149,6 +2149,15 @@ export interface components {
             next?: string | null;
             tasks: components["schemas"]["PersonTask"][];
         };
+        /** @description The items of a loop. */
+        ItemCounts: {
+            /** Format: uint32 */
+            count: number;
+            /** Format: uint32 */
+            done: number;
+            /** Format: uint32 */
+            failed: number;
+        };
         /** @description When a step fires. */
         Join: "all" | "each";
         /** @description A language and its words. */
@@ -2484,6 +2493,11 @@ export interface components {
             /** @description The step that waits for the child. */
             step_id: string;
         };
+        /** @description The run and step that wait for a child. */
+        ParentRun: {
+            runId: string;
+            stepId: string;
+        };
         /** @description A change of the ctx of a playbook run. */
         PatchCtx: {
             /** @description The keys to set, with their values. */
@@ -2724,7 +2738,7 @@ export interface components {
         /** @description One thing that can continue a run, for programs. */
         ReasonRow: {
             /** @description The command that gives what is waited for, where a person can give it. */
-            command: string;
+            command: string | null;
             /** @description What is waited for: `task`, `lease`, `outside`, `operator`, `child`, `timer`, `queue`, `start`, `ctx` or `proceed`. */
             kind: string;
             /** @description The operation that a worker must serve, if that is waited for. */
@@ -2734,15 +2748,15 @@ export interface components {
             /** @description What is waited for, without the command. */
             says: string;
             /** @description Since when it is waited for. */
-            since: string;
+            since: string | null;
             /** @description The step that waits; null if the whole run does. */
-            stepId: string;
+            stepId: string | null;
             /** @description What is waited for, with the command that gives it. */
             text: string;
             /** @description Whether it is known that nobody serves it; absent otherwise. */
             unserved?: boolean;
             /** @description When the wait ends by itself. */
-            until: string;
+            until: string | null;
         };
         /** @description A text to be registered. */
         RegisterDefinition: {
@@ -4189,25 +4203,22 @@ export interface components {
             notes: string[];
             params: unknown;
             /** @description The run and step that wait for this run; null if no run has started it. */
-            parent: {
-                runId: string;
-                stepId: string;
-            };
+            parent: components["schemas"]["ParentRun"] | null;
             /** @description The hash of the compiled definition. */
             planHash: string;
             /** @description The workflow's own name or id. */
             planId: string;
             planVersion: string;
             /** @description The run that this run repeats; null if it repeats none. */
-            repeats: string;
+            repeats: string | null;
             /** @description Who started the run; null if nobody is known. */
-            startedBy: string;
+            startedBy: string | null;
             /** @description Every visit of every step, also steps that no token has reached. */
             steps: components["schemas"]["VisitRow"][];
             /** @description What keeps the run from going on, in sentences. */
             stuck: string[];
             /** @description Detail of the state in the word of the language; null if there is none. */
-            substatus: string;
+            substatus: string | null;
             /** @description The edges that hold tokens. */
             tokens: components["schemas"]["TokensOfEdge"][];
             /** @description Types of events that this version does not know. */
@@ -6048,15 +6059,7 @@ export interface components {
         UndoRow: {
             /** Format: uint32 */
             attempts: number;
-            /** @description Why a run, a step or an undo failed. */
-            error: {
-                /** @description The kind of the failure; retry rules name classes. */
-                class: components["schemas"]["ErrorClass"];
-                /** @description The reason for programs; the code of an error never changes. */
-                code: string;
-                /** @description The reason for people. */
-                message: string;
-            };
+            error: components["schemas"]["StepError"] | null;
             /** Format: uint32 */
             executions: number;
             outcome: components["schemas"]["UndoOutcome"];
@@ -6123,6 +6126,11 @@ export interface components {
             /** @description The step: its name, with #n for a later visit and [n] for an item of a loop */
             stepId: string;
         };
+        /**
+         * @description How far the undo of a step is.
+         * @enum {string}
+         */
+        UndoWord: "none" | "due" | "running" | "done" | "failed" | "not_compensable";
         /** @description What happens when a step fails and no edge handles the failure. */
         Unhandled: "fail" | "partial" | "stop";
         Version: {
@@ -6137,35 +6145,17 @@ export interface components {
              * @description The number of attempts: an execution that was lost and its replacement are one attempt.
              */
             attempts: number;
-            /**
-             * @description How far the undo of the step is; null if no token has reached the step.
-             * @enum {string}
-             */
-            compensation: "none" | "due" | "running" | "done" | "failed" | "not_compensable";
-            endedAt: string;
-            /** @description Why a run, a step or an undo failed. */
-            error: {
-                /** @description The kind of the failure; retry rules name classes. */
-                class: components["schemas"]["ErrorClass"];
-                /** @description The reason for programs; the code of an error never changes. */
-                code: string;
-                /** @description The reason for people. */
-                message: string;
-            };
+            /** @description How far the undo of the step is; null if no token has reached the step. */
+            compensation: components["schemas"]["UndoWord"] | null;
+            endedAt: string | null;
+            error: components["schemas"]["StepError"] | null;
             /**
              * Format: uint32
              * @description How often a worker has taken the work.
              */
             executions: number;
             /** @description The items of a loop; null if the step has no loop. */
-            items: {
-                /** Format: uint32 */
-                count: number;
-                /** Format: uint32 */
-                done: number;
-                /** Format: uint32 */
-                failed: number;
-            };
+            items: components["schemas"]["ItemCounts"] | null;
             /**
              * Format: uint32
              * @description How many executions were lost with their workers.
@@ -6175,7 +6165,7 @@ export interface components {
             outcomeUnknown: boolean;
             /** @description The output; null if there is none yet. */
             output: unknown;
-            startedAt: string;
+            startedAt: string | null;
             /** @description The name of the step. */
             step: string;
             /** @description The id of the visit: `load`, `load#2`. */
@@ -6184,7 +6174,7 @@ export interface components {
              * Format: uint32
              * @description The number of the visit, from 1; null if no token has reached the step.
              */
-            visit: number;
+            visit: number | null;
             /** @description The state in the word of the language. */
             word: string;
         };
