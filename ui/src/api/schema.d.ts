@@ -981,6 +981,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the sources by name. */
+        get: operations["get_sources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sources/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a source, with its state at this server. */
+        get: operations["get_sources_name"];
+        /** Create or change a source. Every server of the store reads from it within seconds. */
+        put: operations["put_sources_name"];
+        post?: never;
+        /** Delete a source: its messages stay in the broker from now on. */
+        delete: operations["delete_sources_name"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/stream": {
         parameters: {
             query?: never;
@@ -2011,6 +2047,20 @@ export interface components {
             /** @description A time zone of the IANA database, such as `Europe/Berlin`; UTC if absent. */
             timezone?: string | null;
         };
+        /** @description A source to be kept. */
+        PutSource: {
+            /** @description The address of the broker, such as `nats://HOST/STREAM`. Never with a password: `auth` names a secret. */
+            address: string;
+            /** @description Whether messages are taken; true if absent. */
+            enabled?: boolean;
+            environment?: string | null;
+            /** @description The largest body of a message in bytes; 1 MiB if absent. */
+            maxBody?: number | null;
+            /** @description What each message does. */
+            target: components["schemas"]["Target"];
+            /** @description The tenant of the source, for callers that may act for all tenants. */
+            tenant?: string | null;
+        };
         /** @description A webhook to be kept. */
         PutWebhook: {
             /**
@@ -2073,7 +2123,10 @@ export interface components {
         };
         /** @description How a sink is registered. */
         RegisterSink: {
-            /** @description `webhook:https://…`. */
+            /**
+             * @description `webhook:https://…`, or the address of a broker such as `nats://HOST/STREAM`. Never with a password: `auth` names a
+             *     secret.
+             */
             address: string;
             /** @description Also deliver what is in the store already. */
             fromBeginning?: boolean;
@@ -2480,6 +2533,52 @@ export interface components {
              */
             pending: number;
             since: string;
+        };
+        /** @description A page of sources. */
+        SourcePage: {
+            /** @description The `after` of the next page; absent on the last page. */
+            next?: string | null;
+            sources: components["schemas"]["SourceView"][];
+        };
+        /** @description A source at the server that is asked. */
+        SourceState: {
+            /**
+             * Format: int64
+             * @description Messages that have started a run or delivered an event, here and since the start of the server.
+             */
+            accepted: number;
+            /** @description Why it does not, or why it waits with a message. */
+            error?: string | null;
+            /** @description Whether this server reads from the broker now. */
+            isConnected: boolean;
+            /**
+             * Format: int64
+             * @description Messages that could not be used and are in the dead-letter place.
+             */
+            rejected: number;
+            /**
+             * Format: int64
+             * @description Messages that came again and changed nothing.
+             */
+            repeated: number;
+        };
+        /** @description A source as it is now. */
+        SourceView: {
+            /** @description The address, without user and query. */
+            address: string;
+            changedAt: string;
+            /** @description Who has changed the source last, and when. */
+            changedBy: string;
+            enabled: boolean;
+            environment: string;
+            /** @description The largest body of a message in bytes. */
+            maxBody: number;
+            name: string;
+            project: string;
+            /** @description The source at the server that is asked. */
+            state: components["schemas"]["SourceState"];
+            target: components["schemas"]["Target"];
+            tenant: string;
         };
         /** @description What a run is started with. */
         StartRun: {
@@ -6632,6 +6731,268 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RemovedSink"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_sources: {
+        parameters: {
+            query?: {
+                /** @description Only sources of this tenant. */
+                tenant?: string;
+                /** @description At most this many; 50 if absent, 500 at most. */
+                limit?: number;
+                /** @description The `next` of the page before. */
+                after?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourcePage"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_sources_name: {
+        parameters: {
+            query?: {
+                /** @description The tenant of the source, for callers that may act for all tenants. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the source. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceView"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    put_sources_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the source: letters, digits, `-`, `_` and `.`. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PutSource"];
+            };
+        };
+        responses: {
+            /** @description The source was changed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceView"];
+                };
+            };
+            /** @description The source was created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceView"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    delete_sources_name: {
+        parameters: {
+            query?: {
+                /** @description The tenant of the source, for callers that may act for all tenants. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the source. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
                 };
             };
             403: {
