@@ -191,7 +191,7 @@ impl SnowflakeLink {
         };
         match known {
             Some((before, is_complete)) => {
-                let read = events.iter().filter_map(|it| ContractEvent::read(&it.data));
+                let read = events.iter().filter_map(|it| ContractEvent::read(it.data.clone()));
                 let read: Vec<ContractEvent> = read.collect();
                 Ok((incremental(&before, &read), is_complete))
             }
@@ -207,7 +207,7 @@ impl SnowflakeLink {
         for row in &rows {
             let text = row.first().and_then(Json::as_str).unwrap_or_default();
             let event = serde_json::from_str::<Json>(text).ok();
-            let event = event.as_ref().and_then(ContractEvent::read);
+            let event = event.and_then(ContractEvent::read);
             events.push(event.ok_or_else(|| {
                 Failure::Refused(format!("an event of {run} in RUN_EVENTS cannot be read"))
             })?);
