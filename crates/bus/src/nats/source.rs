@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 /// How long a call waits for messages.
 const WAIT: Duration = Duration::from_secs(1);
 /// After this time a message that is not done is given again, unless it is held.
-const ACK_WAIT: Duration = Duration::from_secs(60);
+const ACK_WAIT: Duration = Duration::from_secs(30);
 
 /// A stream that messages come from.
 #[derive(Debug)]

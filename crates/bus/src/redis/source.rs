@@ -1,5 +1,5 @@
 //! Messages from a Redis stream, by a consumer group that all servers share. What another server has taken and not finished
-//! is taken over after a minute.
+//! is taken over after half a minute.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 /// How long a call waits for messages.
 const WAIT: Duration = Duration::from_secs(1);
 /// After this time a message that is not done may be taken by another server.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(30);
 /// How often what others left is looked for, in calls.
 const CLAIM_EVERY: u32 = 10;
 
