@@ -31,5 +31,5 @@ pub use kinds::{
     KINDS, SinkKind, Surroundings, is_sink_name, open_sink, open_source, sink_forms, source_forms,
     tables,
 };
-pub use source::{Received, Source, SourceFuture, SourceOpener};
+pub use source::{MessageSource, Received, SourceFuture, SourceOpener};
 pub use webhook::{Webhook, WebhookFault, WebhookOptions, signature};

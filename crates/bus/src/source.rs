@@ -26,7 +26,7 @@ pub struct Received {
 }
 
 /// A connection to a broker that gives messages. Messages that are given and not done come again: here, or at another server.
-pub trait Source: Send + fmt::Debug {
+pub trait MessageSource: Send + fmt::Debug {
     /// The next messages; none if none came within a second or so.
     fn next(&mut self) -> SourceFuture<'_, Vec<Received>>;
 
@@ -50,7 +50,7 @@ pub trait Source: Send + fmt::Debug {
 /// Opens connections of one source.
 pub trait SourceOpener: Send + Sync + fmt::Debug {
     /// Connects. Servers that share the `group` share the messages.
-    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn Source>>;
+    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn MessageSource>>;
 
     /// Where messages go that can never be used.
     fn dead_letter_place(&self) -> String;

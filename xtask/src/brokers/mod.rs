@@ -18,7 +18,7 @@ middle, and checks what arrived: all of it, in the order of each run, twice only
 
 Usage: cargo xtask brokers [--quick] [--events N] [--only KIND,KIND] [--no-build]
 
-  --quick      1,000 events and 50 messages, and a server is stopped instead of killed; about 2 minutes
+  --quick      1,000 events and 50 messages, and a server is stopped instead of killed; about 3 minutes
   --events N   so many events; default 10,000
   --only KINDS of nats, redis, kafka, amqp and snowflake
   --no-build   with the programs that are in target/debug
@@ -32,7 +32,7 @@ PyPI. What cannot be had is printed as SKIPPED.
 struct Amount {
     events: usize,
     messages: u64,
-    /// A server that is killed keeps what it has taken for up to a minute; one that stops gives it back.
+    /// A server that is killed keeps what it has taken for half a minute; one that stops gives it back.
     kills_server: bool,
 }
 

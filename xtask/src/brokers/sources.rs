@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the runs of all messages may take to be there. Redis gives what a dead server had after a minute.
+/// How long the runs of all messages may take to be there. NATS and Redis give what a dead server had after half a minute.
 const DONE: Duration = Duration::from_secs(180);
 /// A definition without work.
 const DEFINITION: &str = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: NAME, path: NAME}\nworkflow:\n\
@@ -103,12 +103,12 @@ fn one(
     });
     put(url, &format!("/api/v1/sources/{name}"), &source)?;
     wait_for(url, name, 1)?;
-    server.kill()?;
     // What it was working on comes to the other server.
     match amount.kills_server {
         true => drop(second),
         false => second.stop()?,
     }
+    server.kill()?;
     std::thread::sleep(Duration::from_secs(1));
     server.resume()?;
     // The ids of the first half come again, and count once.

@@ -16,7 +16,7 @@ use crate::address::{AddressFault, BrokerAddress};
 use crate::cloud_event::{self, Headers};
 use crate::kinds::Surroundings;
 use crate::link::Failure;
-use crate::source::{Received, Source, SourceFuture, SourceOpener};
+use crate::source::{MessageSource, Received, SourceFuture, SourceOpener};
 
 /// How many messages at a time.
 const BATCH: u16 = 64;
@@ -78,10 +78,10 @@ impl AmqpSource {
 }
 
 impl SourceOpener for AmqpSource {
-    fn open<'a>(&'a self, _group: &'a str) -> SourceFuture<'a, Box<dyn Source>> {
+    fn open<'a>(&'a self, _group: &'a str) -> SourceFuture<'a, Box<dyn MessageSource>> {
         Box::pin(async move {
             match self.connected().await {
-                Ok(messages) => Ok(Box::new(messages) as Box<dyn Source>),
+                Ok(messages) => Ok(Box::new(messages) as Box<dyn MessageSource>),
                 Err(failure) => Err(failure.why()),
             }
         })
@@ -199,7 +199,7 @@ impl AmqpMessages {
     }
 }
 
-impl Source for AmqpMessages {
+impl MessageSource for AmqpMessages {
     fn next(&mut self) -> SourceFuture<'_, Vec<Received>> {
         Box::pin(self.fetch())
     }

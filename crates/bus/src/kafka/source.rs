@@ -13,7 +13,7 @@ use crate::address::{AddressFault, BrokerAddress};
 use crate::cloud_event::{self, Headers};
 use crate::kinds::Surroundings;
 use crate::link::Failure;
-use crate::source::{Received, Source, SourceFuture, SourceOpener};
+use crate::source::{MessageSource, Received, SourceFuture, SourceOpener};
 
 /// How many messages at a time.
 const BATCH: i32 = 64;
@@ -69,10 +69,10 @@ impl KafkaSource {
 }
 
 impl SourceOpener for KafkaSource {
-    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn Source>> {
+    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn MessageSource>> {
         Box::pin(async move {
             match self.connected(group).await {
-                Ok(messages) => Ok(Box::new(messages) as Box<dyn Source>),
+                Ok(messages) => Ok(Box::new(messages) as Box<dyn MessageSource>),
                 Err(failure) => Err(failure.why()),
             }
         })
@@ -160,7 +160,7 @@ impl KafkaMessages {
     }
 }
 
-impl Source for KafkaMessages {
+impl MessageSource for KafkaMessages {
     fn next(&mut self) -> SourceFuture<'_, Vec<Received>> {
         Box::pin(self.fetch())
     }

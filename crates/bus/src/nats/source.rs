@@ -15,14 +15,14 @@ use crate::address::{AddressFault, BrokerAddress};
 use crate::cloud_event::{self, Headers};
 use crate::kinds::Surroundings;
 use crate::link::Failure;
-use crate::source::{Received, Source, SourceFuture, SourceOpener};
+use crate::source::{MessageSource, Received, SourceFuture, SourceOpener};
 
 /// How many messages at a time.
 const BATCH: usize = 64;
 /// How long a call waits for messages.
 const WAIT: Duration = Duration::from_secs(1);
 /// After this time a message that is not done is given again, unless it is held.
-const ACK_WAIT: Duration = Duration::from_secs(60);
+const ACK_WAIT: Duration = Duration::from_secs(30);
 
 /// A stream that messages come from.
 #[derive(Debug)]
@@ -81,10 +81,10 @@ impl NatsSource {
 }
 
 impl SourceOpener for NatsSource {
-    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn Source>> {
+    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn MessageSource>> {
         Box::pin(async move {
             match self.connected(group).await {
-                Ok(messages) => Ok(Box::new(messages) as Box<dyn Source>),
+                Ok(messages) => Ok(Box::new(messages) as Box<dyn MessageSource>),
                 Err(failure) => Err(failure.why()),
             }
         })
@@ -195,7 +195,7 @@ async fn gathered(mut batch: pull::Batch) -> Result<Vec<Message>, String> {
     Ok(all)
 }
 
-impl Source for NatsMessages {
+impl MessageSource for NatsMessages {
     fn next(&mut self) -> SourceFuture<'_, Vec<Received>> {
         Box::pin(self.fetch())
     }

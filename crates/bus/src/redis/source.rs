@@ -1,5 +1,5 @@
 //! Messages from a Redis stream, by a consumer group that all servers share. What another server has taken and not finished
-//! is taken over after a minute.
+//! is taken over after half a minute.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::address::{AddressFault, BrokerAddress};
 use crate::cloud_event::{self, Headers};
 use crate::kinds::Surroundings;
 use crate::link::Failure;
-use crate::source::{Received, Source, SourceFuture, SourceOpener};
+use crate::source::{MessageSource, Received, SourceFuture, SourceOpener};
 
 /// How many messages at a time.
 const BATCH: usize = 64;
 /// How long a call waits for messages.
 const WAIT: Duration = Duration::from_secs(1);
 /// After this time a message that is not done may be taken by another server.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(30);
 /// How often what others left is looked for, in calls.
 const CLAIM_EVERY: u32 = 10;
 
@@ -77,10 +77,10 @@ impl RedisSource {
 }
 
 impl SourceOpener for RedisSource {
-    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn Source>> {
+    fn open<'a>(&'a self, group: &'a str) -> SourceFuture<'a, Box<dyn MessageSource>> {
         Box::pin(async move {
             match self.connected(group).await {
-                Ok(messages) => Ok(Box::new(messages) as Box<dyn Source>),
+                Ok(messages) => Ok(Box::new(messages) as Box<dyn MessageSource>),
                 Err(failure) => Err(failure.why()),
             }
         })
@@ -200,7 +200,7 @@ impl RedisMessages {
     }
 }
 
-impl Source for RedisMessages {
+impl MessageSource for RedisMessages {
     fn next(&mut self) -> SourceFuture<'_, Vec<Received>> {
         Box::pin(self.fetch())
     }

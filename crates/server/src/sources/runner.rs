@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use stepwell_bus::{Received, Source, SourceOpener, open_source};
+use stepwell_bus::{MessageSource, Received, SourceOpener, open_source};
 use stepwell_engine::store::NewAlert;
 use stepwell_kernel::effect::Priority;
 use tokio::task::JoinHandle;
@@ -167,7 +167,7 @@ impl Reader {
     /// Reads until the server stops, or the connection is lost.
     async fn read(
         &self,
-        mut source: Box<dyn Source>,
+        mut source: Box<dyn MessageSource>,
         opener: &dyn SourceOpener,
         failures: &mut u32,
     ) -> Result<(), String> {
@@ -181,7 +181,7 @@ impl Reader {
 
     async fn read_all(
         &self,
-        source: &mut dyn Source,
+        source: &mut dyn MessageSource,
         opener: &dyn SourceOpener,
         failures: &mut u32,
     ) -> Result<(), String> {
@@ -204,7 +204,7 @@ impl Reader {
     /// Takes a message; false if the server stops before.
     async fn take(
         &self,
-        source: &mut dyn Source,
+        source: &mut dyn MessageSource,
         opener: &dyn SourceOpener,
         message: &Received,
     ) -> Result<bool, String> {
@@ -287,7 +287,7 @@ impl Reader {
 
     async fn bury(
         &self,
-        source: &mut dyn Source,
+        source: &mut dyn MessageSource,
         opener: &dyn SourceOpener,
         message: &Received,
         problem: &ApiProblem,
