@@ -145,7 +145,7 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
         }
     }
     if options.record {
-        trial.record(&repo.root.join("fixtures/engines/histories"))?;
+        trial.record(repo)?;
     }
     drop(trial);
     std::fs::remove_dir_all(&folder)?;
