@@ -44,6 +44,7 @@ mod schedules;
 mod sessions;
 mod several;
 mod stores;
+mod task_files;
 mod telemetry;
 mod tenants;
 mod ui;
