@@ -18,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
-use super::runs::read_time;
+use super::runs::{of_own_project, read_time};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -137,7 +137,10 @@ async fn signal(
         reason: body.reason,
         actor: caller.actor(),
     };
-    let reply = app.submit(&run, command).await?;
+    let reply = match app.submit(&run, command).await {
+        Ok(reply) => reply,
+        Err(problem) => return Err(of_own_project(&app, &caller, problem).await),
+    };
     let mut answer = Answer::of(&run, &reply)?;
     if name == SignalKind::RetryRun.name() {
         // The id of the new run is derived from the id of the signal.

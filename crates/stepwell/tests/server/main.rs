@@ -20,6 +20,7 @@ mod lists;
 mod load;
 mod log_lines;
 mod monitoring;
+mod nothing_lost;
 mod oidc;
 mod operations;
 mod outages;
