@@ -165,8 +165,9 @@ fn status_of(code: Code) -> StatusCode {
 
 impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> ApiProblem {
-        let passes = error.kind.may_pass() || error.kind == StoreErrorKind::Held;
-        let status = match passes {
+        let away = [StoreErrorKind::Held, StoreErrorKind::Gone];
+        let is_away = error.kind.may_pass() || away.contains(&error.kind);
+        let status = match is_away {
             true => StatusCode::SERVICE_UNAVAILABLE,
             false => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -177,7 +178,7 @@ impl From<StoreError> for ApiProblem {
             error.kind.code(),
             "the store of the server cannot be used now",
         );
-        match passes {
+        match is_away {
             true => problem.retry_after(1),
             false => problem,
         }

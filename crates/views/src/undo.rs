@@ -7,6 +7,13 @@ use stepwell_kernel::explain::{WakeSource, wake_sources};
 
 use crate::RunView;
 
+/// The steps that a cancel with compensation would undo now, in this order.
+#[must_use]
+pub fn undone_steps(view: &RunView) -> Vec<String> {
+    let (undo, _) = undo_order(&view.plan, &view.state);
+    undo.iter().map(|at| view.plan.step_id(*at)).collect()
+}
+
 /// What would be undone, in this order, what cannot be undone, and the work whose end decides whether it is.
 #[must_use]
 pub fn preview(view: &RunView) -> Json {
@@ -26,8 +33,15 @@ pub fn preview(view: &RunView) -> Json {
             | WakeSource::Proceed => None,
         })
         .collect();
+    let message = match undo.is_empty() {
+        true => "nothing would be undone",
+        false => {
+            "these steps are undone by a cancel with `compensate: true`; a cancel without it undoes nothing"
+        }
+    };
     json!({
         "runId": state.run_id(),
+        "message": message,
         "ended": state.phase().is_ended(),
         "undo": undo.iter().map(|at| plan.step_id(*at)).collect::<Vec<_>>(),
         "cannotUndo": cannot.iter().map(|at| plan.step_id(*at)).collect::<Vec<_>>(),

@@ -30,6 +30,22 @@ impl ContractEvent {
         })
     }
 
+    /// An event of the log with its fields, of which those that a snapshot has no place for may be missing.
+    #[must_use]
+    pub fn new(event_type: String, run_seq: u64, fields: Map<String, Json>) -> ContractEvent {
+        ContractEvent {
+            event_type,
+            run_seq,
+            fields,
+        }
+    }
+
+    /// When the event was appended.
+    #[must_use]
+    pub fn emitted_at(&self) -> Option<Time> {
+        self.text("emittedAt").and_then(Time::from_rfc3339)
+    }
+
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.fields.get(name)?.as_str()
     }

@@ -38,17 +38,24 @@ pub(crate) struct Trail(Sender<Entry>);
 pub(crate) struct TrailWriter {
     trail: Trail,
     thread: JoinHandle<()>,
+    stops: Stops,
 }
+
+/// Since when the server stops, if it does. Rows that cannot be written must not keep a server from ending.
+type Stops = Arc<OnceLock<Instant>>;
 
 impl TrailWriter {
     pub(crate) fn start(store: Arc<dyn Store>) -> io::Result<TrailWriter> {
         let (sender, receiver) = mpsc::channel(QUEUE);
+        let stops = Stops::default();
+        let seen = Arc::clone(&stops);
         let thread = std::thread::Builder::new()
             .name("stepwell-audit".into())
-            .spawn(move || write(&*store, receiver))?;
+            .spawn(move || write(&*store, receiver, &seen))?;
         Ok(TrailWriter {
             trail: Trail(sender),
             thread,
+            stops,
         })
     }
 
@@ -56,8 +63,9 @@ impl TrailWriter {
         self.trail.clone()
     }
 
-    /// Writes what is in the queue, and ends.
+    /// Writes what is in the queue, and ends; gives up after a while if the store does not take it.
     pub(crate) fn stop(self) {
+        let _ = self.stops.set(Instant::now());
         let _ = self.trail.0.blocking_send(Entry::End);
         let _ = self.thread.join();
     }
@@ -72,7 +80,7 @@ impl Trail {
     }
 }
 
-fn write(store: &dyn Store, mut queue: Receiver<Entry>) {
+fn write(store: &dyn Store, mut queue: Receiver<Entry>, stops: &Stops) {
     let mut ends = false;
     while !ends {
         let Some(first) = queue.blocking_recv() else {
@@ -90,12 +98,12 @@ fn write(store: &dyn Store, mut queue: Receiver<Entry>) {
             }
         }
         // Rows after the end are those of the last requests.
-        record(store, &rows, ends.then(Instant::now));
+        record(store, &rows, stops);
     }
     while let Ok(entry) = queue.try_recv() {
         let mut rows = Vec::new();
         take(&mut rows, entry);
-        record(store, &rows, Some(Instant::now()));
+        record(store, &rows, stops);
     }
 }
 
@@ -111,7 +119,7 @@ fn take(rows: &mut Vec<AuditRow>, entry: Entry) -> bool {
 }
 
 /// Writes rows until they are written, or until a server that stops has tried long enough.
-fn record(store: &dyn Store, rows: &[AuditRow], stops: Option<Instant>) {
+fn record(store: &dyn Store, rows: &[AuditRow], stops: &Stops) {
     if rows.is_empty() {
         return;
     }
@@ -121,7 +129,7 @@ fn record(store: &dyn Store, rows: &[AuditRow], stops: Option<Instant>) {
             tracing::error!(%error, rows = rows.len(), "the audit log cannot be written; it is tried again");
             told = true;
         }
-        if stops.is_some_and(|since| since.elapsed() > LAST) {
+        if stops.get().is_some_and(|since| since.elapsed() > LAST) {
             tracing::error!(rows = rows.len(), "rows of the audit log were lost");
             return;
         }

@@ -13,6 +13,7 @@ use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::rejection::{Code, Rejection};
 use stepwell_kernel::signal::SignalKind;
 use stepwell_views::answers::{ANSWER_CONTRADICTED, Contradiction, GivenAnswer};
+use stepwell_views::undo;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -56,7 +57,10 @@ pub(super) struct Answer {
     /// What a repeated answer says otherwise than the first one, which counts: output, notes, evidence, completion time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differs: Vec<&'static str>,
-    /// What an answer to a step came to, as a sentence.
+    /// The completed steps that could be undone and were not, because the cancel did not ask for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_undone: Vec<String>,
+    /// What an answer to a step or a cancel came to, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
@@ -89,6 +93,7 @@ impl Answer {
             approvals: None,
             approvals_needed: None,
             differs: Vec::new(),
+            not_undone: Vec::new(),
             message: None,
         })
     }
@@ -172,7 +177,7 @@ async fn cancel(
     Path(run): Path<String>,
     Body(body): Body<CancelRun>,
 ) -> Result<Json<Answer>, ApiProblem> {
-    app.find(&caller, &run).await?;
+    let view = app.run_view(&caller, &run).await?;
     let command = Command::CancelRun {
         actor: caller.actor(),
         reason: body.reason,
@@ -180,7 +185,16 @@ async fn cancel(
         keep_undo: false,
     };
     let reply = app.submit(&run, command).await?;
-    Ok(Json(Answer::of(&run, &reply)?))
+    let mut answer = Answer::of(&run, &reply)?;
+    if !body.compensate {
+        answer.not_undone = undo::undone_steps(&view);
+    }
+    if !answer.not_undone.is_empty() {
+        let message =
+            "these completed steps were not undone; a cancel with `compensate: true` undoes them";
+        answer.message = Some(message.to_owned());
+    }
+    Ok(Json(answer))
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -323,3 +323,40 @@ fn the_audit_log_says_which_definition_signal_and_action() {
         |targets| wanted.iter().all(|it| targets.contains(it)),
     );
 }
+
+#[test]
+fn every_language_is_started_by_reference_and_links_do_not_lead_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let plans = folder.path().join("plans");
+    std::fs::create_dir(&plans).unwrap();
+    let allow = format!("file://{}/", plans.display());
+    let config = format!("[plans]\nallow = ['{allow}']\n");
+    std::fs::write(folder.path().join("stepwell.toml"), config).unwrap();
+    let dag = "apiVersion: ioa.dev/v0.2\nkind: Workflow\nmetadata: {name: d}\nspec:\n  timeout: 1h\n  \
+        steps:\n    - {name: s, timeout: 1m, tool: {kind: noop}}\n";
+    let book = playbook("b", "{kind: sleep, seconds: 0}");
+    for (name, text) in [("b", book.as_str()), ("d", dag)] {
+        std::fs::write(plans.join(format!("{name}.yaml")), text).unwrap();
+    }
+    std::fs::write(folder.path().join("secret.yaml"), &book).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("secret.yaml"), plans.join("link.yaml")).unwrap();
+    let server = TestServer::in_folder(folder, &[]);
+    let start = |file: &str, schema: &str, id: &str, text: &str| {
+        let (_, checked) = asked(server.post("/api/v1/check", &json!({ "text": text })));
+        let reference = json!({ "uri": format!("{allow}{file}.yaml"), "sha256": checked["sha256"],
+            "schemaVersion": schema, "planId": id, "planVersion": checked["planVersion"] });
+        let body = json!({ "definition": { "reference": reference }, "waitSeconds": 30 });
+        asked(server.post("/api/v1/runs", &body))
+    };
+    for (file, schema, text) in [("b", "v2.0", book.as_str()), ("d", "v0.2", dag)] {
+        let (status, seen) = start(file, schema, file, text);
+        assert_eq!(
+            (status, &seen["run"]["status"]),
+            (201, &json!("COMPLETED")),
+            "{seen}"
+        );
+    }
+    let (status, seen) = start("link", "v2.0", "b", &book);
+    assert_eq!(status, 422, "{seen}");
+    assert!(seen.to_string().contains("PLAN_URI_NOT_ALLOWED"), "{seen}");
+}
