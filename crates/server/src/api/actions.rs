@@ -353,7 +353,7 @@ struct PatchCtx {
 }
 
 /// Set keys of the ctx of a run, as an operator: a run that is stalled looks at its conditions again.
-#[utoipa::path(post, path = "/api/v1/runs/{run}/ctx", tag = "actions", security(("token" = ["operate"])),
+#[utoipa::path(post, path = "/api/v1/runs/{run}/ctx", tag = "actions", security(("token" = ["engineer"])),
     params(("run" = String, Path, description = "The id of the run.")), request_body = PatchCtx,
     responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),

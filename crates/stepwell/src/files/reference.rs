@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use reqwest::Url;
 use stepwell_dialects::plan::reference::PlanRef;
 use stepwell_dialects::secret_literals::masked_address;
 use stepwell_dialects::source::MAX_SOURCE_BYTES;
 use stepwell_dialects::{Loaded, Problem, Source};
 use stepwell_kernel::keys::sha256_of_bytes;
-use stepwell_worker::fetch::{FetchError, fetch};
+use stepwell_worker::fetch::{FetchError, fetch, file_of};
 use stepwell_worker::hosts::HostRules;
 
 use super::definition::Definition;
@@ -100,10 +99,7 @@ impl FetchedDefinition {
 /// Refuses a file that is below an allowed folder only by its name: links are followed before a path is judged. What is not
 /// there is told by whoever reads it.
 fn stays_below(uri: &str, allow: &[String]) -> Result<(), Problem> {
-    let path_of = |uri: &str| {
-        let path = Url::parse(uri).ok()?.to_file_path().ok()?;
-        std::fs::canonicalize(path).ok()
-    };
+    let path_of = |uri: &str| std::fs::canonicalize(file_of(uri)?).ok();
     let Some(real) = path_of(uri) else {
         return Ok(());
     };
