@@ -67,8 +67,9 @@ pub(crate) async fn start(
         ..RunContext::default()
     };
     let (plans, of, wanted) = (app.plans.clone(), door.tenant.clone(), target.clone());
+    let project = door.project.clone();
     let plan = app.ask(move |store| {
-        let registry = Registry::new(store);
+        let registry = Registry::of_project(store, Some(&project));
         registry.plan_of_new_run(&plans, &of, &wanted.definition, wanted.revision)
     });
     let plan = plan.await?;

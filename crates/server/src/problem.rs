@@ -8,6 +8,7 @@ use serde::Serialize;
 use stepwell_engine::Error;
 use stepwell_engine::store::{StoreError, StoreErrorKind};
 use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_worker::artifacts::ArtifactError;
 use utoipa::ToSchema;
 
 use crate::codes;
@@ -221,6 +222,28 @@ impl From<Error> for ApiProblem {
             | Error::Newer { .. }
             | Error::Plan { .. }) => of(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             error @ (Error::Schema { .. } | Error::Server { .. }) => ApiProblem::internal(&error),
+        }
+    }
+}
+
+impl From<ArtifactError> for ApiProblem {
+    fn from(error: ArtifactError) -> ApiProblem {
+        let of = |status| ApiProblem::new(status, error.code(), error.to_string());
+        match &error {
+            ArtifactError::Missing { .. } => of(StatusCode::NOT_FOUND),
+            ArtifactError::Exists { .. } => of(StatusCode::CONFLICT),
+            ArtifactError::TooLarge { .. } => of(StatusCode::PAYLOAD_TOO_LARGE),
+            // Damage is for the people who run the server, too.
+            ArtifactError::Corrupt { .. } => {
+                tracing::error!(%error, "an artifact is damaged");
+                of(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            // The message may name hosts and files: the log of the server has it.
+            ArtifactError::Store { .. } | ArtifactError::Address(_) => {
+                tracing::error!(%error, "the artifact store cannot be used");
+                let why = "the artifact store of the server cannot be used now";
+                ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), why).retry_after(1)
+            }
         }
     }
 }

@@ -191,7 +191,9 @@ impl SnowflakeLink {
         };
         match known {
             Some((before, is_complete)) => {
-                let read = events.iter().filter_map(|it| ContractEvent::read(it.data.clone()));
+                let read = events
+                    .iter()
+                    .filter_map(|it| ContractEvent::read(it.data.clone()));
                 let read: Vec<ContractEvent> = read.collect();
                 Ok((incremental(&before, &read), is_complete))
             }

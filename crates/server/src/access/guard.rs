@@ -358,7 +358,7 @@ impl Asked {
         let acted_on = response.extensions().get::<ActedOn>();
         let acted_on = acted_on.map(|it| it.tenant.clone());
         let created = response.headers().get(header::LOCATION);
-        let created = created.and_then(|it| it.to_str().ok()?.rsplit('/').next());
+        let created = created.and_then(|it| named_in(it.to_str().ok()?));
         Some(AuditRow {
             at: app.now(),
             tenant: who.tenant.or(acted_on),
@@ -366,7 +366,10 @@ impl Asked {
             token: who.token,
             source: self.source.clone(),
             action: format!("{} {}", self.method, self.route),
-            target: created.map_or_else(|| self.target.clone(), str::to_owned),
+            target: with_what(
+                created.unwrap_or_else(|| self.target.clone()),
+                reason.what(),
+            ),
             accepted: response.status().as_u16() < 400,
             code: code.map(|it| it.0.clone()),
             reason: reason.get(),
@@ -383,6 +386,21 @@ fn named_tenant(route: &str, uri: &Uri) -> Option<String> {
     let query = uri.query().unwrap_or_default().split('&');
     let named = query.filter_map(|it| it.strip_prefix("tenant=")).next();
     named.map(|it| it.chars().take(200).collect())
+}
+
+/// What the address of something that was created names: `RUN`, or `NAME/REVISION`.
+fn named_in(location: &str) -> Option<String> {
+    let (_, named) = location.strip_prefix("/api/v1/")?.split_once('/')?;
+    Some(named.replacen("/revisions/", "/", 1))
+}
+
+/// A target with what the body says is done to it: which signal, which action, which event.
+fn with_what(target: String, what: Option<String>) -> String {
+    match (target.is_empty(), what) {
+        (_, None) => target,
+        (true, Some(what)) => what,
+        (false, Some(what)) => format!("{target}/{what}"),
+    }
 }
 
 /// The values of the parameters of a path.

@@ -142,6 +142,7 @@ fn record(store: &dyn Store, rows: &[AuditRow], stops: &Stops) {
 pub(crate) struct GivenReason(Arc<OnceLock<Given>>);
 
 #[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Given {
     /// Why it is done.
     #[serde(default)]
@@ -149,26 +150,69 @@ struct Given {
     /// The tenant that it is done to.
     #[serde(default)]
     tenant: Option<String>,
+    /// Which signal is sent.
+    #[serde(default)]
+    signal_type: Option<String>,
+    /// What is done to many runs.
+    #[serde(default)]
+    action: Option<String>,
+    /// Whether nothing is done, only told.
+    #[serde(default)]
+    dry_run: Option<bool>,
+    /// The type and the id of an event.
+    #[serde(default, rename = "type")]
+    event_type: Option<String>,
+    #[serde(default)]
+    id: Option<String>,
 }
+
+/// What a body must have to be looked at.
+const LOOKED_FOR: [&[u8]; 5] = [
+    b"\"reason\"",
+    b"\"tenant\"",
+    b"\"signalType\"",
+    b"\"action\"",
+    b"\"type\"",
+];
 
 impl GivenReason {
     /// Looks for a reason and a tenant in a body of JSON.
     pub(crate) fn look(&self, body: &[u8]) {
         // Most bodies have none, and are not read twice.
         let has = |name: &[u8]| body.windows(name.len()).any(|it| it == name);
-        if (has(b"\"reason\"") || has(b"\"tenant\""))
+        if LOOKED_FOR.iter().any(|it| has(it))
             && let Ok(given) = serde_json::from_slice::<Given>(body)
         {
             let cut = |text: String| text.chars().take(MAX_REASON).collect();
             let _ = self.0.set(Given {
                 reason: given.reason.map(cut),
                 tenant: given.tenant.map(cut),
+                signal_type: given.signal_type.map(cut),
+                action: given.action.map(cut),
+                dry_run: given.dry_run,
+                event_type: given.event_type.map(cut),
+                id: given.id.map(cut),
             });
         }
     }
 
     pub(crate) fn get(&self) -> Option<String> {
         self.0.get()?.reason.clone()
+    }
+
+    /// What is done, where the address does not say it: the signal, the action for many runs, the event.
+    pub(crate) fn what(&self) -> Option<String> {
+        let given = self.0.get()?;
+        if let Some(signal) = &given.signal_type {
+            return Some(signal.to_uppercase());
+        }
+        if let Some(action) = &given.action {
+            // A bulk action changes nothing unless it says so.
+            let dry = given.dry_run.unwrap_or(true);
+            return Some(format!("{action}{}", if dry { "/dryRun" } else { "" }));
+        }
+        let (event_type, id) = (given.event_type.as_ref()?, given.id.as_ref()?);
+        Some(format!("{event_type}/{id}"))
     }
 
     pub(crate) fn tenant(&self) -> Option<String> {

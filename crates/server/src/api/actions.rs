@@ -19,7 +19,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::body::Body;
-use super::runs::read_time;
+use super::runs::{of_own_project, read_time};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::ApiProblem;
@@ -142,7 +142,10 @@ async fn signal(
         reason: body.reason,
         actor: caller.actor(),
     };
-    let reply = app.submit(&run, command).await?;
+    let reply = match app.submit(&run, command).await {
+        Ok(reply) => reply,
+        Err(problem) => return Err(of_own_project(&app, &caller, problem).await),
+    };
     let mut answer = Answer::of(&run, &reply)?;
     if name == SignalKind::RetryRun.name() {
         // The id of the new run is derived from the id of the signal.
@@ -350,7 +353,7 @@ struct PatchCtx {
 }
 
 /// Set keys of the ctx of a run, as an operator: a run that is stalled looks at its conditions again.
-#[utoipa::path(post, path = "/api/v1/runs/{run}/ctx", tag = "actions", security(("token" = ["operate"])),
+#[utoipa::path(post, path = "/api/v1/runs/{run}/ctx", tag = "actions", security(("token" = ["engineer"])),
     params(("run" = String, Path, description = "The id of the run.")), request_body = PatchCtx,
     responses((status = 200, body = Answer), (status = 400, body = ApiProblem), (status = 403, body = ApiProblem),
         (status = 404, body = ApiProblem), (status = 409, body = ApiProblem), (status = 413, body = ApiProblem),

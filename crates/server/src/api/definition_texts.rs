@@ -61,11 +61,11 @@ async fn found(
     (name, number): (String, u32),
     tenant: Option<String>,
 ) -> Result<(String, Head, Revision), ApiProblem> {
-    let tenant = caller.one_tenant(tenant)?;
+    let (tenant, project) = (caller.one_tenant(tenant)?, caller.project.clone());
     app.ask(move |store| {
-        let registry = Registry::new(store);
-        let revision = registry.revision(&tenant, &name, number)?;
+        let registry = Registry::of_project(store, project.as_deref());
         let head = registry.head(&tenant, &name)?;
+        let revision = registry.revision(&tenant, &name, number)?;
         Ok::<_, ApiProblem>((tenant, head, revision))
     })
     .await
@@ -302,8 +302,10 @@ async fn check(
             tenant: &tenant,
             project: caller.project.as_deref(),
         };
-        let is_known =
-            |plan: &Plan, path: &str| registered(store, &plans, &tenant, plan, path).is_some();
+        let whose = (tenant.as_str(), caller.project.as_deref());
+        let is_known = |plan: &Plan, path: &str| {
+            !matches!(registered(store, &plans, whose, plan, path), Ok(None))
+        };
         let checked = Checked::with_children(permits, body.file.as_deref(), &body.text, &is_known);
         let plan = checked.loaded.plan.as_ref();
         let net = plan.map(Plan::net);

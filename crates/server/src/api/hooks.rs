@@ -156,7 +156,16 @@ fn read_body(body: &[u8]) -> Result<Value, ApiProblem> {
     let Ok(text) = std::str::from_utf8(body) else {
         return Err(ApiProblem::bad_request("the body is neither JSON nor text"));
     };
-    Ok(serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())))
+    match serde_json::from_str(text) {
+        Ok(value) => Ok(value),
+        // Nothing here is wrong with the JSON but its depth, or what is behind that.
+        Err(error) if error.to_string().contains("recursion limit") => Err(ApiProblem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            codes::WEBHOOK_INVALID,
+            "the JSON of the body is nested too deep: 127 levels are allowed",
+        )),
+        Err(_) => Ok(Value::String(text.to_owned())),
+    }
 }
 
 /// The id of a delivery: the sender's, or the hash of what was signed.
@@ -167,19 +176,25 @@ fn delivery_id(
     payload: &Value,
     body: &[u8],
 ) -> String {
-    let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
+    let header = |name: &str| {
+        let value = headers.get(name)?;
+        let text = value.to_str().map(str::to_owned);
+        Some(text.unwrap_or_else(|_| keys::hex(value.as_bytes())))
+    };
     let named = webhook.delivery_header.as_deref().and_then(header);
     let own = match &webhook.signature {
         Signature::Github {} => header("x-github-delivery"),
-        Signature::Stripe(_) => payload.get("id").and_then(Value::as_str),
+        Signature::Stripe(_) => payload.get("id").and_then(Value::as_str).map(str::to_owned),
         Signature::Generic(_) => None,
     };
-    let good = |id: &&str| {
+    let good = |id: &str| {
         let fits = (1..=MAX_ID).contains(&id.len()) && !id.contains('|');
         fits && !id.chars().any(char::is_control)
     };
-    match named.or(own).filter(good) {
-        Some(id) => id.to_owned(),
+    match named.or(own).filter(|id| !id.is_empty()) {
+        Some(id) if good(&id) => id,
+        // Different ids stay different, whatever they look like.
+        Some(id) => keys::hex(&Sha256::digest(id.as_bytes())),
         None => {
             let mut hash = Sha256::new();
             hash.update(verified.signed_at.unwrap_or_default().to_be_bytes());

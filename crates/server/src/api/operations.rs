@@ -288,7 +288,11 @@ async fn remove_sink(
 ) -> Result<Json<RemovedSink>, ApiProblem> {
     whole_installation(&caller)?;
     let wanted = name.clone();
-    match app.ask(move |store| store.remove_sink(&wanted)).await? {
+    let removed = match is_sink_name(&name) {
+        true => app.ask(move |store| store.remove_sink(&wanted)).await?,
+        false => None,
+    };
+    match removed {
         Some(dropped) => Ok(Json(RemovedSink { name, dropped })),
         None => Err(ApiProblem::not_found(
             codes::SINK_UNKNOWN,

@@ -337,7 +337,8 @@ struct ArtifactQuery {
 #[utoipa::path(get, path = "/api/v1/runs/{run}/artifact", tag = "runs", security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run."), ArtifactQuery),
     responses((status = 200, content_type = "application/octet-stream", body = Vec<u8>), (status = 400, body = ApiProblem),
-        (status = 403, body = ApiProblem), (status = 404, body = ApiProblem), (status = 503, body = ApiProblem)))]
+        (status = 403, body = ApiProblem), (status = 404, body = ApiProblem), (status = 413, body = ApiProblem),
+        (status = 500, body = ApiProblem), (status = 503, body = ApiProblem)))]
 async fn artifact(
     State(app): State<Arc<App>>,
     caller: Caller,
@@ -351,8 +352,7 @@ async fn artifact(
             "the log of the run refers to no artifact with this address",
         ));
     };
-    let bytes = app.artifacts.get(&reference).await;
-    let bytes = bytes.map_err(|error| ApiProblem::internal(&error))?;
+    let bytes = app.artifacts.get(&reference).await?;
     // Never shown by a browser: what a step has written is not a page of this server.
     let headers = [
         (

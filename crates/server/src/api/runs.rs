@@ -146,13 +146,20 @@ impl DefinitionOfRun {
         Ok(plan)
     }
 
-    /// The plan of a new run, as the definition is now. May block.
+    /// The plan of a new run, as the definition is now, what else was fetched, and the project of the run: if nobody has
+    /// named one, the project of the definition. May block.
     fn plan(
         self,
         app: &App,
-        context: &RunContext,
-    ) -> Result<(Arc<Plan>, Option<String>), ApiProblem> {
-        let (tenant, permits) = (&context.tenant_id, permits(app, context));
+        mut context: RunContext,
+        is_named: bool,
+    ) -> Result<(Arc<Plan>, Option<String>, String), ApiProblem> {
+        if let (Some(name), false) = (&self.name, is_named) {
+            let registry = Registry::new(&*app.store);
+            let of = registry.project(&context.tenant_id, name)?;
+            context.project_id = of.unwrap_or(context.project_id);
+        }
+        let (tenant, permits) = (&context.tenant_id, permits(app, &context));
         check_file(self.file.as_deref())?;
         if self.file.is_some() && self.text.is_none() {
             return Err(ApiProblem::bad_request("file: only a text has one"));
@@ -166,7 +173,7 @@ impl DefinitionOfRun {
                 (plan, None)
             }
             (None, Some(name), None, None) => {
-                let registry = Registry::new(&*app.store);
+                let registry = Registry::of_project(&*app.store, Some(&context.project_id));
                 let plan = registry.plan_of_new_run(&app.plans, tenant, &name, self.revision)?;
                 (plan, None)
             }
@@ -188,7 +195,8 @@ impl DefinitionOfRun {
         };
         serves(&plan.0)?;
         permits.check(None, &plan.0)?;
-        Ok(plan)
+        let (plan, changed) = plan;
+        Ok((plan, changed, context.project_id))
     }
 }
 
@@ -225,13 +233,18 @@ async fn start(
     Body(mut body): Body<StartRun>,
 ) -> Result<Response, ApiProblem> {
     let mut keys = headers.get_all("idempotency-key").iter();
-    if let (None, Some(key)) = (&body.request_id, keys.next()) {
+    if let Some(key) = keys.next() {
         if keys.next().is_some() {
             return Err(ApiProblem::bad_request(
                 "the header `idempotency-key` is there more than once",
             ));
         }
         let key = key.to_str().unwrap_or_default();
+        if body.request_id.as_deref().is_some_and(|id| id != key) {
+            return Err(ApiProblem::bad_request(
+                "`requestId` and the header `idempotency-key` name different requests: send one of them",
+            ));
+        }
         body.request_id = Some(key.to_owned());
     }
     let mut context = context(&caller, &body)?;
@@ -243,11 +256,15 @@ async fn start(
         // Whose run it is decides who may repeat it.
         app.find(&caller, run).await?;
     }
+    let is_named = body.project.is_some() || caller.project.is_some();
     let (plan, changed) = match definition.known_plan(&app, &context)? {
         Some(plan) => (plan, None),
         None => {
             let asked = Arc::clone(&app);
-            app.block(move || definition.plan(&asked, &whose)).await?
+            let found = app.block(move || definition.plan(&asked, whose, is_named));
+            let (plan, changed, project) = found.await?;
+            context.project_id = project;
+            (plan, changed)
         }
     };
     let run_id = match (&body.run_id, &body.request_id) {
@@ -313,7 +330,10 @@ async fn start(
                 repeated.check(&app, &first, again).await?;
                 first
             }
-            (answer, _) => answer?,
+            (answer, _) => match answer {
+                Ok(run) => run,
+                Err(problem) => return Err(of_own_project(&app, &caller, problem).await),
+            },
         };
     }
     if end.as_ref().is_some_and(|it| it.run_id() != run) {
@@ -340,6 +360,24 @@ async fn start(
     let acted_on = Extension(ActedOn { tenant });
     let location = [(header::LOCATION, location)];
     Ok((status, location, acted_on, Json(started)).into_response())
+}
+
+/// Business keys are unique in a tenant: a caller with a project learns that another project has the key, and nothing of the
+/// run that has it.
+pub(super) async fn of_own_project(app: &App, caller: &Caller, problem: ApiProblem) -> ApiProblem {
+    if caller.project.is_none() || problem.code != Code::KeyTaken.name() {
+        return problem;
+    }
+    let holder = problem.detail.split_whitespace().nth(1).unwrap_or_default();
+    match app.find(caller, holder).await {
+        Ok(_) => problem,
+        Err(_) => ApiProblem {
+            detail: "an open run of another project has this business key, and business keys are unique in a tenant: choose \
+                     another key, or wait until that run has ended"
+                .to_owned(),
+            ..problem
+        },
+    }
 }
 
 /// A start request that may have come before.

@@ -27,6 +27,10 @@ use crate::webhooks::Target;
 /// The largest body of a message, if nobody says.
 const MAX_BODY: usize = 1024 * 1024;
 
+/// Why a caller with a project has no sources.
+const OF_A_TENANT: &str =
+    "sources are for all projects of the tenant: use a token without a project";
+
 pub(super) fn routes() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::new()
         .routes(routes!(list_sources))
@@ -127,9 +131,10 @@ async fn put_source(
             "maxBody: a number from 1 to {most} is needed"
         )));
     }
+    caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.one_tenant(body.tenant)?;
     let (own, now) = (caller.context(), app.now());
-    let document = SourceDocument {
+    let mut document = SourceDocument {
         name,
         address: body.address,
         target: body.target,
@@ -145,7 +150,9 @@ async fn put_source(
         .ask(move |store| {
             if let Target::Start(start) = &document.target {
                 // A source of a definition that nobody knows is most likely a typing mistake.
-                let registry = Registry::new(store);
+                let of = Registry::new(store).project(&tenant, &start.definition)?;
+                document.project = of.unwrap_or(document.project);
+                let registry = Registry::of_project(store, Some(&document.project));
                 registry.plan_of_new_run(&plans, &tenant, &start.definition, start.revision)?;
             }
             let created = Sources { store }.put(&tenant, &document, now)?;
@@ -193,6 +200,7 @@ async fn list_sources(
 ) -> Result<Json<SourcePage>, ApiProblem> {
     let limit = page_of(query.limit)?;
     let after = query.after.as_deref().map(read_cursor).transpose()?;
+    caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.tenant_of(query.tenant)?;
     let mut found = app
         .ask(move |store| Sources { store }.list(tenant, after, limit + 1))
@@ -227,6 +235,7 @@ async fn source(
     Path(name): Path<String>,
     Params(query): Params<SourceQuery>,
 ) -> Result<Json<SourceView>, ApiProblem> {
+    caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.one_tenant(query.tenant)?;
     let (of, called) = (tenant.clone(), name.clone());
     let found = app
@@ -249,6 +258,7 @@ async fn delete_source(
     Path(name): Path<String>,
     Params(query): Params<SourceQuery>,
 ) -> Result<StatusCode, ApiProblem> {
+    caller.whole_tenant(OF_A_TENANT)?;
     let tenant = caller.one_tenant(query.tenant)?;
     app.ask(move |store| Sources { store }.delete(&tenant, &name))
         .await?;
