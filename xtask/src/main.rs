@@ -4,11 +4,13 @@
 //! and run without it.
 
 mod api;
+mod brokers;
 mod ci;
 mod cluster;
 mod conformance;
 mod corpus;
 mod deps;
+mod engines;
 mod faults;
 mod growth;
 mod mutants;
@@ -46,11 +48,13 @@ Tasks:
   ui           build the web UI into crates/server/ui; --check proves that it is what the sources give
   browser      drive the web UI of a real server with a real browser
   screenshots  write screenshots of every page to docs/images
+  brokers      send events through every sink and source, with the real broker killed in the middle
   sim          simulate servers with faults, from seeds: `cargo xtask sim --minutes 5`
   corpus       run `stepwell check` on real files next to the checkout, if there are any
   playbooks    run the real playbooks of the corpus, with all their work
   kills        kill real processes on both databases, 10,000 times, and check what is left
   db-faults    let a PostgreSQL fail under real processes, 1,000 times, and check what is left
+  engines      run definitions on a real Temporal server, with kills, and compare with the native engine
   growth       run long plans and long loops at two sizes: time is linear, memory bounded
   soak         keep a server under load for 30 minutes: memory, handles, threads and store stay flat
   mutants      plant faults in a copy of the checkout, one at a time: the kit or a test notices each
@@ -91,12 +95,14 @@ fn run(args: &[String]) -> Result<()> {
         "ui" => (ui::HELP, ui::run),
         "browser" => (ui::BROWSER_HELP, ui::browser),
         "screenshots" => (ui::SCREENSHOTS_HELP, ui::screenshots),
+        "brokers" => (brokers::HELP, brokers::run),
         "sim" => (sim::HELP, sim::run),
         "corpus" => (corpus::HELP, corpus::run),
         "playbooks" => (playbooks::HELP, playbooks::run),
         "kills" => (faults::KILLS_HELP, faults::kills),
         "corrupt" => (faults::CORRUPT_HELP, faults::corrupt),
         "db-faults" => (faults::DATABASE_HELP, faults::database),
+        "engines" => (engines::HELP, engines::run),
         "growth" => (growth::HELP, growth::run),
         "soak" => (soak::HELP, soak::run),
         "mutants" => (mutants::HELP, mutants::run),

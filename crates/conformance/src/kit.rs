@@ -80,13 +80,15 @@ impl Column {
         }
     }
 
-    /// The column of an engine that is not the native one. Its runs are kept in SQLite.
+    /// The column of an engine that is not the native one: its name, or its address, which begins with its name. Its runs are
+    /// kept in SQLite.
     #[must_use]
-    pub fn of_engine(name: &str) -> Column {
+    pub fn of_engine(engine: &str) -> Column {
+        let name = engine.split_once(':').map_or(engine, |(name, _)| name);
         Column {
             name: name.to_owned(),
             store: StoreKind::Sqlite,
-            engine: name.to_owned(),
+            engine: engine.to_owned(),
             has_server: false,
         }
     }
@@ -95,10 +97,10 @@ impl Column {
         match (ability, &self.store) {
             // The server owns the store: a program cannot have it too, and nobody waits for it.
             (Ability::Program | Ability::Owned | Ability::Clock, _) if self.has_server => false,
-            // Runs with a virtual clock are always in memory, also those of an engine that is not native.
+            // Runs with a virtual clock are always in memory, also those of the mock engine. An engine outside has its own time.
             // The kit knows whether it has a program; every store can be used by one.
             (Ability::Program, _) => true,
-            (Ability::Clock, store) => *store == StoreKind::Memory || self.engine != "native",
+            (Ability::Clock, store) => *store == StoreKind::Memory || self.engine == "mock",
             (_, StoreKind::Memory) => false,
             (Ability::Kept, _) => true,
             (Ability::Sql, store) => !matches!(store, StoreKind::Other(_)),

@@ -44,6 +44,7 @@ mod shared;
 mod stats;
 #[cfg(feature = "stepped")]
 mod stepped;
+mod visit;
 mod worker;
 
 use std::fmt;
@@ -78,6 +79,7 @@ use shared::{SharedCatalog, SharedObserver, SharedWorker};
 pub use stats::{BatchSize, Buckets, LIMITS, Latency, Limits, Stats};
 #[cfg(feature = "stepped")]
 pub use stepped::{SteppedService, Turned};
+use visit::Visit;
 pub use worker::{EndLostWork, Idle, NoObserver, NoWorker, Observer, Reporter, Worker};
 
 /// What an engine is made of.
@@ -164,6 +166,8 @@ pub(crate) enum Input {
         Result<Vec<Delivered>, StoreError>,
     ),
     Look,
+    /// Someone looks at a run as it is in memory.
+    Visit(Visit),
     /// Another shard of this engine found this.
     Handoff(Handoff),
     Recover(String, oneshot::Sender<Result<(), Error>>),

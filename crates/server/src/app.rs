@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stepwell_bus::Surroundings;
 use stepwell_engine::port::Clock;
 use stepwell_engine::projector;
 use stepwell_engine::service::Handle;
@@ -30,6 +31,7 @@ use crate::problem::{ApiProblem, unanswered};
 use crate::schedules::Waker;
 use crate::server::FetchPlan;
 use crate::settings::ServerSettings;
+use crate::sources::SourceStates;
 use crate::telemetry::Telemetry;
 use crate::watermark::Watermarks;
 use crate::workers::Workers;
@@ -86,6 +88,10 @@ pub(crate) struct AppParts {
     pub(crate) plans: PlanCache,
     /// Resolves the secrets of webhooks.
     pub(crate) secrets: Secrets,
+    /// What sinks and sources need from this process.
+    pub(crate) around: Surroundings,
+    /// What this server knows of its sources.
+    pub(crate) sources: SourceStates,
     /// Wakes who acts on due times and triggers.
     pub(crate) due: Waker,
     pub(crate) error_page: ErrorPage,

@@ -12,6 +12,7 @@ use stepwell_worker::artifacts::ArtifactError;
 use utoipa::ToSchema;
 
 use crate::codes;
+use crate::definitions::FoundProblem;
 
 /// Where the page of a code is served.
 pub(crate) const PAGES: &str = "/api/v1/errors/";
@@ -36,8 +37,7 @@ pub struct ApiProblem {
     pub retry_after: Option<NonZeroU64>,
     /// What is wrong at which place of a definition.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Vec<Object>)]
-    pub problems: Vec<serde_json::Value>,
+    pub problems: Vec<FoundProblem>,
 }
 
 /// The code of a refusal beside its response, for the audit log.
@@ -71,7 +71,7 @@ impl ApiProblem {
         self
     }
 
-    pub(crate) fn with_problems(mut self, problems: Vec<serde_json::Value>) -> ApiProblem {
+    pub(crate) fn with_problems(mut self, problems: Vec<FoundProblem>) -> ApiProblem {
         self.problems = problems;
         self
     }

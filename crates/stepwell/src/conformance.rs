@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use stepwell_conformance::{Column, Kit, load_built_in, load_folder};
+use stepwell_engines::EngineAddress;
 
 use crate::exit::Exit;
 use crate::term;
@@ -36,7 +37,7 @@ pub(crate) struct ConformanceArgs {
     /// [default: memory and sqlite]
     #[arg(long, value_name = "STORE")]
     store: Vec<String>,
-    /// Engine to play on: native on every store, another engine on SQLite; can be repeated
+    /// Engine to play on: native on every store, mock or the address of an engine on SQLite; can be repeated
     /// [default: native, and mock if no --store is given]
     #[arg(long, value_name = "ENGINE")]
     engine: Vec<String>,
@@ -142,11 +143,15 @@ fn columns(args: &ConformanceArgs) -> Result<Vec<Column>> {
                 }
             }
             "mock" => columns.push(Column::of_engine(engine)),
-            other => {
-                return crate::usage(format!(
-                    "there is no engine {other:?}; write native or mock"
-                ));
-            }
+            outside => match EngineAddress::parse(outside) {
+                Some(Ok(_)) => columns.push(Column::of_engine(outside)),
+                Some(Err(error)) => return crate::usage(error.to_string()),
+                None => {
+                    return crate::usage(format!(
+                        "there is no engine {outside:?}; write native, mock or temporal://HOST:PORT/NAMESPACE"
+                    ));
+                }
+            },
         }
     }
     if args.server {

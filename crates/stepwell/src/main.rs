@@ -12,6 +12,7 @@ mod db;
 mod definition;
 mod dev;
 mod dlq;
+mod engines;
 mod exit;
 mod explain;
 mod file_limit;
@@ -20,6 +21,7 @@ mod help_text;
 mod log;
 mod outbox;
 mod output_format;
+mod outside_engine;
 mod patience;
 mod place;
 mod plan;
@@ -156,6 +158,7 @@ enum Command {
     Sinks(sinks::SinksArgs),
     Alerts(dlq::AlertsArgs),
     Db(db::DbArgs),
+    Engines(engines::EnginesArgs),
     Explain(explain::ExplainArgs),
     Bench(bench::BenchArgs),
     Conformance(conformance::ConformanceArgs),
@@ -197,6 +200,7 @@ fn main() -> ExitCode {
         Command::Sinks(args) => sinks::run(&args),
         Command::Alerts(args) => dlq::alerts(&args),
         Command::Db(args) => db::run(&args),
+        Command::Engines(args) => engines::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Conformance(args) => conformance::run(&args),

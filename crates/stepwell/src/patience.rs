@@ -69,6 +69,12 @@ impl FromStr for WriteBudget {
     }
 }
 
+impl WriteBudget {
+    pub(crate) fn millis(self) -> u64 {
+        self.0
+    }
+}
+
 impl fmt::Display for WriteBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}ms", self.0)

@@ -92,6 +92,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     let who = who(&args.go, "starting a run")?;
     args.start.check()?;
     let address = address(args)?;
+    if let EngineKind::Outside(engine) = kind
+        && address == Address::Memory
+    {
+        return usage(format!(
+            "a run on the engine `{engine}` outlives this process, and a memory store and --virtual-time do not; name a store \
+             with --store"
+        ));
+    }
     let params = input::params(args.input_file.as_deref(), &args.input)?;
     let FetchedDefinition {
         mut definition,
@@ -100,7 +108,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
     if changed.is_none() {
         definition.look_at_input(&params);
     }
-    definition.look_at_engine(&args.go.engine);
+    definition.look_at_engine(kind.name());
     let problems = definition::problems(&definition, term::stderr_paint());
     io::stderr().write_all(problems.as_bytes())?;
     if args.go.output == OutputFormat::Json {
@@ -165,7 +173,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit> {
         is_same(&run_id, &request)?;
         return again(args, &who, kind, &place, &run_id);
     }
-    if kind == EngineKind::Native {
+    if kind != EngineKind::Mock {
         let artifacts = place.data(&args.go.data)?.artifacts;
         request.params = work::store_large(&artifacts, &run_id, &plan, request.params)?;
     }
@@ -232,7 +240,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<Exit> {
     let place = RunStore::new(store.own_existing()?, store.address()?);
     let found = RunView::read(&*place.store, &args.run)?;
     let how = || format!("stepwell resume {}", word(&args.run));
-    engine_kind::may_run(&args.go.engine, &found.plan)?;
+    engine_kind::may_run(kind.name(), &found.plan)?;
     engine_kind::must_have_workers(kind, &found.plan, how)?;
     go_on(&args.go, &who, kind, &place, found)
 }
@@ -409,7 +417,10 @@ fn show_result(
     let root = follower.root()?;
     if args.output == OutputFormat::Json {
         let snapshot = snapshot::snapshot(runs, root, ending.end, &ending.notes)?;
-        term::print(&format!("{}\n", serde_json::to_string_pretty(&snapshot)?))?;
+        term::print(&format!(
+            "{}\n",
+            serde_json::to_string_pretty(&serde_json::to_value(snapshot)?)?
+        ))?;
     } else {
         let below = follower.live();
         ending.tail = tail(args, root.live(), &below);
@@ -470,7 +481,10 @@ fn show_end(
     };
     let text = if args.output == OutputFormat::Json {
         let snapshot = snapshot::snapshot(runs, found, ending.end, &ending.notes)?;
-        format!("{}\n", serde_json::to_string_pretty(&snapshot)?)
+        format!(
+            "{}\n",
+            serde_json::to_string_pretty(&serde_json::to_value(snapshot)?)?
+        )
     } else {
         let below = ChildRuns::read(runs, found)?;
         let below: Vec<Live<'_>> = below.views.iter().map(Live::of).collect();
@@ -503,7 +517,7 @@ fn check_usage(args: &GoArgs) -> Result<EngineKind> {
     args.sinks.check()?;
     let kind = engine_kind::kind(&args.engine)?;
     let pretends = !args.fail.is_empty() || args.work_ms > 0;
-    if kind == EngineKind::Native && pretends {
+    if kind != EngineKind::Mock && pretends {
         return usage(
             "--fail and --work-ms need --engine mock, because they control simulated work",
         );

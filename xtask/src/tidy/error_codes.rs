@@ -41,6 +41,7 @@ const SOURCES: &[(&str, Shape)] = &[
     // Every tool: a code is a constant that has its own name as its value.
     ("crates/worker/src/tools/", Shape::Constants),
     ("crates/bus/src/", Shape::Constants),
+    ("crates/engines/src/codes.rs", Shape::Constants),
     // What the server refuses before an engine is asked.
     ("crates/server/src/codes.rs", Shape::Constants),
     // What a client says without an answer of the server.

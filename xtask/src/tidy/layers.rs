@@ -74,6 +74,18 @@ const LAYERS: &[Layer] = &[
         bare: false,
     },
     Layer {
+        name: "stepwell-engines",
+        // Attempts are done by the product's own worker.
+        sees: &[
+            "stepwell-kernel",
+            "stepwell-dialects",
+            "stepwell-engine",
+            "stepwell-worker",
+        ],
+        tests_see: &["stepwell-stores"],
+        bare: false,
+    },
+    Layer {
         name: "stepwell-faulty-disk",
         sees: &[],
         tests_see: &[],
@@ -133,6 +145,7 @@ const LAYERS: &[Layer] = &[
             "stepwell-kernel",
             "stepwell-dialects",
             "stepwell-engine",
+            "stepwell-engines",
             "stepwell-stores",
             "stepwell-bus",
             "stepwell-server",

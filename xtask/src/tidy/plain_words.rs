@@ -58,6 +58,7 @@ const CHECKED: &[&str] = &[
     "crates/bus/",
     "crates/dialects/",
     "crates/engine/",
+    "crates/engines/",
     "crates/kernel/",
     "crates/sim/",
     "crates/stepwell/",

@@ -37,8 +37,24 @@ pub const KNOWN: [&str; 22] = [
     "workflow.timers",
 ];
 
-/// What the mock engine does not do: its work is simulated, so nothing resolves a secret and nothing makes an artifact.
-const NOT_IN_MOCK: [&str; 2] = ["workflow.artifacts", "workflow.secrets"];
+/// What an engine does not do, and why: the engine, the capability, the reason.
+pub const MISSING: [(&str, &str, &str); 3] = [
+    (
+        "mock",
+        "workflow.artifacts",
+        "work is simulated, so nothing makes an artifact",
+    ),
+    (
+        "mock",
+        "workflow.secrets",
+        "work is simulated, so nothing resolves a secret",
+    ),
+    (
+        "temporal",
+        "signal.pause.native",
+        "Temporal has no pause that holds the timers of a workflow back; `signal.pause.emulated` is the kernel's own",
+    ),
+];
 
 /// The names under which a compiled plan has them.
 pub(super) const ADAPTER: &str = "targetAdapter";
@@ -76,9 +92,9 @@ impl Fallback {
     }
 }
 
-/// What keeps the engine `native` or `mock` from running a plan: errors, or warnings where the plan has a fallback.
+/// What keeps an engine from running a plan: errors, or warnings where the plan has a fallback.
 ///
-/// A plan for `mock` is refused by the native engine, which would do real work where its author wants none. The mock
+/// A plan for `mock` is refused by every other engine, which would do real work where its author wants none. The mock
 /// engine runs a plan for `native`: it has no effects, and gives the same events for the same results.
 #[must_use]
 pub fn check_engine(plan: &Plan, engine: &str) -> Vec<Problem> {
@@ -93,19 +109,29 @@ pub fn check_engine(plan: &Plan, engine: &str) -> Vec<Problem> {
         problem
     };
     let mut found = Vec::new();
-    if engine == "native" && extra.get(ADAPTER).and_then(Json::as_str) == Some("mock") {
+    let adapter = extra.get(ADAPTER).and_then(Json::as_str);
+    let may_run = |adapter: &str| {
+        // Simulating real work does no harm.
+        [engine, "any"].contains(&adapter) || (engine, adapter) == ("mock", "native")
+    };
+    if let Some(adapter) = adapter.filter(|it| !may_run(it)) {
+        let work = match adapter {
+            "mock" => ", which does real work",
+            _ => "",
+        };
         found.push(problem(
             codes::PLAN_ADAPTER_UNSUPPORTED,
-            "the plan is written for the engine `mock`, and the engine is `native`, which does real work".to_owned(),
-            "run the plan with `--engine mock`, or write `targetAdapter: native` or `any`",
+            format!("the plan is written for the engine `{adapter}`, and the engine is `{engine}`{work}"),
+            &format!("run the plan with `--engine {adapter}`, or write `targetAdapter: {engine}` or `any`"),
         ));
     }
     let required = extra.get(REQUIRED).and_then(Json::as_array);
     let required = required.into_iter().flatten().filter_map(Json::as_str);
-    for name in required.filter(|name| engine == "mock" && NOT_IN_MOCK.contains(name)) {
+    let missing = |name: &str| MISSING.iter().find(|it| it.0 == engine && it.1 == name);
+    for (_, name, why) in required.filter_map(missing) {
         found.push(problem(
             codes::PLAN_CAPABILITY_UNSUPPORTED,
-            format!("the plan requires {}, which the engine `mock` does not have", quote(name)),
+            format!("the plan requires {}, which the engine `{engine}` does not have: {why}", quote(name)),
             "run the plan with `--engine native`, or allow it to run without the capability: `fallbackBehavior: degrade`",
         ));
     }
@@ -113,7 +139,7 @@ pub fn check_engine(plan: &Plan, engine: &str) -> Vec<Problem> {
 }
 
 /// The adapters that this program has an engine for; `any` leaves the choice to it.
-const ADAPTERS: [&str; 3] = ["native", "mock", "any"];
+const ADAPTERS: [&str; 4] = ["native", "mock", "temporal", "any"];
 
 /// Reports a plan that is written for an engine that is not there.
 pub(super) fn check_adapter(

@@ -38,7 +38,7 @@ pub fn schema() -> Json {
     )
 }
 
-pub use capabilities::{KNOWN as CAPABILITIES, check_engine};
+pub use capabilities::{KNOWN as CAPABILITIES, MISSING as MISSING_CAPABILITIES, check_engine};
 
 /// Whether the file has a plan's id where a plan has it.
 #[must_use]

@@ -61,6 +61,12 @@ pub(crate) const PRETENDS: &str = "mock";
 pub struct Config {
     /// Which engine the log names.
     pub engine_type: &'static str,
+    /// What the engine's own ids of runs begin with, before the id of the run: empty, or the part of the engine that belongs
+    /// to this store.
+    pub engine_place: String,
+    /// An engine outside, such as Temporal, moves the runs: time passes for a run only when that engine says so
+    /// ([`crate::service::Handle::wake`]), and that engine hands out the work.
+    pub driven: bool,
     pub missing_children: MissingChildren,
     /// What this server is called. Programs call themselves `app:host:pid` ([`Config::process_name`]), and readers of
     /// the store add the number of the session.
@@ -100,6 +106,8 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             engine_type: "native",
+            engine_place: String::new(),
+            driven: false,
             missing_children: MissingChildren::default(),
             name: "stepwell".into(),
             serves: Serves::Nothing,
@@ -143,9 +151,11 @@ impl Config {
         self.is_of_this_engine(hot) && self.works_on(hot.run_id())
     }
 
-    /// Pretending does no harm to any run that this process is asked for.
-    fn is_of_this_engine(&self, hot: &HotRun) -> bool {
-        self.engine_type == PRETENDS || hot.state().engine() != Some(PRETENDS)
+    /// Whether this engine moves the run. A run that has not started may become anyone's, and pretending does no harm to any
+    /// run that this process is asked for.
+    pub(super) fn is_of_this_engine(&self, hot: &HotRun) -> bool {
+        let other = |engine: &str| engine != self.engine_type;
+        self.engine_type == PRETENDS || !hot.state().engine().is_some_and(other)
     }
 
     /// Whether this process does a run's work itself.

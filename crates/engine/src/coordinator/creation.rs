@@ -224,7 +224,7 @@ impl Coordinator {
             return self.invariants.broken(run, what);
         };
         let start = Command::StartRun {
-            engine_run_ref: format!("{engine}://{}", hot.run_id()),
+            engine_run_ref: format!("{engine}://{}{}", self.config.engine_place, hot.run_id()),
             engine,
             fetched_sha256,
         };

@@ -31,7 +31,7 @@
 //! | `slow_writes` | commits that took longer than the write budget |
 //!
 //! The other files hold what is done with the parts: `decisions` (a command), `batches` (the next commit),
-//! `commit_results` and `lost_commits` (what the store answered), `creation`, `queue`, `messages`,
+//! `commit_results` and `lost_commits` (what the store answered), `creation`, `queue`, `messages`, `visits` (a look at a run in memory),
 //! `children`, `hand_out` (work for workers that wait in other processes), `outside_tasks`, `tick` (time and polls), `takeover` (who died), `substitutes` (what is recorded instead).
 //!
 //! A run belongs to this coordinator's session while the coordinator itself has something to do for it:
@@ -71,6 +71,7 @@ mod slow_writes;
 mod substitutes;
 mod takeover;
 mod tick;
+mod visits;
 
 use std::fmt;
 use std::sync::Arc;

@@ -73,7 +73,9 @@ impl Coordinator {
             self.reopen(now)?;
         }
         while let Some(run) = self.schedule.next_fired(&mut self.runs, now) {
-            self.wake(run, now);
+            if !self.config.driven {
+                self.wake(run, now);
+            }
         }
         self.unpark(now);
         let poll = self.schedule.take_poll(now, self.config.poll_ms);
@@ -119,9 +121,17 @@ impl Coordinator {
         let phase = self.runs.get(run).map(|hot| hot.state().phase());
         match phase {
             Some(Phase::Created | Phase::Queued) => self.slots.look(),
+            // Another engine has its timers, and another process serves that engine.
+            _ if !self.is_ours(run) => return,
             _ => self.fire(run, now, |due, last_at| due <= now.max(last_at)),
         }
         self.attend(run, now);
+    }
+
+    /// Whether this engine moves the run.
+    fn is_ours(&self, run: RunNo) -> bool {
+        let ours = |hot: &HotRun| self.config.is_of_this_engine(hot);
+        self.runs.get(run).is_none_or(ours)
     }
 
     /// Decides what was overdue in a run when a command came, before the command is: a person, a
@@ -243,6 +253,11 @@ impl Coordinator {
     }
 
     fn wake_due(&mut self, now: Time) -> Result<(), StoreError> {
+        if self.config.driven {
+            // The engine outside has the timers of its runs.
+            self.schedule.set_due(None);
+            return Ok(());
+        }
         if self.config.only.is_some() && !self.store_is_ours() {
             self.wake_own(now);
             return Ok(());

@@ -53,7 +53,7 @@ impl Handle {
     }
 
     /// Sends what is for a run of this id.
-    fn send_to_id(&self, run_id: &str, input: Input) -> Result<(), Error> {
+    pub(super) fn send_to_id(&self, run_id: &str, input: Input) -> Result<(), Error> {
         let shard = Shard::of_id(run_id, self.inboxes.len());
         self.inbox(shard).send(input).map_err(|_| Error::Stopping)
     }

@@ -40,6 +40,7 @@ impl<W: Worker> ServiceLoop<W> {
             tickets: self.tickets,
             answers: self.answers,
             flushes: self.flushes,
+            visitors: self.visitors,
             stopping: self.stopping,
             backoff: self.backoff,
             again: self.again,
@@ -100,6 +101,7 @@ impl<W: Worker> ServiceLoop<W> {
             } else if self.coordinator.is_pressed() {
                 self.coordinator.tick(now)?;
             } else {
+                self.serve_visitors();
                 self.pass_on();
                 return Ok(());
             }

@@ -13,6 +13,7 @@ use super::committer::{CommitPipeline, Committer};
 use super::delivery::DeliveryQueue;
 use super::renewing::session_length;
 use super::stats::Stats;
+use super::visit::Visitor;
 use super::{
     Handle, Idle, Input, Observer, OnAnswer, OnClaimed, OnDelivered, OnRest, Reporter, Setup,
     Worker,
@@ -116,6 +117,8 @@ pub(crate) struct ServiceLoop<W> {
     pub(super) tickets: u64,
     pub(super) answers: NumberMap<Ticket, OnAnswer>,
     pub(super) flushes: Vec<OnRest>,
+    /// Those who wait to look at a run.
+    pub(super) visitors: Vec<Visitor>,
     pub(super) stopping: Option<Stopping>,
     pub(super) backoff: Duration,
     /// Batches that the store did not take, with when to send them again.
@@ -155,6 +158,7 @@ impl<W: Worker> ServiceLoop<W> {
             tickets: 0,
             answers: NumberMap::default(),
             flushes: Vec::new(),
+            visitors: Vec::new(),
             stopping: None,
             backoff: BACKOFF.0,
             again: Vec::new(),
@@ -236,6 +240,7 @@ impl<W: Worker> ServiceLoop<W> {
         self.deliveries.send(&self.inbox);
         self.send_batches(true, now);
         self.prepare(now);
+        self.serve_visitors();
         self.stats
             .in_flight
             .store(self.coordinator.busy(), Ordering::SeqCst);
@@ -369,6 +374,7 @@ impl<W: Worker> ServiceLoop<W> {
             Input::Deliver(event, on_delivered) => self.deliveries.push(*event, on_delivered),
             Input::Delivered(events, answer) => self.delivered(events, answer),
             Input::Look => self.coordinator.look(),
+            Input::Visit(visit) => self.take_visit(visit, now),
             Input::Handoff(handoff) => self.coordinator.take_handoff(handoff, now),
             Input::Recover(run_id, answer) => {
                 self.coordinator.work_on(&run_id);
@@ -427,6 +433,10 @@ impl<W: Worker> ServiceLoop<W> {
             Input::Submit(run_id, ..) | Input::Recover(run_id, _) | Input::CatchUp(run_id) => {
                 run_id
             }
+            Input::Visit(visit) => match visit.run_id() {
+                Some(run_id) => run_id,
+                None => return Some(input),
+            },
             // These are sent to the shard that they are for.
             Input::Start { .. }
             | Input::Guarded(..)

@@ -15,10 +15,11 @@ use utoipa_axum::routes;
 
 use super::body::{Body, Params, PathOf};
 use super::definitions::RevisionRow;
+use super::described::NetBody;
 use crate::access::Caller;
 use crate::app::App;
 use crate::definitions::{
-    Checked, Head, Permits, Registry, Revision, check_file, registered, unified,
+    Checked, FoundProblem, Head, Permits, Registry, Revision, check_file, registered, unified,
 };
 use crate::problem::ApiProblem;
 
@@ -50,8 +51,7 @@ struct RevisionText {
     #[schema(value_type = Object)]
     inputs: Value,
     /// Warnings and advice, with line and column.
-    #[schema(value_type = Vec<Object>)]
-    problems: Vec<Value>,
+    problems: Vec<FoundProblem>,
 }
 
 /// A revision and its head, for a caller.
@@ -149,7 +149,7 @@ struct CompiledNet {
     /// The hash of the plan.
     hash: String,
     /// The net, as `stepwell plan -o json` prints it.
-    #[schema(value_type = Object)]
+    #[schema(value_type = NetBody)]
     net: Value,
 }
 
@@ -259,8 +259,7 @@ struct CheckedText {
     /// How many of the problems are errors.
     errors: usize,
     /// Everything that is wrong, and advice: code, severity, message, line, column, help.
-    #[schema(value_type = Vec<Object>)]
-    problems: Vec<Value>,
+    problems: Vec<FoundProblem>,
     /// The language, as far as it could be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     dialect: Option<String>,
@@ -279,7 +278,7 @@ struct CheckedText {
     inputs: BTreeMap<String, Value>,
     /// The compiled net, if it was asked for and the text can be compiled.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<NetBody>)]
     net: Option<Value>,
 }
 

@@ -126,7 +126,8 @@ struct LogHitPage {
     size: u64,
 }
 
-/// Find the lines of the log of one execution of a step that contain a text.
+/// Find the lines of the log of one execution of a step that contain a text. One request searches about 16 MiB: search on
+/// at `next` until it is `size`.
 #[utoipa::path(get, path = "/api/v1/runs/{run}/logs/{step}/{execution}/search", tag = "runs",
     security(("token" = ["view"])),
     params(("run" = String, Path, description = "The id of the run."),

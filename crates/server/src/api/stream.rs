@@ -40,6 +40,9 @@ pub(super) fn sse<S>(stream: S) -> Response
 where
     S: Stream<Item = Result<Event, Infallible>> + Send + 'static,
 {
+    // Proxies that wait for the first bytes pass the head of the answer on at once, and readers know that they are live.
+    let first = futures_util::stream::iter([Ok(Event::default().comment("open"))]);
+    let stream = futures_util::StreamExt::chain(first, stream);
     let keep_alive = KeepAlive::new().interval(Duration::from_secs(15));
     let stream = Sse::new(stream).keep_alive(keep_alive);
     ([("x-accel-buffering", "no")], stream).into_response()

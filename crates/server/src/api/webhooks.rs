@@ -149,7 +149,8 @@ fn check_signature(signature: &Signature) -> Result<(), ApiProblem> {
     }
 }
 
-fn check_target(target: &mut Target) -> Result<(), ApiProblem> {
+/// Checks what a webhook or a source does with a message.
+pub(super) fn check_target(target: &mut Target) -> Result<(), ApiProblem> {
     match target {
         Target::Start(start) => {
             start.params = start

@@ -20,6 +20,7 @@ use stepwell_worker::ToolRules;
 
 pub(crate) use catalog::{PlanCache, RegistryCatalog, registered};
 pub(crate) use diff::unified;
+pub use text::FoundProblem;
 pub(crate) use text::{Checked, Permits, check_file, compile, compile_for, serves, with_findings};
 
 use crate::codes;

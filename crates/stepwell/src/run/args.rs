@@ -30,6 +30,7 @@ Examples:
   stepwell run nightly.yaml --idle                                     wait for the trigger, run after run
   stepwell run order.yaml --events > log.jsonl
   stepwell run order.yaml --sink hook=webhook:https://example.com/events
+  stepwell run order.yaml --engine temporal://127.0.0.1:7233/default   a Temporal server moves the run
   stepwell run order.yaml --engine mock --virtual-time                 simulate work, skip waits
   stepwell run order.yaml --engine mock --fail charge-card=external    a step fails in every attempt
   stepwell run order.yaml --engine mock --fail charge-card@1           a step fails in its first attempt
@@ -147,7 +148,8 @@ pub(crate) struct ResumeArgs {
 /// Options of `run` and `resume`.
 #[derive(Debug, Args)]
 pub(super) struct GoArgs {
-    /// Worker: `native` (the tools of this process) or `mock` (simulated work)
+    /// Engine that moves the run: `native`, `mock` (simulated work), or `temporal://HOST:PORT/NAMESPACE`
+    /// (docs/engines.md); `stepwell engines` lists what each can do
     #[arg(long, value_name = "ENGINE", default_value = "native")]
     pub(super) engine: String,
     #[command(flatten)]
@@ -203,7 +205,7 @@ impl GoArgs {
     fn flags(&self) -> String {
         let mut text = String::new();
         if self.engine != "native" {
-            text.push_str(&format!(" --engine {}", self.engine));
+            text.push_str(&format!(" --engine {}", word(&self.engine)));
         }
         text.push_str(&self.store.flag());
         text.push_str(&self.data.flag());

@@ -1,10 +1,12 @@
-//! Which engine does the work of a run: `native` (the tools of this process) or `mock`, which pretends the
-//! work; and whether that engine can do all work of a definition.
+//! Which engine moves a run: `native`, `mock`, which pretends the work, or an engine outside by its address; and whether that
+//! engine can do all work of a definition.
 
 use anyhow::Result;
 use stepwell_dialects::Severity;
 use stepwell_dialects::plan::check_engine;
 use stepwell_dialects::words::{list, quote};
+use stepwell_engines::EngineAddress;
+use stepwell_engines::capabilities::engines;
 use stepwell_kernel::plan::{Plan, Step, Work};
 use stepwell_kernel::state::State;
 
@@ -21,15 +23,46 @@ const LISTED: usize = 6;
 pub(super) enum EngineKind {
     Native,
     Mock,
+    /// An engine outside, by the name that events have.
+    Outside(&'static str),
+}
+
+impl EngineKind {
+    /// The name that events have.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            EngineKind::Native => "native",
+            EngineKind::Mock => "mock",
+            EngineKind::Outside(name) => name,
+        }
+    }
 }
 
 pub(super) fn kind(name: &str) -> Result<EngineKind> {
     match name {
-        "native" => Ok(EngineKind::Native),
-        "mock" => Ok(EngineKind::Mock),
-        other => usage(format!(
-            "unknown engine {}; available: `native`, `mock`",
-            quote(other)
+        "native" => return Ok(EngineKind::Native),
+        "mock" => return Ok(EngineKind::Mock),
+        _ => {}
+    }
+    let Some(address) = EngineAddress::parse(name) else {
+        return usage(format!(
+            "unknown engine {}; available: `native`, `mock`, `temporal://HOST:PORT/NAMESPACE`; `stepwell engines` lists what \
+             each can do",
+            quote(name)
+        ));
+    };
+    let engine = match address {
+        Ok(address) => address.engine(),
+        Err(error) => return usage(error.to_string()),
+    };
+    let built = engines()
+        .into_iter()
+        .any(|it| it.name == engine && it.built);
+    match built {
+        true => Ok(EngineKind::Outside(engine)),
+        false => usage(format!(
+            "ENGINE_ADDRESS: this program was built without the engine `{engine}`; build it with `cargo build -p stepwell \
+             --features {engine}`"
         )),
     }
 }
@@ -46,16 +79,19 @@ pub(super) fn may_run(engine: &str, plan: &Plan) -> Result<()> {
 /// Refuses to go on with a run of another engine: what was begun as a rehearsal must not be finished for real, and what
 /// was begun for real must not be finished by pretending.
 pub(super) fn must_be_of(args: &GoArgs, state: &State) -> Result<()> {
-    let Some(engine) = state.engine().filter(|engine| *engine != args.engine) else {
+    let asked = kind(&args.engine)?.name();
+    let Some(engine) = state.engine().filter(|engine| *engine != asked) else {
         return Ok(());
     };
     let run_id = state.run_id();
     let differs = stepwell_engine::Error::OtherEngine {
         run_id: run_id.to_owned(),
         engine: engine.to_owned(),
-        asked: args.engine.clone(),
+        asked: asked.to_owned(),
     };
-    let how = format!("stepwell resume {} --engine {engine}", word(run_id));
+    let address = engines().into_iter().find(|it| it.name == engine);
+    let address = address.map_or(engine, |it| it.address);
+    let how = format!("stepwell resume {} --engine {address}", word(run_id));
     Err(Refused(format!("{differs}; continue the run with: {how}")).into())
 }
 

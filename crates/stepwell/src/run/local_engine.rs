@@ -1,5 +1,5 @@
 //! The engine of this command: the same service that programs embed, with the tools of this process or the
-//! mock as its worker, for one run and those below it.
+//! mock as its worker, for one run and those below it; or driven by an engine outside.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use stepwell::settings::Settings;
 use stepwell_engine::coordinator::{Config, Notice};
 use stepwell_engine::mock::{FailRule, Mock, Notes};
 use stepwell_engine::port::Clock;
-use stepwell_engine::service::{Handle, Idle, Observer, Service, Setup, Worker};
+use stepwell_engine::service::{Handle, Idle, NoWorker, Observer, Service, Setup, Worker};
 use stepwell_engine::store::{RunNo, StoreError};
 use stepwell_worker::logs::LogEntry;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use super::engine_kind::EngineKind;
 use super::{GoArgs, RunStore, clock};
-use crate::patience::write_budget_ms;
+use crate::outside_engine::{self, OutsideEngine, OutsideSetup};
+use crate::patience::{WriteBudget, write_budget_ms};
 use crate::work;
 
 /// How long a store that many processes share waits before it takes this process for dead.
@@ -53,6 +54,7 @@ pub(super) struct LocalEngine {
     /// What the steps of this process say.
     said: Option<broadcast::Receiver<Arc<LogEntry>>>,
     notes: Notes,
+    outside: Option<OutsideEngine>,
 }
 
 impl LocalEngine {
@@ -110,6 +112,39 @@ impl LocalEngine {
                 let config = Mock::configure(config);
                 LocalEngine::with(place, clock, config, mock, None, notes)
             }
+            EngineKind::Outside(engine) => {
+                let address = outside_engine::address(&args.engine)?;
+                let security = Settings::open(args.config.path())?.security;
+                let crew = Arc::new(work::crew(place.data(&args.data)?, security)?);
+                let said = crew.resources().logs.subscribe();
+                let (config, worker) = outside_engine::configure(config, engine, &*place.store)?;
+                let place_id = config.engine_place.clone();
+                let (changes, changed) = outside_engine::changes();
+                let mut local = LocalEngine::observed(
+                    place,
+                    clock,
+                    config,
+                    NoWorker,
+                    (Some(said), Some(changes)),
+                    Notes::default(),
+                )?;
+                let budget = args
+                    .write_budget
+                    .map_or(WRITE_BUDGET_MS, WriteBudget::millis);
+                local.outside = Some(OutsideEngine::start(OutsideSetup {
+                    address,
+                    handle: local.handle.clone(),
+                    store: place.store.clone(),
+                    clock: local.clock.clone(),
+                    crew,
+                    worker,
+                    place: place_id,
+                    changed,
+                    parallel: args.parallel.get().into(),
+                    write_budget: Duration::from_millis(budget),
+                })?);
+                Ok(local)
+            }
         }
     }
 
@@ -121,13 +156,28 @@ impl LocalEngine {
         said: Option<broadcast::Receiver<Arc<LogEntry>>>,
         notes: Notes,
     ) -> Result<LocalEngine> {
+        LocalEngine::observed(place, clock, config, worker, (said, None), notes)
+    }
+
+    /// An engine; the numbers of changed runs go to the engine outside that drives it, too.
+    fn observed(
+        place: &RunStore,
+        clock: Arc<dyn Clock>,
+        config: Config,
+        worker: impl Worker + 'static,
+        (said, changes): (
+            Option<broadcast::Receiver<Arc<LogEntry>>>,
+            Option<outside_engine::Changes>,
+        ),
+        notes: Notes,
+    ) -> Result<LocalEngine> {
         let (send, updates) = mpsc::channel();
         let service = place.open.start(|store| {
             Service::start(Setup {
                 catalog: Box::new(Files::default()),
                 config,
                 clock,
-                observer: Box::new(SendUpdates(send.clone())),
+                observer: Box::new(SendUpdates(send.clone(), changes)),
                 ..Setup::new(store, worker)
             })
         })?;
@@ -139,6 +189,7 @@ impl LocalEngine {
             sender: send,
             said,
             notes,
+            outside: None,
         })
     }
 
@@ -156,6 +207,9 @@ impl LocalEngine {
 
     /// How many steps are being worked on; pretended work does not count.
     pub(super) fn busy(&self) -> usize {
+        if let Some(outside) = &self.outside {
+            return outside.busy();
+        }
         match self.said {
             Some(_) => self.service.as_ref().map_or(0, Service::in_flight),
             None => 0,
@@ -165,6 +219,9 @@ impl LocalEngine {
     /// Stops: steps that run have `grace` to end, or until `hurry` is set; then they are told to, and everything is
     /// given back.
     pub(super) fn stop(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
+        if let Some(outside) = self.outside.take() {
+            outside.stop();
+        }
         match self.service.take() {
             Some(service) => service.stop_sooner(grace, hurry),
             None => Ok(()),
@@ -191,12 +248,15 @@ impl LocalEngine {
 }
 
 /// Sends what the engine tells to the thread that shows it. If that thread is gone, nobody needs it.
-struct SendUpdates(Sender<Update>);
+struct SendUpdates(Sender<Update>, Option<outside_engine::Changes>);
 
 impl Observer for SendUpdates {
     fn notice(&mut self, notice: &Notice) {
         if let Notice::Changed { run, seq, .. } = notice {
             let _ = self.0.send(Update::Changed(*run, *seq));
+            if let Some(changes) = &self.1 {
+                let _ = changes.send(*run);
+            }
         }
     }
 

@@ -224,6 +224,7 @@ fn methods_conditions_and_media_types_are_answered_as_http_says() {
         "definitions",
         "schedules",
         "webhooks",
+        "sources",
         "alerts",
         "dead-letters",
         "audit",

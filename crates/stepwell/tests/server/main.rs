@@ -44,6 +44,7 @@ mod runs;
 mod schedules;
 mod sessions;
 mod several;
+mod sources;
 mod stores;
 mod task_files;
 mod telemetry;

@@ -165,6 +165,10 @@ impl Names {
                 "target": { "start": { "definition": self.name } }, "signature": { "github": {} },
                 "secret": "env://STEPWELL_SECRET_OF_TESTS",
             }),
+            ("PUT", "/api/v1/sources/{name}") => json!({
+                "address": "nats://example.com/EVENTS", "enabled": false,
+                "target": { "start": { "definition": self.name } },
+            }),
             ("PUT", "/api/v1/sinks/{name}") => json!({ "address": "webhook:https://example.com/" }),
             ("POST", "/api/v1/tokens") => json!({ "name": "mine", "roles": ["viewer"] }),
             ("POST", "/api/v1/worker/poll") => json!({
@@ -246,6 +250,11 @@ fn furnish(server: &TestServer, acme: &str, worker: &str) -> Names {
         "webhooks",
         json!({ "target": { "start": { "definition": MARKER } }, "signature": { "github": {} },
             "secret": "env://STEPWELL_SECRET_OF_TESTS" }),
+    );
+    put(
+        "sources",
+        json!({ "target": { "start": { "definition": MARKER } }, "address": "nats://example.com/EVENTS",
+            "enabled": false }),
     );
     let token = made(ask(server.post(
         "/api/v1/tokens",
@@ -500,7 +509,7 @@ fn nothing_is_told(
     let run = format!("/api/v1/runs/{}", theirs.run);
     let (_, seen) = asked(bearer(server.get(&run), acme));
     assert_eq!(seen["status"], "RUNNING", "{seen}");
-    for path in ["schedules", "webhooks", "definitions"] {
+    for path in ["schedules", "webhooks", "sources", "definitions"] {
         let (status, seen) = asked(bearer(
             server.get(&format!("/api/v1/{path}/{MARKER}")),
             acme,

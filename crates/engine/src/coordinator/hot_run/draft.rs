@@ -219,6 +219,11 @@ impl Draft {
 }
 
 impl Flight {
+    /// The requests that the commit answers.
+    pub(super) fn decided(&self) -> &[Decided] {
+        &self.decided
+    }
+
     pub(in crate::coordinator) fn sent_at(&self) -> Time {
         self.sent_at
     }

@@ -20,7 +20,7 @@ mod sealed_state;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use stepwell_kernel::command::{Command, Env, Reply};
+use stepwell_kernel::command::{Claimed, Command, Env, Reply};
 use stepwell_kernel::contract::Recorder;
 use stepwell_kernel::decide::{decide, next_wake};
 use stepwell_kernel::effect::{Effect, RunOutcome, Target};
@@ -33,7 +33,7 @@ use stepwell_kernel::state::{Phase, State};
 use stepwell_kernel::time::Time;
 
 use super::capacity::RunWork;
-use super::notices::Notice;
+use super::notices::{Assignment, Notice};
 use super::request::{Decided, Request};
 use super::schedule::TimerEntry;
 use crate::number_map::NumberMap;
@@ -166,6 +166,52 @@ impl HotRun {
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.head
+    }
+
+    /// The hash of the last event, in the form of the log; with what is decided and being written.
+    #[must_use]
+    pub fn chain_head(&self) -> &str {
+        self.recorder.head()
+    }
+
+    /// The work of a claim, as a worker gets it.
+    #[must_use]
+    pub fn assignment(&self, claimed: Claimed) -> Assignment {
+        Assignment::of(self, claimed)
+    }
+
+    /// What a worker would get if its claim were committed, while the store does not answer: as it was decided already, or as
+    /// it would be decided now. Changes nothing.
+    pub fn expected_claim(&self, command: &Command, env: &Env) -> Result<Claimed, Rejection> {
+        let Command::ClaimStep { target, worker, .. } = command else {
+            return Err(Rejection::new(
+                Code::StepNotEligible,
+                "only work can be claimed",
+            ));
+        };
+        let draft = self.draft.iter().flat_map(|draft| &draft.decided);
+        let flight = self.flight.iter().flat_map(Flight::decided);
+        let decided = draft.chain(flight).find_map(|it| match &it.answer {
+            Ok(Reply::Claimed(claimed)) if claimed.claim.target == *target => {
+                (claimed.claim.worker == *worker).then(|| Claimed::clone(claimed))
+            }
+            Ok(_) | Err(_) => None,
+        });
+        if let Some(claimed) = decided {
+            return Ok(claimed);
+        }
+        let mut state = self.state.clone();
+        match decide(&self.plan, &mut state, command.clone(), env)?.reply {
+            Reply::Claimed(claimed) => Ok(*claimed),
+            Reply::Done
+            | Reply::Created { .. }
+            | Reply::Duplicate(_)
+            | Reply::Refused(_)
+            | Reply::RetryRun { .. } => Err(Rejection::new(
+                Code::StepNotEligible,
+                "the step ends without work",
+            )),
+        }
     }
 
     /// Whether the run's creation was decided.

@@ -1,0 +1,213 @@
+//! The address of an engine, as `--engine` names it: `temporal://HOST:PORT/NAMESPACE`.
+
+use std::time::Duration;
+
+use crate::codes::ENGINE_ADDRESS;
+
+/// Where an engine outside is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineAddress {
+    Temporal(TemporalAddress),
+}
+
+/// Where a Temporal server is, and how it is talked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemporalAddress {
+    /// `HOST:PORT`.
+    pub host: String,
+    pub namespace: String,
+    /// TLS is used; it is with every certificate and with an API key.
+    pub tls: bool,
+    /// File with the certificates of the authorities that the server's certificate is checked with; absent: those of the
+    /// machine.
+    pub ca: Option<String>,
+    /// Files with the certificate and the key of this client (mTLS).
+    pub client: Option<(String, String)>,
+    /// The name that the server's certificate must have, if it is not the host.
+    pub server_name: Option<String>,
+    /// The variable of the environment that has the API key.
+    pub api_key_env: Option<String>,
+    /// How long the server waits for a heartbeat of an attempt.
+    pub heartbeat: Duration,
+}
+
+/// Why an address was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{ENGINE_ADDRESS}: {0}")]
+pub struct AddressError(pub String);
+
+const HEARTBEAT: Duration = Duration::from_secs(10);
+const SCHEME: &str = "temporal://";
+const FORM: &str =
+    "write `temporal://HOST:PORT/NAMESPACE`, such as `temporal://127.0.0.1:7233/default`";
+
+impl EngineAddress {
+    /// Reads an address; none if the text names no engine outside.
+    pub fn parse(text: &str) -> Option<Result<EngineAddress, AddressError>> {
+        match text.split_once(':') {
+            Some(("temporal", _)) => {
+                Some(TemporalAddress::parse(text).map(EngineAddress::Temporal))
+            }
+            _ if text == "temporal" => Some(Err(AddressError(format!(
+                "the address of the Temporal server is missing; {FORM}"
+            )))),
+            _ => None,
+        }
+    }
+
+    /// The engine that the log names.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        match self {
+            EngineAddress::Temporal(_) => "temporal",
+        }
+    }
+}
+
+impl TemporalAddress {
+    fn parse(text: &str) -> Result<TemporalAddress, AddressError> {
+        let fail = |why: String| Err(AddressError(why));
+        let Some(rest) = text.strip_prefix(SCHEME) else {
+            return fail(format!(
+                "{text:?} is not the address of a Temporal server; {FORM}"
+            ));
+        };
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, namespace) = place.split_once('/').unwrap_or((place, "default"));
+        let namespace = if namespace.is_empty() {
+            "default"
+        } else {
+            namespace
+        };
+        let port = host.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        if host.is_empty() || namespace.contains('/') || host.contains('@') {
+            return fail(format!(
+                "{text:?} is not the address of a Temporal server; {FORM}"
+            ));
+        }
+        let host = match port {
+            Some(Ok(_)) => host.to_owned(),
+            None => format!("{host}:7233"),
+            Some(Err(_)) => {
+                return fail(format!(
+                    "the port in {text:?} is not a number up to 65535; {FORM}"
+                ));
+            }
+        };
+        let mut address = TemporalAddress {
+            host,
+            namespace: namespace.to_owned(),
+            tls: false,
+            ca: None,
+            client: None,
+            server_name: None,
+            api_key_env: None,
+            heartbeat: HEARTBEAT,
+        };
+        let (mut cert, mut key) = (None, None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = value.to_owned();
+            match name {
+                "tls" => address.tls = value != "false",
+                "ca" => address.ca = Some(value),
+                "cert" => cert = Some(value),
+                "key" => key = Some(value),
+                "server_name" => address.server_name = Some(value),
+                "api_key_env" => address.api_key_env = Some(value),
+                "heartbeat" => {
+                    let seconds = value
+                        .strip_suffix('s')
+                        .and_then(|it| it.parse::<u64>().ok());
+                    match seconds.filter(|it| (1..=300).contains(it)) {
+                        Some(seconds) => address.heartbeat = Duration::from_secs(seconds),
+                        None => {
+                            return fail(format!(
+                                "heartbeat={value} is not a time from 1s to 300s; write `heartbeat=10s`"
+                            ));
+                        }
+                    }
+                }
+                other => {
+                    return fail(format!(
+                        "{other:?} is not an option of a Temporal address; the options are tls, ca, cert, key, server_name, \
+                         api_key_env and heartbeat"
+                    ));
+                }
+            }
+        }
+        address.client = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                return fail(
+                    "a client certificate needs both `cert=FILE` and `key=FILE`".to_owned(),
+                );
+            }
+        };
+        address.tls |= address.ca.is_some()
+            || address.client.is_some()
+            || address.server_name.is_some()
+            || address.api_key_env.is_some();
+        Ok(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<TemporalAddress, AddressError> {
+        match EngineAddress::parse(text) {
+            Some(Ok(EngineAddress::Temporal(address))) => Ok(address),
+            Some(Err(error)) => Err(error),
+            None => panic!("{text} names no engine"),
+        }
+    }
+
+    #[test]
+    fn an_address_names_the_server_and_the_namespace() {
+        let address = read("temporal://127.0.0.1:17233/shop").unwrap();
+        assert_eq!(
+            (&*address.host, &*address.namespace),
+            ("127.0.0.1:17233", "shop")
+        );
+        assert!(!address.tls);
+        let short = read("temporal://temporal.example.com").unwrap();
+        assert_eq!(
+            (&*short.host, &*short.namespace),
+            ("temporal.example.com:7233", "default")
+        );
+    }
+
+    #[test]
+    fn certificates_and_keys_mean_tls() {
+        let address = read("temporal://a:1/n?cert=c.pem&key=k.pem&ca=ca.pem").unwrap();
+        assert!(address.tls);
+        assert_eq!(address.client, Some(("c.pem".into(), "k.pem".into())));
+        assert!(
+            read("temporal://a:1/n?api_key_env=TEMPORAL_KEY")
+                .unwrap()
+                .tls
+        );
+    }
+
+    #[test]
+    fn a_wrong_address_says_what_to_write() {
+        for (text, part) in [
+            ("temporal:", "HOST:PORT"),
+            ("temporal", "HOST:PORT"),
+            ("temporal://h:99999/n", "port"),
+            ("temporal://h:1/n?cert=a", "key=FILE"),
+            ("temporal://h:1/n?colour=red", "options are"),
+            ("temporal://h:1/n?heartbeat=0s", "1s to 300s"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(
+                error.starts_with("ENGINE_ADDRESS: ") && error.contains(part),
+                "{error}"
+            );
+        }
+        assert!(EngineAddress::parse("native").is_none());
+    }
+}

@@ -1,0 +1,519 @@
+//! The driver: what an engine outside calls. Asks the service of this process to move a run, says what the run waits for, and
+//! passes commands on with the kernel's answer.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stepwell_engine::Error;
+use stepwell_engine::coordinator::HotRun;
+use stepwell_engine::port::Clock;
+use stepwell_engine::remote::{RemoteClaim, RemoteWork};
+use stepwell_engine::rows::parse_target;
+use stepwell_engine::service::Handle;
+use stepwell_engine::store::{NewAlert, Store, StoreError};
+use stepwell_kernel::codes;
+use stepwell_kernel::command::{Actor, Command, LeaseEnd, Reply, Role};
+use stepwell_kernel::effect::{Priority, Target};
+use stepwell_kernel::event::StepError;
+use stepwell_kernel::keys::TokenKey;
+use stepwell_kernel::plan::ErrorClass;
+use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::time::Time;
+use stepwell_worker::Crew;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::codes::ENGINE_DIVERGED;
+use crate::turn::{KeptReport, Seen, Turn};
+
+/// Bytes of the digests of one event: id, idempotency key and hash.
+const DIGESTS: usize = 80;
+/// Bytes of the hash of one event, the last of its digests.
+const HASH: usize = 32;
+
+/// What a driver is made of.
+#[derive(Debug)]
+pub struct DriverSetup {
+    /// The service that decides; configured with `Config::driven` and `Serves::Nothing`.
+    pub handle: Handle,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    /// Does the work of attempts.
+    pub crew: Arc<Crew>,
+    /// The engine that the log names.
+    pub engine: &'static str,
+    /// What this process is called in leases.
+    pub worker: String,
+    /// How long a claim may take to be written before its work begins without it.
+    pub write_budget: Duration,
+}
+
+/// Moves runs for an engine outside.
+#[derive(Debug)]
+pub struct Driver {
+    pub(crate) setup: DriverSetup,
+    pub(crate) key: TokenKey,
+    pub(crate) remote: RemoteWork,
+    /// Attempts of this process, to be told to stop.
+    attempts: Mutex<HashMap<AttemptKey, CancellationToken>>,
+    /// What the engine outside was last told of each run.
+    told: Mutex<HashMap<String, Turn>>,
+    /// Runs that have ended since the driver began.
+    ended: Mutex<BTreeSet<String>>,
+}
+
+/// The run, the target and the execution of an attempt.
+type AttemptKey = (String, String, u32);
+
+/// Why a run cannot be moved.
+#[derive(Debug, thiserror::Error)]
+pub enum TurnError {
+    /// The history of the engine and the log of the store do not belong together; trying again does not help.
+    #[error("{ENGINE_DIVERGED}: {0}")]
+    Diverged(String),
+    /// The run is not there, or cannot be read; trying again does not help.
+    #[error(transparent)]
+    Fatal(Error),
+    /// The store or the service did not answer; to be tried again.
+    #[error(transparent)]
+    Later(Error),
+}
+
+impl From<Error> for TurnError {
+    fn from(error: Error) -> TurnError {
+        match error {
+            Error::Store(_) | Error::Stopping | Error::Contended(_) | Error::Busy { .. } => {
+                TurnError::Later(error)
+            }
+            Error::Rejected(_)
+            | Error::Schema { .. }
+            | Error::Unreadable { .. }
+            | Error::LogInvalid { .. }
+            | Error::Newer { .. }
+            | Error::ChainBroken { .. }
+            | Error::Quarantined { .. }
+            | Error::UnknownRun(_)
+            | Error::Plan { .. }
+            | Error::Refused { .. }
+            | Error::OtherEngine { .. }
+            | Error::Server { .. } => TurnError::Fatal(error),
+        }
+    }
+}
+
+impl Driver {
+    /// A driver, which asks the store for its secret.
+    pub fn new(setup: DriverSetup) -> Result<Driver, Error> {
+        let key = TokenKey(setup.store.secret()?);
+        let remote = RemoteWork::new(
+            setup.store.clone(),
+            setup.handle.clone(),
+            setup.clock.clone(),
+        );
+        Ok(Driver {
+            setup,
+            key,
+            remote,
+            attempts: Mutex::default(),
+            told: Mutex::default(),
+            ended: Mutex::default(),
+        })
+    }
+
+    /// The engine that the log names.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        self.setup.engine
+    }
+
+    /// Moves a run: writes what the engine kept for the store, fires what is due, and says what the run waits for now. `seen`
+    /// is what the engine was told last; a log that does not continue it is not moved.
+    pub async fn turn(
+        &self,
+        run_id: &str,
+        seen: Option<&Seen>,
+        report: Option<KeptReport>,
+    ) -> Result<Turn, TurnError> {
+        if let Some(seen) = seen {
+            self.check_history(run_id, seen).await?;
+        }
+        if let Some(report) = report {
+            self.write(run_id, report).await?;
+        }
+        let now = self.setup.clock.now();
+        let turn = self
+            .visit(run_id, true, move |hot| Turn::of(hot, now))
+            .await?;
+        self.tell(run_id, &turn);
+        Ok(turn)
+    }
+
+    /// Passes a command on and gives back the kernel's answer: a rejection is an answer.
+    pub async fn command(
+        &self,
+        run_id: &str,
+        command: Command,
+    ) -> Result<Result<Reply, Rejection>, TurnError> {
+        match self.submit(run_id, command).await {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(Error::Rejected(rejection)) => Ok(Err(rejection)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lends a run on the thread of the service.
+    pub(crate) async fn visit<T: Send + 'static>(
+        &self,
+        run_id: &str,
+        wake: bool,
+        look: impl FnOnce(&HotRun) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let (tell, told) = oneshot::channel();
+        let on_visit = move |hot: Result<&HotRun, Error>| drop(tell.send(hot.map(look)));
+        match wake {
+            true => self.setup.handle.wake(run_id, on_visit)?,
+            false => self.setup.handle.peek(run_id, on_visit)?,
+        }
+        told.await.unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Sends a command; the answer comes after the commit.
+    pub(crate) async fn submit(&self, run_id: &str, command: Command) -> Result<Reply, Error> {
+        let (tell, told) = oneshot::channel();
+        let on_answer = move |answer| drop(tell.send(answer));
+        self.setup.handle.submit_with(run_id, command, on_answer)?;
+        told.await.unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Remembers what the engine is told, and stops attempts of this process that the run no longer wants.
+    pub(crate) fn tell(&self, run_id: &str, turn: &Turn) {
+        self.stop_unwanted(run_id, turn);
+        if turn.ended.is_some() {
+            return self.note_end(run_id);
+        }
+        self.told().insert(run_id.to_owned(), turn.clone());
+    }
+
+    /// A run has ended: its driver at the engine has nothing to do any more.
+    pub(crate) fn note_end(&self, run_id: &str) {
+        self.told().remove(run_id);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.insert(run_id.to_owned());
+    }
+
+    /// The runs that have ended since this was asked last.
+    #[must_use]
+    pub fn take_ended(&self) -> BTreeSet<String> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *ended)
+    }
+
+    /// Whether an engine that was told the last turn acts as this turn wants.
+    pub(crate) fn is_told(&self, run_id: &str, turn: &Turn) -> bool {
+        let told = self.told();
+        let Some(before) = told.get(run_id) else {
+            return false;
+        };
+        let wants = |turn: &Turn| -> Vec<(String, u32, bool)> {
+            let items = turn.work.iter();
+            let mut all: Vec<_> = items
+                .map(|it| (it.target.clone(), it.execution, it.stop))
+                .collect();
+            all.sort();
+            all
+        };
+        // An engine that wakes too early asks again; one that wakes too late is late.
+        let in_time = match (before.wake_in_ms, turn.wake_in_ms) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(before), Some(now)) => before <= now.saturating_add(EARLY_MS),
+        };
+        before.status == turn.status
+            && before.ended == turn.ended
+            && in_time
+            && wants(before) == wants(turn)
+    }
+
+    /// The runs that an engine was told of and that have not ended.
+    pub(crate) fn open_runs(&self) -> Vec<String> {
+        self.told().keys().cloned().collect()
+    }
+
+    pub(crate) fn stop_unwanted(&self, run_id: &str, turn: &Turn) {
+        for ((run, target, execution), stop) in self.attempts().iter() {
+            let is_wanted = || {
+                let mut items = turn.work.iter();
+                items.any(|it| it.target == *target && it.execution == *execution && !it.stop)
+            };
+            if run == run_id && !is_wanted() {
+                stop.cancel();
+            }
+        }
+    }
+
+    /// Notes an attempt of this process; the token tells it to stop. None if this process has it already.
+    pub(crate) fn begin(&self, key: &AttemptKey) -> Option<CancellationToken> {
+        let mut attempts = self.attempts();
+        if attempts.contains_key(key) {
+            return None;
+        }
+        let stop = CancellationToken::new();
+        attempts.insert(key.clone(), stop.clone());
+        Some(stop)
+    }
+
+    /// Whether this process still works on an earlier attempt of the same step: one that was told to stop and has not ended.
+    pub(crate) fn has_earlier(&self, (run, target, execution): &AttemptKey) -> bool {
+        let step = |target: &str| target.trim_end_matches("~undo").to_owned();
+        let is_earlier = |(other, name, number): &AttemptKey| {
+            let same = other == run && step(name) == step(target);
+            same && (name != target || number < execution)
+        };
+        self.attempts().keys().any(is_earlier)
+    }
+
+    pub(crate) fn end(&self, key: &AttemptKey) {
+        self.attempts().remove(key);
+    }
+
+    /// Whether this process works on an attempt.
+    #[must_use]
+    pub fn has_attempts(&self, run_id: &str) -> bool {
+        self.attempts().keys().any(|(run, ..)| run == run_id)
+    }
+
+    fn attempts(&self) -> MutexGuard<'_, HashMap<AttemptKey, CancellationToken>> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn told(&self) -> MutexGuard<'_, HashMap<String, Turn>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what the engine kept while the store did not answer. What is written already, or no longer counts, is left.
+    async fn write(&self, run_id: &str, report: KeptReport) -> Result<(), TurnError> {
+        match report {
+            KeptReport::Cancel { reason } => {
+                let cancel = Command::CancelRun {
+                    actor: self.actor(),
+                    reason,
+                    compensate: false,
+                    keep_undo: false,
+                };
+                match self.submit(run_id, cancel).await {
+                    Ok(_) | Err(Error::Rejected(_)) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            KeptReport::Begun {
+                target,
+                execution,
+                worker,
+            } => {
+                let Some(target) = self.next_target(run_id, target, execution).await? else {
+                    return Ok(());
+                };
+                let claim = Command::ClaimStep {
+                    target,
+                    worker,
+                    // Nobody works on it any more: the lease ends at once, and the loss is recorded.
+                    lease_until: self.setup.clock.now().plus(1),
+                };
+                match self.submit(run_id, claim).await {
+                    Ok(_) | Err(Error::Rejected(_)) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            KeptReport::Result {
+                target,
+                execution,
+                worker,
+                command,
+            } => {
+                let name = target.clone();
+                if let Some(target) = self.next_target(run_id, target, execution).await? {
+                    let claim = Command::ClaimStep {
+                        target,
+                        worker: worker.clone(),
+                        lease_until: self.setup.clock.now().plus(crate::attempt::LEASE_MS),
+                    };
+                    match self.submit(run_id, claim).await {
+                        Ok(_) | Err(Error::Rejected(_)) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                let claim = self.remote_claim(run_id, name, execution, worker).await?;
+                self.report(&claim, *command).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// The target of this name, if this execution of it is still to be claimed.
+    async fn next_target(
+        &self,
+        run_id: &str,
+        name: String,
+        execution: u32,
+    ) -> Result<Option<Target>, Error> {
+        let find = move |hot: &HotRun| {
+            let target = parse_target(hot.plan(), &name)?;
+            let done = hot.state().target(target).map_or(0, |it| it.execution());
+            (done < execution).then_some(target)
+        };
+        self.visit(run_id, true, find).await
+    }
+
+    /// The actor of a cancel at the engine outside: an operator of the engine may cancel runs there, and so here.
+    fn actor(&self) -> Actor {
+        Actor {
+            id: self.setup.engine.to_owned(),
+            role: Role::Operator,
+            tenant: None,
+            may_answer: false,
+        }
+    }
+
+    /// Compares what the engine has seen with the log: the store may be another one, or an older copy.
+    async fn check_history(&self, run_id: &str, seen: &Seen) -> Result<(), TurnError> {
+        let is_known = self
+            .told()
+            .get(run_id)
+            .is_some_and(|told| told.seen.seq >= seen.seq);
+        if is_known || seen.seq == 0 {
+            return Ok(());
+        }
+        let (store, id, seen) = (self.setup.store.clone(), run_id.to_owned(), seen.clone());
+        let asked = tokio::task::spawn_blocking(move || {
+            let Some(run) = store.find(&id)? else {
+                return Ok(Some(format!("the store has no run {id}")));
+            };
+            let chunks = store.chunks(run, seen.seq - 1, 1)?;
+            let Some(chunk) = chunks.first().filter(|it| it.first <= seen.seq) else {
+                return Ok(Some(format!(
+                    "the engine has seen event {} of run {id}, and the log of the store ends before it",
+                    seen.seq
+                )));
+            };
+            let index = usize::try_from(seen.seq - chunk.first).unwrap_or(usize::MAX);
+            let end = index.saturating_add(1).saturating_mul(DIGESTS);
+            let hash = chunk.digests.get(end - HASH..end).map(hex);
+            let same = hash.as_deref() == Some(&*seen.hash);
+            Ok((!same).then(|| {
+                format!(
+                    "event {} of run {id} is not the one that the engine has seen",
+                    seen.seq
+                )
+            }))
+        });
+        let found: Result<Option<String>, StoreError> =
+            asked.await.map_err(|_| TurnError::Later(Error::Stopping))?;
+        let Some(why) = found.map_err(|error| TurnError::Later(error.into()))? else {
+            return Ok(());
+        };
+        let why = format!(
+            "{why}; the store is the truth: find out whether it is the right store, or an older copy; `stepwell resume` with \
+             this engine goes on from the store"
+        );
+        self.alert(run_id, &why).await;
+        Err(TurnError::Diverged(why))
+    }
+
+    async fn alert(&self, run_id: &str, why: &str) {
+        tracing::error!(run = run_id, code = ENGINE_DIVERGED, "{why}");
+        let (store, id, now) = (
+            self.setup.store.clone(),
+            run_id.to_owned(),
+            self.setup.clock.now(),
+        );
+        let alert = NewAlert {
+            code: ENGINE_DIVERGED.to_owned(),
+            priority: Priority::P1,
+            message: why.to_owned(),
+        };
+        let written = tokio::task::spawn_blocking(move || {
+            let run = store.find(&id)?;
+            store.alert(run, &alert, now)
+        });
+        if !matches!(written.await, Ok(Ok(_))) {
+            tracing::error!(run = run_id, "the alert could not be written to the store");
+        }
+    }
+
+    /// Reports a result. A result that no longer counts is an answer too: the run has moved on without it.
+    pub(crate) async fn report(&self, claim: &RemoteClaim, command: Command) -> Result<(), Error> {
+        let (code, why) = match self.report_once(claim, command.clone()).await {
+            Err(Error::Rejected(why)) if is_late(why.code) => return Ok(()),
+            // The step cannot have this result, such as a wait where none is allowed: it fails instead.
+            Err(Error::Rejected(why)) => (why.code.name(), why.message),
+            Err(Error::Refused { why, .. }) => (codes::VALUE_REFUSED, why),
+            answer => return answer,
+        };
+        let Some(failure) = failure_of(&command, code, why) else {
+            if matches!(command, Command::ConfirmKill { .. }) {
+                self.give_back(claim).await?;
+            }
+            return Ok(());
+        };
+        match self.report_once(claim, failure).await {
+            Err(Error::Rejected(_)) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// Work was stopped because this process stops, not because the run wants it: it is offered again at once, and nobody is to
+    /// blame.
+    async fn give_back(&self, claim: &RemoteClaim) -> Result<(), Error> {
+        let expire = Command::ExpireLease {
+            target: claim.target,
+            execution: claim.execution,
+            lease_until: Some(Time(self.setup.clock.now().0 - 1)),
+            cause: LeaseEnd::OwnSession,
+        };
+        match self.submit(&claim.run_id, expire).await {
+            Ok(_) | Err(Error::Rejected(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn report_once(&self, claim: &RemoteClaim, command: Command) -> Result<(), Error> {
+        let (tell, told) = oneshot::channel();
+        self.remote
+            .report(claim, command, move |answer| drop(tell.send(answer)))?;
+        told.await.unwrap_or(Err(Error::Stopping)).map(drop)
+    }
+}
+
+/// How much earlier than needed an engine may have been told to wake, in milliseconds, without being told again.
+const EARLY_MS: u64 = 50;
+
+/// Whether a result was refused because the execution is over.
+fn is_late(code: Code) -> bool {
+    matches!(
+        code,
+        Code::LeaseLost
+            | Code::StaleExecution
+            | Code::StepNotRunning
+            | Code::StepTerminal
+            | Code::RunTerminal
+    )
+}
+
+/// The failure that is recorded instead of a result that cannot be.
+fn failure_of(command: &Command, code: &str, why: String) -> Option<Command> {
+    let (Command::CompleteStep { claim, .. } | Command::WaitStep { claim, .. }) = command else {
+        return None;
+    };
+    Some(Command::FailStep {
+        claim: claim.clone(),
+        error: StepError::new(ErrorClass::Validation, code, why),
+        retryable: None,
+        delay_ms: None,
+        ctx: Default::default(),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,112 @@
+//! Statements of the execution contract about engines outside.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use stepwell_engines::{AttemptEnd, KeptReport};
+
+use crate::support::{Lab, StoreKind, never_stopped};
+
+const TWO: &str = "
+schemaVersion: 1
+workflowId: two
+workspaceId: test
+name: Two
+version: 1
+active: true
+executionTier: Auto
+actions:
+  - {actionId: left, order: 1, portFamily: t, operation: 'left:do', dependsOn: [], tool: {kind: shell, cmds: ['touch began-left']}}
+  - {actionId: right, order: 2, portFamily: t, operation: 'right:do', dependsOn: [], tool: {kind: noop}}
+  - {actionId: last, order: 3, portFamily: t, operation: 'last:do', dependsOn: [left, right], tool: {kind: noop}}
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c37_work_begins_when_its_start_cannot_be_written_and_the_start_is_written_before_its_end()
+{
+    let lab = Lab::with_budget(StoreKind::Sqlite, TWO, Duration::from_millis(400));
+    lab.start("run_a");
+    let turn = lab.driver.turn("run_a", None, None).await.unwrap();
+    let left = turn
+        .work
+        .iter()
+        .find(|it| it.target == "left")
+        .unwrap()
+        .clone();
+    let lock = lab.lock();
+    let end = lab
+        .driver
+        .attempt("run_a", &left, &never_stopped())
+        .await
+        .unwrap();
+    let types = lab.event_types("run_a");
+    assert!(
+        !types.contains(&"StepStarted".to_owned()),
+        "the store is locked: {types:?}"
+    );
+    let AttemptEnd::Kept(report) = end else {
+        panic!("{end:?}");
+    };
+    assert!(matches!(&report, KeptReport::Result { target, .. } if target == "left"));
+    drop(lock);
+    lab.driver
+        .turn("run_a", None, Some(report.clone()))
+        .await
+        .unwrap();
+    // The engine brings it once more: it counts once.
+    lab.driver.turn("run_a", None, Some(report)).await.unwrap();
+    lab.drive("run_a").await;
+    let of_left: Vec<String> = lab.steps("run_a").remove("left").unwrap();
+    let kinds: Vec<&str> = of_left
+        .iter()
+        .filter_map(|it| it.split(' ').next())
+        .collect();
+    assert_eq!(kinds, ["StepStarted", "StepCompleted"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c37_the_start_of_work_whose_worker_is_lost_is_written_when_the_store_is_back() {
+    let lab = Lab::with_budget(StoreKind::Sqlite, TWO, Duration::from_millis(400));
+    lab.start("run_a");
+    lab.driver.turn("run_a", None, None).await.unwrap();
+    let begun = KeptReport::Begun {
+        target: "left".into(),
+        execution: 1,
+        worker: "temporal:gone".into(),
+    };
+    lab.driver
+        .turn("run_a", None, Some(begun.clone()))
+        .await
+        .unwrap();
+    lab.driver.turn("run_a", None, Some(begun)).await.unwrap();
+    lab.drive("run_a").await;
+    let of_left = lab.steps("run_a").remove("left").unwrap();
+    let kinds: Vec<&str> = of_left
+        .iter()
+        .filter_map(|it| it.split(' ').next())
+        .collect();
+    let expected = [
+        "StepStarted",
+        "StepExecutionFailed",
+        "StepExecutionStarted",
+        "StepCompleted",
+    ];
+    assert_eq!(
+        kinds, expected,
+        "the loss is recorded once, and the work done again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c47_the_same_plan_gives_the_same_events_with_the_same_keys() {
+    let outside = Lab::new(StoreKind::Memory, TWO);
+    outside.start("run_a");
+    outside.drive("run_a").await;
+    let native = Lab::native(StoreKind::Memory, TWO);
+    native.start("run_a");
+    native.wait("run_a").await;
+    let (outside, native): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        (outside.steps("run_a"), native.steps("run_a"));
+    assert_eq!(outside, native);
+    assert!(native.contains_key("last"));
+}

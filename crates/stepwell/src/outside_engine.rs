@@ -1,0 +1,150 @@
+//! An engine outside drives the runs of this command: the service decides and writes, the engine outside says when, and the attempts
+//! are done by the tools of this process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use sha2::{Digest as _, Sha256};
+use stepwell_engine::coordinator::{Config, Serves};
+use stepwell_engine::port::Clock;
+use stepwell_engine::remote::RemoteWork;
+use stepwell_engine::service::Handle;
+use stepwell_engine::store::{RunNo, Store};
+use stepwell_engines::{Driver, DriverSetup, EngineAddress};
+use stepwell_worker::Crew;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// Where the numbers of changed runs go.
+pub(crate) type Changes = UnboundedSender<RunNo>;
+
+/// A channel for the numbers of changed runs.
+pub(crate) fn changes() -> (Changes, UnboundedReceiver<RunNo>) {
+    mpsc::unbounded_channel()
+}
+
+/// The address of an engine; `engine_kind` has checked it.
+pub(crate) fn address(text: &str) -> Result<EngineAddress> {
+    match EngineAddress::parse(text) {
+        Some(address) => Ok(address?),
+        None => Err(anyhow!("{text:?} is not the address of an engine")),
+    }
+}
+
+/// The configuration of a service that an engine outside drives, and what this process is called in leases.
+pub(crate) fn configure(
+    config: Config,
+    engine: &'static str,
+    store: &dyn Store,
+) -> Result<(Config, String)> {
+    // Two stores never share a part of an engine, even if their runs have the same ids.
+    let hash = Sha256::digest(store.secret()?);
+    let place: String = hash
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let worker = format!("{engine}:{}:{}", config.name, uuid::Uuid::now_v7().simple());
+    let config = Config {
+        engine_type: engine,
+        engine_place: format!("{place}/"),
+        driven: true,
+        serves: Serves::Nothing,
+        ..config
+    };
+    Ok((config, worker))
+}
+
+/// What an engine outside is started with.
+pub(crate) struct OutsideSetup {
+    pub(crate) address: EngineAddress,
+    pub(crate) handle: Handle,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) crew: Arc<Crew>,
+    pub(crate) worker: String,
+    pub(crate) place: String,
+    pub(crate) changed: UnboundedReceiver<RunNo>,
+    pub(crate) parallel: usize,
+    pub(crate) write_budget: Duration,
+}
+
+/// The part of an engine outside that is in this process.
+#[derive(Debug)]
+pub(crate) struct OutsideEngine {
+    crew: Arc<Crew>,
+    remote: RemoteWork,
+    worker: String,
+    /// Serves the engine as long as the value lives.
+    host: Box<dyn fmt::Debug + Send>,
+}
+
+impl OutsideEngine {
+    pub(crate) fn start(setup: OutsideSetup) -> Result<OutsideEngine> {
+        let remote = RemoteWork::new(
+            setup.store.clone(),
+            setup.handle.clone(),
+            setup.clock.clone(),
+        );
+        let (crew, worker) = (setup.crew.clone(), setup.worker.clone());
+        let host = start_host(setup)?;
+        Ok(OutsideEngine {
+            crew,
+            remote,
+            worker,
+            host,
+        })
+    }
+
+    /// How many attempts are under way in this process.
+    pub(crate) fn busy(&self) -> usize {
+        self.crew.busy()
+    }
+
+    /// Stops: nothing new is begun, and attempts that run have some seconds to end. Leases of what is left end now, so that
+    /// another process can take the work over at once.
+    pub(crate) fn stop(self) {
+        drop(self.host);
+        if self.crew.busy() > 0 {
+            self.crew.stop_all();
+            if let Err(error) = self.remote.give_back(&self.worker) {
+                tracing::warn!(%error, "leases could not be given back; they end by themselves");
+            }
+        }
+    }
+}
+
+/// Starts to serve an engine.
+fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
+    let driver = Arc::new(Driver::new(DriverSetup {
+        handle: setup.handle,
+        store: setup.store,
+        clock: setup.clock,
+        crew: setup.crew,
+        engine: setup.address.engine(),
+        worker: setup.worker.clone(),
+        write_budget: setup.write_budget,
+    })?);
+    match setup.address {
+        #[cfg(feature = "temporal")]
+        EngineAddress::Temporal(address) => {
+            use stepwell_engines::temporal::{HostSetup, TemporalHost};
+            Ok(Box::new(TemporalHost::start(HostSetup {
+                address,
+                driver,
+                changes: setup.changed,
+                place: setup.place,
+                parallel: setup.parallel,
+                identity: setup.worker,
+            })?))
+        }
+        #[cfg(not(feature = "temporal"))]
+        EngineAddress::Temporal(_) => {
+            drop((driver, setup.changed, setup.place, setup.parallel));
+            Err(anyhow!(
+                "this program was built without the engine `temporal`"
+            ))
+        }
+    }
+}
