@@ -112,7 +112,8 @@ impl PlanRef {
     /// # Errors
     /// A `PLAN_REF_MISMATCH` for each of id, version and schema version that differs.
     pub fn check_net(&self, net: &Net) -> Result<(), Vec<Problem>> {
-        let schema = known_schema_version(&self.schema_version).unwrap_or_default();
+        let own = || self.schema_version.clone();
+        let schema = known_schema_version(&self.schema_version).unwrap_or_else(own);
         let pairs = [
             ("planId", self.plan_id.as_str(), net.plan_id.as_str()),
             (

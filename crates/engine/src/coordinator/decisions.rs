@@ -81,7 +81,7 @@ impl Coordinator {
                 request_key: request_key.clone(),
                 by: Some(actor.id.clone()),
             };
-            // Whoever asks is told now what would keep the new run from being created.
+            // The sender is told now what would keep the new run from being created.
             if let Err(error) = self.check_repeat(&repeat, now) {
                 return self.refuse(&request, error);
             }

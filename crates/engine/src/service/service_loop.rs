@@ -27,7 +27,7 @@ use crate::store::{Batch, Delivered, OutsideEvent, StoreError, StoreErrorKind, T
 
 /// How long the loop sleeps at most before it looks around.
 const LONGEST_NAP: Duration = Duration::from_millis(250);
-/// How often the same trouble with the store is logged.
+/// How often the same failure with the store is logged.
 const COMPLAIN_MS: u64 = 60_000;
 /// How long a batch that failed waits before it is sent again, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));

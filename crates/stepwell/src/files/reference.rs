@@ -96,8 +96,8 @@ impl FetchedDefinition {
     }
 }
 
-/// Refuses a file that is below an allowed folder only by its name: links are followed before a path is judged. What is not
-/// there is told by whoever reads it.
+/// Refuses a file that is below an allowed folder only by its name: links are followed before a path is judged. A
+/// file that is not there is told when it is read.
 fn stays_below(uri: &str, allow: &[String]) -> Result<(), Problem> {
     let path_of = |uri: &str| std::fs::canonicalize(file_of(uri)?).ok();
     let Some(real) = path_of(uri) else {

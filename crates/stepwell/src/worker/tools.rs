@@ -108,7 +108,7 @@ pub(super) async fn forward(
             },
             Some(tell) = asked.recv() => waiting.push(tell),
         }
-        // Whoever asks has written before: what is found after the last question is all that they wait for.
+        // A task asks after it has written: what is found after the last question is all that they wait for.
         while let Ok(tell) = asked.try_recv() {
             waiting.push(tell);
         }

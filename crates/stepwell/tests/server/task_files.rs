@@ -71,7 +71,7 @@ fn nothing_of_a_task_that_is_over_is_changed() {
         let uri = kept["uri"].as_str().unwrap();
         let path = format!("/api/v1/runs/{run}/artifact?uri={uri}");
         assert_eq!(asked(server.get(&path)), (200, json!({ "v": 42 })));
-        // Somebody damages the disk: the answer says so.
+        // The disk is damaged: the answer says so.
         let file = uri.strip_prefix("artifact:").unwrap();
         let file = server.folder.path().join(".stepwell/artifacts").join(file);
         std::fs::write(&file, r#"{"v":66}"#).unwrap();

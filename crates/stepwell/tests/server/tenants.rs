@@ -376,7 +376,7 @@ fn what_projects_share(server: &TestServer, (one, other, tenant): (&str, &str, &
             "{list}"
         );
     }
-    // A run of a project's definition is of this project, whoever starts it.
+    // A run of a project's definition is of this project, also if a caller of the tenant starts it.
     let start = json!({ "definition": { "name": "elsewhere-acme-marker" } });
     let (status, seen) = asked(bearer(server.post("/api/v1/runs", &start), tenant));
     assert_eq!(status, 201, "{seen}");
@@ -439,7 +439,7 @@ fn everything(server: &TestServer, name: &str, bound: &[&str]) -> String {
     token(&server.folder, &[&[name][..], &roles, bound].concat())
 }
 
-/// Asks every operation for the objects of the first one, by somebody for whom they are not there.
+/// Asks every operation for the objects of the first one, by a caller for whom they are not there.
 fn nothing_is_told(
     server: &TestServer,
     (theirs, acme): (&Names, &str),

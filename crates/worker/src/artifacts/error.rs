@@ -30,7 +30,7 @@ pub enum ArtifactError {
         "there is another artifact `{uri}` already, and artifacts are never replaced: give this one another name"
     )]
     Exists {
-        /// Where it is.
+        /// The address of the artifact that is there.
         uri: String,
     },
     /// The artifact is larger than the limit for reading into memory.
