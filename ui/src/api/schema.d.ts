@@ -798,8 +798,9 @@ export interface paths {
         };
         /**
          * Follow the log of a run as server-sent events.
-         * @description The id of each event is its number in the run; a reader that sends it as `Last-Event-ID` goes on there. The stream
-         *     ends with the event `end` when the run has ended.
+         * @description The id of each event is its number in the run; a reader that sends it as `Last-Event-ID` goes on there. A reader that names
+         *     an event that the log does not have, because the store was restored from a backup, is told so with the event `resync`, and
+         *     gets all events. The stream ends with the event `end` when the run has ended.
          */
         get: operations["get_runs_run_stream"];
         put?: never;
@@ -984,6 +985,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the sources by name. */
+        get: operations["get_sources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sources/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Read a source, with its state at this server. */
+        get: operations["get_sources_name"];
+        /** Create or change a source. Every server of the store reads from it within seconds. */
+        put: operations["put_sources_name"];
+        post?: never;
+        /** Delete a source: its messages stay in the broker from now on. */
+        delete: operations["delete_sources_name"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/stream": {
         parameters: {
             query?: never;
@@ -1126,9 +1163,9 @@ export interface paths {
         /** Read an artifact that a task refers to. */
         get: operations["get_worker_artifacts"];
         /**
-         * Keep bytes as an artifact of a task: for outputs that are too large for a result. What was there before under the same
-         *     name is replaced. The answer is the reference for the field `artifacts` of the result; `{"$ref": reference}` in an
-         *     output stands for JSON that was kept.
+         * Keep bytes as an artifact of a task, while its lease holds: for outputs that are too large for a result. An artifact is
+         *     never replaced: the same bytes may be put again, other bytes need another name. The answer is the reference for the field
+         *     `artifacts` of the result; `{"_ref": reference}` in an output stands for JSON that was kept.
          */
         put: operations["put_worker_artifacts"];
         post?: never;
@@ -1164,7 +1201,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Write lines to the logs of steps, where `stepwell runs logs` shows them. */
+        /**
+         * Write lines to the logs of steps, where `stepwell runs logs` shows them. Lines of a task are taken while its lease holds:
+         *     send them before the result.
+         */
         post: operations["post_worker_logs"];
         delete?: never;
         options?: never;
@@ -1380,8 +1420,10 @@ export interface components {
             approvalsNeeded?: number | null;
             /** @description What a repeated answer says otherwise than the first one, which counts: output, notes, evidence, completion time. */
             differs?: string[];
-            /** @description What an answer to a step came to, as a sentence. */
+            /** @description What an answer to a step or a cancel came to, as a sentence. */
             message?: string | null;
+            /** @description The completed steps that could be undone and were not, because the cancel did not ask for it. */
+            notUndone?: string[];
             /** @description The result that counts, for the answer to a step. */
             outcome?: string | null;
             /** @description The run that repeats this one. */
@@ -1555,7 +1597,10 @@ export interface components {
             filter?: components["schemas"]["RunQuery"];
             /** @description The reason, which the log of each run keeps. */
             reason?: string | null;
-            /** @description An id that the caller chooses: a repetition of the request counts once for each run. */
+            /**
+             * @description An id that the caller chooses: a repetition of the request within a day is for the runs of the first one, and counts
+             *     once for each run.
+             */
             requestId?: string | null;
             /** @description Exactly these runs; the other filters count too. */
             runs?: string[];
@@ -1894,6 +1939,8 @@ export interface components {
             name: string;
             /** @description The version that the current revision gives itself. */
             planVersion: string;
+            /** @description The project that the definition belongs to; absent: all projects of the tenant share it. */
+            project?: string | null;
             /**
              * Format: int32
              * @description How many revisions there are.
@@ -2190,7 +2237,7 @@ export interface components {
         LineStream: "out" | "err" | "note";
         /** @description What became of lines. */
         LinesAnswer: {
-            /** @description How many lines have a token that nobody gave. */
+            /** @description How many lines have a token that nobody gave, or are about a task that is over. */
             refused: number;
             /** @description How many lines were taken. */
             taken: number;
@@ -2672,7 +2719,10 @@ export interface components {
              * @description Of the runs that wait for a slot, the one with the greatest number starts first.
              */
             priority?: number;
-            /** @description The project of the runs, for callers that may act for all projects. */
+            /**
+             * @description The project of the schedule and its runs, for callers that may act for all projects. Absent: as it is; of a new
+             *     schedule the project of its definition.
+             */
             project?: string | null;
             /**
              * Format: int32
@@ -2683,6 +2733,20 @@ export interface components {
             tenant?: string | null;
             /** @description A time zone of the IANA database, such as `Europe/Berlin`; UTC if absent. */
             timezone?: string | null;
+        };
+        /** @description A source to be kept. */
+        PutSource: {
+            /** @description The address of the broker, such as `nats://HOST/STREAM`. Never with a password: `auth` names a secret. */
+            address: string;
+            /** @description Whether messages are taken; true if absent. */
+            enabled?: boolean;
+            environment?: string | null;
+            /** @description The largest body of a message in bytes; 1 MiB if absent. */
+            maxBody?: number | null;
+            /** @description What each message does. */
+            target: components["schemas"]["Target"];
+            /** @description The tenant of the source, for callers that may act for all tenants. */
+            tenant?: string | null;
         };
         /** @description A webhook to be kept. */
         PutWebhook: {
@@ -2700,6 +2764,11 @@ export interface components {
             maxBody?: number | null;
             /** @description A reference to the secret before, which is accepted too while the sender changes to the new one. */
             previousSecret?: string | null;
+            /**
+             * @description The project of the webhook and its runs, for callers that may act for all projects. Absent: as it is; of a new
+             *     webhook the project of its definition.
+             */
+            project?: string | null;
             /** @description A reference to the secret of the signatures, such as `${secret:GITHUB_HOOK}` or `env://GITHUB_HOOK`: never the secret. */
             secret: string;
             /** @description How deliveries are signed. */
@@ -2769,7 +2838,10 @@ export interface components {
         };
         /** @description How a sink is registered. */
         RegisterSink: {
-            /** @description `webhook:https://…`. */
+            /**
+             * @description `webhook:https://…`, or the address of a broker such as `nats://HOST/STREAM`. Never with a password: `auth` names a
+             *     secret.
+             */
             address: string;
             /** @description Also deliver what is in the store already. */
             fromBeginning?: boolean;
@@ -4402,12 +4474,58 @@ export interface components {
             /** @description Whether the same work may succeed when tried again; by the class of the error, also where no attempt is left. */
             retryable: boolean;
         };
+        /** @description A page of sources. */
+        SourcePage: {
+            /** @description The `after` of the next page; absent on the last page. */
+            next?: string | null;
+            sources: components["schemas"]["SourceView"][];
+        };
         /** @description Where a definition came from: the hash is over the raw bytes of the file. */
         SourceRef: {
             /** @description SHA-256 of the bytes of the definition, lower-case hex. */
             sha256: string;
             /** @description The place that the definition was read from. */
             uri: string;
+        };
+        /** @description A source at the server that is asked. */
+        SourceState: {
+            /**
+             * Format: int64
+             * @description Messages that have started a run or delivered an event, here and since the start of the server.
+             */
+            accepted: number;
+            /** @description Why it does not, or why it waits with a message. */
+            error?: string | null;
+            /** @description Whether this server reads from the broker now. */
+            isConnected: boolean;
+            /**
+             * Format: int64
+             * @description Messages that could not be used and are in the dead-letter place.
+             */
+            rejected: number;
+            /**
+             * Format: int64
+             * @description Messages that came again and changed nothing.
+             */
+            repeated: number;
+        };
+        /** @description A source as it is now. */
+        SourceView: {
+            /** @description The address, without user and query. */
+            address: string;
+            changedAt: string;
+            /** @description Who has changed the source last, and when. */
+            changedBy: string;
+            enabled: boolean;
+            environment: string;
+            /** @description The largest body of a message in bytes. */
+            maxBody: number;
+            name: string;
+            project: string;
+            /** @description The source at the server that is asked. */
+            state: components["schemas"]["SourceState"];
+            target: components["schemas"]["Target"];
+            tenant: string;
         };
         /** @description What a run is started with. */
         StartRun: {
@@ -6032,6 +6150,8 @@ export interface components {
             ended: boolean;
             /** @description Work whose end decides whether it is undone. */
             inFlight: string[];
+            /** @description Which cancel undoes these steps. */
+            message: string;
             runId: string;
             /** @description What would be undone, in this order. */
             undo: string[];
@@ -6880,6 +7000,14 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ApiProblem"];
                 };
             };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -6954,6 +7082,14 @@ export interface operations {
                 };
             };
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -7949,6 +8085,14 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ApiProblem"];
                 };
             };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -8296,6 +8440,22 @@ export interface operations {
                 };
             };
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -9816,6 +9976,14 @@ export interface operations {
                     "application/problem+json": components["schemas"]["ApiProblem"];
                 };
             };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
             413: {
                 headers: {
                     [name: string]: unknown;
@@ -10309,6 +10477,268 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RemovedSink"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_sources: {
+        parameters: {
+            query?: {
+                /** @description Only sources of this tenant. */
+                tenant?: string;
+                /** @description At most this many; 50 if absent, 500 at most. */
+                limit?: number;
+                /** @description The `next` of the page before. */
+                after?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourcePage"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    get_sources_name: {
+        parameters: {
+            query?: {
+                /** @description The tenant of the source, for callers that may act for all tenants. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the source. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceView"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    put_sources_name: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of the source: letters, digits, `-`, `_` and `.`. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PutSource"];
+            };
+        };
+        responses: {
+            /** @description The source was changed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceView"];
+                };
+            };
+            /** @description The source was created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceView"];
+                };
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+        };
+    };
+    delete_sources_name: {
+        parameters: {
+            query?: {
+                /** @description The tenant of the source, for callers that may act for all tenants. */
+                tenant?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the source. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
                 };
             };
             403: {
@@ -11056,6 +11486,14 @@ export interface operations {
                 };
             };
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ApiProblem"];
+                };
+            };
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };
