@@ -159,6 +159,10 @@ async fn connect_to(
 }
 
 /// What an error of the client means for a delivery.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the errors of the library; a new one is tried again"
+)]
 fn failure(error: &Error) -> Failure {
     let why = format!("RabbitMQ: {error}");
     match error.kind() {

@@ -121,6 +121,10 @@ impl AmqpMessages {
         Ok(received)
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the kinds of values of the protocol; others are of no use as text"
+    )]
     fn received(&mut self, delivery: Delivery) -> Received {
         let properties = &delivery.properties;
         let mut headers = Headers::new();

@@ -213,14 +213,18 @@ impl Link for KafkaLink {
 }
 
 /// What an error of Kafka means for a delivery.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the errors of the library; a new one is tried again"
+)]
 fn failure(error: &KrafkaError) -> Failure {
     let why = format!("Kafka: {error}");
     match error {
-        KrafkaError::Broker { code, .. } => match code {
-            ErrorCode::MessageTooLarge | ErrorCode::InvalidRecord => Failure::Never(why),
-            _ => Failure::Down(why),
-        },
-        KrafkaError::Serialization { .. } => Failure::Never(why),
+        KrafkaError::Broker {
+            code: ErrorCode::MessageTooLarge | ErrorCode::InvalidRecord,
+            ..
+        }
+        | KrafkaError::Serialization { .. } => Failure::Never(why),
         // A producer that failed is replaced: what it has queued must not come behind what the next one sends.
         _ => Failure::Down(why),
     }

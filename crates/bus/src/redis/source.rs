@@ -136,19 +136,7 @@ impl RedisMessages {
             read.arg("GROUP").arg(&self.group).arg(&self.consumer);
             read.arg("COUNT").arg(BATCH).arg("BLOCK").arg(wait);
             read.arg("STREAMS").arg(&self.stream).arg(">");
-            entries = match self.ask(&read).await? {
-                // With the older protocol a list of [key, entries], with the newer one a map.
-                Value::Array(streams) => streams
-                    .first()
-                    .and_then(|it| it.as_sequence()?.get(1))
-                    .map(read_entries)
-                    .unwrap_or_default(),
-                Value::Map(streams) => streams
-                    .first()
-                    .map(|it| read_entries(&it.1))
-                    .unwrap_or_default(),
-                _ => Vec::new(),
-            };
+            entries = first_stream(&self.ask(&read).await?);
         }
         let mut received = Vec::with_capacity(entries.len());
         for (id, fields) in entries {
@@ -259,12 +247,30 @@ impl MessageSource for RedisMessages {
     }
 }
 
+/// The entries of the first stream of an answer: with the older protocol a list of [key, entries], with the newer one a map.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of values of the protocol"
+)]
+fn first_stream(answer: &Value) -> Vec<Entry> {
+    let entries = match answer {
+        Value::Array(streams) => streams.first().and_then(|it| it.as_sequence()?.get(1)),
+        Value::Map(streams) => streams.first().map(|it| &it.1),
+        _ => None,
+    };
+    entries.map(read_entries).unwrap_or_default()
+}
+
 /// The entries of an answer; one that was deleted meanwhile is left out.
 fn read_entries(value: &Value) -> Vec<Entry> {
     let entries = value.as_sequence().unwrap_or_default();
     entries.iter().filter_map(read_entry).collect()
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of values of the protocol"
+)]
 fn read_entry(value: &Value) -> Option<Entry> {
     let parts = value.as_sequence()?;
     let id = bytes(parts.first()?)?;
@@ -284,6 +290,10 @@ fn read_entry(value: &Value) -> Option<Entry> {
     Some((text(id), fields.collect()))
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of values of the protocol"
+)]
 fn bytes(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::BulkString(bytes) => Some(bytes.clone()),

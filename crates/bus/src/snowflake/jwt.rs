@@ -41,6 +41,10 @@ impl std::fmt::Debug for Signer {
 
 impl Signer {
     /// A signer with a private key in PEM form.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the kinds of keys of the library; others do not sign these tokens"
+    )]
     pub(crate) fn new(account: &str, user: &str, pem: &str) -> Result<Signer, String> {
         let wrong = |why: &dyn std::fmt::Display| {
             format!(

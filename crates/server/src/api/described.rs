@@ -148,16 +148,15 @@ fn event_schema(mut contract: Value, ext: Value) -> Value {
 fn moved(schema: Value) -> Value {
     match schema {
         Value::Object(fields) => {
-            let fields = fields.into_iter().map(|(name, value)| match value {
-                Value::String(at) if name == "$ref" => {
-                    (name, at.replace("#/$defs/", COMPONENTS).into())
-                }
-                other => (name, moved(other)),
+            let fields = fields.into_iter().map(|(name, value)| {
+                let at = value.as_str().filter(|_| name == "$ref");
+                let at = at.map(|at| at.replace("#/$defs/", COMPONENTS).into());
+                (name, at.unwrap_or_else(|| moved(value)))
             });
             Value::Object(fields.collect())
         }
         Value::Array(items) => items.into_iter().map(moved).collect(),
-        other => other,
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => other,
     }
 }
 
@@ -177,7 +176,11 @@ fn plain(schema: Value) -> Value {
         Value::Object(fields) => fields,
         // Any value.
         Value::Bool(true) => Map::new(),
-        other => return other,
+        other @ (Value::Null
+        | Value::Bool(false)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => return other,
     };
     let mut made = Map::new();
     for (name, value) in fields {

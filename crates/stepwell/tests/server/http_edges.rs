@@ -534,7 +534,7 @@ fn no_endpoint_takes_a_parameter_that_it_does_not_know() {
         if !path.starts_with("/api/") {
             continue;
         }
-        let address = path.replace('{', "").replace('}', "");
+        let address = path.replace(['{', '}'], "");
         for method in operations.as_object().unwrap().keys() {
             let method = method.to_uppercase().parse().unwrap();
             let url = format!("{}{address}?bogus=1", server.url);
