@@ -227,7 +227,7 @@ impl Names {
 }
 
 /// Makes the objects of the first tenant, and tells their names.
-fn furnish(server: &TestServer, acme: &str, worker: &str) -> Names {
+fn furnish(server: &TestServer, acme: &str, tenant: &str) -> Names {
     let ask = |request: RequestBuilder| asked(bearer(request, acme));
     let made = |(status, seen): (u16, Json)| {
         assert!(status < 300, "{seen}");
@@ -238,10 +238,11 @@ fn furnish(server: &TestServer, acme: &str, worker: &str) -> Names {
             server.post("/api/v1/definitions", &json!({ "text": text }))
         ));
     }
-    let put = |path: &str, body: Json| {
+    let put_by = |by: &str, path: &str, body: Json| {
         let url = format!("{}/api/v1/{path}/{MARKER}", server.url);
-        made(ask(server.client.put(url).json(&body)));
+        made(asked(bearer(server.client.put(url).json(&body), by)));
     };
+    let put = |path: &str, body: Json| put_by(acme, path, body);
     put(
         "schedules",
         json!({ "definition": MARKER, "cron": "0 0 1 1 *" }),
@@ -251,7 +252,9 @@ fn furnish(server: &TestServer, acme: &str, worker: &str) -> Names {
         json!({ "target": { "start": { "definition": MARKER } }, "signature": { "github": {} },
             "secret": "env://STEPWELL_SECRET_OF_TESTS" }),
     );
-    put(
+    // Sources and workers are of the whole tenant.
+    put_by(
+        tenant,
         "sources",
         json!({ "target": { "start": { "definition": MARKER } }, "address": "nats://example.com/EVENTS",
             "enabled": false }),
@@ -277,7 +280,7 @@ fn furnish(server: &TestServer, acme: &str, worker: &str) -> Names {
         "serves": [{ "queue": "elsewhere-acme-marker", "operation": "PACK" }] });
     let polled = made(asked(bearer(
         server.post("/api/v1/worker/poll", &poll),
-        worker,
+        tenant,
     )));
     let task = polled["tasks"][0]["taskToken"].as_str();
     Names {
@@ -323,7 +326,9 @@ fn no_operation_tells_a_tenant_of_another(place: Place) {
         everything(&server, "uma", &["--tenant", "umbrella"]),
     );
     let theirs = furnish(&server, &acme, &acme);
-    nothing_is_told(&server, (&theirs, &acme), &other, |it| &it.of_tenants);
+    nothing_is_told(&server, (&theirs, &acme, &acme), &other, |it| {
+        &it.of_tenants
+    });
 }
 
 fn no_operation_tells_a_project_of_another(place: Place) {
@@ -336,7 +341,9 @@ fn no_operation_tells_a_project_of_another(place: Place) {
     let (one, other) = (of("ann", "p1"), of("bob", "p2"));
     let tenant = everything(&server, "ada", &["--tenant", "acme"]);
     let theirs = furnish(&server, &one, &tenant);
-    nothing_is_told(&server, (&theirs, &one), &other, |it| &it.of_projects);
+    nothing_is_told(&server, (&theirs, &one, &tenant), &other, |it| {
+        &it.of_projects
+    });
     // The work of the project is done, and its worker is of the tenant.
     let (status, seen) = asked(bearer(
         theirs.request(&server, "POST", "/api/v1/worker/results"),
@@ -442,7 +449,7 @@ fn everything(server: &TestServer, name: &str, bound: &[&str]) -> String {
 /// Asks every operation for the objects of the first one, by a caller for whom they are not there.
 fn nothing_is_told(
     server: &TestServer,
-    (theirs, acme): (&Names, &str),
+    (theirs, acme, tenant): (&Names, &str, &str),
     other: &str,
     answer_of: impl Fn(&EndpointRow) -> &String,
 ) {
@@ -512,7 +519,7 @@ fn nothing_is_told(
     for path in ["schedules", "webhooks", "sources", "definitions"] {
         let (status, seen) = asked(bearer(
             server.get(&format!("/api/v1/{path}/{MARKER}")),
-            acme,
+            tenant,
         ));
         assert_eq!(status, 200, "{path}: {seen}");
     }
