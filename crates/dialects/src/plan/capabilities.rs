@@ -38,13 +38,19 @@ pub const KNOWN: [&str; 22] = [
 ];
 
 /// What an engine does not do, and why: the engine, the capability, the reason.
-pub const MISSING: [(&str, &str, &str); 3] = [
+pub const MISSING: [(&str, &str, &str); 4] = [
     ("mock", "workflow.artifacts", "work is simulated, so nothing makes an artifact"),
     ("mock", "workflow.secrets", "work is simulated, so nothing resolves a secret"),
     (
         "temporal",
         "signal.pause.native",
         "Temporal has no pause that holds the timers of a workflow back; `signal.pause.emulated` is the kernel's own",
+    ),
+    (
+        "conductor",
+        "signal.pause.native",
+        "the pause of Conductor holds back the driver of the run, too; `signal.pause.emulated` is the kernel's own, and work in \
+         flight drains",
     ),
 ];
 
@@ -127,7 +133,7 @@ pub fn check_engine(plan: &Plan, engine: &str) -> Vec<Problem> {
 }
 
 /// The adapters that this program has an engine for; `any` leaves the choice to it.
-const ADAPTERS: [&str; 4] = ["native", "mock", "temporal", "any"];
+const ADAPTERS: [&str; 5] = ["native", "mock", "temporal", "conductor", "any"];
 
 /// Reports a plan that is written for an engine that is not there.
 pub(super) fn check_adapter(

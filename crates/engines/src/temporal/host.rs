@@ -1,8 +1,6 @@
 //! The host: this process as a worker of a Temporal server, on threads of its own.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use stepwell_engine::store::RunNo;
@@ -14,16 +12,16 @@ use temporalio_client::{
 use temporalio_common::search_attributes::SearchAttributes;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
-use tokio::runtime::Builder;
-use tokio::sync::{mpsc as channel, oneshot};
+use tokio::sync::mpsc as channel;
 
 use super::activities::EngineActivities;
-use super::connection::{HostError, connect, register_attributes};
+use super::connection::{connect, register_attributes};
 use super::interpreter::{DEFINITION, STATUS, TENANT};
 use super::workflow::{RunInput, RunWorkflow};
 use crate::address::TemporalAddress;
 use crate::bell::{Bell, Ring, RunNews};
 use crate::driver::Driver;
+use crate::host_thread::{HostError, HostThread, Ready, Stopped};
 
 /// How long the worker rests before it begins again after a failure.
 const REST: Duration = Duration::from_secs(1);
@@ -55,52 +53,20 @@ pub struct HostSetup {
 /// This process as a worker of a Temporal server.
 #[derive(Debug)]
 pub struct TemporalHost {
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: HostThread,
 }
 
 impl TemporalHost {
     /// Connects and starts to work.
     pub fn start(setup: HostSetup) -> Result<TemporalHost, HostError> {
-        let runtime = Builder::new_multi_thread()
-            .thread_name("stepwell-temporal")
-            .enable_all()
-            .build()
-            .map_err(|error| HostError::Unreachable(error.to_string()))?;
-        let (ready, is_ready) = mpsc::channel();
-        let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("stepwell-temporal".into())
-            .spawn(move || {
-                runtime.block_on(serve(setup, ready, stopped));
-                // Blocking calls of a store that does not answer must not hold up the end.
-                runtime.shutdown_background();
-            })
-            .map_err(|error| HostError::Unreachable(error.to_string()))?;
-        let host = TemporalHost {
-            stop: Some(stop),
-            thread: Some(thread),
-        };
-        match is_ready.recv() {
-            Ok(Ok(())) => Ok(host),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(HostError::Unreachable("the worker ended at its start".to_owned())),
-        }
+        let serve = |ready, stopped| serve(setup, ready, stopped);
+        Ok(TemporalHost {
+            _thread: HostThread::start("stepwell-temporal", serve)?,
+        })
     }
 }
 
-impl Drop for TemporalHost {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-async fn serve(setup: HostSetup, ready: Sender<Result<(), HostError>>, mut stopped: oneshot::Receiver<()>) {
+async fn serve(setup: HostSetup, ready: Ready, mut stopped: Stopped) {
     let client = match connect(&setup.address, &setup.identity).await {
         Ok(client) => client,
         Err(error) => return drop(ready.send(Err(error))),

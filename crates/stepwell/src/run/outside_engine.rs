@@ -1,6 +1,7 @@
 //! An engine outside drives the runs of this command: the service decides and writes, the engine outside says when, and the attempts
 //! are done by the tools of this process.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -71,8 +72,8 @@ pub(super) struct OutsideEngine {
     crew: Arc<Crew>,
     remote: RemoteWork,
     worker: String,
-    #[cfg(feature = "temporal")]
-    host: stepwell_engines::temporal::TemporalHost,
+    /// Dropped, it stops.
+    host: Box<dyn Any + Send>,
 }
 
 impl OutsideEngine {
@@ -91,31 +92,19 @@ impl OutsideEngine {
             worker: setup.worker.clone(),
             write_budget: setup.write_budget,
         })?);
-        match setup.address {
-            #[cfg(feature = "temporal")]
-            EngineAddress::Temporal(address) => {
-                use stepwell_engines::temporal::{HostSetup, TemporalHost};
-                let host = TemporalHost::start(HostSetup {
-                    address,
-                    driver,
-                    changes: setup.changed,
-                    place: setup.place,
-                    parallel: setup.parallel,
-                    identity: setup.worker.clone(),
-                })?;
-                Ok(OutsideEngine {
-                    crew: setup.crew,
-                    remote,
-                    worker: setup.worker,
-                    host,
-                })
-            }
-            #[cfg(not(feature = "temporal"))]
-            EngineAddress::Temporal(_) => {
-                drop((driver, setup.changed, setup.place, setup.parallel, remote));
-                Err(anyhow!("this program was built without the engine `temporal`"))
-            }
-        }
+        let host = host(setup.address, HostParts {
+            driver,
+            changed: setup.changed,
+            place: setup.place,
+            parallel: setup.parallel,
+            worker: setup.worker.clone(),
+        })?;
+        Ok(OutsideEngine {
+            crew: setup.crew,
+            remote,
+            worker: setup.worker,
+            host,
+        })
     }
 
     /// How many attempts are under way in this process.
@@ -130,13 +119,63 @@ impl OutsideEngine {
         while self.crew.busy() > 0 && Instant::now() < until && !hurry.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(20));
         }
-        #[cfg(feature = "temporal")]
         drop(self.host);
         if self.crew.busy() > 0 {
             self.crew.stop_all();
             if let Err(error) = self.remote.give_back(&self.worker) {
                 tracing::warn!(%error, "leases could not be given back; they end by themselves");
             }
+        }
+    }
+}
+
+/// What every host is made of.
+struct HostParts {
+    driver: Arc<Driver>,
+    changed: UnboundedReceiver<RunNo>,
+    place: String,
+    parallel: usize,
+    worker: String,
+}
+
+/// Starts the part of an engine outside that is in this process.
+fn host(address: EngineAddress, parts: HostParts) -> Result<Box<dyn Any + Send>> {
+    match address {
+        #[cfg(feature = "temporal")]
+        EngineAddress::Temporal(address) => {
+            use stepwell_engines::temporal::{HostSetup, TemporalHost};
+            Ok(Box::new(TemporalHost::start(HostSetup {
+                address,
+                driver: parts.driver,
+                changes: parts.changed,
+                place: parts.place,
+                parallel: parts.parallel,
+                identity: parts.worker,
+            })?))
+        }
+        #[cfg(feature = "conductor")]
+        EngineAddress::Conductor(address) => {
+            use stepwell_engines::conductor::{ConductorHost, ConductorSetup};
+            Ok(Box::new(ConductorHost::start(ConductorSetup {
+                address,
+                driver: parts.driver,
+                changes: parts.changed,
+                place: parts.place,
+                parallel: parts.parallel,
+                identity: parts.worker,
+            })?))
+        }
+        #[cfg(not(all(feature = "temporal", feature = "conductor")))]
+        address => {
+            let HostParts {
+                driver,
+                changed,
+                place,
+                parallel,
+                worker,
+            } = parts;
+            drop((driver, changed, place, parallel, worker));
+            Err(anyhow!("this program was built without the engine `{}`", address.engine()))
         }
     }
 }
