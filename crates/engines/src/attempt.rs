@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::{Driver, TurnError};
-use crate::turn::{Report, Turn, WorkItem};
+use crate::turn::{KeptReport, Turn, WorkItem};
 
 /// How long the lease of an attempt lasts without a heartbeat, in milliseconds.
 pub const LEASE_MS: u64 = 10_000;
@@ -33,6 +33,8 @@ const RENEW: Duration = Duration::from_secs(3);
 const BEAT: Duration = Duration::from_secs(1);
 /// How long an attempt whose claim was refused waits before the engine asks again: the reason may last.
 const REFUSED_WAIT: Duration = Duration::from_millis(500);
+/// How often an attempt looks whether the one before has ended.
+const EARLIER: Duration = Duration::from_millis(50);
 /// The largest result that is left with the engine, in bytes of JSON. A larger one waits for the store.
 const MAX_KEPT: usize = 512 * 1024;
 
@@ -43,13 +45,13 @@ pub enum AttemptEnd {
     /// Everything is in the store; this is what the run waits for now.
     Written(Turn),
     /// The store did not answer in time: the engine keeps this and brings it with the next turn.
-    Kept(Report),
+    Kept(KeptReport),
 }
 
 /// Who watches an attempt: the engine outside.
 pub trait AttemptWatch: Send + Sync {
     /// The attempt is alive. `unwritten`: its claim is not in the store yet, and the engine keeps it with the heartbeat.
-    fn beat(&self, unwritten: Option<&Report>) -> impl Future<Output = ()> + Send;
+    fn beat(&self, unwritten: Option<&KeptReport>) -> impl Future<Output = ()> + Send;
     /// Ends when the engine wants the attempt to stop.
     fn stopped(&self) -> impl Future<Output = ()> + Send;
 }
@@ -74,7 +76,7 @@ enum ClaimEnd {
 }
 
 impl Driver {
-    /// Does one attempt.
+    /// Does one attempt: claims the work, does it, and writes its result.
     pub async fn attempt(
         &self,
         run_id: &str,
@@ -87,6 +89,11 @@ impl Driver {
             tokio::time::sleep(REFUSED_WAIT).await;
             return Ok(AttemptEnd::Written(self.turn(run_id, None, None).await?));
         };
+        // The next attempt begins when nothing of the one before is left, whatever the one before does with its time to stop.
+        while self.has_earlier(&key) {
+            watch.beat(None).await;
+            tokio::time::sleep(EARLIER).await;
+        }
         let end = self.claim_and_work(run_id, item, watch, &stop).await;
         self.end(&key);
         end
@@ -141,14 +148,12 @@ impl Driver {
         let expected = match prepared.expected {
             Ok(expected) => expected,
             // Nothing can be begun without the store's answer.
-            Err(_) => {
-                loop {
-                    tokio::select! {
-                        reply = &mut answer => return self.claimed(run_id, reply).await,
-                        _ = beats.tick() => watch.beat(None).await,
-                    }
+            Err(_) => loop {
+                tokio::select! {
+                    reply = &mut answer => return self.claimed(run_id, reply).await,
+                    _ = beats.tick() => watch.beat(None).await,
                 }
-            }
+            },
         };
         tracing::warn!(
             run = run_id,
@@ -196,7 +201,11 @@ impl Driver {
             if done + 1 != execution {
                 return None;
             }
-            let command = claim_of(target, worker, now.max(hot.state().last_at()).plus(LEASE_MS));
+            let command = claim_of(
+                target,
+                worker,
+                now.max(hot.state().last_at()).plus(LEASE_MS),
+            );
             let expected = hot.expected_claim(&command, &env);
             Some(Prepared {
                 run: hot.run(),
@@ -277,8 +286,8 @@ impl Driver {
         }
     }
 
-    fn begun(&self, item: &WorkItem) -> Report {
-        Report::Begun {
+    fn begun(&self, item: &WorkItem) -> KeptReport {
+        KeptReport::Begun {
             target: item.target.clone(),
             execution: item.execution,
             worker: self.setup.worker.clone(),
@@ -321,7 +330,7 @@ impl Driver {
             step = item.target,
             "the store did not write a result within the write budget; the engine keeps the result until it does"
         );
-        Ok(AttemptEnd::Kept(Report::Result {
+        Ok(AttemptEnd::Kept(KeptReport::Result {
             target: item.target.clone(),
             execution: item.execution,
             worker: self.setup.worker.clone(),

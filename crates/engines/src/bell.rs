@@ -115,7 +115,11 @@ impl<R: Ring> Bell<R> {
     async fn tell(&mut self) -> Duration {
         while let Some((run_id, news)) = self.waiting.pop_first() {
             if let Err(error) = self.ring.ring(&news).await {
-                tracing::warn!(error, run = run_id, "the engine could not be told of a run yet");
+                tracing::warn!(
+                    error,
+                    run = run_id,
+                    "the engine could not be told of a run yet"
+                );
                 self.waiting.insert(run_id, news);
                 self.backoff = (self.backoff * 2).min(BACKOFF.1);
                 return self.backoff;
@@ -176,7 +180,10 @@ impl<R: Ring> Bell<R> {
                 self.idle_since.remove(&run_id);
                 continue;
             }
-            let since = *self.idle_since.entry(run_id.clone()).or_insert_with(Instant::now);
+            let since = *self
+                .idle_since
+                .entry(run_id.clone())
+                .or_insert_with(Instant::now);
             if since.elapsed() >= OVERDUE {
                 self.idle_since.remove(&run_id);
                 self.waiting.insert(run_id, looked.news);

@@ -12,7 +12,7 @@ pub enum Support {
     Native,
     /// By the kernel and the store, or by a means that costs something.
     Emulated { cost: &'static str },
-    /// Not at all.
+    /// The engine cannot do it.
     No { reason: &'static str },
 }
 
@@ -80,8 +80,13 @@ fn temporal(name: &str) -> Support {
             cost: "a cancel at the server becomes a command; work in flight ends as the kernel says",
         },
         "workflow.artifacts" | "workflow.secrets" => IN_STORE,
-        "workflow.signals" | "workflow.approval" | "signal.pause.emulated" | "workflow.pause"
-        | "signal.retry" | "signal.skip" | "signal.update-params" => Support::Emulated {
+        "workflow.signals"
+        | "workflow.approval"
+        | "signal.pause.emulated"
+        | "workflow.pause"
+        | "signal.retry"
+        | "signal.skip"
+        | "signal.update-params" => Support::Emulated {
             cost: "a command: an update of the workflow, or the mailbox of the store and a signal (4 history events)",
         },
         _ => KERNEL,
@@ -193,10 +198,15 @@ fn of_native(name: &'static str) -> Support {
     }
 }
 
-fn rows(engine: &str, support: impl Fn(&'static str) -> Support, own: &[Capability]) -> Vec<Capability> {
+fn rows(
+    engine: &str,
+    support: impl Fn(&'static str) -> Support,
+    own: &[Capability],
+) -> Vec<Capability> {
     let missing = |name: &str| {
         let mut all = MISSING_CAPABILITIES.iter();
-        all.find(|it| it.0 == engine && it.1 == name).map(|it| Support::No { reason: it.2 })
+        all.find(|it| it.0 == engine && it.1 == name)
+            .map(|it| Support::No { reason: it.2 })
     };
     let known = CAPABILITIES.iter().map(|name| Capability {
         name,
@@ -259,7 +269,13 @@ mod tests {
         for engine in engines() {
             for row in &engine.capabilities {
                 let is_native = row.support == Support::Native;
-                assert_eq!(row.support.note().is_empty(), is_native, "{} {}", engine.name, row.name);
+                assert_eq!(
+                    row.support.note().is_empty(),
+                    is_native,
+                    "{} {}",
+                    engine.name,
+                    row.name
+                );
             }
         }
     }

@@ -13,18 +13,19 @@ use stepwell_engine::rows::parse_target;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{NewAlert, Store, StoreError};
 use stepwell_kernel::codes;
-use stepwell_kernel::command::{Actor, Command, Reply, Role};
+use stepwell_kernel::command::{Actor, Command, LeaseEnd, Reply, Role};
 use stepwell_kernel::effect::{Priority, Target};
 use stepwell_kernel::event::StepError;
 use stepwell_kernel::keys::TokenKey;
 use stepwell_kernel::plan::ErrorClass;
 use stepwell_kernel::rejection::{Code, Rejection};
+use stepwell_kernel::time::Time;
 use stepwell_worker::Crew;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::codes::ENGINE_DIVERGED;
-use crate::turn::{Report, Seen, Turn};
+use crate::turn::{KeptReport, Seen, Turn};
 
 /// Bytes of the digests of one event: id, idempotency key and hash.
 const DIGESTS: usize = 80;
@@ -132,7 +133,7 @@ impl Driver {
         &self,
         run_id: &str,
         seen: Option<&Seen>,
-        report: Option<Report>,
+        report: Option<KeptReport>,
     ) -> Result<Turn, TurnError> {
         if let Some(seen) = seen {
             self.check_history(run_id, seen).await?;
@@ -141,13 +142,19 @@ impl Driver {
             self.write(run_id, report).await?;
         }
         let now = self.setup.clock.now();
-        let turn = self.visit(run_id, true, move |hot| Turn::of(hot, now)).await?;
+        let turn = self
+            .visit(run_id, true, move |hot| Turn::of(hot, now))
+            .await?;
         self.tell(run_id, &turn);
         Ok(turn)
     }
 
     /// Passes a command on and gives back the kernel's answer: a rejection is an answer.
-    pub async fn command(&self, run_id: &str, command: Command) -> Result<Result<Reply, Rejection>, TurnError> {
+    pub async fn command(
+        &self,
+        run_id: &str,
+        command: Command,
+    ) -> Result<Result<Reply, Rejection>, TurnError> {
         match self.submit(run_id, command).await {
             Ok(reply) => Ok(Ok(reply)),
             Err(Error::Rejected(rejection)) => Ok(Err(rejection)),
@@ -210,7 +217,9 @@ impl Driver {
         };
         let wants = |turn: &Turn| -> Vec<(String, u32, bool)> {
             let items = turn.work.iter();
-            let mut all: Vec<_> = items.map(|it| (it.target.clone(), it.execution, it.stop)).collect();
+            let mut all: Vec<_> = items
+                .map(|it| (it.target.clone(), it.execution, it.stop))
+                .collect();
             all.sort();
             all
         };
@@ -254,6 +263,16 @@ impl Driver {
         Some(stop)
     }
 
+    /// Whether this process still works on an earlier attempt of the same step: one that was told to stop and has not ended.
+    pub(crate) fn has_earlier(&self, (run, target, execution): &AttemptKey) -> bool {
+        let step = |target: &str| target.trim_end_matches("~undo").to_owned();
+        let is_earlier = |(other, name, number): &AttemptKey| {
+            let same = other == run && step(name) == step(target);
+            same && (name != target || number < execution)
+        };
+        self.attempts().keys().any(is_earlier)
+    }
+
     pub(crate) fn end(&self, key: &AttemptKey) {
         self.attempts().remove(key);
     }
@@ -273,9 +292,9 @@ impl Driver {
     }
 
     /// Writes what the engine kept while the store did not answer. What is written already, or no longer counts, is left.
-    async fn write(&self, run_id: &str, report: Report) -> Result<(), TurnError> {
+    async fn write(&self, run_id: &str, report: KeptReport) -> Result<(), TurnError> {
         match report {
-            Report::Cancel { reason } => {
+            KeptReport::Cancel { reason } => {
                 let cancel = Command::CancelRun {
                     actor: self.actor(),
                     reason,
@@ -287,7 +306,7 @@ impl Driver {
                     Err(error) => Err(error.into()),
                 }
             }
-            Report::Begun {
+            KeptReport::Begun {
                 target,
                 execution,
                 worker,
@@ -306,7 +325,7 @@ impl Driver {
                     Err(error) => Err(error.into()),
                 }
             }
-            Report::Result {
+            KeptReport::Result {
                 target,
                 execution,
                 worker,
@@ -346,7 +365,7 @@ impl Driver {
         self.visit(run_id, true, find).await
     }
 
-    /// The one who cancels a run at the engine outside: whoever may do that there may do it here.
+    /// The actor of a cancel at the engine outside: an operator of the engine may cancel runs there, and so here.
     fn actor(&self) -> Actor {
         Actor {
             id: self.setup.engine.to_owned(),
@@ -358,7 +377,10 @@ impl Driver {
 
     /// Compares what the engine has seen with the log: the store may be another one, or an older copy.
     async fn check_history(&self, run_id: &str, seen: &Seen) -> Result<(), TurnError> {
-        let is_known = self.told().get(run_id).is_some_and(|told| told.seen.seq >= seen.seq);
+        let is_known = self
+            .told()
+            .get(run_id)
+            .is_some_and(|told| told.seen.seq >= seen.seq);
         if is_known || seen.seq == 0 {
             return Ok(());
         }
@@ -379,7 +401,10 @@ impl Driver {
             let hash = chunk.digests.get(end - HASH..end).map(hex);
             let same = hash.as_deref() == Some(&*seen.hash);
             Ok((!same).then(|| {
-                format!("event {} of run {id} is not the one that the engine has seen", seen.seq)
+                format!(
+                    "event {} of run {id} is not the one that the engine has seen",
+                    seen.seq
+                )
             }))
         });
         let found: Result<Option<String>, StoreError> =
@@ -397,7 +422,11 @@ impl Driver {
 
     async fn alert(&self, run_id: &str, why: &str) {
         tracing::error!(run = run_id, code = ENGINE_DIVERGED, "{why}");
-        let (store, id, now) = (self.setup.store.clone(), run_id.to_owned(), self.setup.clock.now());
+        let (store, id, now) = (
+            self.setup.store.clone(),
+            run_id.to_owned(),
+            self.setup.clock.now(),
+        );
         let alert = NewAlert {
             code: ENGINE_DIVERGED.to_owned(),
             priority: Priority::P1,
@@ -422,11 +451,29 @@ impl Driver {
             answer => return answer,
         };
         let Some(failure) = failure_of(&command, code, why) else {
+            if matches!(command, Command::ConfirmKill { .. }) {
+                self.give_back(claim).await?;
+            }
             return Ok(());
         };
         match self.report_once(claim, failure).await {
             Err(Error::Rejected(_)) => Ok(()),
             answer => answer,
+        }
+    }
+
+    /// Work was stopped because this process stops, not because the run wants it: it is offered again at once, and nobody is to
+    /// blame.
+    async fn give_back(&self, claim: &RemoteClaim) -> Result<(), Error> {
+        let expire = Command::ExpireLease {
+            target: claim.target,
+            execution: claim.execution,
+            lease_until: Some(Time(self.setup.clock.now().0 - 1)),
+            cause: LeaseEnd::OwnSession,
+        };
+        match self.submit(&claim.run_id, expire).await {
+            Ok(_) | Err(Error::Rejected(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -445,7 +492,11 @@ const EARLY_MS: u64 = 50;
 fn is_late(code: Code) -> bool {
     matches!(
         code,
-        Code::LeaseLost | Code::StaleExecution | Code::StepNotRunning | Code::StepTerminal | Code::RunTerminal
+        Code::LeaseLost
+            | Code::StaleExecution
+            | Code::StepNotRunning
+            | Code::StepTerminal
+            | Code::RunTerminal
     )
 }
 
@@ -466,4 +517,3 @@ fn failure_of(command: &Command, code: &str, why: String) -> Option<Command> {
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
-

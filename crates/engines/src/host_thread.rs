@@ -1,12 +1,16 @@
 //! The part of an engine outside that is in this process: a thread with a runtime of its own, which ends with its value.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
+use stepwell_engine::store::RunNo;
 use tokio::runtime::Builder;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
 use crate::codes::{ENGINE_ADDRESS, ENGINE_UNREACHABLE};
+use crate::driver::Driver;
 
 /// Why an engine outside cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,10 +21,24 @@ pub enum HostError {
     Unreachable(String),
 }
 
+/// What every host is made of.
+#[derive(Debug)]
+pub struct HostParts {
+    pub driver: Arc<Driver>,
+    /// The numbers of runs that have changed.
+    pub changes: UnboundedReceiver<RunNo>,
+    /// What belongs to the store: what the ids at the engine begin with, and what the queue of this store is named after.
+    pub place: String,
+    /// Attempts at a time.
+    pub parallel: usize,
+    /// What this process is called.
+    pub identity: String,
+}
+
 /// Says once whether the engine can be used.
-pub(crate) type Ready = Sender<Result<(), HostError>>;
+pub type Ready = Sender<Result<(), HostError>>;
 /// Ends when the host is to stop.
-pub(crate) type Stopped = oneshot::Receiver<()>;
+pub type Stopped = oneshot::Receiver<()>;
 
 /// A running thread; dropped, it stops and is waited for.
 #[derive(Debug)]
@@ -31,7 +49,7 @@ pub struct HostThread {
 
 impl HostThread {
     /// Starts a thread, and waits until what it serves says that it is ready.
-    pub(crate) fn start<F: Future<Output = ()>>(
+    pub fn start<F: Future<Output = ()>>(
         name: &'static str,
         serve: impl FnOnce(Ready, Stopped) -> F + Send + 'static,
     ) -> Result<HostThread, HostError> {

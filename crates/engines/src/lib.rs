@@ -26,7 +26,6 @@ pub mod codes;
 #[cfg(feature = "conductor")]
 pub mod conductor;
 pub mod driver;
-#[cfg(any(feature = "conductor", feature = "temporal"))]
 pub mod host_thread;
 #[cfg(feature = "temporal")]
 pub mod temporal;
@@ -36,4 +35,4 @@ pub use address::EngineAddress;
 pub use attempt::{AttemptEnd, AttemptWatch};
 pub use bell::{Bell, Ring, RunNews};
 pub use driver::{Driver, DriverSetup, TurnError};
-pub use turn::{Report, Seen, Turn, WorkItem};
+pub use turn::{KeptReport, Seen, Turn, WorkItem};

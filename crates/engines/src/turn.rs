@@ -101,13 +101,15 @@ impl Turn {
                     target, visible_at, ..
                 } => {
                     let execution = state.target(target).map_or(0, |it| it.execution()) + 1;
-                    ready.push(WorkItem {
+                    let order = plan.step(target.step_ref().step).order;
+                    let item = WorkItem {
                         target: target_name(plan, target),
                         execution,
                         start_in_ms: visible_at.since(now),
                         held: false,
                         stop: false,
-                    });
+                    };
+                    ready.push((item.start_in_ms, order, item));
                     // The claim arms the timer of the attempt, and nobody tells the engine of that.
                     if let Some(limit) = timeout_ms(plan, target) {
                         wake_at(visible_at.max(now).plus(limit));
@@ -130,8 +132,9 @@ impl Turn {
                 | WakeSource::Ctx { .. } => {}
             }
         }
-        ready.sort_by_key(|item| item.start_in_ms);
-        held.extend(ready);
+        // What can start together starts in the order of the definition.
+        ready.sort_by_key(|(start, order, _)| (*start, *order));
+        held.extend(ready.into_iter().map(|(_, _, item)| item));
         held.truncate(MAX_WORK);
         Turn {
             seen: Seen {
@@ -169,7 +172,7 @@ fn timeout_ms(plan: &Plan, target: Target) -> Option<u64> {
 /// What an engine outside kept for the store while the store did not answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Report {
+pub enum KeptReport {
     /// Work was begun whose claim could not be written within the write budget, and its worker is lost.
     #[serde(rename_all = "camelCase")]
     Begun {

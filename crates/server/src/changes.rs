@@ -220,7 +220,7 @@ impl Observer for TellChanges {
         if let Notice::Changed { run, first, seq } = notice {
             let (run, first, seq) = (*run, *first, *seq);
             self.telemetry.changed(run, first, seq);
-            self.projector.changed(run, seq);
+            self.projector.committed(run, seq);
             self.bell.ring();
             self.changes.tell(run, seq);
         }

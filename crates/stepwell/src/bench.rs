@@ -4,6 +4,7 @@
 mod bench_store;
 mod lists;
 mod load_generator;
+mod outside;
 mod percentile;
 mod remote;
 mod resource_usage;
@@ -13,6 +14,7 @@ mod tools;
 mod workload;
 mod workload_report;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ use stepwell_stores::sqlite::Durability;
 
 use crate::exit::Exit;
 use crate::output_format::OutputFormat;
+use crate::outside_engine::OutsideEngine;
 use crate::progress::Progress;
 use crate::{term, usage};
 use bench_store::BenchStore;
@@ -68,6 +71,7 @@ Examples:
   stepwell bench all -o json > figures.json
   stepwell bench chain-10 --store postgres://localhost/bench --servers 2
   stepwell bench waiting --waiting 100000
+  stepwell bench chain-10 --engine temporal://127.0.0.1:7233/default --concurrency 20
 
 The memory of an engine that opens a store (residentAtOpenMb) is reported from 100,000 waiting runs on.
 
@@ -92,6 +96,10 @@ pub(crate) struct BenchArgs {
     /// Sync mode of SQLite
     #[arg(long, value_enum, default_value_t = SyncMode::Full)]
     sync: SyncMode,
+    /// Engine that moves the runs: `native`, or the address of an engine outside (docs/engines.md). With that one choose
+    /// a smaller --concurrency
+    #[arg(long, value_name = "ENGINE", default_value = "native")]
+    engine: String,
     /// Number of engines that share the store; more than one needs PostgreSQL
     #[arg(long, value_name = "N", default_value_t = 1)]
     servers: usize,
@@ -151,6 +159,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     }
     for (name, workload) in workloads {
         let bench = WorkloadBench {
+            outside: RefCell::default(),
             args,
             store: &store,
             name,
@@ -192,6 +201,8 @@ fn chosen(args: &BenchArgs) -> Result<Vec<(&str, Workload)>> {
 
 /// One workload with its store and options.
 struct WorkloadBench<'a> {
+    /// What moves the runs, if an engine outside does.
+    outside: RefCell<Vec<OutsideEngine>>,
     args: &'a BenchArgs,
     store: &'a BenchStore,
     name: &'a str,
@@ -226,11 +237,18 @@ impl WorkloadBench<'_> {
                 capacity: 1_000_000,
                 ..Config::default()
             };
-            let service = Service::start(Setup {
-                config,
-                shards: self.shards(),
-                ..Setup::new(store.clone(), worker)
-            })?;
+            let service = match &self.args.engine[..] {
+                "native" => Service::start(Setup {
+                    config,
+                    shards: self.shards(),
+                    ..Setup::new(store.clone(), worker)
+                })?,
+                address => {
+                    let (service, outside) = outside::start(address, config, &store, load)?;
+                    self.outside.borrow_mut().push(outside);
+                    service
+                }
+            };
             load.add(service.handle());
             engines.push((service, store));
         }
@@ -246,6 +264,9 @@ impl WorkloadBench<'_> {
         let load = LoadGenerator::new(plan, "b");
         let engines = self.engines(&load)?;
         let figures = self.measure(&load, &engines, self.workload)?;
+        for outside in self.outside.take() {
+            outside.stop();
+        }
         stop(engines)?;
         let batch = figures.appends_per_commit().round().max(1.0) as usize;
         let bare = self.store.bare(figures.log_bytes_per_append(), batch)?;

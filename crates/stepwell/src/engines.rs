@@ -67,7 +67,10 @@ fn print(engine: &EngineRow) {
     let width = engine.capabilities.iter().map(|it| it.name.len()).max();
     for row in &engine.capabilities {
         let (name, word, note) = (row.name, row.support.word(), row.support.note());
-        let line = format!("  {name:<width$}  {word:<8}  {note}", width = width.unwrap_or(0));
+        let line = format!(
+            "  {name:<width$}  {word:<8}  {note}",
+            width = width.unwrap_or(0)
+        );
         println!("{}", line.trim_end());
     }
 }

@@ -21,6 +21,7 @@ mod help_text;
 mod log;
 mod outbox;
 mod output_format;
+mod outside_engine;
 mod patience;
 mod place;
 mod plan;

@@ -10,7 +10,6 @@ pub(crate) mod input;
 mod lines;
 mod local_engine;
 mod on_server;
-mod outside_engine;
 pub(crate) mod report;
 mod resume;
 mod rules;

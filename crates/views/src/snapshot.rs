@@ -52,8 +52,8 @@ fn upto(
     let (plan, state) = (&*logged.plan, &logged.state);
     let records = LogRecords::of(logged).unread(source, usize::MAX)?;
     let events: Vec<ContractEvent> = records
-        .iter()
-        .filter_map(|record| ContractEvent::read(&record.contract))
+        .into_iter()
+        .filter_map(|record| ContractEvent::read(record.contract))
         .take_while(|event| event.run_seq <= seq)
         .collect();
     let mut snapshot = project(state.run_id(), &events);

@@ -63,7 +63,11 @@ impl TemporalServer {
             .output()
             .context("cannot start temporal")?;
         if !output.status.success() {
-            bail!("temporal {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "temporal {}: {}",
+                args.join(" "),
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -72,7 +76,9 @@ impl TemporalServer {
         let until = Instant::now() + START;
         loop {
             if TcpStream::connect(("127.0.0.1", self.port)).is_ok()
-                && self.ask(&["operator", "namespace", "describe", "default"]).is_ok()
+                && self
+                    .ask(&["operator", "namespace", "describe", "default"])
+                    .is_ok()
             {
                 return Ok(());
             }
@@ -100,12 +106,30 @@ fn free_port() -> Result<u16> {
 }
 
 fn spawn(program: &Path, folder: &Path, port: u16) -> Result<Child> {
-    let log = File::options().create(true).append(true).open(folder.join("log"))?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))?;
     let database = folder.join("temporal.db");
     let (http, metrics) = (free_port()?.to_string(), free_port()?.to_string());
     Command::new(program)
-        .args(["server", "start-dev", "--headless", "--ip", "127.0.0.1", "--log-level", "error"])
-        .args(["--port", &port.to_string(), "--http-port", &http, "--metrics-port", &metrics])
+        .args([
+            "server",
+            "start-dev",
+            "--headless",
+            "--ip",
+            "127.0.0.1",
+            "--log-level",
+            "error",
+        ])
+        .args([
+            "--port",
+            &port.to_string(),
+            "--http-port",
+            &http,
+            "--metrics-port",
+            &metrics,
+        ])
         .args(["--db-filename", &database.to_string_lossy()])
         .env("HOME", folder)
         .stdin(Stdio::null())

@@ -42,7 +42,10 @@ impl Trial {
             let native = text(&native);
             self.run(&[&file, "--store", &native, "--run-id", &run], None)?;
             let expected = self.events(&native, &run)?;
-            ensure!(!expected.is_empty(), "{language}: the native run has no events");
+            ensure!(
+                !expected.is_empty(),
+                "{language}: the native run has no events"
+            );
             let mut stores = vec![text(&self.folder.join(format!("temporal-{language}.db")))];
             stores.extend(self.postgres.iter().map(Cluster::url));
             for store in stores {
@@ -54,7 +57,9 @@ impl Trial {
                 compared += found.len();
             }
         }
-        let closed = self.server.ask(&["workflow", "count", "-q", "ExecutionStatus != 'Running'"])?;
+        let closed =
+            self.server
+                .ask(&["workflow", "count", "-q", "ExecutionStatus != 'Running'"])?;
         Ok(format!("{compared} events are the same; {}", closed.trim()))
     }
 
@@ -66,10 +71,16 @@ impl Trial {
         let mut refused = self.stepwell(&["run", &file, "--store", &store, "--run-id", run]);
         let output = refused.args(["--engine", &engine]).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(1), "exit {:?}: {said}", output.status.code());
+        ensure!(
+            output.status.code() == Some(1),
+            "exit {:?}: {said}",
+            output.status.code()
+        );
         ensure!(said.contains("PLAN_CAPABILITY_UNSUPPORTED"), "{said}");
         self.run(&[&file, "--store", &store, "--run-id", run], None)?;
-        let table = self.stepwell(&["engines", "temporal", "-o", "json"]).output()?;
+        let table = self
+            .stepwell(&["engines", "temporal", "-o", "json"])
+            .output()?;
         let table: Json = serde_json::from_slice(&table.stdout)?;
         let built = table.pointer("/0/built").and_then(Json::as_bool);
         ensure!(built == Some(true), "{table}");
@@ -82,18 +93,27 @@ impl Trial {
         let store = text(&self.folder.join("commands.db"));
         let run = "run_commands";
         let engine = self.server.engine();
-        let args = [&*file, "--store", &store, "--run-id", run, "--engine", &engine];
+        let args = [
+            &*file, "--store", &store, "--run-id", run, "--engine", &engine,
+        ];
         let mut child = self.begin(&args, "commands.log")?;
-        self.until(&store, run, SHORT, |events| count(events, "StepCompleted") >= 2)?;
+        self.until(&store, run, SHORT, |events| {
+            count(events, "StepCompleted") >= 2
+        })?;
         self.told(&["runs", "pause", run, "--store", &store, "--reason", "test"])?;
         self.until(&store, run, SHORT, |events| count(events, "RunPaused") == 1)?;
         std::thread::sleep(Duration::from_secs(2));
         let paused = count(&self.events(&store, run)?, "StepStarted");
         std::thread::sleep(Duration::from_secs(2));
         let later = count(&self.events(&store, run)?, "StepStarted");
-        ensure!(paused == later, "{paused} steps had started, then {later}, while the run was paused");
+        ensure!(
+            paused == later,
+            "{paused} steps had started, then {later}, while the run was paused"
+        );
         self.told(&["runs", "resume", run, "--store", &store])?;
-        self.until(&store, run, SHORT, |events| count(events, "StepStarted") > later)?;
+        self.until(&store, run, SHORT, |events| {
+            count(events, "StepStarted") > later
+        })?;
         self.told(&["runs", "cancel", run, "--store", &store, "--reason", "test"])?;
         let status = wait(&mut child, SHORT)?;
         ensure!(status.code() == Some(4), "the command ended with {status}");
@@ -104,7 +124,11 @@ impl Trial {
 
     /// The process is killed again and again, and each time another one goes on.
     pub(super) fn process_kills(&self, kills: usize) -> Result<String> {
-        let file = self.chain("killed", 10 + kills, "sleep 0.3; echo $STEPWELL_STEP_ID >> effects")?;
+        let file = self.chain(
+            "killed",
+            10 + kills,
+            "sleep 0.3; echo $STEPWELL_STEP_ID >> effects",
+        )?;
         let mut seed = 41;
         let mut said = String::new();
         for store in self.stores("killed") {
@@ -112,7 +136,9 @@ impl Trial {
             let mut done = 0;
             let begun = Instant::now();
             let mut child = self.begin(
-                &[&file, "--store", &store, "--run-id", run, "--engine", &engine],
+                &[
+                    &file, "--store", &store, "--run-id", run, "--engine", &engine,
+                ],
                 "killed.log",
             )?;
             loop {
@@ -131,7 +157,10 @@ impl Trial {
                 child = self.resume(run, &store, &engine)?;
             }
             self.whole(&store, run, 10 + kills)?;
-            said.push_str(&format!("{done} kills in {:.0} s; ", begun.elapsed().as_secs_f64()));
+            said.push_str(&format!(
+                "{done} kills in {:.0} s; ",
+                begun.elapsed().as_secs_f64()
+            ));
         }
         Ok(format!("{said}every step completed once"))
     }
@@ -142,11 +171,18 @@ impl Trial {
         let file = self.chain("orphaned", steps, "sleep 0.3")?;
         let store = text(&self.folder.join("orphaned.db"));
         let (run, engine) = ("run_orphaned", self.server.engine());
-        let args = [&*file, "--store", &store, "--run-id", run, "--engine", &engine];
+        let args = [
+            &*file, "--store", &store, "--run-id", run, "--engine", &engine,
+        ];
         let mut child = self.begin(&args, "orphaned.log")?;
         let (mut done, mut seed, begun) = (0, 17, Instant::now());
         while done < kills {
-            if ended_within(&mut child, Duration::from_millis(500 + random(&mut seed, 1_500)))?.is_some() {
+            if ended_within(
+                &mut child,
+                Duration::from_millis(500 + random(&mut seed, 1_500)),
+            )?
+            .is_some()
+            {
                 break;
             }
             self.server.kill()?;
@@ -157,7 +193,10 @@ impl Trial {
         let status = wait(&mut child, KILLED)?;
         ensure!(status.success(), "the run ended with {status}");
         self.whole(&store, run, steps)?;
-        Ok(format!("{done} kills in {:.0} s; every step completed once", begun.elapsed().as_secs_f64()))
+        Ok(format!(
+            "{done} kills in {:.0} s; every step completed once",
+            begun.elapsed().as_secs_f64()
+        ))
     }
 
     /// The database is locked for longer than the write budget: work begins, and its start is written before its result.
@@ -166,9 +205,21 @@ impl Trial {
         let store = self.folder.join("slow.db");
         let (run, engine) = ("run_slow", self.server.engine());
         let path = text(&store);
-        let args = [&*file, "--store", &path, "--run-id", run, "--engine", &engine, "--parallel", "1"];
+        let args = [
+            &*file,
+            "--store",
+            &path,
+            "--run-id",
+            run,
+            "--engine",
+            &engine,
+            "--parallel",
+            "1",
+        ];
         let mut child = self.begin(&args, "slow.log")?;
-        self.until(&path, run, SHORT, |events| count(events, "StepStarted") == 1)?;
+        self.until(&path, run, SHORT, |events| {
+            count(events, "StepStarted") == 1
+        })?;
         let mut lock = Command::new("python3")
             .args(["-c", LOCK, &path, "12"])
             .stdout(Stdio::piped())
@@ -176,10 +227,15 @@ impl Trial {
             .context("python3 locks the database")?;
         let locked_until = Instant::now() + Duration::from_secs(12);
         let events = self.events(&path, run)?;
-        let first_one = events.iter().any(|it| it.0 == "StepStarted" && it.1 == "first");
+        let first_one = events
+            .iter()
+            .any(|it| it.0 == "StepStarted" && it.1 == "first");
         let later = if first_one { "second" } else { "first" };
         let began = self.folder.join(format!("began-{later}"));
-        ensure!(!began.exists(), "both steps began before the store was locked");
+        ensure!(
+            !began.exists(),
+            "both steps began before the store was locked"
+        );
         while !began.exists() && Instant::now() < locked_until {
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -187,7 +243,10 @@ impl Trial {
         lock.wait()?;
         let status = wait(&mut child, SHORT)?;
         ensure!(status.success(), "the run ended with {status}");
-        ensure!(began_while_locked, "the step {later} did not begin while the store was locked");
+        ensure!(
+            began_while_locked,
+            "the step {later} did not begin while the store was locked"
+        );
         let events = self.events(&path, run)?;
         let at = |kind: &str| {
             let found = events.iter().enumerate();
@@ -208,9 +267,13 @@ impl Trial {
         };
         let file = self.chain("gone", 12, "sleep 0.4")?;
         let (store, run, engine) = (postgres.url(), "run_gone", self.server.engine());
-        let args = [&*file, "--store", &store, "--run-id", run, "--engine", &engine];
+        let args = [
+            &*file, "--store", &store, "--run-id", run, "--engine", &engine,
+        ];
         let mut child = self.begin(&args, "gone.log")?;
-        self.until(&store, run, SHORT, |events| count(events, "StepCompleted") >= 2)?;
+        self.until(&store, run, SHORT, |events| {
+            count(events, "StepCompleted") >= 2
+        })?;
         postgres.halt()?;
         std::thread::sleep(Duration::from_secs(8));
         postgres.resume()?;
@@ -222,7 +285,9 @@ impl Trial {
 
     /// A run of so many steps needs several histories.
     pub(super) fn long(&self, steps: usize, rotations: usize) -> Result<String> {
-        let mut file = String::from("apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: long}\nworkflow:\n");
+        let mut file = String::from(
+            "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: long}\nworkflow:\n",
+        );
         for step in 0..steps {
             file.push_str(&format!("  - step: s{step}\n    tool: {{kind: noop}}\n"));
             if step + 1 < steps {
@@ -234,30 +299,50 @@ impl Trial {
         let (path, store, run) = (text(&path), text(&self.folder.join("long.db")), "run_long");
         let engine = self.server.engine();
         let begun = Instant::now();
-        let args = [&*path, "--store", &store, "--run-id", run, "--engine", &engine];
+        let args = [
+            &*path, "--store", &store, "--run-id", run, "--engine", &engine,
+        ];
         let mut child = self.begin(&args, "long.log")?;
         let limit = Duration::from_millis(500) * u32::try_from(steps)?;
         let status = wait(&mut child, limit)?;
         ensure!(status.success(), "the run ended with {status}");
         self.whole(&store, run, steps)?;
-        let query = format!("WorkflowId = '{}' AND ExecutionStatus = 'ContinuedAsNew'", self.workflow(&store, run)?);
+        let query = format!(
+            "WorkflowId = '{}' AND ExecutionStatus = 'ContinuedAsNew'",
+            self.workflow(&store, run)?
+        );
         let mut rotated = 0;
         let until = Instant::now() + Duration::from_secs(10);
         // The list of workflows is a little behind.
         while rotated < rotations && Instant::now() < until {
             let said = self.server.ask(&["workflow", "count", "-q", &query])?;
-            rotated = said.split(|it: char| !it.is_ascii_digit()).find_map(|it| it.parse().ok()).unwrap_or(0);
+            rotated = said
+                .split(|it: char| !it.is_ascii_digit())
+                .find_map(|it| it.parse().ok())
+                .unwrap_or(0);
             std::thread::sleep(Duration::from_millis(200));
         }
-        ensure!(rotated >= rotations, "the run had only {rotated} continuations");
+        ensure!(
+            rotated >= rotations,
+            "the run had only {rotated} continuations"
+        );
         let each = begun.elapsed().as_millis() / u128::try_from(steps)?;
-        Ok(format!("{steps} steps in {} histories, {each} ms a step", rotated + 1))
+        Ok(format!(
+            "{steps} steps in {} histories, {each} ms a step",
+            rotated + 1
+        ))
     }
 
     /// Writes the histories of runs that have ended, for the test that replays them.
     pub(super) fn record(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder)?;
-        let names = ["parity_actions", "parity_dag", "parity_linear", "parity_playbook", "commands"];
+        let names = [
+            "parity_actions",
+            "parity_dag",
+            "parity_linear",
+            "parity_playbook",
+            "commands",
+        ];
         for name in names {
             let store = match name.strip_prefix("parity_") {
                 Some(language) => format!("temporal-{language}.db"),
@@ -265,7 +350,9 @@ impl Trial {
             };
             let store = text(&self.folder.join(store));
             let id = self.workflow(&store, &format!("run_{name}"))?;
-            let history = self.server.ask(&["workflow", "show", "-w", &id, "-o", "json"])?;
+            let history = self
+                .server
+                .ask(&["workflow", "show", "-w", &id, "-o", "json"])?;
             fs::write(folder.join(format!("{name}.json")), history)?;
         }
         println!("histories are in {}", folder.display());
@@ -296,7 +383,11 @@ impl Trial {
         all.extend(args);
         all.extend(engine.iter().flat_map(|engine| ["--engine", engine]));
         let log = File::create(self.folder.join("run.log"))?;
-        let mut child = self.stepwell(&all).stdout(log.try_clone()?).stderr(log).spawn()?;
+        let mut child = self
+            .stepwell(&all)
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
         let status = wait(&mut child, SHORT)?;
         match status.code() {
             Some(0 | 3) => Ok(()),
@@ -312,11 +403,17 @@ impl Trial {
 
     fn resume(&self, run: &str, store: &str, engine: &str) -> Result<Child> {
         // A process that was killed before the run was there has left nothing to continue.
-        self.spawn(&["resume", run, "--store", store, "--engine", engine], "killed.log")
+        self.spawn(
+            &["resume", run, "--store", store, "--engine", engine],
+            "killed.log",
+        )
     }
 
     fn spawn(&self, args: &[&str], log: &str) -> Result<Child> {
-        let log = File::options().create(true).append(true).open(self.folder.join(log))?;
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join(log))?;
         let mut command = self.stepwell(args);
         command.stdout(log.try_clone()?).stderr(log);
         command.spawn().context("cannot start stepwell")
@@ -326,13 +423,19 @@ impl Trial {
     fn told(&self, args: &[&str]) -> Result<String> {
         let output = self.stepwell(args).output()?;
         if !output.status.success() {
-            bail!("stepwell {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "stepwell {}: {}",
+                args.join(" "),
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     fn raw_events(&self, store: &str, run: &str) -> Result<Vec<Json>> {
-        let output = self.stepwell(&["runs", "events", run, "--store", store]).output()?;
+        let output = self
+            .stepwell(&["runs", "events", run, "--store", store])
+            .output()?;
         let lines = String::from_utf8_lossy(&output.stdout).into_owned();
         let json = lines.lines().filter(|line| line.starts_with('{'));
         Ok(json.map(serde_json::from_str).collect::<Result<_, _>>()?)
@@ -346,7 +449,11 @@ impl Trial {
             value.unwrap_or_default().to_owned()
         };
         let lines = events.iter().map(|it| {
-            (field(it, "eventType"), field(it, "stepId"), field(it, "idempotencyKey"))
+            (
+                field(it, "eventType"),
+                field(it, "stepId"),
+                field(it, "idempotencyKey"),
+            )
         });
         Ok(lines.collect())
     }
@@ -354,7 +461,9 @@ impl Trial {
     /// The engine and the id there are what the log says.
     fn names_the_engine(&self, store: &str, run: &str) -> Result<()> {
         let id = self.workflow(store, run)?;
-        self.server.ask(&["workflow", "describe", "-w", &id]).map(drop)
+        self.server
+            .ask(&["workflow", "describe", "-w", &id])
+            .map(drop)
     }
 
     /// The id of the workflow of a run, as the log names it.
@@ -363,7 +472,9 @@ impl Trial {
         let started = events.iter().find(|it| it["eventType"] == "RunStarted");
         let started = started.context("the run has not started")?;
         ensure!(started["engineType"] == "temporal", "{started}");
-        let id = started["engineRunRef"].as_str().and_then(|it| it.strip_prefix("temporal://"));
+        let id = started["engineRunRef"]
+            .as_str()
+            .and_then(|it| it.strip_prefix("temporal://"));
         Ok(id.with_context(|| format!("{started}"))?.to_owned())
     }
 
@@ -378,7 +489,11 @@ impl Trial {
         }
         let twice = completed.iter().find(|it| *it.1 != 1);
         ensure!(twice.is_none(), "{twice:?} completed more than once");
-        ensure!(completed.len() == steps, "{} of {steps} steps completed", completed.len());
+        ensure!(
+            completed.len() == steps,
+            "{} of {steps} steps completed",
+            completed.len()
+        );
         let last = events.last().map(|it| &*it.0);
         ensure!(last == Some("RunCompleted"), "the last event is {last:?}");
         Ok(())
@@ -392,8 +507,14 @@ impl Trial {
         is_there: impl Fn(&[Line]) -> bool,
     ) -> Result<()> {
         let until = Instant::now() + limit;
-        while !self.events(store, run).is_ok_and(|events| is_there(&events)) {
-            ensure!(Instant::now() < until, "run {run} does not come to the expected place");
+        while !self
+            .events(store, run)
+            .is_ok_and(|events| is_there(&events))
+        {
+            ensure!(
+                Instant::now() < until,
+                "run {run} does not come to the expected place"
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
         Ok(())
@@ -401,9 +522,13 @@ impl Trial {
 
     /// A chain of steps that all run the same command.
     fn chain(&self, name: &str, steps: usize, command: &str) -> Result<String> {
-        let mut file = format!("apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}}}\nworkflow:\n");
+        let mut file = format!(
+            "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {{name: {name}}}\nworkflow:\n"
+        );
         for step in 0..steps {
-            file.push_str(&format!("  - step: s{step}\n    tool: {{kind: shell, cmds: ['{command}']}}\n"));
+            file.push_str(&format!(
+                "  - step: s{step}\n    tool: {{kind: shell, cmds: ['{command}']}}\n"
+            ));
             if step + 1 < steps {
                 file.push_str(&format!("    next: [{{step: s{}}}]\n", step + 1));
             }
@@ -432,15 +557,26 @@ fn compare(expected: &[Line], found: &[Line]) -> Result<()> {
     let by_step = |events: &[Line]| {
         let mut steps: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         for (kind, step, key) in events {
-            steps.entry(step.clone()).or_default().push((kind.clone(), key.clone()));
+            steps
+                .entry(step.clone())
+                .or_default()
+                .push((kind.clone(), key.clone()));
         }
         steps
     };
     let (expected, found) = (by_step(expected), by_step(found));
     for (step, events) in &expected {
-        ensure!(found.get(step) == Some(events), "step {step:?}: {events:?} natively, {:?} there", found.get(step));
+        ensure!(
+            found.get(step) == Some(events),
+            "step {step:?}: {events:?} natively, {:?} there",
+            found.get(step)
+        );
     }
-    ensure!(expected.len() == found.len(), "there are other steps: {:?}", found.keys());
+    ensure!(
+        expected.len() == found.len(),
+        "there are other steps: {:?}",
+        found.keys()
+    );
     Ok(())
 }
 
@@ -470,6 +606,8 @@ fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
 
 /// The next number below `limit`: the same in every run of the task.
 fn random(seed: &mut u64, limit: u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
     (*seed >> 33) % limit.max(1)
 }

@@ -39,8 +39,16 @@ pub const KNOWN: [&str; 22] = [
 
 /// What an engine does not do, and why: the engine, the capability, the reason.
 pub const MISSING: [(&str, &str, &str); 4] = [
-    ("mock", "workflow.artifacts", "work is simulated, so nothing makes an artifact"),
-    ("mock", "workflow.secrets", "work is simulated, so nothing resolves a secret"),
+    (
+        "mock",
+        "workflow.artifacts",
+        "work is simulated, so nothing makes an artifact",
+    ),
+    (
+        "mock",
+        "workflow.secrets",
+        "work is simulated, so nothing resolves a secret",
+    ),
     (
         "temporal",
         "signal.pause.native",

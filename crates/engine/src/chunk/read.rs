@@ -3,9 +3,11 @@
 //! version with types this program does not know is still delivered and projected.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 use stepwell_kernel::event::EventType;
 use stepwell_kernel::keys;
+use stepwell_kernel::snapshot::ContractEvent;
 use stepwell_kernel::time::Time;
 
 use super::template::{ENVELOPE, Part, fields};
@@ -14,6 +16,16 @@ use crate::store::StoredChunk;
 
 #[derive(Deserialize)]
 struct Entry(Time, Map<String, Json>, Map<String, Json>);
+
+/// An entry whose second part is passed over.
+#[derive(Deserialize)]
+struct SnapshotEntry(Time, Map<String, Json>, TypeOf);
+
+#[derive(Deserialize)]
+struct TypeOf {
+    #[serde(rename = "type")]
+    event_type: String,
+}
 
 /// An event that a step sent to the outside.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +54,7 @@ pub fn with_outbound(
     plan_version: &str,
     chunk: &StoredChunk,
 ) -> Result<(Vec<Json>, Vec<Outbound>), ChunkFault> {
-    let entries = entries(chunk)?;
+    let entries: Vec<Entry> = entries(chunk)?;
     let mut events = Vec::with_capacity(entries.len());
     let mut outbound = Vec::new();
     let digests = chunk.digests.chunks_exact(DIGESTS);
@@ -74,6 +86,23 @@ pub fn with_outbound(
     Ok((events, outbound))
 }
 
+/// The same without what a snapshot has no place for: ids and keys, which cost the most to make.
+pub(crate) fn snapshot_events(
+    run_id: &str,
+    plan_version: &str,
+    chunk: &StoredChunk,
+) -> Result<Vec<ContractEvent>, ChunkFault> {
+    let entries: Vec<SnapshotEntry> = entries(chunk)?;
+    Ok((chunk.first..)
+        .zip(entries)
+        .map(|(seq, SnapshotEntry(at, residual, ext))| {
+            let known = EventType::from_name(&ext.event_type);
+            let fields = contract(known, at, residual, run_id, plan_version);
+            ContractEvent::new(ext.event_type, seq, fields)
+        })
+        .collect())
+}
+
 /// What the hashes of a chunk's events are computed from, in order: the contract part and the `ext` part.
 pub fn hashed_parts(
     run_id: &str,
@@ -82,7 +111,7 @@ pub fn hashed_parts(
 ) -> Result<Vec<(Json, Json)>, ChunkFault> {
     let digests = chunk.digests.chunks_exact(DIGESTS);
     (chunk.first..)
-        .zip(entries(chunk)?.into_iter().zip(digests))
+        .zip(entries::<Entry>(chunk)?.into_iter().zip(digests))
         .map(|(seq, (Entry(at, residual, ext), digests))| {
             let event_type = ext.get("type").and_then(Json::as_str);
             let event_type =
@@ -95,14 +124,14 @@ pub fn hashed_parts(
         .collect()
 }
 
-fn entries(chunk: &StoredChunk) -> Result<Vec<Entry>, ChunkFault> {
+fn entries<T: DeserializeOwned>(chunk: &StoredChunk) -> Result<Vec<T>, ChunkFault> {
     if chunk.codec != CODEC {
         return Err(ChunkFault(format!(
             "it is written in form {}, this program knows form {CODEC}",
             chunk.codec
         )));
     }
-    let entries: Vec<Entry> =
+    let entries: Vec<T> =
         serde_json::from_str(&chunk.body).map_err(|error| ChunkFault(error.to_string()))?;
     if entries.len() * DIGESTS != chunk.digests.len() {
         return Err(ChunkFault(format!(

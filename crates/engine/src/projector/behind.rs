@@ -10,6 +10,8 @@ use crate::store::RunNo;
 struct Change {
     since: Time,
     seq: u64,
+    /// This process has committed the events up to here by itself.
+    own: u64,
     /// Not to be tried before.
     rest_until: Time,
 }
@@ -22,19 +24,36 @@ pub(super) struct Behind {
 }
 
 impl Behind {
-    /// A run has changed. Says whether there was no other that is not projected yet.
-    pub(super) fn changed(&mut self, run: RunNo, seq: u64, at: Time) -> bool {
+    /// This process has committed events of a run. Says whether there was no other that is not projected yet.
+    pub(super) fn committed(&mut self, run: RunNo, seq: u64, at: Time) -> bool {
         let is_first = self.runs.is_empty();
+        let change = self.changed(run, seq, at);
+        change.own = change.own.max(seq);
+        is_first
+    }
+
+    /// Events of a run were found.
+    pub(super) fn found(&mut self, run: RunNo, seq: u64, at: Time) {
+        self.changed(run, seq, at);
+    }
+
+    fn changed(&mut self, run: RunNo, seq: u64, at: Time) -> &mut Change {
         let change = self.runs.entry(run).or_insert(Change {
             since: at,
             seq,
+            own: 0,
             rest_until: Time(i64::MIN),
         });
         change.seq = change.seq.max(seq);
         // What has just been written may be what was missing.
         change.rest_until = Time(i64::MIN);
         self.by_age.insert((change.since, run));
-        is_first
+        change
+    }
+
+    /// The last event of a run that this process has committed by itself, as far as there are events to project.
+    pub(super) fn own(&self, run: RunNo) -> u64 {
+        self.runs.get(&run).map_or(0, |change| change.own)
     }
 
     /// A run is projected up to here; the last event that is has this time, so no other is older.

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use serde_json::Value as Json;
 use stepwell_kernel::plan::Plan;
 use stepwell_kernel::snapshot::{
     ContractEvent, Dependencies, FeedResult, Resync, ResyncAnswer, RunSnapshot, SnapshotProjector,
@@ -12,7 +11,7 @@ use stepwell_kernel::snapshot::{
 use stepwell_kernel::time::Time;
 
 use crate::chain_check::ChainCheck;
-use crate::chunk::contract_events;
+use crate::chunk::snapshot_events;
 use crate::error::Error;
 use crate::store::{NewAlert, NewProjection, PlanRow, RunNo, Store, StoredChunk};
 
@@ -34,6 +33,8 @@ pub(super) struct Followed {
     projector: SnapshotProjector,
     /// The watermark of what is kept.
     kept: u64,
+    /// This process has committed the events up to here by itself, a moment ago: their hashes are not computed again.
+    own: u64,
     /// The time of the last event that was applied.
     pub(super) last_at: Option<Time>,
     /// When it was last needed, as its owner counts.
@@ -97,6 +98,7 @@ impl Followed {
             version,
             kept: snapshot.last_event_seq,
             projector: SnapshotProjector::new(snapshot, dependencies),
+            own: 0,
             last_at: None,
             used: 0,
             gap: None,
@@ -126,18 +128,25 @@ impl Followed {
         let Some(chunk) = chunks.first() else {
             return Ok(None);
         };
-        let events = self.contract_events(chunk)?;
-        let new = |it: &&Json| it["runSeq"].as_u64().is_some_and(|seq| seq > after);
-        let at = events.iter().find(new).and_then(emitted_at);
-        Ok(at.map(|at| (chunk.last, at)))
+        let (events, _) = self.snapshot_events(chunk)?;
+        let new = events.iter().find(|it| it.run_seq > after);
+        Ok(new
+            .and_then(ContractEvent::emitted_at)
+            .map(|at| (chunk.last, at)))
     }
 
-    fn contract_events(&self, chunk: &StoredChunk) -> Result<Vec<Json>, Error> {
-        let read = contract_events(&self.run_id, &self.version, chunk);
-        read.map_err(|source| Error::Unreadable {
+    /// The events of a chunk, and the time of the last of them.
+    fn snapshot_events(
+        &self,
+        chunk: &StoredChunk,
+    ) -> Result<(Vec<ContractEvent>, Option<Time>), Error> {
+        let read = snapshot_events(&self.run_id, &self.version, chunk);
+        let read = read.map_err(|source| Error::Unreadable {
             run_id: self.run_id.clone(),
             source,
-        })
+        })?;
+        let last_at = read.last().and_then(ContractEvent::emitted_at);
+        Ok((read, last_at))
     }
 
     /// Applies everything the log has, and then makes the snapshot again if that is asked for.
@@ -145,10 +154,11 @@ impl Followed {
         &mut self,
         store: &dyn Store,
         asked: Option<ResyncMode>,
-        page: usize,
+        (page, own): (usize, u64),
         alerts: &mut Vec<NewAlert>,
     ) -> Result<(), Error> {
         (self.gap, self.resynced) = (None, None);
+        self.own = self.own.max(own);
         if self.is_stale() {
             // The last resync fell short. Everything is asked for, and whatever is there by now.
             self.resync(store, &Resync::Full, page, alerts)?;
@@ -275,29 +285,42 @@ impl Followed {
         after: u64,
     ) -> Result<Vec<ContractEvent>, Error> {
         let mut events = Vec::new();
-        let mut verified = after;
+        let mut reached = after;
         for chunk in chunks {
             // After a gap nothing is applied: the projector tells it and asks for what is missing.
-            if chunk.first <= verified + 1 {
-                let known = self.hashes.iter().find(|(seq, _)| *seq == verified);
-                let chain = match known {
-                    Some((_, hash)) => Some(ChainCheck::at(&self.run_id, verified, hash.clone())),
-                    None => ChainCheck::from_store(store, self.run, &self.run_id, verified)?,
-                };
-                if let Some(mut chain) = chain {
-                    chain.verify(&self.version, chunk)?;
-                    self.hashes.truncate(KNOWN_HASHES - 1);
-                    self.hashes
-                        .push_front((chain.seq(), chain.hash().to_owned()));
+            if chunk.first <= reached + 1 {
+                if chunk.last > self.own {
+                    self.verify(store, chunk, reached)?;
                 }
-                verified = chunk.last;
+                reached = chunk.last;
             }
-            let read = self.contract_events(chunk)?;
-            events.extend(read.iter().filter_map(ContractEvent::read));
-            self.last_at = read.last().and_then(emitted_at).or(self.last_at);
+            let (read, last_at) = self.snapshot_events(chunk)?;
+            self.last_at = last_at.or(self.last_at);
+            events.extend(read);
         }
         events.retain(|event| event.run_seq > after);
         Ok(events)
+    }
+
+    /// Verifies the hash chain of a chunk that continues what was read.
+    fn verify(
+        &mut self,
+        store: &dyn Store,
+        chunk: &StoredChunk,
+        reached: u64,
+    ) -> Result<(), Error> {
+        let known = self.hashes.iter().find(|(seq, _)| *seq == reached);
+        let chain = match known {
+            Some((_, hash)) => Some(ChainCheck::at(&self.run_id, reached, hash.clone())),
+            None => ChainCheck::from_store(store, self.run, &self.run_id, reached)?,
+        };
+        if let Some(mut chain) = chain {
+            chain.verify(&self.version, chunk)?;
+            self.hashes.truncate(KNOWN_HASHES - 1);
+            self.hashes
+                .push_front((chain.seq(), chain.hash().to_owned()));
+        }
+        Ok(())
     }
 
     /// The snapshot, if it is time to keep it. The caller keeps it.
@@ -317,14 +340,6 @@ impl Followed {
         let run = self.run;
         Some(NewProjection { run, seq, snapshot })
     }
-}
-
-/// When an event of the contract was appended.
-fn emitted_at(event: &Json) -> Option<Time> {
-    event
-        .get("emittedAt")?
-        .as_str()
-        .and_then(Time::from_rfc3339)
 }
 
 /// A kept snapshot. One that cannot be read is made again.

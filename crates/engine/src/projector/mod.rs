@@ -145,9 +145,9 @@ impl Projector {
         }
     }
 
-    /// Events of a run up to `seq` were committed at this time.
-    pub fn changed(&self, run: RunNo, seq: u64, at: Time) {
-        self.todo.get().changed(run, seq, at);
+    /// This process has committed events of a run up to `seq` at this time.
+    pub fn committed(&self, run: RunNo, seq: u64, at: Time) {
+        self.todo.get().committed(run, seq, at);
     }
 
     /// The age of the oldest change that was committed and is not projected.
@@ -229,7 +229,7 @@ impl Projector {
     pub fn look(&mut self, run: RunNo) -> Result<(), Error> {
         let store = Arc::clone(&self.store);
         if let Some((seq, at)) = self.followed(run)?.unread(&*store)? {
-            self.changed(run, seq, at);
+            self.todo.get().found(run, seq, at);
         }
         Ok(())
     }
@@ -268,11 +268,14 @@ impl Projector {
         asked: Option<ResyncMode>,
         now: Time,
     ) -> Result<Projected, Error> {
-        let since = self.todo.get().since(run);
+        let (since, own) = {
+            let todo = self.todo.get();
+            (todo.since(run), todo.own(run))
+        };
         let (store, page) = (Arc::clone(&self.store), self.config.page);
         let followed = self.followed(run)?;
         let mut raised = Vec::new();
-        let caught = followed.catch_up(&*store, asked, page, &mut raised);
+        let caught = followed.catch_up(&*store, asked, (page, own), &mut raised);
         self.alerts.extend(raised.into_iter().map(|it| (run, it)));
         caught?;
         // Before anything is kept: a projector that goes on from there does not raise them again.
@@ -450,9 +453,9 @@ impl Running {
 }
 
 impl Handle {
-    /// Events of a run up to `seq` were committed just now. Costs next to nothing.
-    pub fn changed(&self, run: RunNo, seq: u64) {
-        let is_first = self.todo.get().changed(run, seq, SystemClock.now());
+    /// This process has committed events of a run up to `seq` just now. Costs next to nothing.
+    pub fn committed(&self, run: RunNo, seq: u64) {
+        let is_first = self.todo.get().committed(run, seq, SystemClock.now());
         // Whatever comes later is seen with it, or a little later.
         if is_first || !self.collects {
             self.waker.wake();

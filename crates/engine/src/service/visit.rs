@@ -116,7 +116,7 @@ impl<W: Worker> ServiceLoop<W> {
             Ok(run) => run,
             Err(error) => return (visit.on_visit)(Err(error)),
         };
-        // Whoever only peeks does so while the store does not answer, too.
+        // A caller that only peeks does so while the store does not answer, too.
         if !visit.settled
             && let Some(hot) = self.coordinator.hot(run)
         {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stepwell_engine::store::RunNo;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -14,7 +13,7 @@ use super::tender::{Doorbell, Tender};
 use crate::address::ConductorAddress;
 use crate::bell::Bell;
 use crate::driver::Driver;
-use crate::host_thread::{HostError, HostThread, Ready, Stopped};
+use crate::host_thread::{HostError, HostParts, HostThread, Ready, Stopped};
 
 /// How long the server keeps a request for tasks: an abandoned one takes tasks away, so it is short.
 const POLL_MS: u64 = 100;
@@ -24,23 +23,10 @@ const MOST: usize = 20;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 /// How long a process that stops waits for the end of the workflows of runs that have ended.
 const CLOSING: Duration = Duration::from_secs(5);
+/// How long attempts may go on when the process stops.
+const GRACE: Duration = Duration::from_secs(1);
 /// How long the last news of a run may take to come here.
 const LAST_NEWS: Duration = Duration::from_millis(100);
-
-/// What a host is made of.
-#[derive(Debug)]
-pub struct ConductorSetup {
-    pub address: ConductorAddress,
-    pub driver: Arc<Driver>,
-    /// The numbers of runs that have changed.
-    pub changes: mpsc::UnboundedReceiver<RunNo>,
-    /// What correlation ids begin with, and what the task domain is named after.
-    pub place: String,
-    /// Attempts at a time.
-    pub parallel: usize,
-    /// What this process is called.
-    pub identity: String,
-}
 
 /// This process as a worker of a Conductor server.
 #[derive(Debug)]
@@ -50,16 +36,16 @@ pub struct ConductorHost {
 
 impl ConductorHost {
     /// Registers the definitions and starts to work.
-    pub fn start(setup: ConductorSetup) -> Result<ConductorHost, HostError> {
-        let serve = |ready, stopped| serve(setup, ready, stopped);
+    pub fn start(address: ConductorAddress, parts: HostParts) -> Result<ConductorHost, HostError> {
+        let serve = move |ready, stopped| serve(address, parts, ready, stopped);
         Ok(ConductorHost {
             _thread: HostThread::start("stepwell-conductor", serve)?,
         })
     }
 }
 
-async fn serve(setup: ConductorSetup, ready: Ready, stopped: Stopped) {
-    let api = match connect(&setup.address).await {
+async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stopped: Stopped) {
+    let api = match connect(&address).await {
         Ok(api) => api,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -71,10 +57,15 @@ async fn serve(setup: ConductorSetup, ready: Ready, stopped: Stopped) {
     parts.spawn(bell.run());
     parts.spawn(tend(tender.clone(), to_tend));
     parts.spawn(poll_turns(tender.clone()));
-    parts.spawn(poll_attempts(tender.clone()));
+    let attempts = parts.spawn(poll_attempts(tender.clone()));
     let _ = ready.send(Ok(()));
     let _ = stopped.await;
+    attempts.abort();
     let _ = tokio::time::timeout(CLOSING, close_ended(&tender, &setup.driver)).await;
+    let _ = tokio::time::timeout(GRACE, tender.until_idle()).await;
+    // Attempts that go on are stopped and given back, and the server is told.
+    tender.stopping.cancel();
+    let _ = tokio::time::timeout(CLOSING, tender.until_idle()).await;
     parts.abort_all();
 }
 
@@ -97,9 +88,6 @@ async fn close_ended(tender: &Tender, driver: &Driver) {
         while !matches!(tender.is_closed(&run_id).await, Ok(true) | Err(ApiError::Refused(_))) {
             tokio::time::sleep(LAST_NEWS / 2).await;
         }
-    }
-    while !tender.is_idle() {
-        tokio::time::sleep(LAST_NEWS / 2).await;
     }
 }
 

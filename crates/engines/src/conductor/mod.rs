@@ -19,4 +19,4 @@ mod tender;
 mod workers;
 
 pub use definitions::{VERSION, workflows};
-pub use host::{ConductorHost, ConductorSetup};
+pub use host::ConductorHost;

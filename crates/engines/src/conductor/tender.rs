@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::api::{Api, ApiError, ConductorTask, Execution};
 use super::definitions::{ATTEMPT, RUN, TURN, VERSION, register};
@@ -57,6 +58,8 @@ pub(super) struct Tender {
     /// Runs that must be looked at again, since the server did not answer.
     again: mpsc::UnboundedSender<String>,
     starting: tokio::sync::Mutex<()>,
+    /// This process stops: attempts end, and are given back.
+    pub(super) stopping: CancellationToken,
 }
 
 impl Tender {
@@ -81,6 +84,7 @@ impl Tender {
             tasks: Mutex::default(),
             again,
             starting: tokio::sync::Mutex::default(),
+            stopping: CancellationToken::new(),
         }
     }
 
@@ -115,8 +119,11 @@ impl Tender {
         self.tasks().remove(task);
     }
 
-    pub(super) fn is_idle(&self) -> bool {
-        self.tasks().is_empty()
+    /// Ends when this process has no task any more.
+    pub(super) async fn until_idle(&self) {
+        while !self.tasks().is_empty() {
+            tokio::time::sleep(LOOKS.0).await;
+        }
     }
 
     /// What wakes a turn of a run that waits in this process.

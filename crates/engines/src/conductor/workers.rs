@@ -11,7 +11,7 @@ use super::api::{ApiError, ConductorTask};
 use super::tender::Tender;
 use crate::attempt::{AttemptEnd, AttemptWatch};
 use crate::driver::TurnError;
-use crate::turn::{EndedAs, Report, Seen, Turn, WorkItem};
+use crate::turn::{EndedAs, KeptReport, Seen, Turn, WorkItem};
 
 /// How long a turn may take before its task is given back to the server.
 const TURN_LIMIT: Duration = Duration::from_secs(20);
@@ -100,7 +100,7 @@ impl Tender {
 
     async fn turn(self: &Arc<Tender>, task: &ConductorTask) -> Result<Json, String> {
         let run_id: String = task.input("runId")?.ok_or("the task has no runId")?;
-        let (seen, report) = (task.input::<Seen>("seen")?, task.input::<Report>("report")?);
+        let (seen, report) = (task.input::<Seen>("seen")?, task.input::<KeptReport>("report")?);
         // What an attempt left behind is brought by a workflow that does not drive the run.
         let is_driver = task.input_data.get("report").is_none();
         let (hold, begun) = (self.hold(&run_id), Instant::now());
@@ -219,7 +219,7 @@ impl Tender {
     async fn attempt(self: &Arc<Tender>, task: &ConductorTask) -> Result<Json, String> {
         let run_id: String = task.input("runId")?.ok_or("the task has no runId")?;
         let item: WorkItem = task.input("work")?.ok_or("the task has no work")?;
-        if let Some(begun) = read::<Report>(&task.output_data, "report")? {
+        if let Some(begun) = read::<KeptReport>(&task.output_data, "report")? {
             // Its worker is gone, and may not have written that it began.
             return Ok(task.result("COMPLETED", &self.worker, json!({"end": "lost", "report": begun})));
         }
@@ -283,7 +283,7 @@ struct Watch {
 }
 
 impl AttemptWatch for Watch {
-    async fn beat(&self, unwritten: Option<&Report>) {
+    async fn beat(&self, unwritten: Option<&KeptReport>) {
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             if last.0.elapsed() < BEAT && last.1 == unwritten.is_some() {
@@ -301,8 +301,8 @@ impl AttemptWatch for Watch {
         });
     }
 
-    /// Conductor cannot ask a worker to stop; the run itself can, through the driver of this process.
+    /// Conductor cannot ask a worker to stop; the run itself can, through the driver of this process. This process stops by itself.
     async fn stopped(&self) {
-        std::future::pending().await
+        self.tender.stopping.cancelled().await;
     }
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
-use stepwell_kernel::command::Command;
+use stepwell_kernel::command::{Command, Role};
 use temporalio_macros::activities;
 use temporalio_sdk::ApplicationFailure;
 use temporalio_sdk::activities::{ActivityContext, ActivityError};
 
-use super::workflow::CommandAnswer;
+use super::workflow::UpdateAnswer;
 use crate::attempt::{AttemptEnd, AttemptWatch};
 use crate::driver::{Driver, TurnError};
-use crate::turn::{Report, Seen, Turn, WorkItem};
+use crate::turn::{KeptReport, Seen, Turn, WorkItem};
 
 /// What a turn is asked with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct TurnRequest {
     pub seen: Option<Seen>,
     /// What the history keeps for the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub report: Option<Report>,
+    pub report: Option<KeptReport>,
 }
 
 /// One attempt of a run.
@@ -58,7 +58,9 @@ impl EngineActivities {
         _ctx: ActivityContext,
         asked: TurnRequest,
     ) -> Result<Turn, ActivityError> {
-        let turn = self.driver.turn(&asked.run_id, asked.seen.as_ref(), asked.report);
+        let turn = self
+            .driver
+            .turn(&asked.run_id, asked.seen.as_ref(), asked.report);
         turn.await.map_err(failure)
     }
 
@@ -80,29 +82,57 @@ impl EngineActivities {
         self: Arc<Self>,
         _ctx: ActivityContext,
         asked: CommandRequest,
-    ) -> Result<CommandAnswer, ActivityError> {
+    ) -> Result<UpdateAnswer, ActivityError> {
         let command: Command = match serde_json::from_value(asked.command) {
             Ok(command) => command,
             Err(error) => {
-                return Ok(CommandAnswer::refused(
+                return Ok(UpdateAnswer::refused(
                     "REQUEST_INVALID",
                     format!("the command cannot be read: {error}"),
                 ));
             }
         };
+        if let Some(why) = not_for_people(&command) {
+            return Ok(UpdateAnswer::refused("REQUEST_INVALID", why.to_owned()));
+        }
         let answer = self.driver.command(&asked.run_id, command).await;
         Ok(match answer.map_err(failure)? {
-            Ok(_) => CommandAnswer {
+            Ok(_) => UpdateAnswer {
                 accepted: true,
                 code: None,
                 message: None,
             },
-            Err(why) => CommandAnswer::refused(why.code.name(), why.message),
+            Err(why) => UpdateAnswer::refused(why.code.name(), why.message),
         })
     }
 }
 
-/// Errors that trying again does not mend end the workflow; others are tried again.
+/// Why a command is not taken from outside: it is the engine's own, or claims to come from the engine itself.
+fn not_for_people(command: &Command) -> Option<&'static str> {
+    let actor = match command {
+        Command::ApproveRun { actor, .. }
+        | Command::CompleteManually { actor, .. }
+        | Command::PatchCtx { actor, .. }
+        | Command::CancelRun { actor, .. }
+        | Command::Signal { actor, .. } => actor,
+        Command::DeliverEvent { .. } => return None,
+        Command::CreateRun { .. }
+        | Command::EnqueueRun
+        | Command::StartRun { .. }
+        | Command::ClaimStep { .. }
+        | Command::CompleteStep { .. }
+        | Command::FailStep { .. }
+        | Command::WaitStep { .. }
+        | Command::ConfirmKill { .. }
+        | Command::ExpireLease { .. }
+        | Command::FireTimer(_)
+        | Command::ChildEnded { .. }
+        | Command::Proceed => return Some("this command is the engine's own"),
+    };
+    (actor.role == Role::System).then_some("the role `system` is the engine's own")
+}
+
+/// An error that stays the same ends the workflow; after others the call is tried again.
 fn failure(error: TurnError) -> ActivityError {
     let message = error.to_string();
     match error {
@@ -119,7 +149,7 @@ struct Watch {
 }
 
 impl AttemptWatch for Watch {
-    async fn beat(&self, unwritten: Option<&Report>) {
+    async fn beat(&self, unwritten: Option<&KeptReport>) {
         if let Err(error) = self.ctx.record_heartbeat(unwritten.cloned()).await {
             tracing::warn!(%error, "a heartbeat could not be sent");
         }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use temporalio_client::tonic::{Code, IntoRequest as _};
 use temporalio_client::{
     Client, ClientOptions, ClientTlsOptions, Connection, ConnectionOptions, TlsOptions, Url,
 };
-use temporalio_client::tonic::{Code, IntoRequest as _};
 use temporalio_common::protos::temporal::api::enums::v1::IndexedValueType;
 use temporalio_common::protos::temporal::api::operatorservice::v1::AddSearchAttributesRequest;
 use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNamespaceRequest;
@@ -23,7 +23,10 @@ fn file(path: &str) -> Result<Vec<u8>, HostError> {
 }
 
 /// Connects, and makes sure that the namespace is there.
-pub(super) async fn connect(address: &TemporalAddress, identity: &str) -> Result<Client, HostError> {
+pub(super) async fn connect(
+    address: &TemporalAddress,
+    identity: &str,
+) -> Result<Client, HostError> {
     let scheme = match address.tls {
         true => "https",
         false => "http",
@@ -57,7 +60,11 @@ pub(super) async fn connect(address: &TemporalAddress, identity: &str) -> Result
     let connected = tokio::time::timeout(CONNECT, Connection::connect(options)).await;
     let connection = match connected {
         Ok(connection) => connection.map_err(|error| unreachable(error.to_string()))?,
-        Err(_) => return Err(unreachable("it did not answer within 10 seconds".to_owned())),
+        Err(_) => {
+            return Err(unreachable(
+                "it did not answer within 10 seconds".to_owned(),
+            ));
+        }
     };
     let client = Client::new(connection, ClientOptions::new(&*address.namespace).build())
         .map_err(|error| unreachable(error.to_string()))?;
@@ -65,7 +72,11 @@ pub(super) async fn connect(address: &TemporalAddress, identity: &str) -> Result
         namespace: address.namespace.clone(),
         ..Default::default()
     };
-    let described = client.connection().workflow_service().describe_namespace(asked.into_request()).await;
+    let described = client
+        .connection()
+        .workflow_service()
+        .describe_namespace(asked.into_request())
+        .await;
     match described {
         Ok(_) => Ok(client),
         Err(status) if status.code() == Code::NotFound => Err(unreachable(format!(
@@ -101,10 +112,17 @@ pub(super) async fn register_attributes(client: &Client, namespace: &str) -> boo
     let keyword = IndexedValueType::Keyword as i32;
     let names = [STATUS.name(), TENANT.name(), DEFINITION.name()];
     let request = AddSearchAttributesRequest {
-        search_attributes: names.iter().map(|name| ((*name).to_owned(), keyword)).collect(),
+        search_attributes: names
+            .iter()
+            .map(|name| ((*name).to_owned(), keyword))
+            .collect(),
         namespace: namespace.to_owned(),
     };
-    let added = client.connection().operator_service().add_search_attributes(request.into_request()).await;
+    let added = client
+        .connection()
+        .operator_service()
+        .add_search_attributes(request.into_request())
+        .await;
     match added {
         Ok(_) => true,
         Err(status) if status.code() == Code::AlreadyExists => true,

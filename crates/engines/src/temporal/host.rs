@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stepwell_engine::store::RunNo;
 use temporalio_client::errors::WorkflowInteractionError;
 use temporalio_client::{
     Client, WorkflowDescribeOptions, WorkflowExecutionStatus, WorkflowSignalOptions,
@@ -12,7 +11,6 @@ use temporalio_client::{
 use temporalio_common::search_attributes::SearchAttributes;
 use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
-use tokio::sync::mpsc as channel;
 
 use super::activities::EngineActivities;
 use super::connection::{connect, register_attributes};
@@ -21,34 +19,21 @@ use super::workflow::{RunInput, RunWorkflow};
 use crate::address::TemporalAddress;
 use crate::bell::{Bell, Ring, RunNews};
 use crate::driver::Driver;
-use crate::host_thread::{HostError, HostThread, Ready, Stopped};
+use crate::host_thread::{HostError, HostParts, HostThread, Ready, Stopped};
 
 /// How long the worker rests before it begins again after a failure.
 const REST: Duration = Duration::from_secs(1);
 /// How long a workflow task may lie in the queue of one worker before any worker gets it: the time until others notice that a worker
 /// is gone.
 const STICKY: Duration = Duration::from_secs(2);
+/// How long attempts in flight may take once the worker stops; then they are told to stop.
+const GRACE: Duration = Duration::from_secs(8);
 /// How long a worker that stops waits for the end of workflows, and for its own.
 const CLOSING: Duration = Duration::from_secs(3);
 /// How long the last news of a run may take to come here.
 const LAST_NEWS: Duration = Duration::from_millis(100);
 /// Local activities at a time: turns are short.
 const TURNS: usize = 100;
-
-/// What a host is made of.
-#[derive(Debug)]
-pub struct HostSetup {
-    pub address: TemporalAddress,
-    pub driver: Arc<Driver>,
-    /// The numbers of runs that have changed.
-    pub changes: channel::UnboundedReceiver<RunNo>,
-    /// What the ids of workflows begin with, and what the task queue is named after.
-    pub place: String,
-    /// Attempts at a time.
-    pub parallel: usize,
-    /// What this process is called.
-    pub identity: String,
-}
 
 /// This process as a worker of a Temporal server.
 #[derive(Debug)]
@@ -58,16 +43,16 @@ pub struct TemporalHost {
 
 impl TemporalHost {
     /// Connects and starts to work.
-    pub fn start(setup: HostSetup) -> Result<TemporalHost, HostError> {
-        let serve = |ready, stopped| serve(setup, ready, stopped);
+    pub fn start(address: TemporalAddress, parts: HostParts) -> Result<TemporalHost, HostError> {
+        let serve = move |ready, stopped| serve(address, parts, ready, stopped);
         Ok(TemporalHost {
             _thread: HostThread::start("stepwell-temporal", serve)?,
         })
     }
 }
 
-async fn serve(setup: HostSetup, ready: Ready, mut stopped: Stopped) {
-    let client = match connect(&setup.address, &setup.identity).await {
+async fn serve(address: TemporalAddress, setup: HostParts, ready: Ready, mut stopped: Stopped) {
+    let client = match connect(&address, &setup.identity).await {
         Ok(client) => client,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -77,7 +62,7 @@ async fn serve(setup: HostSetup, ready: Ready, mut stopped: Stopped) {
             return drop(ready.send(Err(HostError::Unreachable(error.to_string()))));
         }
     };
-    let searchable = register_attributes(&client, &setup.address.namespace).await;
+    let searchable = register_attributes(&client, &address.namespace).await;
     let place = setup.place;
     let queue = format!("stepwell-{}", place.trim_end_matches('/'));
     let bell = Bell::new(
@@ -87,7 +72,7 @@ async fn serve(setup: HostSetup, ready: Ready, mut stopped: Stopped) {
             client: client.clone(),
             queue: queue.clone(),
             place: place.clone(),
-            heartbeat_ms: u64::try_from(setup.address.heartbeat.as_millis()).unwrap_or(u64::MAX),
+            heartbeat_ms: u64::try_from(address.heartbeat.as_millis()).unwrap_or(u64::MAX),
             searchable,
         },
     );
@@ -114,7 +99,7 @@ async fn serve(setup: HostSetup, ready: Ready, mut stopped: Stopped) {
                             _ = &mut run => {}
                         }
                         shutdown();
-                        let _ = tokio::time::timeout(CLOSING, run).await;
+                        let _ = tokio::time::timeout(GRACE + CLOSING, run).await;
                         break;
                     }
                 };
@@ -160,7 +145,7 @@ fn options(queue: &str, driver: &Arc<Driver>, parallel: usize) -> Result<WorkerO
     let options = WorkerOptions::new(queue)
         .tuner(tuner)
         .sticky_queue_schedule_to_start_timeout(STICKY)
-        .graceful_shutdown_period(Duration::from_secs(1))
+        .graceful_shutdown_period(GRACE)
         .register_activities(activities)
         .register_workflow::<RunWorkflow>()
         .map_err(|error| error.to_string())?;

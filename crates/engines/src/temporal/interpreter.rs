@@ -17,7 +17,7 @@ use temporalio_sdk::{
 use super::activities::{AttemptRequest, EngineActivities, TurnRequest};
 use super::workflow::{RunInput, RunWorkflow};
 use crate::attempt::AttemptEnd;
-use crate::turn::{EndedAs, Report, Seen, Turn, WorkItem};
+use crate::turn::{EndedAs, KeptReport, Seen, Turn, WorkItem};
 
 /// The search attribute with the status of a run.
 pub(super) const STATUS: SearchAttributeKey<String> = SearchAttributeKey::keyword("StepwellStatus");
@@ -132,7 +132,7 @@ pub(super) async fn interpret(ctx: &WorkflowContext<RunWorkflow>) -> WorkflowRes
             }
             Woke::Cancelled(reason) => {
                 cancel_asked = true;
-                Some(Report::Cancel { reason })
+                Some(KeptReport::Cancel { reason })
             }
             Woke::Alarm | Woke::Rung => None,
         };
@@ -145,7 +145,7 @@ async fn ask(
     ctx: &WorkflowContext<RunWorkflow>,
     input: &RunInput,
     seen: Option<Seen>,
-    report: Option<Report>,
+    report: Option<KeptReport>,
 ) -> Result<Turn, WorkflowTermination> {
     let asked = TurnRequest {
         run_id: input.run_id.clone(),
@@ -165,7 +165,9 @@ async fn ask(
 fn now_ms(ctx: &WorkflowContext<RunWorkflow>) -> u64 {
     let time = ctx.workflow_time();
     let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// How the workflow ends, in Temporal's own words.
@@ -205,7 +207,11 @@ fn stop_unlisted(flights: &mut [Flight<'_>], turn: &Turn) {
 }
 
 /// Starts an attempt. The kernel owns retries, so the server tries once.
-fn begin<'a>(ctx: &'a WorkflowContext<RunWorkflow>, input: &RunInput, item: WorkItem) -> Flight<'a> {
+fn begin<'a>(
+    ctx: &'a WorkflowContext<RunWorkflow>,
+    input: &RunInput,
+    item: WorkItem,
+) -> Flight<'a> {
     let stop = WorkflowCancellationToken::new();
     let once = temporalio_common::RetryPolicy::builder()
         .maximum_attempts(1)
@@ -298,8 +304,8 @@ async fn wait<'a>(
 }
 
 /// What the last heartbeat of a lost attempt says: its claim may not be in the store.
-fn begun(error: &ActivityExecutionError) -> Option<Report> {
+fn begun(error: &ActivityExecutionError) -> Option<KeptReport> {
     let timeout = error.as_timeout()?;
-    let details = timeout.last_heartbeat_details::<Option<Report>>();
+    let details = timeout.last_heartbeat_details::<Option<KeptReport>>();
     details.ok().flatten().flatten()
 }

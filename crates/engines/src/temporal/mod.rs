@@ -21,5 +21,5 @@ mod interpreter;
 mod workflow;
 
 pub use activities::{EngineActivities, TurnRequest};
-pub use host::{HostSetup, TemporalHost};
-pub use workflow::{CommandAnswer, RunInput, RunWorkflow};
+pub use host::TemporalHost;
+pub use workflow::{RunInput, RunWorkflow, UpdateAnswer};

@@ -37,7 +37,7 @@ pub struct RunInput {
 /// The kernel's answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CommandAnswer {
+pub struct UpdateAnswer {
     pub accepted: bool,
     /// The stable code of a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,9 +46,9 @@ pub struct CommandAnswer {
     pub message: Option<String>,
 }
 
-impl CommandAnswer {
-    pub(super) fn refused(code: &str, message: String) -> CommandAnswer {
-        CommandAnswer {
+impl UpdateAnswer {
+    pub(super) fn refused(code: &str, message: String) -> UpdateAnswer {
+        UpdateAnswer {
             accepted: false,
             code: Some(code.to_owned()),
             message: Some(message),
@@ -90,7 +90,7 @@ impl RunWorkflow {
         self.rings += 1;
     }
 
-    /// The last turn.
+    /// The last turn that the workflow got.
     #[query(name = "turn")]
     pub fn last_turn(&self, _ctx: &WorkflowContextView) -> Option<Turn> {
         self.turn.clone()
@@ -98,13 +98,13 @@ impl RunWorkflow {
 
     /// A command for the run, in the JSON form of the kernel's commands; the kernel's answer.
     #[update(name = "command")]
-    pub async fn command(ctx: &mut WorkflowContext<Self>, command: Json) -> CommandAnswer {
+    pub async fn command(ctx: &mut WorkflowContext<Self>, command: Json) -> UpdateAnswer {
         let run_id = ctx.state(|it| it.input.run_id.clone());
         let asked = CommandRequest { run_id, command };
         let options = interpreter::local_options(WorkflowCancellationToken::new());
         let answer = ctx.execute_local_activity(EngineActivities::command, asked, options);
         let answer = answer.await;
         ctx.state_mut(|it| it.rings += 1);
-        answer.unwrap_or_else(|error| CommandAnswer::refused(ENGINE_UNREACHABLE, error.to_string()))
+        answer.unwrap_or_else(|error| UpdateAnswer::refused(ENGINE_UNREACHABLE, error.to_string()))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stepwell_engines::{AttemptEnd, Report};
+use stepwell_engines::{AttemptEnd, KeptReport};
 
 use crate::support::{Lab, StoreKind, never_stopped};
 
@@ -22,26 +22,45 @@ actions:
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c37_work_begins_when_its_start_cannot_be_written_and_the_start_is_written_before_its_end() {
+async fn c37_work_begins_when_its_start_cannot_be_written_and_the_start_is_written_before_its_end()
+{
     let lab = Lab::with_budget(StoreKind::Sqlite, TWO, Duration::from_millis(400));
     lab.start("run_a");
     let turn = lab.driver.turn("run_a", None, None).await.unwrap();
-    let left = turn.work.iter().find(|it| it.target == "left").unwrap().clone();
+    let left = turn
+        .work
+        .iter()
+        .find(|it| it.target == "left")
+        .unwrap()
+        .clone();
     let lock = lab.lock();
-    let end = lab.driver.attempt("run_a", &left, &never_stopped()).await.unwrap();
+    let end = lab
+        .driver
+        .attempt("run_a", &left, &never_stopped())
+        .await
+        .unwrap();
     let types = lab.event_types("run_a");
-    assert!(!types.contains(&"StepStarted".to_owned()), "the store is locked: {types:?}");
+    assert!(
+        !types.contains(&"StepStarted".to_owned()),
+        "the store is locked: {types:?}"
+    );
     let AttemptEnd::Kept(report) = end else {
         panic!("{end:?}");
     };
-    assert!(matches!(&report, Report::Result { target, .. } if target == "left"));
+    assert!(matches!(&report, KeptReport::Result { target, .. } if target == "left"));
     drop(lock);
-    lab.driver.turn("run_a", None, Some(report.clone())).await.unwrap();
+    lab.driver
+        .turn("run_a", None, Some(report.clone()))
+        .await
+        .unwrap();
     // The engine brings it once more: it counts once.
     lab.driver.turn("run_a", None, Some(report)).await.unwrap();
     lab.drive("run_a").await;
     let of_left: Vec<String> = lab.steps("run_a").remove("left").unwrap();
-    let kinds: Vec<&str> = of_left.iter().filter_map(|it| it.split(' ').next()).collect();
+    let kinds: Vec<&str> = of_left
+        .iter()
+        .filter_map(|it| it.split(' ').next())
+        .collect();
     assert_eq!(kinds, ["StepStarted", "StepCompleted"]);
 }
 
@@ -50,18 +69,32 @@ async fn c37_the_start_of_work_whose_worker_is_lost_is_written_when_the_store_is
     let lab = Lab::with_budget(StoreKind::Sqlite, TWO, Duration::from_millis(400));
     lab.start("run_a");
     lab.driver.turn("run_a", None, None).await.unwrap();
-    let begun = Report::Begun {
+    let begun = KeptReport::Begun {
         target: "left".into(),
         execution: 1,
         worker: "temporal:gone".into(),
     };
-    lab.driver.turn("run_a", None, Some(begun.clone())).await.unwrap();
+    lab.driver
+        .turn("run_a", None, Some(begun.clone()))
+        .await
+        .unwrap();
     lab.driver.turn("run_a", None, Some(begun)).await.unwrap();
     lab.drive("run_a").await;
     let of_left = lab.steps("run_a").remove("left").unwrap();
-    let kinds: Vec<&str> = of_left.iter().filter_map(|it| it.split(' ').next()).collect();
-    let expected = ["StepStarted", "StepExecutionFailed", "StepExecutionStarted", "StepCompleted"];
-    assert_eq!(kinds, expected, "the loss is recorded once, and the work done again");
+    let kinds: Vec<&str> = of_left
+        .iter()
+        .filter_map(|it| it.split(' ').next())
+        .collect();
+    let expected = [
+        "StepStarted",
+        "StepExecutionFailed",
+        "StepExecutionStarted",
+        "StepCompleted",
+    ];
+    assert_eq!(
+        kinds, expected,
+        "the loss is recorded once, and the work done again"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,7 +39,10 @@ async fn a_run_is_driven_to_its_end_on_every_store() {
         let completed = types.iter().filter(|it| *it == "StepCompleted").count();
         assert_eq!((started, completed), (3, 3), "{types:?}");
         assert_eq!(types.last().map(String::as_str), Some("RunCompleted"));
-        assert_eq!(lab.engine_of("run_a"), ("temporal".into(), "temporal://test/run_a".into()));
+        assert_eq!(
+            lab.engine_of("run_a"),
+            ("temporal".into(), "temporal://test/run_a".into())
+        );
     }
 }
 
@@ -53,8 +56,15 @@ async fn nothing_moves_a_driven_run_but_its_engine() {
     let turn = lab.driver.turn("run_a", None, None).await.unwrap();
     let keys: Vec<String> = turn.work.iter().map(|it| it.key()).collect();
     assert_eq!(keys, ["one@1"]);
-    let again = lab.driver.turn("run_a", Some(&turn.seen), None).await.unwrap();
-    assert_eq!(again.work, turn.work, "a turn that is asked for twice changes nothing");
+    let again = lab
+        .driver
+        .turn("run_a", Some(&turn.seen), None)
+        .await
+        .unwrap();
+    assert_eq!(
+        again.work, turn.work,
+        "a turn that is asked for twice changes nothing"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,8 +72,14 @@ async fn an_engine_that_has_seen_more_than_the_store_is_told_so() {
     let lab = Lab::new(StoreKind::Memory, CHAIN);
     lab.start("run_a");
     for seen in [
-        Seen { seq: 900, hash: "00".into() },
-        Seen { seq: 1, hash: "ab".repeat(32) },
+        Seen {
+            seq: 900,
+            hash: "00".into(),
+        },
+        Seen {
+            seq: 1,
+            hash: "ab".repeat(32),
+        },
     ] {
         match lab.driver.turn("run_a", Some(&seen), None).await {
             Err(TurnError::Diverged(why)) => assert!(why.contains("run_a"), "{why}"),
@@ -72,7 +88,10 @@ async fn an_engine_that_has_seen_more_than_the_store_is_told_so() {
     }
     assert!(lab.alert_codes().contains(&"ENGINE_DIVERGED".to_owned()));
     lab.drive("run_a").await;
-    assert_eq!(lab.event_types("run_a").last().map(String::as_str), Some("RunCompleted"));
+    assert_eq!(
+        lab.event_types("run_a").last().map(String::as_str),
+        Some("RunCompleted")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,10 +110,17 @@ async fn a_command_gets_the_kernels_answer() {
             may_answer: true,
         },
     };
-    let paused = lab.driver.command("run_a", signal("s1", "PAUSE")).await.unwrap();
+    let paused = lab
+        .driver
+        .command("run_a", signal("s1", "PAUSE"))
+        .await
+        .unwrap();
     assert!(paused.is_ok(), "{paused:?}");
     let turn = lab.driver.turn("run_a", None, None).await.unwrap();
-    assert!(turn.work.is_empty(), "a paused run starts nothing: {turn:?}");
+    assert!(
+        turn.work.is_empty(),
+        "a paused run starts nothing: {turn:?}"
+    );
     let cancelled = Command::CancelRun {
         actor: Actor {
             id: "eve".into(),
@@ -108,6 +134,10 @@ async fn a_command_gets_the_kernels_answer() {
     };
     let refused = lab.driver.command("run_a", cancelled).await.unwrap();
     assert!(refused.is_err(), "{refused:?}");
-    lab.driver.command("run_a", signal("s2", "RESUME")).await.unwrap().unwrap();
+    lab.driver
+        .command("run_a", signal("s2", "RESUME"))
+        .await
+        .unwrap()
+        .unwrap();
     lab.drive("run_a").await;
 }

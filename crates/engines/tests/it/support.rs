@@ -10,7 +10,7 @@ use stepwell_engine::coordinator::Config;
 use stepwell_engine::read::{LogRecords, LoggedRun};
 use stepwell_engine::service::{NoWorker, Service, Setup};
 use stepwell_engine::store::{MemoryStore, Store};
-use stepwell_engines::{AttemptEnd, AttemptWatch, Driver, DriverSetup, Report, WorkItem};
+use stepwell_engines::{AttemptEnd, AttemptWatch, Driver, DriverSetup, KeptReport, WorkItem};
 use stepwell_kernel::plan::Plan;
 use stepwell_stores::{Address, OpenMode};
 use stepwell_worker::artifacts::Artifacts;
@@ -37,7 +37,7 @@ pub(crate) struct Lab {
 struct Patient;
 
 impl AttemptWatch for Patient {
-    async fn beat(&self, _: Option<&Report>) {}
+    async fn beat(&self, _: Option<&KeptReport>) {}
 
     async fn stopped(&self) {
         std::future::pending().await
@@ -76,7 +76,9 @@ impl Lab {
         };
         let source = Source::from_bytes("test.yaml", text.as_bytes()).unwrap();
         let loaded = load(&source);
-        let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.problems));
+        let plan = loaded
+            .plan
+            .unwrap_or_else(|| panic!("{:?}", loaded.problems));
         let crew = || {
             let secrets = Secrets::from_vars(&EnvVars::new(|_: &str| None)).unwrap();
             let artifacts = Artifacts::open("memory:").unwrap();
@@ -133,7 +135,8 @@ impl Lab {
     /// Keeps others from writing to the store, as long as the value lives.
     pub(crate) fn lock(&self) -> rusqlite::Connection {
         let lock = rusqlite::Connection::open(self.folder.path().join("runs.db")).unwrap();
-        lock.execute_batch("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE").unwrap();
+        lock.execute_batch("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE")
+            .unwrap();
         lock
     }
 
@@ -152,7 +155,12 @@ impl Lab {
         let logged = LoggedRun::open(&*self.store, run_id).unwrap();
         let mut records = LogRecords::of(&logged);
         for record in records.unread(&*self.store, 100_000).unwrap() {
-            let text = |name: &str| record.contract[name].as_str().unwrap_or_default().to_owned();
+            let text = |name: &str| {
+                record.contract[name]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             let line = format!("{} {}", text("eventType"), text("idempotencyKey"));
             steps.entry(text("stepId")).or_default().push(line);
         }
@@ -178,7 +186,10 @@ impl Lab {
             if turn.ended.is_some() {
                 return;
             }
-            let ready = turn.work.iter().filter(|it| !it.held && it.start_in_ms == 0);
+            let ready = turn
+                .work
+                .iter()
+                .filter(|it| !it.held && it.start_in_ms == 0);
             for item in ready {
                 if running.insert(item.key()) {
                     let (driver, item) = (self.driver.clone(), item.clone());

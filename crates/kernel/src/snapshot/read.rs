@@ -19,13 +19,31 @@ pub struct ContractEvent {
 impl ContractEvent {
     /// Reads an event; `None` only if it has no type or no place in the log.
     #[must_use]
-    pub fn read(event: &Json) -> Option<ContractEvent> {
-        let fields = event.as_object()?;
+    pub fn read(event: Json) -> Option<ContractEvent> {
+        let Json::Object(fields) = event else {
+            return None;
+        };
         Some(ContractEvent {
             event_type: fields.get("eventType")?.as_str()?.to_owned(),
             run_seq: fields.get("runSeq")?.as_u64()?,
-            fields: fields.clone(),
+            fields,
         })
+    }
+
+    /// An event of the log with its fields, of which those that a snapshot has no place for may be missing.
+    #[must_use]
+    pub fn new(event_type: String, run_seq: u64, fields: Map<String, Json>) -> ContractEvent {
+        ContractEvent {
+            event_type,
+            run_seq,
+            fields,
+        }
+    }
+
+    /// When the event was appended.
+    #[must_use]
+    pub fn emitted_at(&self) -> Option<Time> {
+        self.text("emittedAt").and_then(Time::from_rfc3339)
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {

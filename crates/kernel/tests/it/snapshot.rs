@@ -15,8 +15,8 @@ use crate::support::{RUN_ID, Sim, net, task, tasks};
 
 fn events_of(sim: &Sim) -> Vec<ContractEvent> {
     let all = records(&sim.plan, sim.events());
-    all.iter()
-        .map(|record| ContractEvent::read(&record.contract).unwrap())
+    all.into_iter()
+        .map(|record| ContractEvent::read(record.contract).unwrap())
         .collect()
 }
 
@@ -31,7 +31,7 @@ fn event(seq: u64, kind: &str, more: Json) -> ContractEvent {
     for (name, value) in more.as_object().unwrap() {
         event[name] = value.clone();
     }
-    ContractEvent::read(&event).unwrap()
+    ContractEvent::read(event).unwrap()
 }
 
 fn step(seq: u64, kind: &str, step: &str) -> ContractEvent {
@@ -273,7 +273,7 @@ fn c22_unknown_fields_and_words_never_make_a_reader_fail() {
     assert_eq!(later.status, RunStatus::Other("ARCHIVED".into()));
     assert_eq!(later.steps[0].status, StepStatus::Other("DREAMING".into()));
     assert_eq!(
-        ContractEvent::read(&json!({ "eventType": "RunStarted" })),
+        ContractEvent::read(json!({ "eventType": "RunStarted" })),
         None
     );
 }
@@ -475,7 +475,7 @@ proptest! {
         for (name, value) in odd {
             event[name] = value;
         }
-        let event = ContractEvent::read(&event).unwrap();
+        let event = ContractEvent::read(event).unwrap();
         prop_assert_eq!(project(RUN_ID, &[event]).last_event_seq, 1);
     }
 }

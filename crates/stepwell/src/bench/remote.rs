@@ -83,9 +83,13 @@ fn operation(step: u64) -> String {
 
 /// Ten steps in sequence.
 fn definition() -> String {
-    let steps = (1..=STEPS).map(|step| format!("  - {{stepType: {}}}\n", operation(step)));
-    let steps: String = steps.collect();
-    format!("workflowType: {QUEUE}\nworkflowVersion: 1\nsteps:\n{steps}")
+    let step = |step| {
+        let operation = operation(step);
+        format!("  - {{stepId: step-{step}, kind: {operation}, queue: {QUEUE}}}\n")
+    };
+    let steps: String = (1..=STEPS).map(step).collect();
+    let plan = format!("planId: {QUEUE}, planVersion: '1', schemaVersion: v1.2");
+    format!("metadata: {{{plan}}}\nsteps:\n{steps}")
 }
 
 /// A worker whose steps do nothing. It writes down how many steps and how many last steps it has done.

@@ -55,7 +55,9 @@ pub(super) fn kind(name: &str) -> Result<EngineKind> {
         Ok(address) => address.engine(),
         Err(error) => return usage(error.to_string()),
     };
-    let built = engines().into_iter().any(|it| it.name == engine && it.built);
+    let built = engines()
+        .into_iter()
+        .any(|it| it.name == engine && it.built);
     match built {
         true => Ok(EngineKind::Outside(engine)),
         false => usage(format!(

@@ -19,8 +19,8 @@ use stepwell_worker::logs::LogEntry;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
 use super::engine_kind::EngineKind;
-use super::outside_engine::{self, OutsideEngine, OutsideSetup};
 use super::{GoArgs, RunStore, clock};
+use crate::outside_engine::{self, OutsideEngine, OutsideSetup};
 use crate::patience::{WriteBudget, write_budget_ms};
 use crate::work;
 
@@ -128,7 +128,9 @@ impl LocalEngine {
                     (Some(said), Some(changes)),
                     Notes::default(),
                 )?;
-                let budget = args.write_budget.map_or(WRITE_BUDGET_MS, WriteBudget::millis);
+                let budget = args
+                    .write_budget
+                    .map_or(WRITE_BUDGET_MS, WriteBudget::millis);
                 local.outside = Some(OutsideEngine::start(OutsideSetup {
                     address,
                     handle: local.handle.clone(),
@@ -157,7 +159,7 @@ impl LocalEngine {
         LocalEngine::observed(place, clock, config, worker, (said, None), notes)
     }
 
-    /// An engine; the numbers of changed runs go to whoever drives it from outside, too.
+    /// An engine; the numbers of changed runs go to the engine outside that drives it, too.
     fn observed(
         place: &RunStore,
         clock: Arc<dyn Clock>,
@@ -218,7 +220,7 @@ impl LocalEngine {
     /// given back.
     pub(super) fn stop(&mut self, grace: Duration, hurry: &AtomicBool) -> Result<(), StoreError> {
         if let Some(outside) = self.outside.take() {
-            outside.stop(grace, hurry);
+            outside.stop();
         }
         match self.service.take() {
             Some(service) => service.stop_sooner(grace, hurry),

@@ -428,9 +428,7 @@ impl<'a> Commit<'a> {
             mailbox::remove(self.conn, *no)?;
         }
         self.write_head(append)?;
-        for change in &append.tasks {
-            tasks::change(self.conn, append.run, change)?;
-        }
+        tasks::change_all(self.conn, append.run, &append.tasks)?;
         if let Some(change) = &append.unique_key {
             unique_keys::change(self.conn, append.run, change)?;
         }

@@ -40,8 +40,61 @@ pub(super) fn of(conn: &Connection, run: RunNo) -> rusqlite::Result<Vec<TaskRow>
         .collect()
 }
 
+/// Changes rows in a commit, in this order.
+pub(super) fn change_all(
+    conn: &Connection,
+    run: RunNo,
+    changes: &[TaskChange],
+) -> rusqlite::Result<()> {
+    let mut rest = changes;
+    while let [first, after @ ..] = rest {
+        rest = match (first, after) {
+            // Work that is given to a worker as it becomes ready: its row is never among those that are free.
+            (
+                TaskChange::Put {
+                    target,
+                    queue,
+                    op,
+                    priority,
+                    visible_at,
+                },
+                [
+                    TaskChange::Lease {
+                        target: leased,
+                        worker,
+                        until,
+                    },
+                    after @ ..,
+                ],
+            ) if target == leased => {
+                conn.prepare_cached(
+                    "INSERT OR REPLACE INTO tasks
+                       (run_no, target, queue, op, priority, visible_at, free_from, worker, until, leased)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, 1)",
+                )?
+                .execute(params![
+                    run.0,
+                    target,
+                    queue,
+                    op,
+                    priority,
+                    visible_at.0,
+                    worker,
+                    until.0
+                ])?;
+                after
+            }
+            _ => {
+                change(conn, run, first)?;
+                after
+            }
+        };
+    }
+    Ok(())
+}
+
 /// Changes a row in a commit.
-pub(super) fn change(conn: &Connection, run: RunNo, change: &TaskChange) -> rusqlite::Result<()> {
+fn change(conn: &Connection, run: RunNo, change: &TaskChange) -> rusqlite::Result<()> {
     match change {
         TaskChange::Put {
             target,

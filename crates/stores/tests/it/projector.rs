@@ -19,7 +19,7 @@ const GAP: &str = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED";
 /// What the kernel makes of all of a run's events.
 fn whole(store: &dyn Store, run_id: &str) -> RunSnapshot {
     let events = events(store, run_id);
-    let events: Vec<ContractEvent> = events.iter().filter_map(ContractEvent::read).collect();
+    let events: Vec<ContractEvent> = events.into_iter().filter_map(ContractEvent::read).collect();
     project(run_id, &events)
 }
 
@@ -41,7 +41,7 @@ fn c27_lag_is_measured_and_told_once_when_it_is_high() {
         assert_eq!(projector.lag(after(0)), Duration::ZERO);
         let one = run(&mut mock, "run_1", 2);
         let last = whole(&*store, "run_1").last_event_seq;
-        projector.changed(one, last, after(0));
+        projector.committed(one, last, after(0));
         assert_eq!(projector.lag(after(700)), Duration::from_millis(700));
         projector.tick(after(700)).unwrap();
         assert_eq!(projector.lag(after(700)), Duration::ZERO);
@@ -51,7 +51,7 @@ fn c27_lag_is_measured_and_told_once_when_it_is_high() {
         mock.create(&plan(2), request("run_2")).unwrap();
         let two = store.find("run_2").unwrap().unwrap();
         let created = whole(&*store, "run_2").last_event_seq;
-        projector.changed(two, created + 1, after(1_000));
+        projector.committed(two, created + 1, after(1_000));
         projector.tick(after(6_000)).unwrap();
         assert_eq!(projector.lag(after(6_000)), Duration::from_secs(5));
         assert_eq!(
@@ -64,18 +64,18 @@ fn c27_lag_is_measured_and_told_once_when_it_is_high() {
             assert_eq!(alerts(&*store), std::slice::from_ref(&high), "once");
         }
         assert_eq!(store.alerts(1).unwrap()[0].run_id.as_deref(), Some("run_2"));
-        projector.changed(one, last, after(60_000));
+        projector.committed(one, last, after(60_000));
         projector.tick(after(60_000)).unwrap();
         assert_eq!(projector.behind(), 1, "who lags holds up nobody else");
 
         // Caught up with, it may lag again; and who is told late is told all the same.
         let mut projector = Projector::new(store.clone(), Config::default());
-        projector.changed(two, created, after(0));
+        projector.committed(two, created, after(0));
         projector.tick(after(5_001)).unwrap();
         assert_eq!(projector.lag(after(5_001)), Duration::ZERO);
         assert_eq!(alerts(&*store), vec![high.clone(); 2]);
         projector.tick(after(5_002)).unwrap();
-        projector.changed(one, last, after(6_000));
+        projector.committed(one, last, after(6_000));
         projector.tick(after(12_000)).unwrap();
         assert_eq!(alerts(&*store), vec![high; 3], "another episode");
     });
@@ -96,7 +96,7 @@ fn c23_a_chunk_that_is_not_seen_makes_a_run_stale_until_a_resync_reaches_it() {
 
         // Once: bridged at once.
         torn.hidden.lock().unwrap().push_back(second);
-        projector.changed(no, last, after(0));
+        projector.committed(no, last, after(0));
         projector.tick(after(0)).unwrap();
         assert_eq!(alerts(&*store), std::slice::from_ref(&gap));
         assert_eq!((projector.behind(), projector.is_stale(no)), (0, false));
@@ -114,7 +114,7 @@ fn c23_a_chunk_that_is_not_seen_makes_a_run_stale_until_a_resync_reaches_it() {
         let last = chunks.concat().len() as u64;
         let hide = [second, tail, tail, tail, tail];
         torn.hidden.lock().unwrap().extend(hide);
-        projector.changed(no, last, after(10));
+        projector.committed(no, last, after(10));
         projector.tick(after(10)).unwrap();
         assert!(torn.hidden.lock().unwrap().is_empty());
         assert_eq!((projector.behind(), projector.is_stale(no)), (1, true));
@@ -134,7 +134,7 @@ fn c23_a_chunk_that_is_not_seen_makes_a_run_stale_until_a_resync_reaches_it() {
         let chunks = self::chunks(&*store, "run_3");
         let tail = chunks[chunks.len() - 1][0]["runSeq"].as_u64().unwrap();
         torn.hidden.lock().unwrap().push_back(tail);
-        projector.changed(no, chunks.concat().len() as u64, after(700));
+        projector.committed(no, chunks.concat().len() as u64, after(700));
         projector.tick(after(700)).unwrap();
         assert_eq!((projector.behind(), projector.is_stale(no)), (1, false));
         projector.tick(after(1_300)).unwrap();
@@ -254,7 +254,7 @@ fn a_projector_with_a_thread_follows_what_it_is_told() {
         for run_id in ["run_1", "run_2", "run_3"] {
             let no = run(&mut mock, run_id, 3);
             let last = whole(&*store, run_id).last_event_seq;
-            handle.changed(no, last);
+            handle.committed(no, last);
         }
         let begun = Instant::now();
         while handle.behind() > 0 {

@@ -184,7 +184,10 @@ impl HotRun {
     /// it would be decided now. Changes nothing.
     pub fn expected_claim(&self, command: &Command, env: &Env) -> Result<Claimed, Rejection> {
         let Command::ClaimStep { target, worker, .. } = command else {
-            return Err(Rejection::new(Code::StepNotEligible, "only work can be claimed"));
+            return Err(Rejection::new(
+                Code::StepNotEligible,
+                "only work can be claimed",
+            ));
         };
         let draft = self.draft.iter().flat_map(|draft| &draft.decided);
         let flight = self.flight.iter().flat_map(Flight::decided);

@@ -3,8 +3,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use sha2::{Digest as _, Sha256};
@@ -13,20 +12,21 @@ use stepwell_engine::port::Clock;
 use stepwell_engine::remote::RemoteWork;
 use stepwell_engine::service::Handle;
 use stepwell_engine::store::{RunNo, Store};
+use stepwell_engines::host_thread::HostParts;
 use stepwell_engines::{Driver, DriverSetup, EngineAddress};
 use stepwell_worker::Crew;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// Where the numbers of changed runs go.
-pub(super) type Changes = UnboundedSender<RunNo>;
+pub(crate) type Changes = UnboundedSender<RunNo>;
 
 /// A channel for the numbers of changed runs.
-pub(super) fn changes() -> (Changes, UnboundedReceiver<RunNo>) {
+pub(crate) fn changes() -> (Changes, UnboundedReceiver<RunNo>) {
     mpsc::unbounded_channel()
 }
 
 /// The address of an engine; `engine_kind` has checked it.
-pub(super) fn address(text: &str) -> Result<EngineAddress> {
+pub(crate) fn address(text: &str) -> Result<EngineAddress> {
     match EngineAddress::parse(text) {
         Some(address) => Ok(address?),
         None => Err(anyhow!("{text:?} is not the address of an engine")),
@@ -34,14 +34,18 @@ pub(super) fn address(text: &str) -> Result<EngineAddress> {
 }
 
 /// The configuration of a service that an engine outside drives, and what this process is called in leases.
-pub(super) fn configure(
+pub(crate) fn configure(
     config: Config,
     engine: &'static str,
     store: &dyn Store,
 ) -> Result<(Config, String)> {
     // Two stores never share a part of an engine, even if their runs have the same ids.
     let hash = Sha256::digest(store.secret()?);
-    let place: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let place: String = hash
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let worker = format!("{engine}:{}:{}", config.name, uuid::Uuid::now_v7().simple());
     let config = Config {
         engine_type: engine,
@@ -54,21 +58,22 @@ pub(super) fn configure(
 }
 
 /// What an engine outside is started with.
-pub(super) struct OutsideSetup {
-    pub(super) address: EngineAddress,
-    pub(super) handle: Handle,
-    pub(super) store: Arc<dyn Store>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) crew: Arc<Crew>,
-    pub(super) worker: String,
-    pub(super) place: String,
-    pub(super) changed: UnboundedReceiver<RunNo>,
-    pub(super) parallel: usize,
-    pub(super) write_budget: Duration,
+pub(crate) struct OutsideSetup {
+    pub(crate) address: EngineAddress,
+    pub(crate) handle: Handle,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) crew: Arc<Crew>,
+    pub(crate) worker: String,
+    pub(crate) place: String,
+    pub(crate) changed: UnboundedReceiver<RunNo>,
+    pub(crate) parallel: usize,
+    pub(crate) write_budget: Duration,
 }
 
 /// The part of an engine outside that is in this process.
-pub(super) struct OutsideEngine {
+#[derive(Debug)]
+pub(crate) struct OutsideEngine {
     crew: Arc<Crew>,
     remote: RemoteWork,
     worker: String,
@@ -77,7 +82,7 @@ pub(super) struct OutsideEngine {
 }
 
 impl OutsideEngine {
-    pub(super) fn start(setup: OutsideSetup) -> Result<OutsideEngine> {
+    pub(crate) fn start(setup: OutsideSetup) -> Result<OutsideEngine> {
         let remote = RemoteWork::new(
             setup.store.clone(),
             setup.handle.clone(),
@@ -92,13 +97,14 @@ impl OutsideEngine {
             worker: setup.worker.clone(),
             write_budget: setup.write_budget,
         })?);
-        let host = host(setup.address, HostParts {
+        let parts = HostParts {
             driver,
-            changed: setup.changed,
+            changes: setup.changed,
             place: setup.place,
             parallel: setup.parallel,
-            worker: setup.worker.clone(),
-        })?;
+            identity: setup.worker.clone(),
+        };
+        let host = host(setup.address, parts)?;
         Ok(OutsideEngine {
             crew: setup.crew,
             remote,
@@ -108,17 +114,13 @@ impl OutsideEngine {
     }
 
     /// How many attempts are under way in this process.
-    pub(super) fn busy(&self) -> usize {
+    pub(crate) fn busy(&self) -> usize {
         self.crew.busy()
     }
 
-    /// Stops: attempts that run have `grace` to end, or until `hurry` is set. Leases of what is left end now, so that another
-    /// process can take the work over at once.
-    pub(super) fn stop(self, grace: Duration, hurry: &AtomicBool) {
-        let until = Instant::now() + grace;
-        while self.crew.busy() > 0 && Instant::now() < until && !hurry.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    /// Stops: nothing new is begun, and attempts that run have some seconds to end. Leases of what is left end now, so that
+    /// another process can take the work over at once.
+    pub(crate) fn stop(self) {
         drop(self.host);
         if self.crew.busy() > 0 {
             self.crew.stop_all();
@@ -129,52 +131,20 @@ impl OutsideEngine {
     }
 }
 
-/// What every host is made of.
-struct HostParts {
-    driver: Arc<Driver>,
-    changed: UnboundedReceiver<RunNo>,
-    place: String,
-    parallel: usize,
-    worker: String,
-}
-
 /// Starts the part of an engine outside that is in this process.
 fn host(address: EngineAddress, parts: HostParts) -> Result<Box<dyn Any + Send>> {
     match address {
         #[cfg(feature = "temporal")]
-        EngineAddress::Temporal(address) => {
-            use stepwell_engines::temporal::{HostSetup, TemporalHost};
-            Ok(Box::new(TemporalHost::start(HostSetup {
-                address,
-                driver: parts.driver,
-                changes: parts.changed,
-                place: parts.place,
-                parallel: parts.parallel,
-                identity: parts.worker,
-            })?))
-        }
+        EngineAddress::Temporal(address) => Ok(Box::new(
+            stepwell_engines::temporal::TemporalHost::start(address, parts)?,
+        )),
         #[cfg(feature = "conductor")]
-        EngineAddress::Conductor(address) => {
-            use stepwell_engines::conductor::{ConductorHost, ConductorSetup};
-            Ok(Box::new(ConductorHost::start(ConductorSetup {
-                address,
-                driver: parts.driver,
-                changes: parts.changed,
-                place: parts.place,
-                parallel: parts.parallel,
-                identity: parts.worker,
-            })?))
-        }
+        EngineAddress::Conductor(address) => Ok(Box::new(
+            stepwell_engines::conductor::ConductorHost::start(address, parts)?,
+        )),
         #[cfg(not(all(feature = "temporal", feature = "conductor")))]
         address => {
-            let HostParts {
-                driver,
-                changed,
-                place,
-                parallel,
-                worker,
-            } = parts;
-            drop((driver, changed, place, parallel, worker));
+            drop(parts);
             Err(anyhow!("this program was built without the engine `{}`", address.engine()))
         }
     }
