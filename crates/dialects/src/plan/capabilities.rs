@@ -140,38 +140,6 @@ pub fn check_engine(plan: &Plan, engine: &str) -> Vec<Problem> {
     found
 }
 
-/// The adapters that this program has an engine for; `any` leaves the choice to it.
-const ADAPTERS: [&str; 5] = ["native", "mock", "temporal", "conductor", "any"];
-
-/// Reports a plan that is written for an engine that is not there.
-pub(super) fn check_adapter(
-    field: &Field<'_>,
-    adapter: &str,
-    fallback: Fallback,
-    p: &mut Problems,
-) {
-    if ADAPTERS.contains(&adapter) {
-        return;
-    }
-    let message = format!(
-        "the plan is written for the engine {}, which this program does not have",
-        quote(adapter)
-    );
-    match fallback {
-        Fallback::Reject => p
-            .error(codes::PLAN_ADAPTER_UNSUPPORTED, field.span(), message)
-            .help("write `targetAdapter: native` or `any`, or run the plan where that engine is"),
-        Fallback::Emulate | Fallback::Degrade => {
-            let rest = "; the native engine runs it, as `fallbackBehavior` says";
-            p.warn(
-                codes::PLAN_ADAPTER_UNSUPPORTED,
-                field.span(),
-                message + rest,
-            )
-        }
-    };
-}
-
 /// Checks the list against what is known, and notes what the plan means by it.
 pub(super) fn check<'n>(
     field: &Field<'n>,

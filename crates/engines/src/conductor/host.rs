@@ -23,8 +23,8 @@ const MOST: usize = 20;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 /// How long a process that stops waits for the end of the workflows of runs that have ended.
 const CLOSING: Duration = Duration::from_secs(5);
-/// How long attempts may go on when the process stops.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long attempts in flight may take once the process stops; then they are told to stop.
+const GRACE: Duration = Duration::from_secs(8);
 /// How long the last news of a run may take to come here.
 const LAST_NEWS: Duration = Duration::from_millis(100);
 
