@@ -6,8 +6,8 @@ mod server;
 mod temporal;
 mod trial;
 
-use crate::repo::Repo;
 use crate::postgres;
+use crate::repo::Repo;
 use anyhow::{Context, Result, bail};
 use conductor::ConductorServer;
 use server::OutsideServer;
@@ -69,11 +69,17 @@ impl Options {
                 "--engine" => {
                     let name = value()?;
                     let known = ENGINES.into_iter().find(|it| it == name);
-                    options.engines.push(known.context("--engine is temporal or conductor")?);
+                    options
+                        .engines
+                        .push(known.context("--engine is temporal or conductor")?);
                 }
                 "--program" => options.program = Some(PathBuf::from(value()?)),
-                "--kills" => options.kills = Some(value()?.parse().context("--kills needs a number")?),
-                "--steps" => options.steps = Some(value()?.parse().context("--steps needs a number")?),
+                "--kills" => {
+                    options.kills = Some(value()?.parse().context("--kills needs a number")?)
+                }
+                "--steps" => {
+                    options.steps = Some(value()?.parse().context("--steps needs a number")?)
+                }
                 part if PARTS.iter().any(|it| it.0 == part) => options.parts.push(part.to_owned()),
                 other => bail!("unknown argument `{other}`; try --help"),
             }
@@ -86,13 +92,22 @@ impl Options {
 
     /// How often something is killed. A Conductor server takes long to start.
     fn kills(&self, trial: &Trial) -> usize {
-        let few = if trial.server.temporal().is_some() { 4 } else { 2 };
+        let few = if trial.server.temporal().is_some() {
+            4
+        } else {
+            2
+        };
         self.kills.unwrap_or(if self.quick { few } else { 50 })
     }
 
     fn steps(&self, trial: &Trial) -> usize {
-        let part = if trial.server.temporal().is_some() { 1 } else { 10 };
-        self.steps.unwrap_or(if self.quick { 900 } else { 5_000 } / part)
+        let part = if trial.server.temporal().is_some() {
+            1
+        } else {
+            10
+        };
+        self.steps
+            .unwrap_or(if self.quick { 900 } else { 5_000 } / part)
     }
 }
 
@@ -120,7 +135,10 @@ pub(crate) fn run(repo: &Repo, args: &[String]) -> Result<()> {
     let options = Options::read(args)?;
     let mut program = None;
     for name in &options.engines {
-        let folder = repo.root.join("target/tmp").join(format!("{name}-{}", std::process::id()));
+        let folder = repo
+            .root
+            .join("target/tmp")
+            .join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let server = match server(repo, name, &folder.join("server"))? {
             Ok(server) => server,
@@ -177,11 +195,15 @@ fn try_all(repo: &Repo, trial: &Trial, options: &Options) -> Result<()> {
 fn server(repo: &Repo, name: &str, folder: &Path) -> Result<Result<OutsideServer>> {
     Ok(match name {
         "temporal" => match temporal::program(repo) {
-            Ok(program) => Ok(OutsideServer::Temporal(TemporalServer::start(&program, folder)?)),
+            Ok(program) => Ok(OutsideServer::Temporal(TemporalServer::start(
+                &program, folder,
+            )?)),
             Err(error) => Err(error),
         },
         _ => match conductor::programs() {
-            Ok(programs) => Ok(OutsideServer::Conductor(ConductorServer::start(programs, folder)?)),
+            Ok(programs) => Ok(OutsideServer::Conductor(ConductorServer::start(
+                programs, folder,
+            )?)),
             Err(error) => Err(error),
         },
     })
@@ -193,7 +215,15 @@ fn built(repo: &Repo, options: &Options) -> Result<PathBuf> {
         return program.canonicalize().context("--program");
     }
     let features = ENGINES.join(",");
-    let build = ["build", "-q", "--locked", "-p", "stepwell", "--features", &features];
+    let build = [
+        "build",
+        "-q",
+        "--locked",
+        "-p",
+        "stepwell",
+        "--features",
+        &features,
+    ];
     repo.cargo_output(&build)?;
     Ok(repo.root.join("target/debug/stepwell"))
 }

@@ -112,11 +112,13 @@ fn conductor(name: &str) -> Support {
         "signal.pause.emulated" | "workflow.pause" => Support::Emulated {
             cost: "PAUSED at once; work in flight drains (substatus DRAINING), and is accepted after the drain timeout, too",
         },
-        "workflow.signals" | "workflow.approval" | "signal.retry" | "signal.skip" | "signal.update-params" => {
-            Support::Emulated {
-                cost: "a command: the mailbox of the store, and a WAIT that is completed early (3 requests)",
-            }
-        }
+        "workflow.signals"
+        | "workflow.approval"
+        | "signal.retry"
+        | "signal.skip"
+        | "signal.update-params" => Support::Emulated {
+            cost: "a command: the mailbox of the store, and a WAIT that is completed early (3 requests)",
+        },
         _ => KERNEL,
     }
 }

@@ -54,15 +54,20 @@ impl HostThread {
         serve: impl FnOnce(Ready, Stopped) -> F + Send + 'static,
     ) -> Result<HostThread, HostError> {
         let unreachable = |error: std::io::Error| HostError::Unreachable(error.to_string());
-        let runtime = Builder::new_multi_thread().thread_name(name).enable_all().build();
+        let runtime = Builder::new_multi_thread()
+            .thread_name(name)
+            .enable_all()
+            .build();
         let runtime = runtime.map_err(unreachable)?;
         let (ready, is_ready) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            runtime.block_on(serve(ready, stopped));
-            // Blocking calls of a store that does not answer must not hold up the end.
-            runtime.shutdown_background();
-        });
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || {
+                runtime.block_on(serve(ready, stopped));
+                // Blocking calls of a store that does not answer must not hold up the end.
+                runtime.shutdown_background();
+            });
         let host = HostThread {
             stop: Some(stop),
             thread: Some(thread.map_err(unreachable)?),
@@ -70,7 +75,9 @@ impl HostThread {
         match is_ready.recv() {
             Ok(Ok(())) => Ok(host),
             Ok(Err(error)) => Err(error),
-            Err(_) => Err(HostError::Unreachable("the worker ended at its start".to_owned())),
+            Err(_) => Err(HostError::Unreachable(
+                "the worker ended at its start".to_owned(),
+            )),
         }
     }
 }

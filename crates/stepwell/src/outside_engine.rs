@@ -145,7 +145,10 @@ fn host(address: EngineAddress, parts: HostParts) -> Result<Box<dyn Any + Send>>
         #[cfg(not(all(feature = "temporal", feature = "conductor")))]
         address => {
             drop(parts);
-            Err(anyhow!("this program was built without the engine `{}`", address.engine()))
+            Err(anyhow!(
+                "this program was built without the engine `{}`",
+                address.engine()
+            ))
         }
     }
 }

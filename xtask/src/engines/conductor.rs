@@ -32,9 +32,13 @@ pub(super) struct ConductorServer {
 /// The programs of the server; an error says what is missing and how it is had.
 pub(super) fn programs() -> Result<(PathBuf, PathBuf)> {
     let named = std::env::var_os("STEPWELL_CONDUCTOR_JAR").map(PathBuf::from);
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .unwrap_or_default();
     let name = format!("{SERVER}/conductor-server-{SERVER}-boot.jar");
-    let kept = home.join(".m2/repository/org/conductoross/conductor-server").join(name);
+    let kept = home
+        .join(".m2/repository/org/conductoross/conductor-server")
+        .join(name);
     let jar = named.unwrap_or(kept);
     if !jar.is_file() {
         bail!(
@@ -54,7 +58,10 @@ fn java() -> Result<PathBuf> {
     if let Ok(all) = fs::read_dir("/usr/lib/jvm") {
         places.extend(all.flatten().map(|it| it.path().join("bin")));
     }
-    let programs = places.into_iter().map(|it| it.join("java")).filter(|it| it.is_file());
+    let programs = places
+        .into_iter()
+        .map(|it| it.join("java"))
+        .filter(|it| it.is_file());
     let newest = programs.filter_map(|it| Some((version(&it)?, it))).max();
     match newest.filter(|it| it.0 >= JAVA) {
         Some((_, program)) => Ok(program),
@@ -101,10 +108,22 @@ impl ConductorServer {
         );
         let mut command = Command::new(&self.java);
         command
-            .args(["-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar"])
+            .args([
+                "-Xmx768m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-jar",
+            ])
             .arg(&self.jar)
-            .args(["--server.address=127.0.0.1", &format!("--server.port={}", self.port), &url])
-            .args(["--conductor.grpc-server.enabled=false", "--conductor.integrations.ai.enabled=false"])
+            .args([
+                "--server.address=127.0.0.1",
+                &format!("--server.port={}", self.port),
+                &url,
+            ])
+            .args([
+                "--conductor.grpc-server.enabled=false",
+                "--conductor.integrations.ai.enabled=false",
+            ])
             .arg("--conductor.app.workflowOffsetTimeout=1s")
             // The server would use the keys of AI providers that it finds.
             .env_clear()
@@ -117,7 +136,8 @@ impl ConductorServer {
             let said = self.ask("GET", "/health", None).ok();
             said.is_some_and(|it| it["healthy"] == true)
         };
-        self.started.wait("Conductor", &self.folder.join("log"), START, is_healthy)
+        self.started
+            .wait("Conductor", &self.folder.join("log"), START, is_healthy)
     }
 
     /// How the workflow of a run stands, by its correlation id.
@@ -125,7 +145,9 @@ impl ConductorServer {
         let path = "/api/workflow/stepwell_run/correlated?includeClosed=true&includeTasks=true";
         let found = self.ask("POST", path, Some(&json!([id])))?;
         let all = found[id].as_array().cloned().unwrap_or_default();
-        let first = all.first().with_context(|| format!("the server has no workflow {id}: {found}"))?;
+        let first = all
+            .first()
+            .with_context(|| format!("the server has no workflow {id}: {found}"))?;
         Ok(Ended {
             status: first["status"].as_str().unwrap_or_default().to_owned(),
             tasks: first["tasks"].as_array().map_or(0, Vec::len),
@@ -145,7 +167,9 @@ impl ConductorServer {
         )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no body")?;
+        let (head, body) = answer
+            .split_once("\r\n\r\n")
+            .context("the answer has no body")?;
         if !head.lines().next().is_some_and(|it| it.contains(" 200")) {
             bail!("{method} {path}: {answer}");
         }

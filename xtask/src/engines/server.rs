@@ -63,7 +63,9 @@ impl OutsideServer {
     /// The server must know the workflow of a run that has ended, and that it has ended.
     pub(super) fn must_have_ended(&self, id: &str) -> Result<()> {
         match self {
-            OutsideServer::Temporal(server) => server.ask(&["workflow", "describe", "-w", id]).map(drop),
+            OutsideServer::Temporal(server) => {
+                server.ask(&["workflow", "describe", "-w", id]).map(drop)
+            }
             OutsideServer::Conductor(server) => {
                 let ended = server.status(id)?;
                 if !matches!(&*ended.status, "COMPLETED" | "FAILED") || ended.drivers != 1 {
@@ -112,7 +114,13 @@ impl Started {
     }
 
     /// Waits until the server answers.
-    pub(super) fn wait(&self, name: &str, log: &Path, limit: Duration, answers: impl Fn() -> bool) -> Result<()> {
+    pub(super) fn wait(
+        &self,
+        name: &str,
+        log: &Path,
+        limit: Duration,
+        answers: impl Fn() -> bool,
+    ) -> Result<()> {
         let until = Instant::now() + limit;
         while !answers() {
             let ended = match &mut *self.child.borrow_mut() {

@@ -48,7 +48,11 @@ impl Trial {
                 !expected.is_empty(),
                 "{language}: the native run has no events"
             );
-            let mut stores = vec![text(&self.folder.join(format!("{}-{language}.db", self.server.name())))];
+            let mut stores = vec![text(
+                &self
+                    .folder
+                    .join(format!("{}-{language}.db", self.server.name())),
+            )];
             stores.extend(self.postgres.iter().map(Cluster::url));
             for store in stores {
                 let engine = self.server.engine();
@@ -59,7 +63,9 @@ impl Trial {
                 compared += found.len();
             }
         }
-        Ok(format!("{compared} events are the same as on the native engine"))
+        Ok(format!(
+            "{compared} events are the same as on the native engine"
+        ))
     }
 
     /// A plan whose needs an engine cannot meet is refused before it starts; the table says why.
@@ -84,7 +90,9 @@ impl Trial {
         let built = table.pointer("/0/built").and_then(Json::as_bool);
         ensure!(built == Some(true), "{table}");
         let name = self.server.name();
-        Ok(format!("a plan that needs a native pause is refused on {name}, and runs on the native engine"))
+        Ok(format!(
+            "a plan that needs a native pause is refused on {name}, and runs on the native engine"
+        ))
     }
 
     /// Commands of other processes reach a run.
@@ -313,7 +321,10 @@ impl Trial {
             OutsideServer::Conductor(server) => {
                 let ended = server.status(&self.workflow(&store, run)?)?;
                 ensure!(ended.tasks < 20, "the workflow of the run grows: {ended:?}");
-                return Ok(format!("{steps} steps, {each} ms a step; the workflow of the run keeps {} tasks", ended.tasks));
+                return Ok(format!(
+                    "{steps} steps, {each} ms a step; the workflow of the run keeps {} tasks",
+                    ended.tasks
+                ));
             }
         };
         let query = format!(

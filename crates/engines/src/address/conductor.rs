@@ -18,9 +18,15 @@ pub struct ConductorAddress {
 pub enum ConductorAuth {
     None,
     /// A header with a fixed value, which a variable of the environment has.
-    Header { name: String, value_env: String },
+    Header {
+        name: String,
+        value_env: String,
+    },
     /// A key and a secret, in variables of the environment, that the server gives a token for.
-    Key { key_env: String, secret_env: String },
+    Key {
+        key_env: String,
+        secret_env: String,
+    },
 }
 
 const FORM: &str = "write `conductor+http://HOST:PORT/api` or `conductor+https://HOST/api`, such as \
@@ -32,19 +38,27 @@ impl ConductorAddress {
         let fail = |why: String| Err(AddressError(why));
         let base = text.strip_prefix("conductor+").unwrap_or(text);
         let (base, query) = base.split_once('?').unwrap_or((base, ""));
-        let place = base.strip_prefix("http://").or_else(|| base.strip_prefix("https://"));
+        let place = base
+            .strip_prefix("http://")
+            .or_else(|| base.strip_prefix("https://"));
         let host = place.map(|place| place.split('/').next().unwrap_or_default());
         let Some(host) = host.filter(|host| !host.is_empty() && !base.contains('#')) else {
-            return fail(format!("{text:?} is not the address of a Conductor server; {FORM}"));
+            return fail(format!(
+                "{text:?} is not the address of a Conductor server; {FORM}"
+            ));
         };
         if host.contains('@') {
             return fail(format!(
                 "an address of a Conductor server has no user and no password: others can read the arguments of a command; {OPTIONS}"
             ));
         }
-        let port = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+        let port = host
+            .rsplit_once(':')
+            .filter(|(_, port)| !port.ends_with(']'));
         if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
-            return fail(format!("the port in {text:?} is not a number up to 65535; {FORM}"));
+            return fail(format!(
+                "the port in {text:?} is not a number up to 65535; {FORM}"
+            ));
         }
         let (mut ca, mut header, mut header_env, mut key_env, mut secret_env) =
             (None, None, None, None, None);
@@ -57,18 +71,25 @@ impl ConductorAddress {
                 "key_env" => &mut key_env,
                 "secret_env" => &mut secret_env,
                 other => {
-                    return fail(format!("{other:?} is not an option of a Conductor address; {OPTIONS}"));
+                    return fail(format!(
+                        "{other:?} is not an option of a Conductor address; {OPTIONS}"
+                    ));
                 }
             };
             if value.is_empty() {
-                return fail(format!("the option {name:?} of a Conductor address has no value; {OPTIONS}"));
+                return fail(format!(
+                    "the option {name:?} of a Conductor address has no value; {OPTIONS}"
+                ));
             }
             *place = Some(value.to_owned());
         }
         let auth = match (header, header_env, key_env, secret_env) {
             (None, None, None, None) => ConductorAuth::None,
             (Some(name), Some(value_env), None, None) => ConductorAuth::Header { name, value_env },
-            (None, None, Some(key_env), Some(secret_env)) => ConductorAuth::Key { key_env, secret_env },
+            (None, None, Some(key_env), Some(secret_env)) => ConductorAuth::Key {
+                key_env,
+                secret_env,
+            },
             _ => {
                 return fail(format!(
                     "a Conductor address has both `header=NAME` and `header_env=VARIABLE`, or both `key_env=VARIABLE` and \
@@ -102,8 +123,14 @@ mod tests {
         let address = read("conductor+http://127.0.0.1:18080/api/").unwrap();
         assert_eq!(address.base, "http://127.0.0.1:18080/api");
         assert_eq!(address.auth, ConductorAuth::None);
-        assert_eq!(read("conductor+https://c.example.com/api").unwrap().base, "https://c.example.com/api");
-        assert_eq!(read("conductor+http://[::1]/api").unwrap().base, "http://[::1]/api");
+        assert_eq!(
+            read("conductor+https://c.example.com/api").unwrap().base,
+            "https://c.example.com/api"
+        );
+        assert_eq!(
+            read("conductor+http://[::1]/api").unwrap().base,
+            "http://[::1]/api"
+        );
     }
 
     #[test]
@@ -128,10 +155,16 @@ mod tests {
             ("conductor+http://me:secret@h/api", "no password"),
             ("conductor+http://h/api?colour=red", "options are"),
             ("conductor+http://h/api?header=X", "header_env=VARIABLE"),
-            ("conductor+http://h/api?key_env=X&header=Y", "secret_env=VARIABLE"),
+            (
+                "conductor+http://h/api?key_env=X&header=Y",
+                "secret_env=VARIABLE",
+            ),
         ] {
             let error = read(text).unwrap_err().to_string();
-            assert!(error.starts_with("ENGINE_ADDRESS: ") && error.contains(part), "{error}");
+            assert!(
+                error.starts_with("ENGINE_ADDRESS: ") && error.contains(part),
+                "{error}"
+            );
         }
     }
 }

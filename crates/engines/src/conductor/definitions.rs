@@ -154,7 +154,11 @@ mod tests {
     #[test]
     fn a_changed_workflow_has_another_version() {
         let text = workflows().to_string();
-        let hash: String = Sha256::digest(text).iter().take(4).map(|it| format!("{it:02x}")).collect();
+        let hash: String = Sha256::digest(text)
+            .iter()
+            .take(4)
+            .map(|it| format!("{it:02x}"))
+            .collect();
         let known = [(1, "TODO")];
         assert_eq!(
             known.last(),

@@ -51,8 +51,18 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
     };
     let (again, to_tend) = mpsc::unbounded_channel();
     let names = (setup.place, setup.identity);
-    let tender = Arc::new(Tender::new(api, setup.driver.clone(), names, setup.parallel, again));
-    let bell = Bell::new(setup.driver.clone(), setup.changes, Doorbell(tender.clone()));
+    let tender = Arc::new(Tender::new(
+        api,
+        setup.driver.clone(),
+        names,
+        setup.parallel,
+        again,
+    ));
+    let bell = Bell::new(
+        setup.driver.clone(),
+        setup.changes,
+        Doorbell(tender.clone()),
+    );
     let mut parts = JoinSet::new();
     parts.spawn(bell.run());
     parts.spawn(tend(tender.clone(), to_tend));
@@ -70,7 +80,7 @@ async fn serve(address: ConductorAddress, setup: HostParts, ready: Ready, stoppe
 }
 
 async fn connect(address: &ConductorAddress) -> Result<Api, HostError> {
-    let api = Api::new(address)?;
+    let api = Api::new(address, |name| std::env::var(name).ok())?;
     match register(&api).await {
         Ok(()) => Ok(api),
         Err(error) => Err(HostError::Unreachable(format!(
@@ -85,7 +95,10 @@ async fn connect(address: &ConductorAddress) -> Result<Api, HostError> {
 async fn close_ended(tender: &Tender, driver: &Driver) {
     tokio::time::sleep(LAST_NEWS).await;
     for run_id in driver.take_ended() {
-        while !matches!(tender.is_closed(&run_id).await, Ok(true) | Err(ApiError::Refused(_))) {
+        while !matches!(
+            tender.is_closed(&run_id).await,
+            Ok(true) | Err(ApiError::Refused(_))
+        ) {
             tokio::time::sleep(LAST_NEWS / 2).await;
         }
     }
@@ -122,7 +135,11 @@ async fn tend(tender: Arc<Tender>, mut asked: mpsc::UnboundedReceiver<String>) {
 async fn poll_turns(tender: Arc<Tender>) {
     let mut backoff = BACKOFF.0;
     loop {
-        match tender.api.poll(TURN, (&tender.worker, &tender.domain), MOST, POLL_MS).await {
+        match tender
+            .api
+            .poll(TURN, (&tender.worker, &tender.domain), MOST, POLL_MS)
+            .await
+        {
             Ok(tasks) => {
                 backoff = BACKOFF.0;
                 for task in tasks {
@@ -144,7 +161,11 @@ async fn poll_attempts(tender: Arc<Tender>) {
             tender.freed.notified().await;
             continue;
         }
-        match tender.api.poll(ATTEMPT, (&tender.worker, &tender.domain), free, POLL_MS).await {
+        match tender
+            .api
+            .poll(ATTEMPT, (&tender.worker, &tender.domain), free, POLL_MS)
+            .await
+        {
             Ok(tasks) => {
                 backoff = BACKOFF.0;
                 // A task that this process has already is handed out again after a time without heartbeats.

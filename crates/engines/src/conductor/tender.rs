@@ -76,7 +76,10 @@ impl Tender {
             driver,
             domain: place.trim_end_matches('/').to_owned(),
             place,
-            worker: worker.chars().map(|it| if is_plain(it) { it } else { '-' }).collect(),
+            worker: worker
+                .chars()
+                .map(|it| if is_plain(it) { it } else { '-' })
+                .collect(),
             parallel: parallel.max(1),
             working: AtomicUsize::new(0),
             freed: Notify::new(),
@@ -90,7 +93,8 @@ impl Tender {
 
     /// For how many more attempts there is room.
     pub(super) fn free(&self) -> usize {
-        self.parallel.saturating_sub(self.working.load(Ordering::SeqCst))
+        self.parallel
+            .saturating_sub(self.working.load(Ordering::SeqCst))
     }
 
     pub(super) fn begin_attempt(&self) {
@@ -128,7 +132,11 @@ impl Tender {
 
     /// What wakes a turn of a run that waits in this process.
     pub(super) fn hold(&self, run_id: &str) -> Arc<Notify> {
-        self.runs().entry(run_id.to_owned()).or_default().hold.clone()
+        self.runs()
+            .entry(run_id.to_owned())
+            .or_default()
+            .hold
+            .clone()
     }
 
     /// Notes which workflow drives a run and when it wakes by itself.
@@ -141,7 +149,10 @@ impl Tender {
 
     /// Whether the driver wakes by itself at this time or before.
     pub(super) fn wakes_by(&self, run_id: &str, at: Instant) -> bool {
-        self.runs().get(run_id).and_then(|it| it.wakes_at).is_some_and(|wakes_at| wakes_at <= at)
+        self.runs()
+            .get(run_id)
+            .and_then(|it| it.wakes_at)
+            .is_some_and(|wakes_at| wakes_at <= at)
     }
 
     /// The run is to be looked at again soon.
@@ -163,11 +174,22 @@ impl Tender {
 
     /// Starts the attempts that a turn lists and that the server does not have. `own`: this process has just made the work ready, so
     /// that the server cannot have it yet.
-    pub(super) async fn follow(self: &Arc<Tender>, run_id: &str, turn: &Turn, own: bool) -> Result<(), ApiError> {
-        let ready = turn.work.iter().filter(|it| !it.held && !it.stop && it.start_in_ms == 0);
+    pub(super) async fn follow(
+        self: &Arc<Tender>,
+        run_id: &str,
+        turn: &Turn,
+        own: bool,
+    ) -> Result<(), ApiError> {
+        let ready = turn
+            .work
+            .iter()
+            .filter(|it| !it.held && !it.stop && it.start_in_ms == 0);
         let mut wanted = self.unstarted(run_id, ready);
         if !own && !wanted.is_empty() {
-            let ids: Vec<String> = wanted.iter().map(|it| self.correlation(run_id, Some(it.0))).collect();
+            let ids: Vec<String> = wanted
+                .iter()
+                .map(|it| self.correlation(run_id, Some(it.0)))
+                .collect();
             match self.api.open_workflows(ATTEMPT, &ids).await {
                 Ok(open) => self.drop_known(run_id, &mut wanted, &open),
                 Err(error) => {
@@ -178,7 +200,10 @@ impl Tender {
         }
         for (index, &(item, _)) in wanted.iter().enumerate() {
             let input = json!({"runId": run_id, "work": item});
-            if let Err(error) = self.start(ATTEMPT, self.correlation(run_id, Some(item)), input).await {
+            if let Err(error) = self
+                .start(ATTEMPT, self.correlation(run_id, Some(item)), input)
+                .await
+            {
                 self.unmark(run_id, &wanted[index..]);
                 return Err(error);
             }
@@ -188,7 +213,11 @@ impl Tender {
 
     /// The work that this process has not started, or started so long ago that it may be lost (`true`). It counts as started from now
     /// on.
-    fn unstarted<'a>(&self, run_id: &str, ready: impl Iterator<Item = &'a WorkItem> + Clone) -> Vec<(&'a WorkItem, bool)> {
+    fn unstarted<'a>(
+        &self,
+        run_id: &str,
+        ready: impl Iterator<Item = &'a WorkItem> + Clone,
+    ) -> Vec<(&'a WorkItem, bool)> {
         let has_room = self.free() > 0;
         let mut runs = self.runs();
         let started = &mut runs.entry(run_id.to_owned()).or_default().started;
@@ -214,16 +243,25 @@ impl Tender {
     }
 
     /// Drops the work that the server has an attempt for: another process, or this one before it was killed, has started it.
-    fn drop_known(self: &Arc<Tender>, run_id: &str, wanted: &mut Vec<(&WorkItem, bool)>, open: &[(String, Execution)]) {
+    fn drop_known(
+        self: &Arc<Tender>,
+        run_id: &str,
+        wanted: &mut Vec<(&WorkItem, bool)>,
+        open: &[(String, Execution)],
+    ) {
         let mut of_others = Vec::new();
         wanted.retain(|&(item, may_be_lost)| {
             let id = self.correlation(run_id, Some(item));
-            let tasks = open.iter().filter(|it| it.0 == id).flat_map(|it| &it.1.tasks);
+            let tasks = open
+                .iter()
+                .filter(|it| it.0 == id)
+                .flat_map(|it| &it.1.tasks);
             let cared = tasks.filter(|it| !it.is_over() && self.is_cared_for(it, may_be_lost));
             let (mut is_known, mut is_of_others) = (false, false);
             for task in cared {
                 is_known = true;
-                is_of_others |= task.status == "IN_PROGRESS" && !self.tasks().contains(&task.task_id);
+                is_of_others |=
+                    task.status == "IN_PROGRESS" && !self.tasks().contains(&task.task_id);
             }
             if is_of_others {
                 of_others.push((item, false));
@@ -247,7 +285,13 @@ impl Tender {
             // The workflow brings what the attempt could not write.
             _ if task.task_type == TURN => true,
             // With a report it is the last sign of life of a worker: the task is handed out again if there are no more.
-            "SCHEDULED" => !may_be_lost || task.output_data.get("report").is_some_and(|it| !it.is_null()),
+            "SCHEDULED" => {
+                !may_be_lost
+                    || task
+                        .output_data
+                        .get("report")
+                        .is_some_and(|it| !it.is_null())
+            }
             _ => !self.is_lost(task),
         }
     }
@@ -263,7 +307,12 @@ impl Tender {
     }
 
     /// Starts a workflow. A server that has lost its definitions gets them again.
-    async fn start(&self, name: &str, correlation: String, input: Json) -> Result<String, ApiError> {
+    async fn start(
+        &self,
+        name: &str,
+        correlation: String,
+        input: Json,
+    ) -> Result<String, ApiError> {
         let request = json!({
             "name": name,
             "version": VERSION,
@@ -281,7 +330,11 @@ impl Tender {
     }
 
     /// Makes the driver of a run ask for a turn. Starts one if the run is open and has none.
-    pub(super) async fn ring(self: &Arc<Tender>, run_id: &str, ended: bool) -> Result<(), ApiError> {
+    pub(super) async fn ring(
+        self: &Arc<Tender>,
+        run_id: &str,
+        ended: bool,
+    ) -> Result<(), ApiError> {
         self.hold(run_id).notify_waiters();
         let known = self.runs().get(run_id).and_then(|it| it.workflow.clone());
         if let Some(id) = known
@@ -291,9 +344,18 @@ impl Tender {
             return Ok(());
         }
         let _one = self.starting.lock().await;
-        let open = self.api.open_workflows(RUN, &[self.correlation(run_id, None)]).await?;
+        let open = self
+            .api
+            .open_workflows(RUN, &[self.correlation(run_id, None)])
+            .await?;
         if open.is_empty() && !ended {
-            let id = self.start(RUN, self.correlation(run_id, None), json!({"runId": run_id})).await?;
+            let id = self
+                .start(
+                    RUN,
+                    self.correlation(run_id, None),
+                    json!({"runId": run_id}),
+                )
+                .await?;
             self.runs().entry(run_id.to_owned()).or_default().workflow = Some(id);
         }
         // Two processes may have started one each.
@@ -323,10 +385,14 @@ impl Tender {
                 }
                 _ => return Ok(false),
             }
-            let is_step = |it: &&ConductorTask| !it.is_over() && (it.task_type == "WAIT" || it.task_type == TURN);
+            let is_step = |it: &&ConductorTask| {
+                !it.is_over() && (it.task_type == "WAIT" || it.task_type == TURN)
+            };
             match driver.tasks.iter().rfind(is_step) {
                 Some(task) if task.task_type == "WAIT" => {
-                    self.api.update(&task.result("COMPLETED", &self.worker, json!({}))).await?;
+                    self.api
+                        .update(&task.result("COMPLETED", &self.worker, json!({})))
+                        .await?;
                     return Ok(true);
                 }
                 // Whoever gets it looks at the run then.
@@ -341,12 +407,17 @@ impl Tender {
             }
             tokio::time::sleep(LOOKS.0).await;
         }
-        Err(ApiError::Away("the workflow of the run is in a turn for long".to_owned()))
+        Err(ApiError::Away(
+            "the workflow of the run is in a turn for long".to_owned(),
+        ))
     }
 
     /// Whether the driver of a run has ended.
     pub(super) async fn is_closed(&self, run_id: &str) -> Result<bool, ApiError> {
-        let open = self.api.open_workflows(RUN, &[self.correlation(run_id, None)]).await?;
+        let open = self
+            .api
+            .open_workflows(RUN, &[self.correlation(run_id, None)])
+            .await?;
         Ok(open.is_empty())
     }
 }

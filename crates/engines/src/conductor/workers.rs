@@ -77,7 +77,8 @@ fn read<T: DeserializeOwned>(data: &Json, name: &str) -> Result<Option<T>, Strin
         None | Some(Json::Null) => Ok(None),
         Some(value) => {
             let read = serde_json::from_value(value.clone());
-            read.map(Some).map_err(|error| format!("the field {name:?} of the task cannot be read: {error}"))
+            read.map(Some)
+                .map_err(|error| format!("the field {name:?} of the task cannot be read: {error}"))
         }
     }
 }
@@ -89,7 +90,11 @@ impl Tender {
             let result = match self.turn(&task).await {
                 Ok(result) => result,
                 Err(why) => {
-                    tracing::error!(task = task.task_id, why, "a turn that Conductor asked for cannot be done");
+                    tracing::error!(
+                        task = task.task_id,
+                        why,
+                        "a turn that Conductor asked for cannot be done"
+                    );
                     task.failed(&self.worker, &why)
                 }
             };
@@ -100,7 +105,10 @@ impl Tender {
 
     async fn turn(self: &Arc<Tender>, task: &ConductorTask) -> Result<Json, String> {
         let run_id: String = task.input("runId")?.ok_or("the task has no runId")?;
-        let (seen, report) = (task.input::<Seen>("seen")?, task.input::<KeptReport>("report")?);
+        let (seen, report) = (
+            task.input::<Seen>("seen")?,
+            task.input::<KeptReport>("report")?,
+        );
         // What an attempt left behind is brought by a workflow that does not drive the run.
         let is_driver = task.input_data.get("report").is_none();
         let (hold, begun) = (self.hold(&run_id), Instant::now());
@@ -139,8 +147,14 @@ impl Tender {
             false => LONGEST_S.0,
         };
         // The rest of a second is waited for in the turn that follows.
-        let wait = next_wake(turn).map_or(longest, |wait| wait.as_secs()).clamp(1, longest);
-        self.note_driver(run_id, &task.workflow_instance_id, Instant::now() + Duration::from_secs(wait));
+        let wait = next_wake(turn)
+            .map_or(longest, |wait| wait.as_secs())
+            .clamp(1, longest);
+        self.note_driver(
+            run_id,
+            &task.workflow_instance_id,
+            Instant::now() + Duration::from_secs(wait),
+        );
         // A longer wait is over sooner, and then counted again.
         if let Some(next) = next_wake(turn).filter(|next| next.as_secs() <= longest) {
             self.guard_timer(run_id, next);
@@ -208,7 +222,11 @@ impl Tender {
     /// Does an attempt. The caller has noted the task and that an attempt begins.
     pub(super) async fn serve_attempt(self: &Arc<Tender>, task: ConductorTask) {
         let result = self.attempt(&task).await.unwrap_or_else(|why| {
-            tracing::error!(task = task.task_id, why, "an attempt that Conductor asked for cannot be done");
+            tracing::error!(
+                task = task.task_id,
+                why,
+                "an attempt that Conductor asked for cannot be done"
+            );
             task.failed(&self.worker, &why)
         });
         self.end_attempt();
@@ -221,7 +239,11 @@ impl Tender {
         let item: WorkItem = task.input("work")?.ok_or("the task has no work")?;
         if let Some(begun) = read::<KeptReport>(&task.output_data, "report")? {
             // Its worker is gone, and may not have written that it began.
-            return Ok(task.result("COMPLETED", &self.worker, json!({"end": "lost", "report": begun})));
+            return Ok(task.result(
+                "COMPLETED",
+                &self.worker,
+                json!({"end": "lost", "report": begun}),
+            ));
         }
         let watch = Watch {
             tender: self.clone(),
@@ -234,11 +256,15 @@ impl Tender {
                 self.wake_sooner(&run_id, &turn);
                 task.result("COMPLETED", &self.worker, json!({"end": "written"}))
             }
-            Ok(AttemptEnd::Kept(report)) => {
-                task.result("COMPLETED", &self.worker, json!({"end": "kept", "report": report}))
-            }
+            Ok(AttemptEnd::Kept(report)) => task.result(
+                "COMPLETED",
+                &self.worker,
+                json!({"end": "kept", "report": report}),
+            ),
             Err(TurnError::Later(_)) => task.later(&self.worker, LATER_S, json!({})),
-            Err(error @ (TurnError::Fatal(_) | TurnError::Diverged(_))) => return Err(error.to_string()),
+            Err(error @ (TurnError::Fatal(_) | TurnError::Diverged(_))) => {
+                return Err(error.to_string());
+            }
         })
     }
 
@@ -247,7 +273,9 @@ impl Tender {
         let mut backoff = BACKOFF.0;
         while let Err(error) = self.api.update(result).await {
             match error {
-                ApiError::Away(_) => tracing::debug!(%error, "the Conductor server cannot be told of a task yet"),
+                ApiError::Away(_) => {
+                    tracing::debug!(%error, "the Conductor server cannot be told of a task yet")
+                }
                 // The workflow was removed, or has ended without it.
                 ApiError::Unknown(_) | ApiError::Refused(_) => {
                     return tracing::warn!(%error, "the Conductor server does not take the result of a task");
@@ -261,7 +289,11 @@ impl Tender {
 
 /// In how much time a run must be looked at; none if nothing is known to come.
 fn next_wake(turn: &Turn) -> Option<Duration> {
-    let work = turn.work.iter().filter(|it| !it.held && it.start_in_ms > 0).map(|it| it.start_in_ms);
+    let work = turn
+        .work
+        .iter()
+        .filter(|it| !it.held && it.start_in_ms > 0)
+        .map(|it| it.start_in_ms);
     work.chain(turn.wake_in_ms).min().map(Duration::from_millis)
 }
 
@@ -269,7 +301,10 @@ fn end_output(ended: EndedAs, turn: &Turn) -> Json {
     let (end, reason) = match ended {
         EndedAs::Completed => ("COMPLETED", ""),
         EndedAs::Failed => ("FAILED", "the run has failed; the store has its events"),
-        EndedAs::Cancelled => ("CANCELLED", "the run was cancelled; the store has its events"),
+        EndedAs::Cancelled => (
+            "CANCELLED",
+            "the run was cancelled; the store has its events",
+        ),
     };
     json!({"go": "end", "end": end, "reason": reason, "seen": turn.seen, "status": turn.status})
 }
@@ -291,7 +326,9 @@ impl AttemptWatch for Watch {
             }
             *last = (Instant::now(), unwritten.is_some());
         }
-        let beat = self.task.later(&self.tender.worker, SILENT_S, json!({"report": unwritten}));
+        let beat = self
+            .task
+            .later(&self.tender.worker, SILENT_S, json!({"report": unwritten}));
         let tender = self.tender.clone();
         // A server that does not answer must not hold up the attempt.
         tokio::spawn(async move {

@@ -12,25 +12,45 @@ impl Trial {
         let file = text(&self.definitions.join("drain.yaml"));
         let store = text(&self.folder.join("drain.db"));
         let (run, engine) = ("run_drain", self.server.engine());
-        let args = [&*file, "--store", &store, "--run-id", run, "--engine", &engine];
+        let args = [
+            &*file, "--store", &store, "--run-id", run, "--engine", &engine,
+        ];
         let mut child = self.begin(&args, "drain.log")?;
-        self.until(&store, run, SHORT, |events| count(events, "StepStarted") == 1)?;
+        self.until(&store, run, SHORT, |events| {
+            count(events, "StepStarted") == 1
+        })?;
         let asked = Instant::now();
         self.told(&["runs", "pause", run, "--store", &store, "--reason", "test"])?;
         let paused = self.shown(&store, run)?;
         let paused_in = asked.elapsed();
-        ensure!(paused["status"] == "PAUSED" && paused["substatus"] == "DRAINING", "{paused}");
+        ensure!(
+            paused["status"] == "PAUSED" && paused["substatus"] == "DRAINING",
+            "{paused}"
+        );
         let message = paused["message"].as_str().unwrap_or_default();
-        ensure!(message.contains('1'), "the message does not count what is in flight: {paused}");
-        self.until(&store, run, SHORT, |events| count(events, "PauseDrainTimedOut") == 1)?;
+        ensure!(
+            message.contains('1'),
+            "the message does not count what is in flight: {paused}"
+        );
+        self.until(&store, run, SHORT, |events| {
+            count(events, "PauseDrainTimedOut") == 1
+        })?;
         let alerts = self.told(&["alerts", "list", "--store", &store])?;
         ensure!(alerts.contains("PAUSE_DRAIN_TIMEOUT"), "{alerts}");
-        self.until(&store, run, SHORT, |events| count(events, "StepCompleted") == 1)?;
+        self.until(&store, run, SHORT, |events| {
+            count(events, "StepCompleted") == 1
+        })?;
         std::thread::sleep(Duration::from_secs(2));
         let drained = self.shown(&store, run)?;
-        ensure!(drained["status"] == "PAUSED" && drained["substatus"] != "DRAINING", "{drained}");
+        ensure!(
+            drained["status"] == "PAUSED" && drained["substatus"] != "DRAINING",
+            "{drained}"
+        );
         let events = self.events(&store, run)?;
-        ensure!(count(&events, "StepStarted") == 1, "a step started while the run was paused: {events:?}");
+        ensure!(
+            count(&events, "StepStarted") == 1,
+            "a step started while the run was paused: {events:?}"
+        );
         self.told(&["runs", "resume", run, "--store", &store])?;
         let status = wait(&mut child, SHORT)?;
         ensure!(status.success(), "the command ended with {status}");
@@ -43,6 +63,8 @@ impl Trial {
 
     /// A run as `runs show` prints it.
     fn shown(&self, store: &str, run: &str) -> Result<Json> {
-        Ok(serde_json::from_str(&self.told(&["runs", "show", run, "--store", store, "-o", "json"])?)?)
+        Ok(serde_json::from_str(&self.told(&[
+            "runs", "show", run, "--store", store, "-o", "json",
+        ])?)?)
     }
 }
