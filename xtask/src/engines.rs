@@ -186,7 +186,7 @@ fn try_all(repo: &Repo, trial: &Trial, options: &Options) -> Result<()> {
         }
     }
     match options.record {
-        true => trial.record(&repo.root.join("fixtures/engines/histories")),
+        true => trial.record(repo),
         false => Ok(()),
     }
 }

@@ -1,7 +1,7 @@
 //! An engine outside drives the runs of this command: the service decides and writes, the engine outside says when, and the attempts
 //! are done by the tools of this process.
 
-use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,8 +77,8 @@ pub(crate) struct OutsideEngine {
     crew: Arc<Crew>,
     remote: RemoteWork,
     worker: String,
-    /// Dropped, it stops.
-    host: Box<dyn Any + Send>,
+    /// Serves the engine as long as the value lives.
+    host: Box<dyn fmt::Debug + Send>,
 }
 
 impl OutsideEngine {
@@ -88,27 +88,12 @@ impl OutsideEngine {
             setup.handle.clone(),
             setup.clock.clone(),
         );
-        let driver = Arc::new(Driver::new(DriverSetup {
-            handle: setup.handle,
-            store: setup.store,
-            clock: setup.clock,
-            crew: setup.crew.clone(),
-            engine: setup.address.engine(),
-            worker: setup.worker.clone(),
-            write_budget: setup.write_budget,
-        })?);
-        let parts = HostParts {
-            driver,
-            changes: setup.changed,
-            place: setup.place,
-            parallel: setup.parallel,
-            identity: setup.worker.clone(),
-        };
-        let host = host(setup.address, parts)?;
+        let (crew, worker) = (setup.crew.clone(), setup.worker.clone());
+        let host = start_host(setup)?;
         Ok(OutsideEngine {
-            crew: setup.crew,
+            crew,
             remote,
-            worker: setup.worker,
+            worker,
             host,
         })
     }
@@ -131,9 +116,25 @@ impl OutsideEngine {
     }
 }
 
-/// Starts the part of an engine outside that is in this process.
-fn host(address: EngineAddress, parts: HostParts) -> Result<Box<dyn Any + Send>> {
-    match address {
+/// Starts to serve an engine.
+fn start_host(setup: OutsideSetup) -> Result<Box<dyn fmt::Debug + Send>> {
+    let driver = Arc::new(Driver::new(DriverSetup {
+        handle: setup.handle,
+        store: setup.store,
+        clock: setup.clock,
+        crew: setup.crew,
+        engine: setup.address.engine(),
+        worker: setup.worker.clone(),
+        write_budget: setup.write_budget,
+    })?);
+    let parts = HostParts {
+        driver,
+        changes: setup.changed,
+        place: setup.place,
+        parallel: setup.parallel,
+        identity: setup.worker,
+    };
+    match setup.address {
         #[cfg(feature = "temporal")]
         EngineAddress::Temporal(address) => Ok(Box::new(
             stepwell_engines::temporal::TemporalHost::start(address, parts)?,

@@ -36,6 +36,11 @@ impl OutsideServer {
         }
     }
 
+    /// Where it listens.
+    pub(super) fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// What `--engine` names it.
     pub(super) fn engine(&self) -> String {
         match self {

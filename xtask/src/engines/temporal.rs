@@ -49,9 +49,14 @@ impl TemporalServer {
         Ok(server)
     }
 
+    /// Where it listens.
+    pub(super) fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// What `--engine` names it.
     pub(super) fn engine(&self) -> String {
-        format!("temporal://127.0.0.1:{}/default", self.port)
+        format!("temporal://{}/default", self.host())
     }
 
     pub(super) fn kill(&self) -> Result<()> {
@@ -89,7 +94,7 @@ impl TemporalServer {
     pub(super) fn ask(&self, args: &[&str]) -> Result<String> {
         let output = Command::new(&self.program)
             .args(args)
-            .args(["--address", &format!("127.0.0.1:{}", self.port)])
+            .args(["--address", &self.host()])
             .env("HOME", &self.folder)
             .output()
             .context("cannot start temporal")?;

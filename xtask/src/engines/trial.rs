@@ -5,11 +5,12 @@ mod draining;
 use super::server::OutsideServer;
 use super::text;
 use crate::cluster::Cluster;
+use crate::repo::Repo;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -353,11 +354,10 @@ impl Trial {
     }
 
     /// Writes the histories of runs that have ended, for the test that replays them.
-    pub(super) fn record(&self, folder: &Path) -> Result<()> {
+    pub(super) fn record(&self, repo: &Repo) -> Result<()> {
         let Some(server) = self.server.temporal() else {
             return Ok(());
         };
-        fs::create_dir_all(folder)?;
         let names = [
             "parity_actions",
             "parity_dag",
@@ -365,6 +365,7 @@ impl Trial {
             "parity_playbook",
             "commands",
         ];
+        let mut asked = server.host();
         for name in names {
             let store = match name.strip_prefix("parity_") {
                 Some(language) => format!("temporal-{language}.db"),
@@ -372,10 +373,22 @@ impl Trial {
             };
             let store = text(&self.folder.join(store));
             let id = self.workflow(&store, &format!("run_{name}"))?;
-            let history = server.ask(&["workflow", "show", "-w", &id, "-o", "json"])?;
-            fs::write(folder.join(format!("{name}.json")), history)?;
+            asked.push_str(&format!(" {name}={id}"));
         }
-        println!("histories are in {}", folder.display());
+        let test = "histories_are_recorded_when_that_is_asked_for";
+        let status = repo
+            .cargo(&[
+                "test",
+                "-q",
+                "-p",
+                "stepwell-engines",
+                "--features",
+                "temporal",
+            ])
+            .args(["--test", "it", test])
+            .env("STEPWELL_RECORD", asked)
+            .status()?;
+        ensure!(status.success(), "the histories could not be recorded");
         Ok(())
     }
 

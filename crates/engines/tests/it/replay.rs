@@ -1,10 +1,13 @@
 //! Recorded histories replay: a change of the interpreter or of a turn that open workflows do not survive fails here. Then the workflow
 //! type needs a new name beside the old one. `cargo xtask engines --record parity commands` records histories.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stepwell_engines::temporal::RunWorkflow;
-use temporalio_client::WorkflowHistory;
+use temporalio_client::{
+    Client, ClientOptions, Connection, ConnectionOptions, Url, WorkflowFetchHistoryOptions,
+    WorkflowHistory,
+};
 use temporalio_sdk::workflow_replayer::{WorkflowReplayer, WorkflowReplayerOptions};
 
 async fn replay(json: &[u8]) -> Result<(), String> {
@@ -18,9 +21,33 @@ async fn replay(json: &[u8]) -> Result<(), String> {
     replayed.map_err(|error| error.to_string())
 }
 
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/engines/histories")
+}
+
+/// `cargo xtask engines --record` asks for it: `HOST:PORT`, then `NAME=ID` for each workflow.
+#[tokio::test(flavor = "multi_thread")]
+async fn histories_are_recorded_when_that_is_asked_for() {
+    let Ok(asked) = std::env::var("STEPWELL_RECORD") else {
+        println!("nothing is recorded: the variable STEPWELL_RECORD is not set");
+        return;
+    };
+    let mut words = asked.split(' ');
+    let url = Url::parse(&format!("http://{}", words.next().unwrap())).unwrap();
+    let connection = Connection::connect(ConnectionOptions::new(url).build());
+    let connection = connection.await.unwrap();
+    let client = Client::new(connection, ClientOptions::new("default").build()).unwrap();
+    for word in words {
+        let (name, id) = word.split_once('=').unwrap();
+        let workflow = client.get_workflow_handle::<RunWorkflow>(id);
+        let history = workflow.fetch_history(WorkflowFetchHistoryOptions::default());
+        let json = history.to_json().await.unwrap();
+        std::fs::write(folder().join(format!("{name}.json")), json).unwrap();
+    }
+}
+
 fn histories() -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/engines/histories");
-    let files = std::fs::read_dir(folder).unwrap();
+    let files = std::fs::read_dir(folder()).unwrap();
     let mut all: Vec<(String, Vec<u8>)> = files
         .map(|file| {
             let file = file.unwrap();
@@ -50,5 +77,6 @@ async fn a_history_of_another_interpreter_does_not_replay() {
     // As if the attempts had had other names.
     let other = text.replace("@1\"", "@9\"");
     assert_ne!(text, other, "{name} has no attempts");
-    assert!(replay(other.as_bytes()).await.is_err());
+    let why = replay(other.as_bytes()).await.unwrap_err();
+    assert!(why.contains("nondeterministic"), "{why}");
 }
