@@ -181,7 +181,13 @@ async fn poll_attempts(tender: Arc<Tender>) {
 }
 
 async fn rest(error: &ApiError, backoff: &mut Duration) {
-    tracing::warn!(%error, "tasks cannot be had from the Conductor server");
+    // Once for each time that the server is away.
+    match *backoff == BACKOFF.0 {
+        true => {
+            tracing::warn!(%error, "tasks cannot be had from the Conductor server; it is asked until it answers")
+        }
+        false => tracing::debug!(%error, "tasks cannot be had from the Conductor server"),
+    }
     tokio::time::sleep(*backoff).await;
     *backoff = (*backoff * 2).min(BACKOFF.1);
 }

@@ -214,7 +214,7 @@ impl Tender {
             Err(error) => Err(error),
         };
         if let Err(error) = &rung {
-            tracing::warn!(run = run_id, %error, "the Conductor server could not be told of a run yet");
+            tracing::debug!(run = run_id, %error, "the Conductor server could not be told of a run yet");
         }
         rung.is_ok()
     }
